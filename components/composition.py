@@ -351,6 +351,7 @@ def _nodes(
     opts: pulumi.ResourceOptions,
 ) -> _Nodes:
     settings, site = args.settings, identity.site
+    packet_filter = guard.guard(settings, site.images)
     classes = {
         nodeset.name: args.cluster.node_classes.get(nodeset.name, NodeClass())
         for nodeset in settings.nodesets
@@ -363,7 +364,7 @@ def _nodes(
                 slurmctld=control.slurmctld,
                 settings=nodeset,
                 machines=classes[nodeset.name],
-                guard=guard.guard(settings, site.images),
+                guard=packet_filter,
                 scripts=control.configuration.scripts,
                 checks=control.configuration.once_proven(node_checks(nodeset, settings)),
                 node_ssh=identity.node_ssh,

@@ -1,6 +1,6 @@
 """Common parts of the Slurm layer's pods: rights, volumes, users."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -355,6 +355,39 @@ def disk_volume(name: str) -> Spec:
 def memory_volume(name: str, size: str) -> Spec:
     """Return a volume in memory, which is deleted with the pod and counts as its memory."""
     return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def config_map(
+    resource_name: str,
+    name: pulumi.Input[str],
+    namespace: pulumi.Input[str],
+    data: Any,
+    opts: pulumi.ResourceOptions,
+) -> k8s.core.v1.ConfigMap:
+    """Create a ConfigMap with a fixed name. `data` are its files, or an output of them."""
+    return k8s.core.v1.ConfigMap(
+        resource_name, metadata={"name": name, "namespace": namespace}, data=data, opts=opts
+    )
+
+
+def secret(
+    resource_name: str,
+    name: str,
+    namespace: pulumi.Input[str],
+    data: Mapping[str, pulumi.Input[str]],
+    opts: pulumi.ResourceOptions,
+) -> k8s.core.v1.Secret:
+    """Create a Secret with a fixed name and these entries."""
+    return k8s.core.v1.Secret(
+        resource_name,
+        metadata={"name": name, "namespace": namespace},
+        type="Opaque",
+        string_data=data,
+        opts=opts,
+    )
 
 
 # --- Users ---------------------------------------------------------------------------------------

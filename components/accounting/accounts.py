@@ -34,11 +34,12 @@ class Accounts(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("accounts", "Accounts"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        config = k8s.core.v1.ConfigMap(
+        config = pods.config_map(
             f"{name}-wanted",
-            metadata={"name": c.ACCOUNTS_CONFIG, "namespace": args.site.namespace},
-            data={c.ACCOUNTS_FILE: args.wanted},
-            opts=child,
+            c.ACCOUNTS_CONFIG,
+            args.site.namespace,
+            {c.ACCOUNTS_FILE: args.wanted},
+            child,
         )
         k8s.batch.v1.Job(
             f"{name}-apply",

@@ -41,12 +41,12 @@ class Database(pulumi.ComponentResource):
         super().__init__(c.type_token("database", "Database"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         password = random.RandomPassword(f"{name}-password", length=48, special=False, opts=child)
-        secret = k8s.core.v1.Secret(
+        secret = pods.secret(
             f"{name}-secret",
-            metadata={"name": c.DATABASE_SECRET, "namespace": args.site.namespace},
-            type="Opaque",
-            string_data={"password": password.result},
-            opts=child,
+            c.DATABASE_SECRET,
+            args.site.namespace,
+            {"password": password.result},
+            child,
         )
         data = pods.claim(
             f"{name}-data",

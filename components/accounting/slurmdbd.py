@@ -44,11 +44,8 @@ class Accounting(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("accounting", "Accounting"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        config = k8s.core.v1.ConfigMap(
-            f"{name}-config",
-            metadata={"name": c.ACCOUNTING_CONFIG, "namespace": args.site.namespace},
-            data=args.files,
-            opts=child,
+        config = pods.config_map(
+            f"{name}-config", c.ACCOUNTING_CONFIG, args.site.namespace, args.files, child
         )
         archive = pods.disk_volume("archive")
         if args.archive:

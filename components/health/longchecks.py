@@ -47,11 +47,12 @@ class LongChecks(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("checks", "LongChecks"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        config = k8s.core.v1.ConfigMap(
+        config = pods.config_map(
             f"{name}-config",
-            metadata={"name": c.LONG_CHECKS_CONFIG, "namespace": args.site.namespace},
-            data={c.LONG_CHECKS_FILE: args.wanted},
-            opts=child,
+            c.LONG_CHECKS_CONFIG,
+            args.site.namespace,
+            {c.LONG_CHECKS_FILE: args.wanted},
+            child,
         )
         claim = pods.claim(
             f"{name}-volume",

@@ -50,11 +50,12 @@ class Reconciler(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("reconciler", "Reconciler"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        wanted = k8s.core.v1.ConfigMap(
+        wanted = pods.config_map(
             f"{name}-nodesets",
-            metadata={"name": c.NODESETS_CONFIG, "namespace": args.site.namespace},
-            data={c.NODES_FILE: args.wanted},
-            opts=child,
+            c.NODESETS_CONFIG,
+            args.site.namespace,
+            {c.NODES_FILE: args.wanted},
+            child,
         )
         # Only the agent writes its content.
         memory = k8s.core.v1.ConfigMap(

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Protocol
 
 import pulumi
-import pulumi_kubernetes as k8s
 import pulumi_random as random
 
 from components import conventions as c
@@ -42,19 +41,19 @@ class AuthKey(pulumi.ComponentResource):
             (since := int(moment.timestamp())): f"{name}-password-{since}"
             for moment in args.rotations
         }
-        secret = k8s.core.v1.Secret(
+        secret = pods.secret(
             f"{name}-secret",
-            metadata={"name": c.AUTH_SECRET, "namespace": args.namespace},
-            type="Opaque",
+            c.AUTH_SECRET,
+            args.namespace,
             # munged takes 32 to 1024 bytes as its key; 128 letters and digits hold 762 random bits.
             # No RandomBytes: its id is the value itself, and the state does not encrypt ids.
-            string_data={
+            {
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child
                 ).result
                 for since, resource in sorted(moments.items())
             },
-            opts=child,
+            child,
         )
         self.secret = secret.metadata.name
         self.register_outputs({"secret": self.secret})

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
@@ -86,11 +85,12 @@ class Directory(pulumi.ComponentResource):
         super().__init__(c.type_token("directory", "Directory"), name, None, opts)
         settings = args.settings
         ca = {"ca.pem": read_text("directory.ca", settings.ca, args.root)} if settings.ca else {}
-        config = k8s.core.v1.ConfigMap(
+        config = pods.config_map(
             f"{name}-config",
-            metadata={"name": c.DIRECTORY_CONFIG, "namespace": args.namespace},
-            data={**ca, "sssd.conf": sssd_conf(settings)},
-            opts=pulumi.ResourceOptions(parent=self),
+            c.DIRECTORY_CONFIG,
+            args.namespace,
+            {**ca, "sssd.conf": sssd_conf(settings)},
+            pulumi.ResourceOptions(parent=self),
         )
         self.sssd = Sssd(config.metadata.name, settings.password_secret)
         self.register_outputs({})

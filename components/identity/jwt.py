@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import pulumi
-import pulumi_kubernetes as k8s
 import pulumi_random as random
 
 from components import conventions as c
+from components import pods
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class JwtKey(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         # 64 letters and digits hold more random bits than HS256 uses. No RandomBytes: see auth.py.
         key = random.RandomPassword(f"{name}-password", length=64, special=False, opts=child)
-        secret = k8s.core.v1.Secret(
+        secret = pods.secret(
             f"{name}-secret",
-            metadata={"name": c.JWT_SECRET, "namespace": args.namespace},
-            type="Opaque",
-            string_data={PurePosixPath(c.JWT_KEY).name: key.result},
-            opts=child,
+            c.JWT_SECRET,
+            args.namespace,
+            {PurePosixPath(c.JWT_KEY).name: key.result},
+            child,
         )
         self.secret = secret.metadata.name
         self.register_outputs({"secret": self.secret})

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_kubernetes as k8s
 import pulumi_random as random
 
 from components import conventions as c
@@ -53,16 +52,16 @@ class NodeSsh(pulumi.ComponentResource):
         super().__init__(c.type_token("nodessh", "NodeSsh"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         seed = random.RandomPassword(f"{name}-seed", length=64, special=False, opts=child)
-        secret = k8s.core.v1.Secret(
+        secret = pods.secret(
             f"{name}-secret",
-            metadata={"name": c.NODE_SSH_SECRET, "namespace": args.namespace},
-            type="Opaque",
-            string_data={
+            c.NODE_SSH_SECRET,
+            args.namespace,
+            {
                 "key": seed.result.apply(host_key),
                 "known_hosts": seed.result.apply(known_hosts),
                 "ssh_config": ssh_config(args.nodesets),
             },
-            opts=child,
+            child,
         )
         self.secret = secret.metadata.name
         self.register_outputs({"secret": self.secret})

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from components import conventions as c
+from components import pods
 from components.settings import Group, SettingsError, User, parse_ssh_key
 
 
@@ -79,17 +79,19 @@ class Users(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("users", "Users"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        accounts = k8s.core.v1.ConfigMap(
+        accounts = pods.config_map(
             f"{name}-accounts",
-            metadata={"name": c.USERS_CONFIG, "namespace": args.namespace},
-            data={"passwd": passwd(args.users), "group": group(args.users, args.groups)},
-            opts=child,
+            c.USERS_CONFIG,
+            args.namespace,
+            {"passwd": passwd(args.users), "group": group(args.users, args.groups)},
+            child,
         )
-        keys = k8s.core.v1.ConfigMap(
+        keys = pods.config_map(
             f"{name}-keys",
-            metadata={"name": c.AUTHORIZED_KEYS_CONFIG, "namespace": args.namespace},
-            data={user.name: authorized_keys(user, args.root) for user in _sorted(args.users)},
-            opts=child,
+            c.AUTHORIZED_KEYS_CONFIG,
+            args.namespace,
+            {user.name: authorized_keys(user, args.root) for user in _sorted(args.users)},
+            child,
         )
         self.accounts = accounts.metadata.name
         self.keys = keys.metadata.name

@@ -42,19 +42,16 @@ class Grafana(pulumi.ComponentResource):
         super().__init__(c.type_token("grafana", "Grafana"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         password = random.RandomPassword(f"{name}-password", length=32, special=False, opts=child)
-        secret = k8s.core.v1.Secret(
+        secret = pods.secret(
             f"{name}-secret",
-            metadata={"name": c.GRAFANA_SECRET, "namespace": args.site.namespace},
-            type="Opaque",
-            string_data={"password": password.result},
-            opts=child,
+            c.GRAFANA_SECRET,
+            args.site.namespace,
+            {"password": password.result},
+            child,
         )
         given = monitoringconf.grafana(args.interval)
-        config = k8s.core.v1.ConfigMap(
-            f"{name}-config",
-            metadata={"name": c.GRAFANA_CONFIG, "namespace": args.site.namespace},
-            data=given,
-            opts=child,
+        config = pods.config_map(
+            f"{name}-config", c.GRAFANA_CONFIG, args.site.namespace, given, child
         )
         shown = monitoringconf.dashboards()
         sources = [
@@ -73,7 +70,7 @@ class Grafana(pulumi.ComponentResource):
                         "labels": pods.labels(c.GRAFANA),
                         "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({**given, **shown})},
                     },
-                    "spec": _pod(args, secret.metadata.name, config.metadata.name, sources),
+                    "spec": _pod(args, secret.metadata.name, config.metadata.name, sources, given),
                 },
             },
             opts=child,
@@ -94,6 +91,7 @@ def _pod(
     secret: pulumi.Input[str],
     config: pulumi.Input[str],
     sources: list[pods.Spec],
+    given: Mapping[str, str],
 ) -> pods.Spec:
     mounted = [
         pods.mounted(pods.disk_volume("data"), "/var/lib/grafana"),
@@ -107,14 +105,12 @@ def _pod(
     return {
         **pods.pod_defaults(args.site.images),
         "securityContext": {"fsGroup": c.MONITORING_ID},
-        "containers": [
-            _container(args.image, list(monitoringconf.grafana(args.interval)), mounted)
-        ],
+        "containers": [_container(args.image, given, mounted)],
         "volumes": [pods.config_volume("config", config), *pods.volumes(mounted)],
     }
 
 
-def _container(image: str, given: list[str], mounted: Sequence[pods.Mounted]) -> pods.Spec:
+def _container(image: str, given: Mapping[str, str], mounted: Sequence[pods.Mounted]) -> pods.Spec:
     environment = {
         "GF_SERVER_HTTP_PORT": str(c.GRAFANA_PORT),
         "GF_SECURITY_ADMIN_PASSWORD__FILE": f"{_PASSWORD}/password",

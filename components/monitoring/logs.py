@@ -49,11 +49,8 @@ class Logs(pulumi.ComponentResource):
         granted = rights.grant(name, account, args.site.namespace, reads, child)
         trusted, config = _trusted(args), None
         if trusted:
-            config = k8s.core.v1.ConfigMap(
-                f"{name}-config",
-                metadata={"name": c.LOGS_CONFIG, "namespace": args.site.namespace},
-                data=trusted,
-                opts=child,
+            config = pods.config_map(
+                f"{name}-config", c.LOGS_CONFIG, args.site.namespace, trusted, child
             ).metadata.name
         deployment = k8s.apps.v1.Deployment(
             f"{name}-agent",

@@ -53,11 +53,8 @@ def _bundled(
     if gpus := args.settings.dcgm_namespace():
         granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
     config = monitoringconf.files(args.settings)
-    files = k8s.core.v1.ConfigMap(
-        f"{name}-config",
-        metadata={"name": c.MONITORING_CONFIG, "namespace": args.site.namespace},
-        data=config,
-        opts=opts,
+    files = pods.config_map(
+        f"{name}-config", c.MONITORING_CONFIG, args.site.namespace, config, opts
     ).metadata.name
     data = pods.claim(
         f"{name}-data",

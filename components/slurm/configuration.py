@@ -45,11 +45,8 @@ class SlurmConfig(pulumi.ComponentResource):
         super().__init__(c.type_token("configuration", "SlurmConfig"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         files = dict(sorted(args.files.items()))
-        candidate = k8s.core.v1.ConfigMap(
-            f"{name}-candidate",
-            metadata={"name": c.SLURM_CONFIG_CANDIDATE, "namespace": args.site.namespace},
-            data=files,
-            opts=child,
+        candidate = pods.config_map(
+            f"{name}-candidate", c.SLURM_CONFIG_CANDIDATE, args.site.namespace, files, child
         )
         self._check = k8s.batch.v1.Job(
             f"{name}-check",
@@ -58,11 +55,12 @@ class SlurmConfig(pulumi.ComponentResource):
             opts=child,
         )
         self.proven = self.once_proven(files)
-        scripts = k8s.core.v1.ConfigMap(
+        scripts = pods.config_map(
             f"{name}-scripts",
-            metadata={"name": c.SCRIPTS_CONFIG, "namespace": args.site.namespace},
-            data=self.once_proven(dict(sorted(args.scripts.items()))) if args.scripts else None,
-            opts=child,
+            c.SCRIPTS_CONFIG,
+            args.site.namespace,
+            self.once_proven(dict(sorted(args.scripts.items()))) if args.scripts else None,
+            child,
         )
         self.scripts = scripts.metadata.name
         self.register_outputs({"proven": self.proven, "scripts": self.scripts})

@@ -54,11 +54,8 @@ class Controller(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("controller", "Controller"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        config = k8s.core.v1.ConfigMap(
-            f"{name}-config",
-            metadata={"name": c.SLURM_CONFIG, "namespace": args.site.namespace},
-            data=args.config,
-            opts=child,
+        config = pods.config_map(
+            f"{name}-config", c.SLURM_CONFIG, args.site.namespace, args.config, child
         )
         state = pods.claim(
             f"{name}-state",

@@ -74,18 +74,15 @@ class Login(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         # 64 letters and digits hold more random bits than the key. No RandomBytes: see auth.py.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
-        key = k8s.core.v1.Secret(
+        key = pods.secret(
             f"{name}-host-key",
-            metadata={"name": c.HOST_KEY_SECRET, "namespace": args.site.namespace},
-            type="Opaque",
-            string_data={"host_key": seed.result.apply(host_key)},
-            opts=child,
+            c.HOST_KEY_SECRET,
+            args.site.namespace,
+            {"host_key": seed.result.apply(host_key)},
+            child,
         )
-        config = k8s.core.v1.ConfigMap(
-            f"{name}-config",
-            metadata={"name": c.LOGIN_CONFIG, "namespace": args.site.namespace},
-            data=login_files(args.settings),
-            opts=child,
+        config = pods.config_map(
+            f"{name}-config", c.LOGIN_CONFIG, args.site.namespace, login_files(args.settings), child
         )
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",

@@ -82,17 +82,18 @@ class Nodeset(pulumi.ComponentResource):
         super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
         settings = args.settings
         labels = {**pods.labels(c.WORKER), c.LABEL_NODESET: settings.name}
-        node_settings = k8s.core.v1.ConfigMap(
+        node_settings = pods.config_map(
             f"{name}-isolation",
-            metadata={"name": f"{settings.name}-isolation", "namespace": args.site.namespace},
-            data=pulumi.Output.from_input(args.checks).apply(
+            f"{settings.name}-isolation",
+            args.site.namespace,
+            pulumi.Output.from_input(args.checks).apply(
                 lambda checks: {
                     c.NODE_OPTIONS: node_options(settings, args.jail.submounts),
                     **({c.NODE_CHECKS: checks} if checks else {}),
                     **({c.CONFINEMENT_REQUIRED: "yes"} if args.confinement_required else {}),
                 }
             ),
-            opts=pulumi.ResourceOptions(parent=self),
+            pulumi.ResourceOptions(parent=self),
         )
         template = _template(args, labels, node_settings.metadata.name)
         slurmd = k8s.apps.v1.StatefulSet(

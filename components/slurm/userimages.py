@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
@@ -31,11 +30,12 @@ class UserImages(pulumi.ComponentResource):
         self, name: str, args: UserImagesArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("userimages", "UserImages"), name, None, opts)
-        config = k8s.core.v1.ConfigMap(
+        config = pods.config_map(
             f"{name}-config",
-            metadata={"name": c.USER_IMAGES_CONFIG, "namespace": args.namespace},
-            data=dict(sorted(args.files.items())),
-            opts=pulumi.ResourceOptions(parent=self),
+            c.USER_IMAGES_CONFIG,
+            args.namespace,
+            dict(sorted(args.files.items())),
+            pulumi.ResourceOptions(parent=self),
         )
         sources: list[pods.Spec] = [{"configMap": {"name": config.metadata.name}}]
         if args.credentials_secret:

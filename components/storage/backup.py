@@ -44,11 +44,12 @@ class Backup(pulumi.ComponentResource):
         self, name: str, args: BackupArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("backup", "Backup"), name, None, opts)
-        config = k8s.core.v1.ConfigMap(
+        config = pods.config_map(
             f"{name}-config",
-            metadata={"name": c.BACKUP_CONFIG, "namespace": args.site.namespace},
-            data=args.files,
-            opts=pulumi.ResourceOptions(parent=self),
+            c.BACKUP_CONFIG,
+            args.site.namespace,
+            args.files,
+            pulumi.ResourceOptions(parent=self),
         )
         volumes = [
             pods.config_volume("backup-config", config.metadata.name),

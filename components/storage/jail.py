@@ -197,11 +197,12 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())
-    return k8s.core.v1.ConfigMap(
+    return pods.config_map(
         f"{name}-origin",
-        metadata={"name": "-".join((c.JAIL_ORIGIN, *origin)), "namespace": args.site.namespace},
-        data={"claim": settings.claim or c.JAIL_CLAIM},
-        opts=pulumi.ResourceOptions(parent=parent, protect=args.protect),
+        "-".join((c.JAIL_ORIGIN, *origin)),
+        args.site.namespace,
+        {"claim": settings.claim or c.JAIL_CLAIM},
+        pulumi.ResourceOptions(parent=parent, protect=args.protect),
     )
 
 

@@ -57,12 +57,7 @@ class NfsServer(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         kept = pulumi.ResourceOptions(parent=self, protect=args.protect)
         files = {"ganesha.conf": ganesha_conf(args.settings.machines)}
-        config = k8s.core.v1.ConfigMap(
-            f"{name}-config",
-            metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
-            data=files,
-            opts=child,
-        )
+        config = pods.config_map(f"{name}-config", c.JAIL_SERVER, args.namespace, files, child)
         volume = pods.claim(
             f"{name}-volume",
             c.JAIL_SERVER,

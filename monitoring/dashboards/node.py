@@ -57,8 +57,7 @@ DASHBOARD = board(
     ),
     stat(
         "Machine",
-        "Kubernetes node that it runs on. If there is none, its pod is not scheduled, or does not "
-        "exist.",
+        "Kubernetes node of the pod. None: the pod is not scheduled, or does not exist.",
         units.NoUnit,
         f"max by (machine) (slurm_node_info{_SELF})",
         legend="{{machine}}",

@@ -22,7 +22,7 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """The target in words; empty if there is none."""
+        """The target in words; empty without a target."""
         if self.at_most is not None:
             return f"at most {self.at_most:g}"
         return "" if self.at_least is None else f"at least {self.at_least:g}"

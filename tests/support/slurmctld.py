@@ -61,7 +61,7 @@ for program in $(pgrep -f '^/bin/sh {c.ABSENT_PROGRAM}'); do
 done
 for _ in $(seq 600); do
   pgrep -x slurmctld >/dev/null
-  # Code 1 means that there is none; 2 and 3 mean that pgrep failed.
+  # Code 1 means that no process matches; 2 and 3 mean that pgrep failed.
   [ $? = 1 ] && exit
   sleep 0.05
 done

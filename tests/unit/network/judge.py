@@ -23,7 +23,7 @@ _NAMESPACE = "io.kubernetes.pod.namespace"
 """Cilium's label for the namespace of an endpoint."""
 
 
-class Unjudged(Exception):  # noqa: N818  # not an error in a judgement: there is none
+class Unjudged(Exception):  # noqa: N818  # no judgement exists, so it is no error in one
     """An object contains what Cilium or Kubernetes refuses, or what this judge does not know."""
 
 
