@@ -62,9 +62,12 @@ def test_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     slurmd, slurmstepd = (
         int(node.root(score.format(name=name))) for name in ("slurmd", "slurmstepd")
     )
-    (task, *_) = node.root("cat /proc/$(pgrep --full '^sleep 600')/oom_score_adj").split()
+    # The state is RUNNING some time before the task has started.
+    (pid, *_) = eventually(
+        "the task runs", lambda: node.root("pgrep --full '^sleep 600' || true").split()
+    )
 
-    assert slurmd < slurmstepd < int(task)
+    assert slurmd < slurmstepd < int(node.root(f"cat /proc/{pid}/oom_score_adj"))
 
 
 def test_slurmstepd_memory_limit_protects_other_jobs(node: Node) -> None:
