@@ -23,12 +23,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
+from agents import labels
+from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.say import fail
 
 API = "snapshot.storage.k8s.io/v1"
-OF = "slurmstack.dev/snapshot-of"
-"""Label of the snapshots that this program makes; its value is the claim. Others are left alone."""
 PAUSE = 5
 """Seconds between two requests for the state."""
 REFUSED = 3
@@ -77,7 +76,7 @@ def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
     return {
         "apiVersion": API,
         "kind": "VolumeSnapshot",
-        "metadata": {"name": named(claim, moment), "labels": {OF: claim}},
+        "metadata": {"name": named(claim, moment), "labels": {labels.SNAPSHOT_OF: claim}},
         "spec": {
             "volumeSnapshotClassName": snapshot_class,
             "source": {"persistentVolumeClaimName": claim},
@@ -106,7 +105,9 @@ class Snapshots:
         self._path = f"/apis/{API}/namespaces/{namespace}/volumesnapshots"
 
     def of(self, claim: str) -> list[Snapshot]:
-        return list(self._api.items(self._path, Snapshot, labelSelector=f"{OF}={claim}"))
+        return list(
+            self._api.items(self._path, Snapshot, labelSelector=f"{labels.SNAPSHOT_OF}={claim}")
+        )
 
     def make(self, wanted: dict[str, Any]) -> None:
         self._api.ask("POST", self._path, wanted)

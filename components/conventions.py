@@ -4,22 +4,20 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
+from agents import labels
+
 PROJECT: Final = "slurmstack"
 
 # --- Kubernetes ---------------------------------------------------------------------------------
 
-DOMAIN: Final = "slurmstack.dev"
-LABEL_COMPONENT: Final = f"{DOMAIN}/component"
+DOMAIN: Final = labels.DOMAIN
+LABEL_COMPONENT: Final = labels.COMPONENT
 LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
-ANNOTATION_REPORT: Final = f"{DOMAIN}/report"
-"""Annotation of the Job after a deploy, with its report about nodes."""
-TAINT_UNHEALTHY: Final = f"{DOMAIN}/unhealthy"
-"""Taint of Kubernetes nodes with faulty hardware."""
-CONDITION_UNHEALTHY: Final = "SlurmNodeUnhealthy"
-"""Type of the condition that goes with the taint."""
-ANNOTATION_REBOOT: Final = f"{DOMAIN}/reboot"
-"""Annotation that requests the reboot of a Kubernetes node."""
+ANNOTATION_REPORT: Final = labels.REPORT
+TAINT_UNHEALTHY: Final = labels.UNHEALTHY
+CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY
+ANNOTATION_REBOOT: Final = labels.REBOOT
 
 ACCOUNTING: Final = "accounting"
 ACCOUNTS: Final = "accounts"
@@ -29,14 +27,14 @@ EXPORTER: Final = "exporter"
 DATABASE: Final = "database"
 PLACEHOLDER: Final = "placeholder"
 REST: Final = "rest"
-WORKER: Final = "worker"
+WORKER: Final = labels.WORKER
 CONFIG: Final = "config"
 CONFIG_CHECK: Final = "config-check"
 CONFIG_IN_FORCE: Final = "config-in-force"
 RECONCILER: Final = "reconciler"
 AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
 """Job that checks nodes at the end of a deploy."""
-REBOOTER: Final = "rebooter"
+REBOOTER: Final = labels.REBOOTER
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LONG_CHECKS: Final = "longchecks"
 """Pod for queries of long checks. Runs of long checks are on the same Kubernetes node."""
@@ -45,11 +43,9 @@ LONG_CHECK: Final = "longcheck"
 LOGIN: Final = "login"
 MONITORING: Final = "monitoring"
 """Pod of Prometheus and Alertmanager."""
-NODE_EXPORTER: Final = "machines"
-"""node-exporter, one pod on each Kubernetes node."""
+NODE_EXPORTER: Final = labels.NODE_EXPORTER
 GRAFANA: Final = "grafana"
-LOGS: Final = "logs"
-"""Pod that sends the daemons' logs to a log collector."""
+LOGS: Final = labels.LOGS
 SNAPSHOTS: Final = "snapshots"
 """Pods that make VolumeSnapshots."""
 HOSTS: Final = "hosts"

@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 from agents import metrics
+from agents.kubernetes import KubernetesError, Streams, credentials
 from agents.logs.follow import Following
-from agents.logs.kubernetes import Api
 from agents.logs.lines import Severity
 from agents.logs.metrics import Counts
+from agents.logs.pods import Api
 from agents.logs.send import Receiver, Sender
 from agents.logs.sent import Sent
-from agents.reconciler.kubernetes import KubernetesError, credentials
 from agents.say import say
 
 
@@ -51,7 +51,7 @@ def main() -> int:
     environment = dict(os.environ)
     headers, ca = environment.get("HEADERS"), environment.get("CA")
     try:
-        api = Api(environment["NAMESPACE"], *credentials())
+        api = Api(environment["NAMESPACE"], Streams(*credentials()))
     except KubernetesError as error:
         say("error", f"no lines are sent: {error}")
         return 1

@@ -6,10 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from agents.logs.kubernetes import COMPONENT, Api, ApiError, Pod, Pods
+from agents import labels
+from agents.kubernetes import KubernetesError
 from agents.logs.lines import Line, Severity, Splitter, read
 from agents.logs.metrics import Counts
 from agents.logs.otlp import Entry, Source
+from agents.logs.pods import Api, Pod, Pods
 from agents.logs.sent import Sent
 from agents.say import say
 
@@ -88,7 +90,7 @@ class Following:
                             self._see(pod, group)
                         else:
                             self._goes({pod.metadata.uid})
-                except ApiError as error:
+                except KubernetesError as error:
                     self._say(str(error))
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -114,7 +116,7 @@ class Following:
                 pod.metadata.uid,
                 pod.metadata.name,
                 status.name,
-                pod.metadata.labels.get(COMPONENT, ""),
+                pod.metadata.labels.get(labels.COMPONENT, ""),
                 pod.spec.node_name,
             )
             if followed := self._followed.get(source.key):
@@ -150,7 +152,7 @@ class Following:
                 await self._read(one)
                 if not run.is_running:
                     ended = run.id
-            except ApiError:
+            except KubernetesError:
                 # The pod, its machine or the API server may be gone: the watch shows which.
                 if one.is_gone:
                     self._counts.cut += 1
@@ -163,16 +165,16 @@ class Following:
         self._counts.containers = len(self._followed)
 
     async def _read_previous(self, one: Followed) -> None:
-        """Read the rest of the previous run. Raises `ApiError`."""
+        """Read the rest of the previous run. Raises `KubernetesError`."""
         try:
             await self._read(one, previous=True)
-        except ApiError as error:
+        except KubernetesError as error:
             # The container has restarted more than once since, or its log was removed.
             if error.status != HTTPStatus.BAD_REQUEST:
                 raise
 
     async def _read(self, one: Followed, *, previous: bool = False) -> None:
-        """Hand on new lines. Raises `ApiError`."""
+        """Hand on new lines. Raises `KubernetesError`."""
         source, is_new = one.source, False
         asked = self._api.log(source.pod, source.container, one.since, previous=previous)
         async for raw in _lines(asked):

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents import metrics
+from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.reconciler import report, wanted
 from agents.reconciler.carry import Carrier, Place
-from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
 from agents.reconciler.ladder import taken
 from agents.reconciler.memory import Key, MemoryUnknownError
 from agents.reconciler.metrics import Passes

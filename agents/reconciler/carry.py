@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from agents import labels
 from agents.drains import is_own
+from agents.kubernetes import MERGE, STRATEGIC, Api, KubernetesError, Object
 from agents.reconciler.actions import (
     Action,
     Drain,
@@ -24,9 +26,8 @@ from agents.reconciler.actions import (
     Withdraw,
 )
 from agents.reconciler.judge import DRAINED
-from agents.reconciler.kubernetes import MERGE, STRATEGIC, Api, KubernetesError, Object
 from agents.reconciler.memory import Climb, Key, Memory, MemoryUnknownError, dumps, loads
-from agents.reconciler.observed import CONDITION, DOMAIN, REBOOT, UNHEALTHY, Machine
+from agents.reconciler.observed import Machine
 from agents.reconciler.plan import Plan
 from agents.slurm import Client, Fault, SlurmError
 
@@ -220,7 +221,7 @@ class Carrier:
     def _mark(self, machine: Machine, text: str) -> None:
         now = _stamp()
         condition = {
-            "type": CONDITION,
+            "type": labels.CONDITION_UNHEALTHY,
             "status": "True",
             "reason": "SlurmDrain",
             "message": text[:EVENT_LENGTH],
@@ -229,14 +230,16 @@ class Carrier:
         }
         self._condition(machine.name, condition)
         if not machine.is_tainted:
-            self._taint(machine, [*_others(machine), {"key": UNHEALTHY, "effect": "NoSchedule"}])
+            self._taint(
+                machine, [*_others(machine), {"key": labels.UNHEALTHY, "effect": "NoSchedule"}]
+            )
 
     def _unmark(self, machine: Machine) -> None:
         # Remove the taint first: as long as the condition is there, the next pass tries again.
         if machine.is_tainted:
             self._taint(machine, _others(machine))
         if machine.mark:
-            self._condition(machine.name, {"type": CONDITION, "$patch": "delete"})
+            self._condition(machine.name, {"type": labels.CONDITION_UNHEALTHY, "$patch": "delete"})
 
     def _condition(self, machine: str, condition: Object) -> None:
         body = {"status": {"conditions": [condition]}}
@@ -253,7 +256,7 @@ class Carrier:
         self._api.ask("PATCH", f"/api/v1/nodes/{machine.name}", body, kind=MERGE)
 
     def _annotate(self, machine: str, value: str | None) -> None:
-        body = {"metadata": {"annotations": {REBOOT: value}}}
+        body = {"metadata": {"annotations": {labels.REBOOT: value}}}
         self._api.ask("PATCH", f"/api/v1/nodes/{machine}", body, kind=MERGE)
 
     def _replace(self, action: Replace, command: tuple[str, ...]) -> None:
@@ -297,7 +300,7 @@ class Carrier:
     def annotate_job(self, report: str) -> None:
         """Write the report to this pod's Job, where the deploy finds it."""
         path = f"/apis/batch/v1/namespaces/{self._place.namespace}/jobs/{self._place.owner['name']}"
-        body = {"metadata": {"annotations": {f"{DOMAIN}/report": report}}}
+        body = {"metadata": {"annotations": {labels.REPORT: report}}}
         self._api.ask("PATCH", path, body, kind=MERGE)
 
 
@@ -321,7 +324,7 @@ def _only(uid: str) -> Object:
 
 
 def _others(machine: Machine) -> list[Object]:
-    return [dict(taint) for taint in machine.taints if taint["key"] != UNHEALTHY]
+    return [dict(taint) for taint in machine.taints if taint["key"] != labels.UNHEALTHY]
 
 
 def _stamp() -> str:

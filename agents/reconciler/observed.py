@@ -7,28 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agents import labels
+from agents.kubernetes import Api, KubernetesError
 from agents.reconciler import objects
-from agents.reconciler.kubernetes import Api, KubernetesError
 from agents.slurm import Client, Node
 
-DOMAIN = "slurmstack.dev"
-COMPONENT = f"{DOMAIN}/component"
-OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!=machines,{COMPONENT}!=rebooter"
+OURS = ",".join(
+    (
+        labels.STACK,
+        f"{labels.COMPONENT}!={labels.NODE_EXPORTER}",
+        f"{labels.COMPONENT}!={labels.REBOOTER}",
+    )
+)
 """Selector of the Slurm layer's pods, except those that run on every machine and go with it."""
-WORKER = "worker"
-"""Value of the label `COMPONENT` on pods that are nodes."""
 CONF = "NODE_CONF"
 """Variable of slurmd's container with the node's configuration that slurmd registers."""
 IN_FORCE = "config-in-force"
 """Container that waits until slurmctld uses a new configuration, and reports since when."""
 MUNGE = "munge"
 """Container of a pod's munged, if Slurm authenticates users by munge."""
-REBOOT = f"{DOMAIN}/reboot"
-"""Annotation of a machine that requests a reboot: the boot's ID, and Unix time in seconds."""
-UNHEALTHY = f"{DOMAIN}/unhealthy"
-"""Key of the reconciler's taint."""
-CONDITION = "SlurmNodeUnhealthy"
-"""Type of the reconciler's condition."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,11 @@ class Machine:
     @property
     def mark(self) -> Condition | None:
         """The reconciler's own condition."""
-        return self.conditions.get(CONDITION)
+        return self.conditions.get(labels.CONDITION_UNHEALTHY)
 
     @property
     def is_tainted(self) -> bool:
-        return any(taint["key"] == UNHEALTHY for taint in self.taints)
+        return any(taint["key"] == labels.UNHEALTHY for taint in self.taints)
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def _pod(item: objects.Pod) -> Pod:
         name=meta["name"],
         uid=meta["uid"],
         machine=spec.get("nodeName", ""),
-        is_worker=meta.get("labels", {}).get(COMPONENT) == WORKER,
+        is_worker=meta.get("labels", {}).get(labels.COMPONENT) == labels.WORKER,
         is_ready=is_ready,
         started=_time(status.get("startTime")) or 0.0,
         leaves=_time(meta.get("deletionTimestamp")),

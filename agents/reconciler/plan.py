@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from agents import labels
 from agents.drains import KUBERNETES, is_own
 from agents.reconciler.actions import Action, Drain, Forget, Lift, Mark, Requeue, Unmark, Withdraw
 from agents.reconciler.ghosts import ghosts
 from agents.reconciler.judge import NOT_READY, SILENT, Finding, View, views
 from agents.reconciler.ladder import Doing, Room, climb, under_way
 from agents.reconciler.memory import Key, Memory
-from agents.reconciler.observed import REBOOT, Machine, Observed
+from agents.reconciler.observed import Machine, Observed
 from agents.reconciler.wanted import Wanted
 
 REASON_LENGTH = 200
@@ -175,7 +176,7 @@ def _is_sound(machine: Machine, here: list[View]) -> bool:
 
 def _withdrawals(observed: Observed, rebooting: set[str]) -> Iterator[Withdraw]:
     for machine in sorted(observed.machines.values(), key=lambda one: one.name):
-        if REBOOT in machine.annotations and machine.name not in rebooting:
+        if labels.REBOOT in machine.annotations and machine.name not in rebooting:
             yield Withdraw(machine.name)
 
 

@@ -14,8 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from agents.reconciler.kubernetes import Api, KubernetesError, in_cluster
-from agents.reconciler.observed import REBOOT
+from agents import labels
+from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.say import say
 
 INTERVAL = 15
@@ -41,7 +41,7 @@ def is_asked(request: str, boot: str, started: float) -> bool:
 def request_of(api: Api, machine: str) -> str:
     """Read the request for a machine. Raises `KubernetesError`."""
     found = api.ask("GET", f"/api/v1/nodes/{machine}")
-    return str((found["metadata"].get("annotations") or {}).get(REBOOT, ""))
+    return str((found["metadata"].get("annotations") or {}).get(labels.REBOOT, ""))
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:

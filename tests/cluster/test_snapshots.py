@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.reconciler.kubernetes import Api
+from agents.kubernetes import Api
 from agents.snapshots import OF, REFUSED, Snapshots, main, take
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.graph import record

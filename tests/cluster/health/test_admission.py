@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from agents.reconciler.kubernetes import MERGE, STRATEGIC, Api, KubernetesError
+from agents.kubernetes import MERGE, STRATEGIC, Api, KubernetesError
 from components import conventions as c
 from tests.support.cluster import NAMESPACE, Cluster
 

@@ -10,10 +10,9 @@ import httpx
 import pytest
 from cel_expr_python import cel
 
-from agents.reconciler import observed
+from agents.kubernetes import Api
 from agents.reconciler.actions import Action, Mark, Unmark, Withdraw
 from agents.reconciler.carry import Carrier, Kept, Place
-from agents.reconciler.kubernetes import Api
 from agents.reconciler.observed import Condition, Machine
 from agents.reconciler.plan import Plan
 from agents.slurm import Client
@@ -110,14 +109,6 @@ def marked(node: Object = NODE) -> Object:
 
 
 # --- Fields of Nodes -----------------------------------------------------------------------------
-
-
-def test_the_agent_and_the_policy_name_the_same_fields() -> None:
-    assert (observed.REBOOT, observed.UNHEALTHY, observed.CONDITION) == (
-        c.ANNOTATION_REBOOT,
-        c.TAINT_UNHEALTHY,
-        c.CONDITION_UNHEALTHY,
-    )
 
 
 def test_our_annotation_taint_and_condition_may_be_set_and_removed() -> None:

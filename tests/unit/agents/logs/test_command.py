@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from agents.kubernetes import Streams
 from agents.logs import __main__ as command
 from agents.logs import follow, metrics, send
-from agents.logs.kubernetes import OURS, Api
 from agents.logs.lines import Line
+from agents.logs.pods import OURS, Api
 from agents.logs.sent import LOOK_BACK
 from components import conventions as c
 from components import pods
@@ -86,7 +87,7 @@ class Stack:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         async def agent() -> None:
-            api = Api("slurm", self.api, lambda: "token")
+            api = Api("slurm", Streams(self.api, lambda: "token"))
             receiver = send.Receiver(f"{self.endpoint}/otlp", self.headers)
             running = asyncio.create_task(command.send(api, receiver, self.environment))
             await asyncio.sleep(0)

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from agents import labels
+from agents.kubernetes import Api, KubernetesError
 from agents.reconciler.actions import (
     Action,
     Drain,
@@ -24,9 +26,8 @@ from agents.reconciler.actions import (
     Withdraw,
 )
 from agents.reconciler.carry import Carrier, Kept, Place, run_hook
-from agents.reconciler.kubernetes import Api, KubernetesError
 from agents.reconciler.memory import Climb, Memory, MemoryUnknownError, dumps, loads
-from agents.reconciler.observed import CONDITION, REBOOT, UNHEALTHY, Condition, Machine
+from agents.reconciler.observed import Condition, Machine
 from agents.reconciler.plan import Plan
 from agents.slurm import Client, SlurmError
 from tests.unit.agents.reconciler.things import NOW, READY, machine, moment
@@ -207,8 +208,8 @@ def test_annotation_requests_a_reboot_and_null_withdraws_it() -> None:
     carry(world, Reboot(KEY, "machine-1", "b1", NOW), memory={KEY: Climb(2, NOW)})
     carry(world, Withdraw("machine-1"))
     assert world.changes == [
-        ("PATCH", NODE, {"metadata": {"annotations": {REBOOT: f"b1 {NOW}"}}}),
-        ("PATCH", NODE, {"metadata": {"annotations": {REBOOT: None}}}),
+        ("PATCH", NODE, {"metadata": {"annotations": {labels.REBOOT: f"b1 {NOW}"}}}),
+        ("PATCH", NODE, {"metadata": {"annotations": {labels.REBOOT: None}}}),
     ]
 
 
@@ -254,7 +255,7 @@ def test_hook_succeeds_or_raises() -> None:
         run_hook(["sh", "-c", "exit 3"], {})
 
 
-TAINT = {"key": UNHEALTHY, "effect": "NoSchedule"}
+TAINT = {"key": labels.UNHEALTHY, "effect": "NoSchedule"}
 OTHER = {"key": "gpu", "effect": "NoSchedule"}
 
 
@@ -266,13 +267,17 @@ def test_mark_adds_a_condition_and_a_taint_beside_others() -> None:
     (_, status, condition), (_, node, taints) = world.changes
     (made,) = condition["status"]["conditions"]
     assert (status, node) == (f"{NODE}/status", NODE)
-    assert (made["type"], made["status"], made["message"]) == (CONDITION, "True", "Xid")
+    assert (made["type"], made["status"], made["message"]) == (
+        labels.CONDITION_UNHEALTHY,
+        "True",
+        "Xid",
+    )
     assert taints["spec"]["taints"] == [OTHER, TAINT]
     assert taints["metadata"] == {"resourceVersion": "9"}, "the patch must fail on a newer version"
 
 
 def test_unmark_removes_only_our_condition_and_taint() -> None:
-    conditions = {**READY, CONDITION: Condition("True")}
+    conditions = {**READY, labels.CONDITION_UNHEALTHY: Condition("True")}
     world = World()
     world.taints = [OTHER, TAINT]
 
@@ -283,7 +288,9 @@ def test_unmark_removes_only_our_condition_and_taint() -> None:
     )
     (_, _, taints), (_, _, condition) = world.changes
     assert taints["spec"]["taints"] == [OTHER]
-    assert condition == {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
+    assert condition == {
+        "status": {"conditions": [{"type": labels.CONDITION_UNHEALTHY, "$patch": "delete"}]}
+    }
 
 
 def test_changed_taints_are_left_for_the_next_pass() -> None:

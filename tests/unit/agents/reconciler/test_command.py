@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from agents.kubernetes import KubernetesError
 from agents.reconciler import __main__ as command
 from agents.reconciler import report
 from agents.reconciler.__main__ import Reconciler
 from agents.reconciler.carry import Place
-from agents.reconciler.kubernetes import KubernetesError
 from agents.reconciler.memory import dumps
 from agents.reconciler.plan import plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
@@ -436,7 +436,3 @@ def test_exits_with_2_outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_pat
         monkeypatch.setenv(name, value)
 
     assert command.main(["--once"]) == 2
-
-
-def test_kubernetes_error_names_a_remedy() -> None:
-    assert str(KubernetesError("GET /x", "HTTP 500", 500)).endswith("; the next pass tries again")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from agents import labels
 from agents.reconciler.actions import (
     Action,
     Drain,
@@ -18,7 +19,7 @@ from agents.reconciler.actions import (
     Withdraw,
 )
 from agents.reconciler.memory import Climb, Memory
-from agents.reconciler.observed import CONDITION, REBOOT, UNHEALTHY, Condition, Machine, Observed
+from agents.reconciler.observed import Condition, Machine, Observed
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.report import IN_SERVICE, OUT, PERSON, code, text
 from agents.reconciler.wanted import Wanted
@@ -175,8 +176,8 @@ def test_jobs_stay_on_a_healthy_machine() -> None:
 XID = "slurmstack:check:gpu-xid: Xid 79"
 FAILED = evidence(NOW - 10, failed=["gpu-xid"])
 BROKEN = drained("cpu-1", XID, extra=FAILED)
-TAINT = {"key": UNHEALTHY, "effect": "NoSchedule"}
-MARK = {**READY, CONDITION: Condition("True", "", NOW - 50)}
+TAINT = {"key": labels.UNHEALTHY, "effect": "NoSchedule"}
+MARK = {**READY, labels.CONDITION_UNHEALTHY: Condition("True", "", NOW - 50)}
 MARKED = machine("machine-1", taints=(TAINT,), conditions=MARK)
 
 
@@ -451,7 +452,7 @@ def test_memory_of_unwanted_nodes_is_dropped() -> None:
 
 # --- Requests for a reboot -----------------------------------------------------------------------
 
-REQUESTED = replace(MARKED, annotations={REBOOT: f"machine-1-boot {NOW - 60}"})
+REQUESTED = replace(MARKED, annotations={labels.REBOOT: f"machine-1-boot {NOW - 60}"})
 REBOOTING = {KEY: Climb(2, NOW - 60, done=True, target="machine-1-boot")}
 
 

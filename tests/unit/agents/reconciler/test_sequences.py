@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agents import labels
 from agents.drains import KUBERNETES
 from agents.reconciler.__main__ import PROBLEMS, Reconciler
 from agents.reconciler.carry import Place
 from agents.reconciler.memory import loads
-from agents.reconciler.observed import REBOOT
 from tests.unit.agents.reconciler.things import wanted
 from tests.unit.agents.reconciler.world import (
     Box,
@@ -146,7 +146,7 @@ def test_only_healthy_nodes_return_and_foreign_drains_stay(tmp_path: Path, batch
         for box in world.boxes.values():
             assert box.in_service or box.is_foreign, f"seed {seed}: {box}"
             assert not (is_marked(box) and not box.is_foreign), f"seed {seed}: {box}"
-            assert REBOOT not in box.annotations, f"seed {seed}: {box}"
+            assert labels.REBOOT not in box.annotations, f"seed {seed}: {box}"
 
 
 def test_sequences_cover_all_causes_and_steps(tmp_path: Path) -> None:

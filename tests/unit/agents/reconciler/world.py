@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from agents import labels
 from agents.drains import CHECK, KUBERNETES, Evidence, is_own
-from agents.reconciler.kubernetes import Api, KubernetesError, Object
-from agents.reconciler.observed import REBOOT, UNHEALTHY
+from agents.kubernetes import Api, KubernetesError, Object
 from agents.slurm import Client, Fault, Node, SlurmError
 from tests.unit.agents.reconciler.things import CONF, NOW, moment, node
 
@@ -292,11 +292,12 @@ class FakeApi(Api):
         return {}
 
     def _patch(self, box: Box, body: Any) -> Object:
-        for key, value in body.get("metadata", {}).get("annotations", {}).items():
+        changed = body.get("metadata", {}).get("annotations", {})
+        for key, value in changed.items():
             box.annotations.pop(key, None)
             if value is not None:
                 box.annotations[key] = value
-        if REBOOT in body.get("metadata", {}).get("annotations", {}) and REBOOT in box.annotations:
+        if labels.REBOOT in changed and labels.REBOOT in box.annotations:
             assert box.is_drained or box.is_down
             assert not box.jobs
             self._world.done["reboot"] += 1
@@ -311,7 +312,7 @@ class FakeApi(Api):
 
 
 def is_marked(box: Box) -> bool:
-    return any(taint["key"] == UNHEALTHY for taint in box.taints)
+    return any(taint["key"] == labels.UNHEALTHY for taint in box.taints)
 
 
 def _selects(selector: str, metadata: Object) -> bool:

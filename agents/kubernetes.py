@@ -1,12 +1,15 @@
-"""Client of Kubernetes' API, with the pod's service account.
+"""Clients of Kubernetes' API, with the pod's service account.
 
-The formats are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. The client
-repeats no request: after an unfinished pass comes the next one.
+`Api` sends requests one after the other; `Streams` follows many answers that never end. The formats
+are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. No request is repeated:
+callers try again at their own interval.
 """
 
 import os
+import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +22,13 @@ TIMEOUT = httpx.Timeout(30, connect=5)
 """Seconds."""
 PAGE = 500
 """Objects per page: 5,000 machines in one answer would be more than 50 MB."""
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+]
+"""Socket options that detect a lost server, even if a stream is silent for days."""
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -46,7 +56,7 @@ class KubernetesError(Exception):
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
         self.status = status
-        super().__init__(f"Kubernetes: {asked}: {' '.join(said.split())}; {_remedy(status)}")
+        super().__init__(f"Kubernetes: {asked}: {' '.join(said.split())}{_remedy(status)}")
 
     @property
     def is_overtaken(self) -> bool:
@@ -62,10 +72,10 @@ class KubernetesError(Exception):
 def _remedy(status: int | None) -> str:
     match status:
         case None:
-            return "check that the API server runs and that nothing blocks the connection"
+            return "; check that the API server runs and that nothing blocks the connection"
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
-            return "deploy again to restore the reconciler's permissions"
-    return "the next pass tries again"
+            return "; deploy again to restore the service account's permissions"
+    return ""
 
 
 class Api:
@@ -89,7 +99,7 @@ class Api:
         while True:
             kinds = Page[kind]  # type: ignore[valid-type]  # a type that only callers know
             # Keep no page's text in memory while the next page arrives.
-            page = _decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
+            page = decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
             yield from page.items or ()
             following = page.metadata.get("continue")
             if not following:
@@ -101,7 +111,7 @@ class Api:
     ) -> Object:
         """Send a request and return the answer; `kind` is the body's media type."""
         content = self._send(method, path, body, kind=kind)
-        return _decoded(f"{method} {path}", content, Object)
+        return decoded(f"{method} {path}", content, Object)
 
     def _send(
         self,
@@ -120,10 +130,7 @@ class Api:
                 params=query,
                 json=body,
                 headers={
-                    "Accept": "application/json",
-                    # The API server takes longer to compress lists than to send them.
-                    "Accept-Encoding": "identity",
-                    "Authorization": f"Bearer {self._token()}",
+                    **_headers(self._token),
                     **({"Content-Type": kind} if body is not None else {}),
                 },
             ) as response:
@@ -132,13 +139,65 @@ class Api:
                 content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
-        if not response.is_success:
-            said = f"HTTP {response.status_code} {_message(content)}"
-            raise KubernetesError(asked, said, response.status_code)
+        _check(asked, response.status_code, content)
         return content
 
 
-def _decoded(asked: str, content: bytes, kind: type[T]) -> T:
+class Streams:
+    """One API server at `url`, for answers that are read while they arrive."""
+
+    def __init__(
+        self, url: str, token: Callable[[], str], verify: ssl.SSLContext | bool = True
+    ) -> None:
+        self._token = token
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            transport=httpx.AsyncHTTPTransport(
+                verify=verify,
+                # Each stream has its own connection.
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=10),
+                socket_options=_KEEPALIVE,
+                trust_env=False,
+            ),
+        )
+
+    @asynccontextmanager
+    async def get(
+        self, path: str, query: Mapping[str, str], silence: float | None = TIMEOUT.read
+    ) -> AsyncIterator[httpx.Response]:
+        """Open an answer, which may be silent for `silence` seconds; None is without limit.
+
+        Raises `KubernetesError`, also for errors while the caller reads the answer.
+        """
+        asked = f"GET {path}"
+        timeout = httpx.Timeout(TIMEOUT.write, connect=TIMEOUT.connect, read=silence, pool=None)
+        try:
+            async with self._http.stream(
+                "GET", path, params=query, headers=_headers(self._token), timeout=timeout
+            ) as response:
+                if not response.is_success:
+                    _check(asked, response.status_code, await response.aread())
+                yield response
+        except (httpx.RequestError, OSError) as error:
+            raise KubernetesError(asked, str(error) or type(error).__name__) from error
+
+
+def _headers(token: Callable[[], str]) -> dict[str, str]:
+    return {
+        "Accept": "application/json",
+        # The API server takes longer to compress answers than to send them.
+        "Accept-Encoding": "identity",
+        "Authorization": f"Bearer {token()}",
+    }
+
+
+def _check(asked: str, status: int, content: bytes) -> None:
+    if not httpx.codes.is_success(status):
+        raise KubernetesError(asked, f"HTTP {status} {_message(content)}", status)
+
+
+def decoded(asked: str, content: bytes | str, kind: type[T]) -> T:
+    """Parse JSON. Raises `KubernetesError`, naming the request `asked`, if it is no `kind`."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:

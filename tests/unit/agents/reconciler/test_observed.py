@@ -1,106 +1,19 @@
-"""Requests to Kubernetes, and how its answers are parsed."""
+"""Kubernetes' objects, as the reconciler reads them."""
 
 from typing import Any
 
-import httpx
 import pytest
 
-from agents.reconciler import kubernetes, objects, observed
-from agents.reconciler.kubernetes import Api, KubernetesError
-from agents.reconciler.observed import CONDITION, Condition, Munged, observe
+from agents import labels
+from agents.kubernetes import KubernetesError
+from agents.reconciler import observed
+from agents.reconciler.observed import Condition, Munged, observe
 from agents.slurm import Client, Node
-from components import conventions as c
+from tests.support.kubeanswers import Answers, api
 from tests.unit.agents.reconciler.things import node
 from tests.unit.agents.reconciler.world import BEGAN
 
 Object = dict[str, Any]
-
-
-class Cluster:
-    """Answers from a table of paths, and records requests."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
-        self.asked: list[httpx.Request] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
-        answer = self.answers[request.url.path.rpartition("/")[2]]
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, list):
-            answer = answer.pop(0)
-        return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
-
-
-def api(cluster: Cluster) -> Api:
-    return Api("http://kubernetes", lambda: "token", transport=httpx.MockTransport(cluster))
-
-
-def test_labels_and_names_match_the_graph() -> None:
-    assert f"{c.DOMAIN}/component={c.WORKER}" == f"{observed.COMPONENT}={observed.WORKER}"
-    everywhere = ",".join(f"{c.LABEL_COMPONENT}!={one}" for one in (c.NODE_EXPORTER, c.REBOOTER))
-    assert f"app.kubernetes.io/name={c.PROJECT},{everywhere}" == observed.OURS
-    assert observed.UNHEALTHY == c.TAINT_UNHEALTHY
-    assert f"{observed.DOMAIN}/report" == c.ANNOTATION_REPORT
-
-
-def test_reads_lists_page_by_page_to_the_end() -> None:
-    pages = [
-        {"items": [{"n": 1}], "metadata": {"continue": "next"}},
-        {"items": [{"n": 2}], "metadata": {}},
-    ]
-    cluster = Cluster(nodes=pages)
-
-    seen = api(cluster).items("/api/v1/nodes", dict[str, int], labelSelector="a=b")
-    assert list(seen) == [{"n": 1}, {"n": 2}]
-    first, second = (dict(request.url.params) for request in cluster.asked)
-    assert first == {"limit": "500", "labelSelector": "a=b"}
-    assert second == {**first, "continue": "next"}
-    assert cluster.asked[0].headers["Authorization"] == "Bearer token"
-    assert cluster.asked[0].headers["Accept-Encoding"] == "identity"
-
-
-GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue token has expired"})
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (httpx.ConnectError("no way"), "no way; check that the API server runs"),
-        (httpx.ReadTimeout("slow"), "slow; check that the API server runs"),
-        (httpx.Response(403, json={"message": "nodes is forbidden"}), "forbidden; deploy again"),
-        (httpx.Response(503, text="down"), "HTTP 503"),
-        (httpx.Response(200, text="<html>"), "unexpected answer"),
-        (httpx.Response(200, json=[]), "unexpected answer"),
-        (GONE, "410 The continue token has expired"),
-    ],
-)
-def test_reports_a_failed_request_in_one_line(answer: Any, message: str) -> None:
-    with pytest.raises(KubernetesError) as caught:
-        list(api(Cluster(nodes=answer)).items("/api/v1/nodes", objects.Node))
-
-    assert message in str(caught.value)
-    assert str(caught.value).startswith("Kubernetes: GET /api/v1/nodes: ")
-    assert "\n" not in str(caught.value)
-
-
-def test_unreadable_token_is_an_error() -> None:
-    def token() -> str:
-        raise FileNotFoundError("token")
-
-    with pytest.raises(KubernetesError):
-        Api("http://k", token, transport=httpx.MockTransport(Cluster())).ask("GET", "/x")
-
-
-def test_no_credentials_outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-
-    with pytest.raises(KubernetesError, match="not a pod with a service account"):
-        kubernetes.in_cluster()
-
-
-# --- Parsing -------------------------------------------------------------------------------------
 
 POD: Object = {
     "metadata": {
@@ -168,9 +81,9 @@ class Slurm(Client):
         return self._nodes
 
 
-def look(pods: list[Object], machines: list[Object]) -> tuple[observed.Observed, Cluster]:
-    cluster = Cluster(pods={"items": pods}, nodes={"items": machines})
-    return observe(Slurm(node("cpu-1")), api(cluster), "slurm"), cluster
+def look(pods: list[Object], machines: list[Object]) -> tuple[observed.Observed, Answers]:
+    answers = Answers(pods={"items": pods}, nodes={"items": machines})
+    return observe(Slurm(node("cpu-1")), api(answers), "slurm"), answers
 
 
 def test_pods_machines_and_records_are_read() -> None:
@@ -227,7 +140,11 @@ def test_reads_since_when_a_configuration_is_in_force(pods: list[Object], since:
 
 
 def test_own_condition_marks_a_machine() -> None:
-    mark = {"type": CONDITION, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    mark = {
+        "type": labels.CONDITION_UNHEALTHY,
+        "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     seen, _ = look([POD], [{**MACHINE, "status": {"conditions": [mark]}}])
 
     assert seen.machines["m1"].mark == Condition("True", "", NEW_YEAR)

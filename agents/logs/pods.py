@@ -1,0 +1,126 @@
+"""The stack's pods and the logs of their containers, as Kubernetes' API reports them.
+
+Logs have the format of the operation `read log of the specified Pod`.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from agents import labels
+from agents.kubernetes import Streams, decoded
+from agents.logs.lines import SECOND
+
+OURS = f"{labels.STACK},{labels.COMPONENT}!={labels.LOGS}"
+"""Selector of all pods but this agent's own: its lines are about sending."""
+WATCH = 300
+"""Seconds of one watch, after which all pods are listed again."""
+
+
+# --- Fields that are read, with their names in the API -------------------------------------------
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _State(msgspec.Struct):
+    running: dict[str, Any] | None = None
+
+
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    name: str
+    container_id: str = msgspec.field(name="containerID", default="")
+    """Changes with each restart; "" before the first start."""
+    restart_count: int = 0
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    init_container_statuses: list[ContainerStatus] = []
+    container_statuses: list[ContainerStatus] = []
+
+
+class Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def containers(self) -> list[ContainerStatus]:
+        """Return all containers that have started, including init containers."""
+        both = (*self.status.init_container_statuses, *self.status.container_statuses)
+        return [one for one in both if one.container_id]
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class Pods(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[Pod]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+
+class Api:
+    """The pods of one namespace. All methods raise `KubernetesError`."""
+
+    def __init__(self, namespace: str, streams: Streams) -> None:
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._streams = streams
+
+    async def pods(self) -> Pods:
+        """Return all pods of the stack except this one."""
+        async with self._streams.get(self._pods, {"labelSelector": OURS}) as response:
+            return decoded(f"GET {self._pods}", await response.aread(), Pods)
+
+    async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
+        """Yield changes after that version of the list: a pod, and whether it still exists."""
+        query = {
+            "labelSelector": OURS,
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH),
+        }
+        async with self._streams.get(self._pods, query, silence=WATCH + 30) as response:
+            async for line in response.aiter_lines():
+                event = decoded(f"GET {self._pods}", line, _Event)
+                if event.type == "ERROR":  # for example, the version is too old
+                    return
+                pod = decoded(f"GET {self._pods}", bytes(event.object), Pod)
+                yield pod, event.type != "DELETED"
+
+    async def log(
+        self, pod: str, container: str, since: int, *, previous: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Yield a container's log from the second of `since`, each line with its timestamp.
+
+        Follow the log until the container ends. With `previous`, yield the log of the run before
+        its last restart instead.
+        """
+        second = datetime.fromtimestamp(since // SECOND, UTC)
+        query = {
+            "container": container,
+            "timestamps": "true",
+            "sinceTime": second.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "previous" if previous else "follow": "true",
+        }
+        path = f"{self._pods}/{pod}/log"
+        async with self._streams.get(path, query, silence=None) as response:
+            async for chunk in response.aiter_bytes():
+                yield chunk

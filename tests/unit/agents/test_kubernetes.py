@@ -1,0 +1,65 @@
+"""Requests to Kubernetes, and errors for its answers."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from agents import kubernetes
+from agents.kubernetes import Api, KubernetesError
+from tests.support.kubeanswers import Answers, api
+
+
+def test_reads_lists_page_by_page_to_the_end() -> None:
+    pages = [
+        {"items": [{"n": 1}], "metadata": {"continue": "next"}},
+        {"items": [{"n": 2}], "metadata": {}},
+    ]
+    cluster = Answers(nodes=pages)
+
+    seen = api(cluster).items("/api/v1/nodes", dict[str, int], labelSelector="a=b")
+    assert list(seen) == [{"n": 1}, {"n": 2}]
+    first, second = (dict(request.url.params) for request in cluster.asked)
+    assert first == {"limit": "500", "labelSelector": "a=b"}
+    assert second == {**first, "continue": "next"}
+    assert cluster.asked[0].headers["Authorization"] == "Bearer token"
+    assert cluster.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue token has expired"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (httpx.ConnectError("no way"), "no way; check that the API server runs"),
+        (httpx.ReadTimeout("slow"), "slow; check that the API server runs"),
+        (httpx.Response(403, json={"message": "nodes is forbidden"}), "forbidden; deploy again"),
+        (httpx.Response(503, text="down"), "HTTP 503"),
+        (httpx.Response(200, text="<html>"), "unexpected answer"),
+        (httpx.Response(200, json=[]), "unexpected answer"),
+        (GONE, "410 The continue token has expired"),
+    ],
+)
+def test_reports_a_failed_request_in_one_line(answer: Any, message: str) -> None:
+    with pytest.raises(KubernetesError) as caught:
+        list(api(Answers(nodes=answer)).items("/api/v1/nodes", dict[str, Any]))
+
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("Kubernetes: GET /api/v1/nodes: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_token_is_an_error() -> None:
+    def token() -> str:
+        raise FileNotFoundError("token")
+
+    with pytest.raises(KubernetesError):
+        Api("http://k", token, transport=httpx.MockTransport(Answers())).ask("GET", "/x")
+
+
+def test_no_credentials_outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(KubernetesError, match="not a pod with a service account"):
+        kubernetes.in_cluster()
