@@ -1,8 +1,9 @@
 """Run the scripts of a pipeline's job, in checkouts whose programs only record that they ran.
 
 Each checkout has a `Makefile`, `.ci/cloud` and `.ci/install` that record the origin of the code:
-the default branch (BASE) or the pull request (CHANGE). `.venv/bin/python` records the checkout
-that it runs in, because `python -m` takes modules from there.
+the default branch (BASE) or the pull request (CHANGE). Only the former has the real `.ci/preview`.
+`.venv/bin/python` records the checkout that it runs in, because `python -m` takes modules from
+there.
 """
 
 import os
@@ -125,6 +126,8 @@ class Machine:
         }.items():
             (folder / name).write_text(text.replace("ORIGIN", origin))
         (folder / ".ci/install").chmod(0o755)
+        if origin == BASE:
+            shutil.copy(ROOT / ".ci/preview", folder / ".ci")
 
     def run(self, step: str, script: str, environment: Mapping[str, str]) -> None:
         ended = subprocess.run(
@@ -227,8 +230,6 @@ def value(text: str, given: Mapping[str, str]) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         expression = match.group(1)
-        if expression.startswith("secrets.") and expression.endswith(" != ''"):
-            return str(bool(given.get(expression.removeprefix("secrets.")[:-6]))).lower()
         if expression.startswith("secrets."):
             return given.get(expression.removeprefix("secrets."), "")
         return {

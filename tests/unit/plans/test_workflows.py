@@ -60,6 +60,13 @@ def gitlab_jobs() -> dict[str, Mapping[str, Any]]:
 
 
 def scripts(path: Path) -> list[str]:
+    """Return the scripts of a pipeline, and those that they call."""
+    found = _scripts(path)
+    called = re.findall(r"\.ci/(?:preview|up)\b", "\n".join(found))
+    return [*found, *((ROOT / name).read_text() for name in called)]
+
+
+def _scripts(path: Path) -> list[str]:
     if path == GITLAB:
         found = gitlab_jobs().values()
         return [
@@ -402,8 +409,8 @@ def test_merged_change_is_deployed_with_plan_and_policy(path: Path) -> None:
 
     assert len(ups) == (1 if path.name in ("deploy.yml", GITLAB.name) else 0)
     for command in ups:
-        assert "--policy-pack policy --plan plan.json" in command
-        assert text.index("plans fetch plan.json") < text.index(command)
+        assert '--policy-pack policy --plan "$1"' in command
+        assert text.index("plans fetch plan.json") < text.index("\n.ci/up plan.json")
 
 
 def test_deployment_must_be_enabled() -> None:
@@ -569,19 +576,28 @@ def test_aws_credentials_install_the_aws_command(tmp_path: Path) -> None:
     assert "awscli" in (tmp_path / "ran").read_text()
 
 
-@pytest.mark.parametrize(
-    "path", [ROOT / ".github/workflows/deploy.yml", GITLAB], ids=["github", "gitlab"]
-)
-def test_deploy_sets_cloud_credentials_first(path: Path) -> None:
-    text = commands(path)
+@pytest.mark.parametrize("of_type_file", [False, True], ids=["GitHub", "GitLab"])
+def test_a_kubeconfig_is_private_and_used(tmp_path: Path, of_type_file: bool) -> None:
+    (tmp_path / "given").write_text("apiVersion: v1\n")
+    given = {"KUBECONFIG_FILE": str(tmp_path / "given")}
+    found = reached(tmp_path, **(given if of_type_file else {"KUBECONFIG_TEXT": "apiVersion: v1"}))
 
-    assert text.rindex(". .ci/cloud") < text.index("local.deploy up")
+    kubeconfig = Path(found["KUBECONFIG"])
+    assert kubeconfig.read_text() == "apiVersion: v1\n"
+    assert of_type_file or kubeconfig.stat().st_mode & 0o077 == 0, "only the owner can read it"
+    assert "KUBECONFIG_TEXT" not in found
+
+
+def test_deploy_sets_cloud_credentials_first() -> None:
+    text = (ROOT / ".ci/up").read_text()
+
+    assert text.index(". .ci/cloud") < text.index("local.deploy up")
 
 
 @each_workflow
 def test_only_steps_that_need_cloud_credentials_have_them(path: Path) -> None:
     for name, step in steps(path):
-        needs = ". .ci/cloud" in step.get("run", "")
+        needs = re.search(r"\.ci/(preview|up) ", step.get("run", "")) is not None
         has = "NEBIUS_CREDENTIALS" in step.get("env", {})
         assert needs == has, name
 
