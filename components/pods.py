@@ -24,6 +24,10 @@ NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
 """Remove System V shared memory that no process has attached any more. Also a safe sysctl."""
 
 
+ALONE: Spec = {"replicas": 1, "strategy": {"type": "Recreate"}}
+"""Fields of a Deployment with one pod. A new pod starts only after the old one has ended."""
+
+
 def labels(component: str) -> dict[str, str]:
     """Return labels that select the pods of one component."""
     return {**LABELS, c.LABEL_COMPONENT: component}
@@ -90,6 +94,25 @@ def termination_log_outside_dev() -> Spec:
     return {"terminationMessagePath": "/run/termination-log"}
 
 
+def owned_by(group: int, **further: Any) -> Spec:
+    """Give a pod's volumes to a group; `further` are keys of its security context.
+
+    Kubernetes changes the files only if the volume's root differs.
+    """
+    owner = {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}
+    return {"securityContext": {**owner, **further}}
+
+
+def environment(variables: Mapping[str, pulumi.Input[str]]) -> list[Spec]:
+    """Return a container's environment variables."""
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def field(variable: str, path: str) -> Spec:
+    """Return an environment variable with a field of the pod itself."""
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
 def requests(cpu: str, memory: str) -> Spec:
     """Reserve resources for a small daemon, without a limit that could kill it."""
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
@@ -150,6 +173,31 @@ def pod_defaults(images: Images) -> Spec:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         **({"imagePullSecrets": secrets} if secrets else {}),
+    }
+
+
+def template(
+    component: str, pod: Spec, annotations: Mapping[str, pulumi.Input[str]] | None = None
+) -> Spec:
+    """Return the template of a component's pods."""
+    annotated = {"annotations": annotations} if annotations else {}
+    return {"metadata": {"labels": labels(component), **annotated}, "spec": pod}
+
+
+def workload(
+    component: str,
+    pod: Spec,
+    annotations: Mapping[str, pulumi.Input[str]] | None = None,
+    **fields: Any,
+) -> Spec:
+    """Return the spec of a Deployment, StatefulSet or DaemonSet; `fields` are its further keys.
+
+    The annotations are the pods': a new value replaces them.
+    """
+    return {
+        "selector": {"matchLabels": labels(component)},
+        "template": template(component, pod, annotations),
+        **fields,
     }
 
 

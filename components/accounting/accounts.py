@@ -54,20 +54,16 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
     mounted = [
         pods.mounted(pods.config_volume("wanted", config), c.ACCOUNTS_WANTED, read_only=True),
     ]
+    digest = pulumi.Output.from_input(args.wanted).apply(
+        lambda wanted: c.checksum({c.ACCOUNTS_FILE: wanted})
+    )
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _DEADLINE,
         **pods.fail_on("accounts", c.ACCOUNTS_REFUSED),
-        "template": {
-            "metadata": {
-                "labels": pods.labels(c.ACCOUNTS),
-                "annotations": {
-                    c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.wanted).apply(
-                        lambda wanted: c.checksum({c.ACCOUNTS_FILE: wanted})
-                    )
-                },
-            },
-            "spec": {
+        "template": pods.template(
+            c.ACCOUNTS,
+            {
                 **pods.pod_defaults(args.site.images),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
@@ -92,5 +88,6 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                 ],
                 "volumes": [*args.site.volumes(), *pods.volumes(mounted)],
             },
-        },
+            {c.ANNOTATION_CHECKSUM: digest},
+        ),
     }

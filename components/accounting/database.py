@@ -64,34 +64,24 @@ class Database(pulumi.ComponentResource):
         mariadb = k8s.apps.v1.StatefulSet(
             f"{name}-mariadb",
             metadata={"name": c.DATABASE, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
-                "serviceName": c.DATABASE,
-                "selector": {"matchLabels": pods.labels(c.DATABASE)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.DATABASE)},
-                    "spec": {
-                        **pods.pod_defaults(args.site.images),
-                        "securityContext": {
-                            "fsGroup": c.MYSQL_ID,
-                            "fsGroupChangePolicy": "OnRootMismatch",
-                        },
-                        # MariaDB writes its memory to disk at shutdown.
-                        "terminationGracePeriodSeconds": 120,
-                        "containers": [_mariadb(args, mounted)],
-                        "volumes": pods.volumes(mounted),
-                    },
+            spec=pods.workload(
+                c.DATABASE,
+                {
+                    **pods.pod_defaults(args.site.images),
+                    **pods.owned_by(c.MYSQL_ID),
+                    # MariaDB writes its memory to disk at shutdown.
+                    "terminationGracePeriodSeconds": 120,
+                    "containers": [_mariadb(args, mounted)],
+                    "volumes": pods.volumes(mounted),
                 },
-            },
+                replicas=1,
+                serviceName=c.DATABASE,
+            ),
             opts=child,
         )
+        port = pods.service_port("mariadb", c.MARIADB_PORT)
         service = pods.service(
-            f"{name}-service",
-            c.DATABASE,
-            args.site.namespace,
-            mariadb,
-            pods.service_port("mariadb", c.MARIADB_PORT),
-            child,
+            f"{name}-service", c.DATABASE, args.site.namespace, mariadb, port, child
         )
         self.password_secret = once_known(secret.metadata.name, service.metadata.name)
         self.register_outputs({"passwordSecret": self.password_secret})

@@ -60,34 +60,20 @@ class Accounting(pulumi.ComponentResource):
         slurmdbd = k8s.apps.v1.Deployment(
             f"{name}-slurmdbd",
             metadata={"name": c.ACCOUNTING, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
+            spec=pods.workload(
+                c.ACCOUNTING,
+                _pod(args, config.metadata.name, archive),
+                # A change restarts slurmdbd, which reads most keys only at its start. slurmctld
+                # waits meanwhile.
+                {c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(c.checksum)},
                 # Two daemons would both sum up the usage of each hour.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.ACCOUNTING)},
-                "template": {
-                    "metadata": {
-                        "labels": pods.labels(c.ACCOUNTING),
-                        # A change restarts slurmdbd, which reads most keys only at its start.
-                        # slurmctld waits meanwhile.
-                        "annotations": {
-                            c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(
-                                c.checksum
-                            )
-                        },
-                    },
-                    "spec": _pod(args, config.metadata.name, archive),
-                },
-            },
+                **pods.ALONE,
+            ),
             opts=child,
         )
+        port = pods.service_port("slurmdbd", c.SLURMDBD_PORT)
         service = pods.service(
-            f"{name}-service",
-            c.ACCOUNTING,
-            args.site.namespace,
-            slurmdbd,
-            pods.service_port("slurmdbd", c.SLURMDBD_PORT),
-            child,
+            f"{name}-service", c.ACCOUNTING, args.site.namespace, slurmdbd, port, child
         )
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.register_outputs({"alias": self.alias})

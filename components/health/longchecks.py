@@ -70,15 +70,7 @@ class LongChecks(pulumi.ComponentResource):
         queries = k8s.apps.v1.Deployment(
             f"{name}-desk",
             metadata={"name": c.LONG_CHECKS, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.LONG_CHECKS)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.LONG_CHECKS)},
-                    "spec": _pod(args, volumes, _QUERIES),
-                },
-            },
+            spec=pods.workload(c.LONG_CHECKS, _pod(args, volumes, _QUERIES), **pods.ALONE),
             opts=child,
         )
         pods.metrics_service(f"{name}-service", c.LONG_CHECKS, args.site.namespace, queries, child)
@@ -104,14 +96,14 @@ def _job(args: LongChecksArgs, check: LongCheck, volumes: list[pods.Spec]) -> po
         "backoffLimit": 6,
         "activeDeadlineSeconds": _DEADLINE,
         **pods.fail_on("longchecks", *_FINAL),
-        "template": {
-            "metadata": {"labels": pods.labels(c.LONG_CHECK)},
-            "spec": {
+        "template": pods.template(
+            c.LONG_CHECK,
+            {
                 **_pod(args, volumes, {"args": ["agents.longchecks", "run", check.name]}),
                 **pods.beside(c.LONG_CHECKS),
                 "restartPolicy": "Never",
             },
-        },
+        ),
     }
 
 
@@ -128,7 +120,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         "name": "longchecks",
         **pods.image("agents", args.site.images),
         **process,
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "env": pods.environment(environment),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "48Mi"),
         # The last lines of the log name what is bad.
@@ -142,7 +134,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
     }
     return {
         **pods.pod_defaults(args.site.images),
-        "securityContext": {"fsGroup": c.SLURM_ID, "fsGroupChangePolicy": "OnRootMismatch"},
+        **pods.owned_by(c.SLURM_ID),
         "containers": [container],
         "volumes": volumes,
     }

@@ -72,10 +72,12 @@ class Reconciler(pulumi.ComponentResource):
             rights.grant_everywhere(name, account, _cluster_rules(args.settings), after_limits),
         ]
         config = wanted.metadata.name
+        pod = _pod(args, account, config, f"apps/v1 Deployment {c.RECONCILER}", scraped=True)
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.RECONCILER, "namespace": args.site.namespace},
-            spec=_agent(args, account, config),
+            # Never two at a time.
+            spec=pods.workload(c.RECONCILER, pod, **pods.ALONE),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
         )
         pods.metrics_service(f"{name}-service", c.RECONCILER, args.site.namespace, agent, child)
@@ -137,7 +139,7 @@ def _pod(
                 "name": "reconciler",
                 **pods.image("agents", args.site.images),
                 "args": ["agents.reconciler", *options],
-                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                "env": pods.environment(environment),
                 **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
                 **pods.requests("10m", "64Mi"),
@@ -147,20 +149,6 @@ def _pod(
             }
         ],
         "volumes": pods.volumes(mounted),
-    }
-
-
-def _agent(args: ReconcilerArgs, account: rights.Account, config: pulumi.Input[str]) -> pods.Spec:
-    owner = f"apps/v1 Deployment {c.RECONCILER}"
-    return {
-        "replicas": 1,
-        # Never two at a time.
-        "strategy": {"type": "Recreate"},
-        "selector": {"matchLabels": pods.labels(c.RECONCILER)},
-        "template": {
-            "metadata": {"labels": pods.labels(c.RECONCILER)},
-            "spec": _pod(args, account, config, owner, scraped=True),
-        },
     }
 
 
@@ -175,20 +163,15 @@ def _after_deploy(
     digests = pulumi.Output.all(args.wanted, *args.digests).apply(
         lambda found: c.checksum({str(index): str(each) for index, each in enumerate(found)})
     )
-    owner = f"batch/v1 Job {c.AFTER_DEPLOY}"
+    pod = _pod(args, account, config, f"batch/v1 Job {c.AFTER_DEPLOY}", "--after-deploy")
     return {
         "backoffLimit": _TRIES,
         "activeDeadlineSeconds": _deadline(args.settings),
-        "template": {
-            "metadata": {
-                "labels": pods.labels(c.RECONCILER),
-                "annotations": {c.ANNOTATION_CHECKSUM: digests},
-            },
-            "spec": {
-                **_pod(args, account, config, owner, "--after-deploy"),
-                "restartPolicy": "Never",
-            },
-        },
+        "template": pods.template(
+            c.RECONCILER,
+            {**pod, "restartPolicy": "Never"},
+            {c.ANNOTATION_CHECKSUM: digests},
+        ),
     }
 
 
@@ -205,35 +188,27 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
             # Pulumi would wait for a Kubernetes node that is down.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
-        spec={
-            "selector": {"matchLabels": pods.labels(name)},
-            "template": {
-                "metadata": {"labels": pods.labels(name)},
-                "spec": {
-                    **pods.pod_defaults(args.site.images),
-                    **rights.token(account),
-                    # reboot(2) reboots the machine only in the machine's own PID namespace.
-                    "hostPID": True,
-                    # Machines that need a reboot have taints.
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [
-                        {
-                            "name": name,
-                            **pods.image("agents", args.site.images),
-                            "args": ["agents.reconciler.rebooter"],
-                            "env": [
-                                {
-                                    "name": "MACHINE",
-                                    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
-                                }
-                            ],
-                            **pods.security("SYS_BOOT", user=0),
-                            **pods.requests("5m", "32Mi"),
-                        }
-                    ],
-                },
+        spec=pods.workload(
+            name,
+            {
+                **pods.pod_defaults(args.site.images),
+                **rights.token(account),
+                # reboot(2) reboots the machine only in the machine's own PID namespace.
+                "hostPID": True,
+                # Machines that need a reboot have taints.
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [
+                    {
+                        "name": name,
+                        **pods.image("agents", args.site.images),
+                        "args": ["agents.reconciler.rebooter"],
+                        "env": [pods.field("MACHINE", "spec.nodeName")],
+                        **pods.security("SYS_BOOT", user=0),
+                        **pods.requests("5m", "32Mi"),
+                    }
+                ],
             },
-        },
+        ),
         opts=opts,
     )
 

@@ -104,24 +104,13 @@ def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
 
 def pod_security(plugin: Auth, *sysctls: pods.Spec) -> pods.Spec:
     """Let the sidecar read the mounted keys, and set kernel parameters of the pod."""
-    return {
-        "securityContext": {
-            "fsGroup": plugin.fs_group,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            **({"sysctls": list(sysctls)} if sysctls else {}),
-        }
-    }
+    further = {"sysctls": list(sysctls)} if sysctls else {}
+    return pods.owned_by(plugin.fs_group, **further)
 
 
 def daemon_security(plugin: Auth) -> pods.Spec:
     """Return the same for slurmctld and slurmdbd, whose volumes also belong to `slurm`."""
-    return {
-        "securityContext": {
-            "fsGroup": c.SLURM_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "supplementalGroups": [plugin.fs_group],
-        }
-    }
+    return pods.owned_by(c.SLURM_ID, supplementalGroups=[plugin.fs_group])
 
 
 @dataclass(frozen=True)

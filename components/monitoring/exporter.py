@@ -45,16 +45,8 @@ class Exporter(pulumi.ComponentResource):
         deployment = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.EXPORTER, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
-                # Two pods would export everything twice.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.EXPORTER)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.EXPORTER)},
-                    "spec": _pod(args),
-                },
-            },
+            # Two pods would export everything twice.
+            spec=pods.workload(c.EXPORTER, _pod(args), **pods.ALONE),
             opts=child,
         )
         pods.metrics_service(f"{name}-service", c.EXPORTER, args.site.namespace, deployment, child)

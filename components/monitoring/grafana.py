@@ -61,18 +61,12 @@ class Grafana(pulumi.ComponentResource):
         deployment = k8s.apps.v1.Deployment(
             f"{name}-server",
             metadata={"name": c.GRAFANA, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.GRAFANA)},
-                "template": {
-                    "metadata": {
-                        "labels": pods.labels(c.GRAFANA),
-                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum({**given, **shown})},
-                    },
-                    "spec": _pod(args, secret.metadata.name, config.metadata.name, sources, given),
-                },
-            },
+            spec=pods.workload(
+                c.GRAFANA,
+                _pod(args, secret.metadata.name, config.metadata.name, sources, given),
+                {c.ANNOTATION_CHECKSUM: c.checksum({**given, **shown})},
+                **pods.ALONE,
+            ),
             opts=child,
         )
         pods.service(
@@ -120,7 +114,7 @@ def _container(image: str, given: Mapping[str, str], mounted: Sequence[pods.Moun
         "name": "grafana",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
+        "env": pods.environment(dict(sorted(environment.items()))),
         **pods.security(user=c.MONITORING_ID),
         **pods.requests("20m", "128Mi"),
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],

@@ -55,20 +55,14 @@ class Logs(pulumi.ComponentResource):
         deployment = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.LOGS, "namespace": args.site.namespace},
-            spec={
-                "replicas": 1,
+            spec=pods.workload(
+                c.LOGS,
+                _pod(args, account, config),
+                # It reads certificates only at its start.
+                {c.ANNOTATION_CHECKSUM: c.checksum(trusted)},
                 # Two pods would send everything twice.
-                "strategy": {"type": "Recreate"},
-                "selector": {"matchLabels": pods.labels(c.LOGS)},
-                "template": {
-                    "metadata": {
-                        "labels": pods.labels(c.LOGS),
-                        # It reads certificates only at its start.
-                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(trusted)},
-                    },
-                    "spec": _pod(args, account, config),
-                },
-            },
+                **pods.ALONE,
+            ),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[granted]),
         )
         pods.metrics_service(f"{name}-service", c.LOGS, args.site.namespace, deployment, child)
@@ -104,7 +98,7 @@ def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | N
                 "name": "logs",
                 **pods.image("agents", args.site.images),
                 "args": ["agents.logs"],
-                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                "env": pods.environment(environment),
                 "ports": pods.metrics_port(c.LOGS),
                 "securityContext": {**security, "readOnlyRootFilesystem": True},
                 **pods.requests("10m", "64Mi"),

@@ -46,13 +46,7 @@ class NodeExporter(pulumi.ComponentResource):
                 # Pulumi would wait for a Kubernetes node that is down.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
-            spec={
-                "selector": {"matchLabels": pods.labels(c.NODE_EXPORTER)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.NODE_EXPORTER)},
-                    "spec": _pod(args.site.images),
-                },
-            },
+            spec=pods.workload(c.NODE_EXPORTER, _pod(args.site.images)),
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs({})

@@ -66,20 +66,14 @@ def _bundled(
     server = k8s.apps.v1.StatefulSet(
         f"{name}-server",
         metadata={"name": c.MONITORING, "namespace": args.site.namespace},
-        spec={
-            "replicas": 1,
-            "serviceName": c.MONITORING,
-            "selector": {"matchLabels": pods.labels(c.MONITORING)},
-            "template": {
-                "metadata": {
-                    "labels": pods.labels(c.MONITORING),
-                    # Both can reload these files, but only a restart shows the deploy that they
-                    # are valid.
-                    "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(config)},
-                },
-                "spec": _pod(args, settings, account, data.metadata.name, files),
-            },
-        },
+        spec=pods.workload(
+            c.MONITORING,
+            _pod(args, settings, account, data.metadata.name, files),
+            # Both can reload these files, but only a restart shows the deploy that they are valid.
+            {c.ANNOTATION_CHECKSUM: c.checksum(config)},
+            replicas=1,
+            serviceName=c.MONITORING,
+        ),
         opts=pulumi.ResourceOptions(parent=opts.parent, depends_on=granted),
     )
     ports = [
@@ -109,10 +103,7 @@ def _pod(
     return {
         **pods.pod_defaults(args.site.images),
         **rights.token(account),
-        "securityContext": {
-            "fsGroup": c.MONITORING_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-        },
+        **pods.owned_by(c.MONITORING_ID),
         "containers": [
             _prometheus(args.site.images, settings),
             _alertmanager(args.site.images),

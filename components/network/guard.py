@@ -34,7 +34,7 @@ def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
     container = {
         "name": "guard",
         **pods.image("guard", images),
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "env": pods.environment(environment),
         **pods.security("NET_ADMIN", user=c.NOBODY_ID),
         **pods.requests("10m", "16Mi"),
         "terminationMessagePolicy": "FallbackToLogsOnError",

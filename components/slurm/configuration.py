@@ -86,12 +86,9 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
     return {
         "backoffLimit": 3,
         **pods.fail_on("check", c.CONFIG_REFUSED),
-        "template": {
-            "metadata": {
-                "labels": pods.labels(c.CONFIG_CHECK),
-                "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
-            },
-            "spec": {
+        "template": pods.template(
+            c.CONFIG_CHECK,
+            {
                 **pods.pod_defaults(args.site.images),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
@@ -118,5 +115,6 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                 ],
                 "volumes": [*args.site.auth.volumes(), *pods.volumes(mounted)],
             },
-        },
+            {c.ANNOTATION_CHECKSUM: c.checksum(args.files)},
+        ),
     }

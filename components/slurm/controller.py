@@ -123,16 +123,10 @@ def _deployment(
             # A standby is not ready until it takes over.
             "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
         },
-        spec={
-            "replicas": 2 if args.settings.standby else 1,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": pods.labels(c.CONTROLLER)},
-            "template": {
-                # No digest of the configuration: slurmctld reloads a new one without a restart.
-                "metadata": {"labels": pods.labels(c.CONTROLLER)},
-                "spec": pod,
-            },
-        },
+        # No digest of the configuration: slurmctld reloads a new one without a restart.
+        spec=pods.workload(
+            c.CONTROLLER, pod, **{**pods.ALONE, "replicas": 2 if args.settings.standby else 1}
+        ),
         opts=opts,
     )
 
@@ -189,9 +183,9 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _CONFIG_DEADLINE,
-        "template": {
-            "metadata": {"labels": pods.labels(c.CONFIG)},
-            "spec": {
+        "template": pods.template(
+            c.CONFIG,
+            {
                 **pods.pod_defaults(args.site.images),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
@@ -213,7 +207,7 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
                 ],
                 "volumes": args.site.auth.volumes(),
             },
-        },
+        ),
     }
 
 
@@ -224,7 +218,7 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
         **pods.security(user=c.SLURM_ID),
         **pods.requests("100m", "64Mi"),
         "env": [
-            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            pods.field("POD_UID", "metadata.uid"),
             *args.site.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],

@@ -87,18 +87,15 @@ class Login(pulumi.ComponentResource):
         sshd = k8s.apps.v1.StatefulSet(
             f"{name}-sshd",
             metadata={"name": c.LOGIN, "namespace": args.site.namespace},
-            spec={
-                "replicas": args.settings.replicas,
-                "serviceName": c.HOSTS,
+            spec=pods.workload(
+                c.LOGIN,
+                _pod(args, config.metadata.name, key.metadata.name),
+                replicas=args.settings.replicas,
+                serviceName=c.HOSTS,
                 # Parallel: an ordered set does not replace a pod that never became ready, so a
                 # good edit could not repair a bad one.
-                "podManagementPolicy": "Parallel",
-                "selector": {"matchLabels": pods.labels(c.LOGIN)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.LOGIN)},
-                    "spec": _pod(args, config.metadata.name, key.metadata.name),
-                },
-            },
+                podManagementPolicy="Parallel",
+            ),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 custom_timeouts=pulumi.CustomTimeouts(

@@ -216,8 +216,8 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 def _environment(args: NodesetArgs) -> list[pods.Spec]:
     return [
-        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        pods.field("NODE_NAME", "metadata.name"),
+        pods.field("POD_IP", "status.podIP"),
         {"name": "SLURM_CONF_SERVER", "value": args.slurmctld.server},
         {"name": "NODE_SHAPE", "value": node_shape(args.settings)},
     ]
@@ -236,7 +236,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 def _site_container(container: InitContainer) -> pods.Spec:
     """Return a container of the site. Its prefix avoids the names of the project's containers."""
-    environment = [{"name": name, "value": value} for name, value in container.environment.items()]
+    environment = pods.environment(container.environment)
     return {
         "name": f"site-{container.name}",
         "image": container.image,
@@ -292,12 +292,12 @@ def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
         "env": [
             *_environment(args),
             *args.site.auth.daemon_environment(),
-            {"name": "MACHINE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            pods.field("MACHINE", "spec.nodeName"),
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
             *_limits(args),
-            *({"name": name, "value": value} for name, value in settings.pod.environment.items()),
+            *pods.environment(settings.pod.environment),
             *shows(args.jail.shown(settings.volumes)),
         ],
         **_resources(settings, args.machines),

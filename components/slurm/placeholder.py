@@ -48,14 +48,7 @@ class Placeholder(pulumi.ComponentResource):
                 # Without another node, the pod stays pending. The deploy must not wait for it.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
-            spec={
-                "replicas": 1,
-                "selector": {"matchLabels": pods.labels(c.PLACEHOLDER)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.PLACEHOLDER)},
-                    "spec": _pod(args, yielding.metadata.name),
-                },
-            },
+            spec=pods.workload(c.PLACEHOLDER, _pod(args, yielding.metadata.name), replicas=1),
             opts=child,
         )
         self.register_outputs({})

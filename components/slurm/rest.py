@@ -37,39 +37,29 @@ class Rest(pulumi.ComponentResource):
         slurmrestd = k8s.apps.v1.Deployment(
             f"{name}-slurmrestd",
             metadata={"name": c.REST, "namespace": args.site.namespace},
-            spec={
-                "replicas": args.settings.replicas,
-                "selector": {"matchLabels": pods.labels(c.REST)},
-                "template": {
-                    "metadata": {"labels": pods.labels(c.REST)},
-                    "spec": {
-                        **pods.pod_defaults(args.site.images),
-                        "hostAliases": args.slurmctld.daemons,
-                        **_init(args.site.sssd.sidecars(args.site.images)),
-                        "containers": [_slurmrestd(args)],
-                        "volumes": [
-                            *args.site.user_volumes(),
-                            pods.config_volume("config", args.slurmctld.config),
-                        ],
-                    },
-                },
-            },
+            spec=pods.workload(c.REST, _pod(args), replicas=args.settings.replicas),
             opts=child,
         )
+        port = pods.service_port("http", c.REST_PORT)
         service = pods.service(
-            f"{name}-service",
-            c.REST,
-            args.site.namespace,
-            slurmrestd,
-            pods.service_port("http", c.REST_PORT),
-            child,
+            f"{name}-service", c.REST, args.site.namespace, slurmrestd, port, child
         )
         self.url = service.metadata.name.apply(lambda host: f"http://{host}:{c.REST_PORT}")
         self.register_outputs({"url": self.url})
 
 
-def _init(containers: list[pods.Spec]) -> pods.Spec:
-    return {"initContainers": containers} if containers else {}
+def _pod(args: RestArgs) -> pods.Spec:
+    sidecars = args.site.sssd.sidecars(args.site.images)
+    return {
+        **pods.pod_defaults(args.site.images),
+        "hostAliases": args.slurmctld.daemons,
+        **({"initContainers": sidecars} if sidecars else {}),
+        "containers": [_slurmrestd(args)],
+        "volumes": [
+            *args.site.user_volumes(),
+            pods.config_volume("config", args.slurmctld.config),
+        ],
+    }
 
 
 def _parts(accounting: bool) -> pods.Spec:

@@ -100,21 +100,18 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
     return {
         "backoffLimit": 2,
         "activeDeadlineSeconds": _DEADLINE,
-        "template": {
-            "metadata": {"labels": pods.labels(c.BACKUP)},
-            "spec": {
+        "template": pods.template(
+            c.BACKUP,
+            {
                 **pods.pod_defaults(args.site.images),
                 **where,
                 # As in slurmdbd's pod, which may load these dumps.
-                "securityContext": {
-                    "fsGroup": c.SLURM_ID,
-                    "fsGroupChangePolicy": "OnRootMismatch",
-                },
+                **pods.owned_by(c.SLURM_ID),
                 "restartPolicy": "Never",
                 "containers": [_container("backup", args)],
                 "volumes": list(volumes),
             },
-        },
+        ),
     }
 
 
@@ -125,7 +122,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
         "name": program,
         **pods.image("backup", args.site.images),
         "command": [f"{c.PROGRAMS}/{program}"],
-        "env": [{"name": name, "value": value} for name, value in sorted(args.environment.items())],
+        "env": pods.environment(dict(sorted(args.environment.items()))),
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("50m", "128Mi"),
         # The last lines of the log say why it failed.

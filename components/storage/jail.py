@@ -1,6 +1,6 @@
 """The shared root file system that users see on every node."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pulumi
@@ -159,26 +159,26 @@ class Jail(pulumi.ComponentResource):
         container: pods.Spec,
         *,
         volumes: Sequence[pods.Spec],
-        annotations: dict[str, str] | None = None,
+        annotations: Mapping[str, pulumi.Input[str]] | None = None,
         depends_on: Sequence[pulumi.Resource] = (),
     ) -> k8s.batch.v1.Job:
         """Create a Job that runs one container as root with the jail mounted."""
-        metadata = {"annotations": annotations} if annotations else {}
         return k8s.batch.v1.Job(
             name,
             metadata={"namespace": args.site.namespace, "labels": pods.labels("jail")},
             spec={
                 "backoffLimit": 3,
                 **pods.fail_on(container["name"], c.JAIL_REFUSED),
-                "template": {
-                    "metadata": {"labels": pods.labels("jail"), **metadata},
-                    "spec": {
+                "template": pods.template(
+                    "jail",
+                    {
                         **pods.pod_defaults(args.site.images),
                         "restartPolicy": "Never",
                         "containers": [{**container, **pods.security(*ANY_OWNER, user=0)}],
                         "volumes": [pods.claim_volume("jail", claim), *volumes],
                     },
-                },
+                    annotations,
+                ),
             },
             opts=pulumi.ResourceOptions(
                 parent=self,

@@ -69,18 +69,13 @@ class NfsServer(pulumi.ComponentResource):
         ganesha = k8s.apps.v1.StatefulSet(
             f"{name}-ganesha",
             metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
-            spec={
-                "replicas": 1,
-                "serviceName": c.JAIL_SERVER,
-                "selector": {"matchLabels": pods.labels(c.JAIL_SERVER)},
-                "template": {
-                    "metadata": {
-                        "labels": pods.labels(c.JAIL_SERVER),
-                        "annotations": {c.ANNOTATION_CHECKSUM: c.checksum(files)},
-                    },
-                    "spec": _pod(args, volume.metadata.name, config.metadata.name),
-                },
-            },
+            spec=pods.workload(
+                c.JAIL_SERVER,
+                _pod(args, volume.metadata.name, config.metadata.name),
+                {c.ANNOTATION_CHECKSUM: c.checksum(files)},
+                replicas=1,
+                serviceName=c.JAIL_SERVER,
+            ),
             opts=child,
         )
         service = pods.service(

@@ -79,9 +79,9 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
         "KEEP": str(args.settings.keep),
         "WAIT": str(_DEADLINE),
     }
-    return {
-        "metadata": {"labels": pods.labels(c.SNAPSHOTS)},
-        "spec": {
+    return pods.template(
+        c.SNAPSHOTS,
+        {
             **pods.pod_defaults(args.site.images),
             **rights.token(account),
             # Make the file of its token readable.
@@ -96,7 +96,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
                         *options,
                         *(f"{claim}={chosen}" for claim, chosen in sorted(args.classes.items())),
                     ],
-                    "env": [{"name": key, "value": value} for key, value in environment.items()],
+                    "env": pods.environment(environment),
                     "securityContext": {**security, "readOnlyRootFilesystem": True},
                     **pods.requests("10m", "64Mi"),
                     # The last line of the log says why it failed.
@@ -104,7 +104,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
                 }
             ],
         },
-    }
+    )
 
 
 def install(
