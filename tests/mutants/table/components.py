@@ -111,8 +111,8 @@ FAULTS: Final = (
         "two slurmdbd run at once during a replacement",
         "components",
         "components/accounting/slurmdbd.py",
-        '"strategy": {"type": "Recreate"},',
-        '"strategy": {"type": "RollingUpdate"},',
+        "**pods.ALONE,",
+        "replicas=1,",
         f"{_GRAPH}::test_daemons_with_a_state_never_run_twice",
     ),
     Fault(
