@@ -104,7 +104,7 @@ def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
 
 
 def pod_security(plugin: Auth, *sysctls: pods.Spec) -> pods.Spec:
-    """Return a pod's security context, with which the sidecar can read the keys, and with sysctls."""
+    """Return a pod's security context, which lets the sidecar read the keys, and sets sysctls."""
     return {
         "securityContext": {
             "fsGroup": plugin.fs_group,

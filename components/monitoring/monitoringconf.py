@@ -234,7 +234,10 @@ def pod_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def _scraped_as(job: str, interval: int) -> Document:
-    """Return an endpoint with the labels that dashboards and alerts need, as in the bundled one."""
+    """Return parts of an endpoint that set the labels of the bundled Prometheus.
+
+    Dashboards and alerts depend on these labels.
+    """
     dropped = ("container", "endpoint", "namespace", "pod", "service")
     return {
         "interval": f"{interval}s",
