@@ -44,7 +44,7 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
         if own and not _exists(workload):
             # Raise if a value is unknown: the server was not asked, and the workload may exist.
             list(strings(workload.props))
-            yield workload, f"the deploy would replace the workload with claim {own[0][1]}"
+            yield workload, f"the deploy would replace the workload that mounts claim {own[0][1]}"
 
     return over(lasting, judge)
 
