@@ -17,8 +17,8 @@ PLANNED_CAUSES = "cordoned|foreign|leave|maintenance"
 """Causes of drains that people want."""
 
 _NOT_CARDS = (
-    "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan)"
-    ".*|.*[.@:].*"
+    ""
+    "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan).*|.*[.@:].*"
 )
 """Network devices of software: their traffic stays in the machine, or is counted at a card, too."""
 _NOT_DISKS = "(dm-|loop|md|ram|sr|zram).*"
