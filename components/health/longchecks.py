@@ -130,7 +130,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "48Mi"),
-        # After a failure, the Job shows the last lines of the log.
+        # After a failure, the pod's status contains the last lines of the log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("config", c.LONG_CHECKS_ETC, read_only=True),

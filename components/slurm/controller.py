@@ -15,7 +15,7 @@ from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
-"""Seconds in which slurmctld must load a new configuration. The kubelet takes about 90 of them."""
+"""Seconds in which slurmctld must load a new configuration. The kubelet takes up to about 90."""
 
 
 @dataclass(frozen=True)

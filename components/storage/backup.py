@@ -128,7 +128,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
         "env": [{"name": name, "value": value} for name, value in sorted(args.environment.items())],
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("50m", "128Mi"),
-        # After a failure, the Job shows the last lines of the log.
+        # After a failure, the pod's status contains the last lines of the log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("backup-config", c.ACCOUNTING_ETC, read_only=True),

@@ -99,7 +99,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
                     "env": [{"name": key, "value": value} for key, value in environment.items()],
                     "securityContext": {**security, "readOnlyRootFilesystem": True},
                     **pods.requests("10m", "64Mi"),
-                    # After a failure, the Job shows the last lines of the log.
+                    # After a failure, the pod's status contains the last lines of the log.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                 }
             ],
