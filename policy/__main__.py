@@ -1,4 +1,4 @@
-"""Entry point that an engine starts; it serves the pack until it is ended."""
+"""Entry point of the pack: an engine starts it, and later ends it."""
 
 import sys
 from pathlib import Path

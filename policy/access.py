@@ -1,4 +1,4 @@
-"""Rules about access: to the network, to Kubernetes' API, and of pods to namespaces."""
+"""Rules about network access, rights in Kubernetes' API, and admission to namespaces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
@@ -16,17 +16,17 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
         return
     spec = at(resource.props, "spec") or {}
     if spec.get("externalIPs"):
-        yield "it has externalIPs, which accept all clients"
+        yield "spec.externalIPs is set, so the Service accepts all clients"
     if spec.get("type") == "LoadBalancer":
         ranges = tuple(spec.get("loadBalancerSourceRanges") or ())
         if not ranges:
-            yield "it is a load balancer without source ranges, open to all addresses"
+            yield "the load balancer has no source ranges, so it is open to all addresses"
         for one in _whole_worlds(ranges):
-            yield f"its source ranges {', '.join(map(str, ranges))} cover all addresses, {one}"
+            yield f"the source ranges {', '.join(map(str, ranges))} cover all addresses ({one})"
 
 
 def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
-    """Yield 0.0.0.0/0 and ::/0, each if the ranges together cover it."""
+    """Yield 0.0.0.0/0 if the ranges together cover all of IPv4, and ::/0 if they cover IPv6."""
     known = [one for one in map(_network, ranges) if one]
     fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))
     sixes = collapse_addresses(one for one in known if isinstance(one, IPv6Network))
@@ -35,7 +35,7 @@ def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
 
 
 def _network(text: Any) -> IPv4Network | IPv6Network | None:
-    """Parse a range; return None if it is not known yet, or invalid, which Kubernetes refuses."""
+    """Parse a range. Return None if it is unknown or invalid; Kubernetes refuses invalid ranges."""
     try:
         return ip_network(str(text), strict=False)
     except ValueError:
@@ -63,7 +63,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         found = pod(workload)
         if found is None or found.spec.get("hostNetwork"):
-            return  # NetworkPolicies do not apply to the node's network; another rule covers it
+            return  # NetworkPolicies do not apply to the node's network; host-namespaces does
         labels = found.metadata.get("labels") or {}
         held = {
             direction
@@ -74,7 +74,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
         }
         for direction in ("Ingress", "Egress"):
             if direction not in held:
-                yield workload, f"no network policy in its namespace covers its pods' {direction}"
+                yield workload, f"no network policy of the namespace covers {direction} of the pods"
 
     return over(resources, judge)
 
@@ -82,7 +82,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if types := tuple(spec.get("policyTypes") or ()):
         return types
-    # Cilium's policies are allow lists: even a deny rule causes everything else to be denied.
+    # Cilium denies everything by default in each direction with a rule, even a deny rule.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
     outwards = spec.get("egress") or spec.get("egressDeny")
@@ -92,7 +92,7 @@ def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
 NETWORK_POLICIES = StackRule(
     About(
         "network-policies",
-        "Network policies cover both directions of the traffic of every workload",
+        "Network policies cover both directions of every workload's traffic",
         "pods without a network policy can reach everything, and everything can reach them",
         "give the pods labels that a policy selects, or add a policy for them",
     ),
@@ -103,7 +103,7 @@ NETWORK_POLICIES = StackRule(
 # --- Kubernetes' API -----------------------------------------------------------------------------
 
 _TAKES_OVER = ("bind", "escalate", "impersonate")
-"""Verbs that give an account the rights of others."""
+"""Verbs with which an account can get the rights of others."""
 _ALL_POWERFUL = ("admin", "cluster-admin")
 
 
@@ -113,13 +113,13 @@ def _rbac(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) in ("RoleBinding", "ClusterRoleBinding"):
         role = at(resource.props, "roleRef", "name")
         if role in _ALL_POWERFUL:
-            yield f"it grants the role {role}"
+            yield f"the binding grants the role {role}"
 
 
 def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:
     for key in ("apiGroups", "nonResourceURLs", "resources", "verbs"):
         if any("*" in one for one in rule.get(key) or ()):
-            yield f"a rule has a wildcard in its {key}"
+            yield f"a rule has a wildcard in {key}"
     for verb in rule.get("verbs") or ():
         if verb in _TAKES_OVER:
             yield f"a rule has the verb {verb}"
@@ -129,8 +129,8 @@ RBAC = Rule(
     About(
         "rbac",
         "Roles list what they allow, and cannot grant more than they have",
-        "wildcards, and verbs such as escalate, allow more than intended, such as reading Secrets",
-        "list the resources and verbs that are needed",
+        "wildcards and verbs such as escalate allow unintended actions, even to read Secrets",
+        "list only the resources and verbs that are needed",
     ),
     _rbac,
 )
@@ -143,16 +143,16 @@ def _namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) == "Namespace":
         labels = at(resource.props, "metadata", "labels") or {}
         if labels.get(f"{_POD_SECURITY}/enforce") not in _LEVELS:
-            yield f"its label {_POD_SECURITY}/enforce is missing or has no valid level"
+            yield f"the label {_POD_SECURITY}/enforce is not one of {', '.join(_LEVELS)}"
         if labels.get(f"{_POD_SECURITY}/audit") not in _LEVELS[1:]:
-            yield f"its label {_POD_SECURITY}/audit is neither baseline nor restricted"
+            yield f"the label {_POD_SECURITY}/audit is neither baseline nor restricted"
 
 
 NAMESPACES = Rule(
     About(
         "namespaces",
-        "A namespace sets which pods it admits, and logs those that baseline would refuse",
-        "otherwise defaults of the cluster decide which pods may start",
+        "A namespace defines which pods it admits, and logs pods that baseline would refuse",
+        "without these labels, defaults of the cluster decide which pods may start",
         f"set the labels {_POD_SECURITY}/enforce and {_POD_SECURITY}/audit",
     ),
     _namespaces,

@@ -1,4 +1,4 @@
-"""Permissions in a stack's own config: `slurmstack:policy`, and the registry of its images."""
+"""Permissions from a stack's config: `slurmstack:policy`, and the registry of its images."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -11,18 +11,18 @@ Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class ConfigError(Exception):
-    """The policy settings in the stack's config are invalid; one line, for the user."""
+    """The policy settings in the stack's config are invalid. The text is one line, for the user."""
 
 
 class Allowed(BaseModel):
-    """Permissions of one stack, in addition to those of all stacks."""
+    """Permissions of one stack, in addition to those that all stacks have."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     registries: tuple[Words, ...] = ()
     host_paths: tuple[Words, ...] = ()
     exceptions: Mapping[Words, Mapping[Words, Words]] = Field(default_factory=dict)
-    """Reasons for exceptions, by rule and pattern of resources."""
+    """Reasons for exceptions, by rule and then by pattern of resources."""
 
     def excepts(self, rule: str, type_: str, name: str) -> bool:
         """Return whether a resource is an exception to a rule."""
@@ -30,15 +30,15 @@ class Allowed(BaseModel):
 
 
 def matches(pattern: str, type_: str, name: str) -> bool:
-    """Return whether a pattern matches a resource: `name` or `type::name`; `*` is any text."""
+    """Return whether a pattern (`name` or `type::name`) matches a resource; `*` is any text."""
     return fnmatchcase(f"{type_}::{name}" if "::" in pattern else name, pattern)
 
 
 def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> Allowed:
     """Read a stack's permissions from its config as Pulumi passes it.
 
-    Images may come from the stack's own `registry`. Without one, images named after the project are
-    allowed, which its nodes have. Raises ConfigError.
+    Images may come from the stack's own `registry`. Without a registry, images named after the
+    project are allowed, which are on the nodes already. Raises ConfigError.
     """
     key = f"{project}:policy"
     try:

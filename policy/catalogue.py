@@ -1,4 +1,4 @@
-"""All rules."""
+"""All rules of the pack."""
 
 from collections.abc import Iterator, Sequence
 
@@ -49,7 +49,7 @@ IDLE_EXCEPTIONS = StackRule(
         "idle-exceptions",
         "Every exception matches a resource of the stack",
         "an unused exception would apply to any later resource with that name",
-        "remove it from policy.exceptions in the stack's config",
+        "remove the exception from policy.exceptions in the stack's config",
         Level.ADVISORY,
     ),
     _idle_exceptions,

@@ -1,4 +1,4 @@
-"""Rules about data: resources that hold it are protected, workloads that write it not replaced."""
+"""Rules about data: resources with data are protected, and workloads with data not replaced."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,19 +11,19 @@ from policy.rule import About, Resource, Rule, StackRule, over
 
 
 def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
-    # A patch has the type of what it patches.
+    # The type of a patch resource is the type of its target, followed by `Patch`.
     if resource.type.removesuffix("Patch") in HOLDS_DATA and not resource.protected:
-        yield "it holds data and is not protected"
+        yield "the resource holds data and is not protected"
     if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
-        yield "Kubernetes creates its claims, so that a deploy cannot protect them"
+        yield "the deploy cannot protect claims that Kubernetes creates from volumeClaimTemplates"
 
 
 PROTECTED_DATA = Rule(
     About(
         "protected-data",
         "Volumes of jail, state and accounting are protected, and so is their namespace",
-        "an edit that would delete or replace one then stops before data is lost",
-        "set protect (for all of them: protect_data in the stack's config), and declare claims"
+        "protection stops an edit that would delete or replace the data",
+        "set protect (protect_data in the stack's config sets it for all), and declare claims"
         " instead of volumeClaimTemplates",
     ),
     _protected_data,
@@ -42,9 +42,9 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         own = [one for one in _claims(workload) if one in there and writers[one] == 1]
         if own and not _exists(workload):
-            # Raise for unknown values: the server was then not asked, and the workload may exist.
+            # Raise if a value is unknown: the server was not asked, and the workload may exist.
             list(strings(workload.props))
-            yield workload, f"it would be replaced, and claim {own[0][1]} has its data"
+            yield workload, f"the deploy would replace the workload that mounts claim {own[0][1]}"
 
     return over(lasting, judge)
 
@@ -55,7 +55,7 @@ def _exists(resource: Resource) -> bool:
 
 
 def _claims(workload: Resource) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the claims that a workload's pods mount."""
+    """Return the claims that a workload's pods mount, as namespace and name."""
     found = pod(workload)
     volumes = found.volumes() if found else ()
     names = (at(one, "persistentVolumeClaim", "claimName") for one in volumes)
@@ -66,8 +66,8 @@ REPLACED_DATA = StackRule(
     About(
         "replaced-data",
         "A preview of an existing stack replaces no workload that has its own data",
-        "the old pods end before the new ones start, which may fail: slurmctld or the database is"
-        " down in between",
+        "the old pods end before the new ones start. Meanwhile, slurmctld or the database is down,"
+        " longer if the new pods fail",
         "revert the edit of a fixed field (name, selector, serviceName, podManagementPolicy)",
     ),
     _replaced_data,

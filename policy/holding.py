@@ -1,4 +1,4 @@
-"""Types of resources that take data with them when they are removed. Plans use it as well."""
+"""Types of resources whose deletion may lose data. Plans use this list as well."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,9 +7,9 @@ HOLDS_DATA: Final[Mapping[str, str]] = {
     "kubernetes:core/v1:Namespace": "contains volumes, which are deleted with it",
     "kubernetes:core/v1:PersistentVolume": "refers to data",
     "kubernetes:core/v1:PersistentVolumeClaim": "holds data",
-    # Clouds' shared file systems, which may hold a jail.
+    # Shared file systems of clouds, which may contain a jail.
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": "holds data",
     "aws:efs/fileSystem:FileSystem": "holds data",
     "aws:fsx/lustreFileSystem:LustreFileSystem": "holds data",
 }
-"""Types, each with the reason."""
+"""Reasons by type."""

@@ -1,4 +1,4 @@
-"""Access to the parts of Kubernetes' objects that rules need."""
+"""Functions that read the parts of Kubernetes objects that rules need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def kind(resource: Resource) -> str:
-    """Return the kind of a Kubernetes object, or "". A patch has the kind that it patches."""
+    """Return the kind of a Kubernetes object, or "". A patch has the kind of its target."""
     package, _, rest = resource.type.partition(":")
     return rest.rpartition(":")[2].removesuffix("Patch") if package == "kubernetes" else ""
 
@@ -29,8 +29,7 @@ def at(value: Any, *path: str) -> Any:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Yield every text in a value. Raises UnknownValueError after the last known text, if others
-    are unknown."""
+    """Yield every text in a value. If any text is unknown, raises UnknownValueError at the end."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -44,7 +43,7 @@ def namespace(resource: Resource) -> str:
 
 
 def object_name(resource: Resource) -> str:
-    """Return the object's own name, which is not Pulumi's."""
+    """Return the object's name in Kubernetes, which differs from its name in Pulumi."""
     return str(at(resource.props, "metadata", "name"))
 
 
@@ -53,7 +52,7 @@ def object_name(resource: Resource) -> str:
 
 @dataclass(frozen=True)
 class Pod:
-    """Pods as a workload describes them."""
+    """The pod template of a workload."""
 
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any]
@@ -84,22 +83,22 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether it runs as long as the pod, as sidecars among the init containers do."""
+        """Whether it runs as long as the pod. Sidecars among the init containers do."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:
-        """Return a key of its security context, or else of the pod's."""
+        """Return a key of the container's security context; by default, of the pod's."""
         own = at(self.spec, "securityContext", key)
         return at(self.pod.spec, "securityContext", key) if own is None else own
 
     def capabilities(self, key: str) -> tuple[str, ...]:
-        """Return its capabilities to `add` or `drop`, without the optional prefix CAP_."""
+        """Return the capabilities in `add` or `drop`, without the optional prefix CAP_."""
         listed = at(self.spec, "securityContext", "capabilities", key) or ()
         return tuple(str(one).upper().removeprefix("CAP_") for one in listed)
 
 
 def pod(resource: Resource) -> Pod | None:
-    """Return the pods of a workload; None for anything else."""
+    """Return the pods of a workload, or None for other resources."""
     found = kind(resource)
     holder: Any = None
     if found in (*_WITH_TEMPLATE, STATEFUL_SET):
@@ -116,13 +115,13 @@ def pod(resource: Resource) -> Pod | None:
 
 
 def containers(resource: Resource) -> tuple[Container, ...]:
-    """Return the containers of a workload's pods; none for anything else."""
+    """Return the containers of a workload's pods; empty for other resources."""
     found = pod(resource)
     return found.containers() if found else ()
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-    """Return whether a label selector matches these labels; an empty one matches all."""
+    """Return whether a label selector matches these labels. An empty selector matches all."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == wanted[key] for key in wanted) and all(
         _holds(expression, labels) for expression in selector.get("matchExpressions") or ()

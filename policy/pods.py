@@ -1,4 +1,4 @@
-"""Rules about pods: their rights on their node, and the resources that they use of it."""
+"""Rules about pods: their rights on the node, and the node's resources that they use."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -39,7 +39,7 @@ def _host_namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
     if found:
         yield from over(
             ("hostNetwork", "hostPID", "hostIPC"),
-            lambda key: [f"its pods set {key}"] if found.spec.get(key) else [],
+            lambda key: [f"the pods set {key}"] if found.spec.get(key) else [],
         )
 
 
@@ -71,7 +71,8 @@ def _paths_of_nodes(resource: Resource) -> Iterator[tuple[str, str | None]]:
         )
     if kind(resource) == "PersistentVolume":
         yield from over(
-            ("hostPath", "local"), lambda key: [("it", at(resource.props, "spec", key, "path"))]
+            ("hostPath", "local"),
+            lambda key: [("the volume", at(resource.props, "spec", key, "path"))],
         )
 
 
@@ -114,7 +115,7 @@ NON_ROOT = Rule(
 
 
 _ADDED = "container site-"
-"""Start of the names of an operator's own containers (nodesets[].pod.init_containers)."""
+"""Prefix of containers that an operator adds (nodesets[].pod.init_containers)."""
 
 
 def _added_containers(resource: Resource, _: Allowed) -> Iterator[str]:
@@ -133,7 +134,7 @@ ADDED_CONTAINERS = Rule(
         "added-containers",
         "No container that an operator adds to a nodeset runs as root or has capabilities",
         "the exceptions for slurmd apply to its whole pod, but are not meant for added containers",
-        "remove user and capabilities, or add the nodeset to policy.exceptions",
+        "remove user and capabilities from the container, or add the nodeset to policy.exceptions",
     ),
     _added_containers,
 )

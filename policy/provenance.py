@@ -9,7 +9,7 @@ from policy.rule import About, Resource, Rule, over
 
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
-"""A tag that is a digest of the image's sources, as for images/."""
+"""A tag that is a digest of the image's sources, as images/build.py creates."""
 _EXACT = re.compile(r"v?\d+(\.\d+){2}(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
@@ -28,8 +28,7 @@ IMAGES = Rule(
     About(
         "images",
         "Images have a digest, or a tag derived from their content, and an allowed registry",
-        "otherwise another image with the same name could run on some nodes, with the rights of"
-        " this one",
+        "another image with the same name could run on some nodes, with the rights of this image",
         "name the image by its digest, and push it to the stack's registry or add its registry to"
         " policy.registries in the stack's config",
     ),
@@ -48,7 +47,7 @@ CHARTS = Rule(
     About(
         "charts",
         "Helm charts have an exact version",
-        "otherwise a deploy could install another version than the preview showed",
+        "a deploy could install another version than the preview showed",
         "set version to an exact version such as 1.2.3",
     ),
     _charts,

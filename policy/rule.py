@@ -1,9 +1,9 @@
-"""Types of rules, and the treatment of values that a preview does not know yet.
+"""Types of rules, and the handling of values that a preview does not know yet.
 
-A rule reads properties through the policy SDK's proxies, which raise `UnknownValueError` if a value
-is known only when the update runs. Then the rule does not pass: the SDK warns that it could not be
-judged, and `up` judges it before it creates the resource. `over` ensures that such a value hides no
-other violation.
+A rule reads properties through the policy SDK's proxies. They raise `UnknownValueError` if a value
+is known only when the update runs. The SDK then warns that it could not evaluate the rule, and `up`
+evaluates the rule before it creates the resource. With `over`, an unknown value hides no other
+violation.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,13 +36,13 @@ class Resource:
     props: Mapping[str, Any]
     protected: bool = False
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """URNs of the resources that a property's value comes from, by property. Only stack rules have
-    them."""
+    """URNs of the resources from which a property's value is derived, by property. Only stack rules
+    get them."""
 
 
 @dataclass(frozen=True)
 class About:
-    """Description of a rule for people."""
+    """Description of a rule, for messages and docs/policy.md."""
 
     name: str
     """Name in exceptions and in `--policy-pack-config`."""

@@ -1,4 +1,4 @@
-"""Rules about secrets: they are in Secrets and nowhere else."""
+"""Rules about secrets: they may only be in Secrets."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s:@$]+@", re.IGNORECASE)
 _NAMED = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(^|_)KEY(_|$)")
 _LEAST = 8
-"""Minimum length in characters of a secret to search for: shorter ones are found everywhere."""
+"""Minimum length of a secret to search for. Shorter texts occur everywhere by chance."""
 
 
 # --- Single resources ----------------------------------------------------------------------------
@@ -29,7 +29,7 @@ def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _texts(resource: Resource) -> Iterator[str]:
-    """Yield the texts that people wrote. In pods, skip other fields, such as `hostAliases`."""
+    """Yield the texts to search. In pods, skip generated fields, such as `hostAliases`."""
     found = pod(resource)
     if found is None:
         return strings(resource.props)
@@ -39,24 +39,24 @@ def _texts(resource: Resource) -> Iterator[str]:
 
 def _looks_secret(text: str) -> Iterable[str]:
     if _PRIVATE_KEY.search(text):
-        yield "it contains a private key"
+        yield "the object contains a private key"
     if _CREDENTIALS.search(text):
-        yield "it contains a URL with a password"
+        yield "the object contains a URL with a password"
 
 
 def _named_secret(env: object) -> Iterable[str]:
     name, value = str(at(env, "name")), str(at(env, "value") or "")
-    # If the value is a path, it names the file with the secret.
+    # A path is no secret: it names the file with the secret.
     if value and not value.startswith("/") and _NAMED.search(name.upper()):
-        yield f"the environment variable {name} has its value in plain text"
+        yield f"the environment variable {name} has a value in plain text"
 
 
 OPEN_SECRETS = Rule(
     About(
         "open-secrets",
         "Private keys, passwords and tokens are only in Secrets",
-        "otherwise all who can read pods, ConfigMaps or their logs can read the secret",
-        "move it to a Secret, and mount the Secret",
+        "every account that can read pods, ConfigMaps or logs could read the secret",
+        "move the value to a Secret, and mount the Secret",
     ),
     _open_secrets,
 )
@@ -68,7 +68,7 @@ _MADE = {
     "random:index/randomPassword:RandomPassword": ("result",),
     "tls:index/privateKey:PrivateKey": ("privateKeyPem", "privateKeyOpenssh"),
 }
-"""Types of resources that generate secrets, with the outputs that hold them."""
+"""Types of resources that generate secrets, each with the outputs that contain them."""
 
 
 def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
@@ -82,9 +82,9 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
     def takes(one: Resource) -> Iterator[tuple[Resource, str]]:
         urns = {urn for sources in one.sources.values() for urn in sources}
         for urn in sorted(urns & makers.keys()):
-            yield one, f"it is derived from the secret of {makers[urn]}"
+            yield one, f"the object contains a value derived from the secret of {makers[urn]}"
 
-    # Dependencies show this in a preview too, while the secrets are unknown.
+    # In a preview, the secrets are unknown, but the dependencies are known.
     yield from over(open_, takes)
     secrets: list[tuple[str, str]] = []
 
@@ -94,11 +94,11 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
         left, texts = set(secrets), _texts(one)
-        # Read texts only while there is a secret to search for: an unknown text raises.
+        # Read texts only while a secret is left to find: an unknown text raises an error.
         while left and (text := next(texts, None)) is not None:
             for secret, name in sorted(known for known in left if known[0] in text):
                 left.remove((secret, name))
-                yield one, f"it contains the secret of {name}"
+                yield one, f"the object contains the secret of {name}"
 
     # An unknown text in one resource must not end the search in the others.
     yield from over(
@@ -108,7 +108,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
 
 def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
-    """Yield secrets that a resource generates or a Secret holds, each with the resource's name."""
+    """Yield secrets that a resource generates, or a Secret contains, with the resource's name."""
     for key in _MADE.get(resource.type, ()):
         secret = str(at(resource.props, key) or "")
         if len(secret) >= _LEAST:
@@ -116,7 +116,7 @@ def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
     if kind(resource) == "Secret":
         plain = tuple(strings(at(resource.props, "stringData")))
         for text in (*plain, *map(_decoded, strings(at(resource.props, "data")))):
-            # Public keys and settings beside a private key are no secrets.
+            # Other entries of the Secret, such as public keys and settings, are no secrets.
             if _PRIVATE_KEY.search(text):
                 yield text.strip(), resource.name
 
@@ -132,7 +132,7 @@ MADE_SECRETS = StackRule(
     About(
         "made-secrets",
         "Secrets that the stack generates are only in Secrets",
-        "many can read a copy in a ConfigMap, an annotation or a command line, and it stays there",
+        "many accounts can read a copy in a ConfigMap, an annotation or a command line",
         "mount the Secret instead of copying its contents",
     ),
     _made_secrets,

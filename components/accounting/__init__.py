@@ -1,1 +1,1 @@
-"""Records of jobs, and limits of accounts: slurmdbd, its database and the accounts' Job."""
+"""Accounting: slurmdbd, its database, and the Job that applies the settings of accounts."""

@@ -1,4 +1,4 @@
-"""Job that sets accounts, their users and QOS as in the settings; see agents/accounts."""
+"""The Job that makes accounts, users and QOS match the settings; see agents/accounts."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from components.identity.auth import Conf, pod_security
 from components.site import Site, Slurmctld
 
 _DEADLINE = 1200
-"""Limit of the Job in seconds. Cancelled jobs need time to end. There can be thousands of users,
-and the Job creates about twenty a second."""
+"""Time limit of the Job in seconds. Cancelled jobs take time to end. There can be thousands of
+users, and the Job creates about twenty users a second."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class AccountsArgs:
 
 
 class Accounts(pulumi.ComponentResource):
-    """A Job that ends when accounts match the settings; the deploy waits for it.
+    """A Job that makes the accounts match the settings. The deploy waits until the Job ends.
 
-    It fails, and changes nothing, if jobs use something that is to be removed.
+    The Job fails, and changes nothing, if jobs use an object that it would remove.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                         ],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("20m", "64Mi"),
-                        # The deploy shows the last lines of the log, which say why it failed.
+                        # After a failure, the deploy shows the last lines of the log.
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [*args.site.client_mounts(), *pods.mounts(mounted)],
                     }

@@ -14,9 +14,9 @@ from components.settings import BundledDatabase
 from components.site import Site
 
 _LOCK_WAIT = 900
-"""Seconds that a change waits for another, as Slurm's manual recommends (accounting.html)."""
+"""Seconds that a transaction waits for a lock, as Slurm recommends (accounting.html)."""
 _PACKET = 64
-"""Limit of a message in MiB: slurmdbd sends a whole job script in one."""
+"""Maximum size of a message in MiB: slurmdbd sends a whole job script in one message."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ def _mariadb(args: DatabaseArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     options = {
         "port": c.MARIADB_PORT,
         "innodb-buffer-pool-size": f"{pool}M",
-        # A quarter of the pool, as Slurm's manual recommends.
+        # A quarter of the buffer pool, as Slurm's manual recommends.
         "innodb-log-file-size": f"{max(pool // 4, 64)}M",
         "innodb-lock-wait-timeout": _LOCK_WAIT,
         "max-allowed-packet": f"{_PACKET}M",
-        # Its tables take more memory than all else together, and nothing reads them.
+        # These tables use more memory than everything else, and nothing reads them.
         "performance-schema": "OFF",
     }
     return {

@@ -14,7 +14,7 @@ from components.site import Site
 from components.storage.backup import Restore
 
 _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
-"""Command that slurmdbd can answer only if the database works."""
+"""Probe: slurmdbd answers this command only if the database works."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class AccountingArgs:
 
 
 class Accounting(pulumi.ComponentResource):
-    """slurmdbd and its Service. slurmdbd is ready when the database answers through it."""
+    """slurmdbd and its Service. slurmdbd is ready once it can query the database."""
 
     alias: pulumi.Output[pods.Spec]
     """Line of /etc/hosts for the Service, known once slurmdbd answers."""
@@ -63,10 +63,10 @@ class Accounting(pulumi.ComponentResource):
             spec=pods.workload(
                 c.ACCOUNTING,
                 _pod(args, config.metadata.name, archive),
-                # A change restarts slurmdbd, which reads most keys only at its start. slurmctld
-                # waits meanwhile.
+                # A change restarts slurmdbd, which reads most keys only at its start. Meanwhile,
+                # slurmctld queues its records.
                 {c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(c.checksum)},
-                # Two daemons would both sum up the usage of each hour.
+                # Two slurmdbd daemons would both roll up the usage of each hour.
                 **pods.ALONE,
             ),
             opts=child,
@@ -109,10 +109,10 @@ def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spe
         **pods.image("accounting", args.site.images),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("20m", "64Mi"),
-        # The last line of its log says why it does not start.
+        # If slurmdbd does not start, the last line of its log gives the reason.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
-            # For the clients in this pod. slurmdbd reads slurmdbd.conf in the same folder.
+            # Only clients in this pod use it. slurmdbd reads slurmdbd.conf in the same folder.
             {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
             *args.site.auth.daemon_environment(),
         ],

@@ -1,8 +1,8 @@
-"""The Kubernetes cluster of a stack, and the provider for everything on it.
+"""The stack's Kubernetes cluster, its drivers, and the Kubernetes provider.
 
-Each module with the name of a `cluster.kind` creates, or finds, clusters of that kind
-(`interface.Kind`). Only this module imports its cloud's SDK, and it is imported only if its kind is
-chosen.
+Each value of `cluster.kind` has a module of the same name, which creates or finds such a cluster
+(`interface.Kind`). No other module imports the cloud's SDK. The module is imported only if the
+stack has this kind.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ def provider(cluster: Cluster) -> k8s.Provider:
         kubeconfig=cluster.kubeconfig,
         context=cluster.context,
         enable_server_side_apply=True,
-        # Update objects in place. Otherwise each edit of a file would give it a new name and
-        # restart its readers.
+        # Update ConfigMaps and Secrets in place. Otherwise, each edit would create an object with
+        # a new name, and restart its readers.
         enable_config_map_mutable=True,
         enable_secret_mutable=True,
     )
@@ -54,9 +54,9 @@ def install_drivers(
     network: Sequence[pulumi.Resource],
     provider: k8s.Provider,
 ) -> list[pulumi.Resource]:
-    """Return what must exist before Slurm: the machines, and the charts for their devices.
+    """Install the drivers. Return all resources that must exist before Slurm.
 
-    `network` are the resources of the pods' network, if the stack installs one.
+    `network` contains the resources of the pod network, if the stack installs one.
     """
     args = DriversArgs(settings, cluster, network)
     opts = pulumi.ResourceOptions(provider=provider)

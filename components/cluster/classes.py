@@ -1,4 +1,4 @@
-"""Labels of machines, and the machines that a nodeset's pods require."""
+"""Labels and taints of a nodeset's machines."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from components.settings import Nodeset, Settings
 from components.settings.nodesets import NVIDIA
 
 MIG_CONFIG = "nvidia.com/mig.config"
-"""Label from which NVIDIA's MIG manager reads how to slice a machine's GPUs."""
+"""Label that names the layout by which NVIDIA's MIG manager slices a machine's GPUs."""
 
 
 def mig_name(nodeset: Nodeset) -> str:
@@ -23,7 +23,7 @@ def machine_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
 
 
 def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
-    """Return the taints that keep other pods off a nodeset's machines, in both clouds' format."""
+    """Return the taints that repel other pods from a nodeset's machines, in the clouds' format."""
     return [
         {"key": key, "value": value, "effect": "NO_SCHEDULE"}
         for key, value in own_machines(nodeset).items()
@@ -31,7 +31,7 @@ def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
 
 
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
-    """Return the class of a nodeset's own machines, once their GPUs can be used."""
+    """Return the class of a nodeset's own machines. It includes only machines with ready GPUs."""
     return NodeClass(
         labels={**own_machines(nodeset), **ready_labels(nodeset, settings)},
         taints=own_machines(nodeset),
@@ -40,7 +40,7 @@ def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str
 
 
 def ready_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
-    """Return the labels that the operators set once a nodeset's GPUs can be used."""
+    """Return the labels that NVIDIA's operator sets on a machine once its GPUs are ready."""
     gpus = nodeset.gpus
     if gpus is None or gpus.vendor() != NVIDIA or not settings.installs_operators():
         return {}

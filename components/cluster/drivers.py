@@ -12,7 +12,7 @@ from components.cluster.interface import Chart, Cluster
 from components.settings import Settings
 
 _TIMEOUT = 900
-"""Seconds for a chart's pods to become ready: some pull gigabytes."""
+"""Seconds in which a chart's pods must become ready. Some pull gigabytes of images."""
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,20 @@ class DriversArgs:
     settings: Settings
     cluster: Cluster
     network: Sequence[pulumi.Resource]
-    """Resources that give pods a network, if the cluster came without one. A release waits for its
-    pods, which are never ready without a network."""
+    """Resources of the pod network, if the stack installs it. A Helm release waits for its pods,
+    which never become ready without a network."""
 
     def charts(self) -> list[Chart]:
         """Return all charts to install."""
         return [*self.cluster.charts, *operators.charts(self.settings, self.cluster)]
 
     def is_needed(self) -> bool:
-        """Return whether the cluster lacks anything."""
+        """Return whether there is anything to install."""
         return bool(self.cluster.storage.classes or self.charts())
 
 
 class Drivers(pulumi.ComponentResource):
-    """Helm releases and storage classes. `opts` has the Kubernetes provider."""
+    """Helm releases and storage classes. `opts` must contain the Kubernetes provider."""
 
     def __init__(self, name: str, args: DriversArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("cluster", "Equipment"), name, None, opts)
@@ -45,7 +45,7 @@ class Drivers(pulumi.ComponentResource):
                 f"{name}-class-{storage_class}", **spec, opts=self._after(*ready)
             )
         releases: dict[str, pulumi.Resource] = {}
-        # Install one after the other: the first defines kinds of objects that the others contain.
+        # Install one chart after the other: the first defines custom resources that others use.
         before: Sequence[pulumi.Resource] = ready
         for chart in args.charts():
             releases[chart.name] = self._release(chart, before)
@@ -65,7 +65,7 @@ class Drivers(pulumi.ComponentResource):
                 f"{name}-nics",
                 api_version="mellanox.com/v1alpha1",
                 kind="NicClusterPolicy",
-                # The operator ignores other names.
+                # The operator ignores a policy with another name.
                 metadata={"name": "nic-cluster-policy"},
                 spec=operators.nic_policy(settings),
                 opts=self._after(releases["network-operator"]),
@@ -91,7 +91,7 @@ class Drivers(pulumi.ComponentResource):
             version=chart.version,
             values=chart.values,
             timeout=_TIMEOUT,
-            # Otherwise a failed upgrade would leave a mixture of old and new objects.
+            # Roll back a failed upgrade. Otherwise, old and new objects would be mixed.
             atomic=True,
             opts=self._after(*before),
         )

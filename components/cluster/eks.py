@@ -1,4 +1,4 @@
-"""Amazon's EKS."""
+"""Clusters on Amazon EKS."""
 
 import ipaddress
 import json
@@ -32,20 +32,20 @@ _NODE_POLICIES: Final = (
     "AmazonEKSWorkerNodePolicy",
     "AmazonEKS_CNI_Policy",
 )
-"""Rights of machines (EKS, node IAM role)."""
+"""Amazon's policies for the machines' role (EKS documentation, node IAM role)."""
 _CLASS: Final = "slurmstack"
 _SHARED_CLASS: Final = "slurmstack-shared"
 _EFS_CLIENT: Final = tuple(
     f"elasticfilesystem:Client{right}" for right in ("Mount", "RootAccess", "Write")
 )
-"""Rights of machines on the file system. The jail's system files belong to root."""
+"""Rights of machines on the file system, with root access: root owns the jail's system files."""
 _EFS_OPTIONS: Final = ("tls", "iam")
-"""A machine mounts by TLS, with the credentials of its role (EFS, mount helper)."""
+"""Mount through TLS, with the credentials of the machine's role (EFS, mount helper)."""
 _SUBNET_BITS: Final = 4
-"""Each subnet is a sixteenth of the network: two for each zone from a to h, whichever of these
-zones a stack uses."""
+"""Each subnet is a sixteenth of the network. Two are reserved for each zone from a to h, even if
+the stack does not use the zone."""
 _EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
-"""Further resources that EFA's library uses (EKS, machine learning training with EFA)."""
+"""Additional resources that EFA's library needs (EKS, machine learning training with EFA)."""
 _EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
 _EFA_PLUGIN: Final = Chart(
     name="aws-efa-k8s-device-plugin",
@@ -55,18 +55,18 @@ _EFA_PLUGIN: Final = Chart(
     values={"tolerations": [EVERYWHERE]},
 )
 Subnets = Mapping[str, pulumi.Output[str]]
-"""Ids of subnets by zone, in the order of the zones' names."""
+"""Ids of subnets by zone, sorted by the zones' names."""
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """Create a cluster in the account of the environment's credentials."""
+    """Create a cluster in the AWS account whose credentials are in the environment."""
     amazon = aws.Provider("aws", region=cast(EksCluster, args.settings.cluster).region)
     return Eks("eks", args, pulumi.ResourceOptions(providers=[amazon])).cluster
 
 
 class Eks(pulumi.ComponentResource):
-    """Network, Kubernetes, file system, and groups of machines, one for each nodeset and one for
-    everything else."""
+    """Network, control plane, file system, and groups of machines: one group for each nodeset, and
+    one for everything else."""
 
     cluster: Cluster
 
@@ -111,7 +111,7 @@ class Eks(pulumi.ComponentResource):
                 classes=self._classes(jail),
             ),
             network="amazon-vpc",
-            # The default kind of load balancer cuts connections after a minute without traffic.
+            # The default load balancer closes a connection after a minute without traffic.
             login_annotations={"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
             charts=[_EFA_PLUGIN] if any(m.efa for m in cluster.machines.values()) else [],
             ready=[system, *drivers],
@@ -134,15 +134,15 @@ class Eks(pulumi.ComponentResource):
             # EKS itself creates one security group for the control plane and all machines.
             skip_default_security_groups=True,
             create_instance_role=False,
-            # Amazon's plugin enforces policies only if this is set. A chained Cilium enforces them
-            # itself.
+            # Amazon's network plugin enforces policies only if this is set. A chained Cilium
+            # enforces them itself.
             vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
             tags=self._tags,
             opts=self._kept,
         )
 
     def _subnets(self) -> tuple[Subnets, Subnets]:
-        """Return the subnets that the internet can reach, and those that can only reach it."""
+        """Return the public subnets, and the private ones, which reach the internet through NAT."""
         name, tags = self._name, self._tags
         gateway = aws.ec2.InternetGateway(
             f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child
@@ -158,7 +158,7 @@ class Eks(pulumi.ComponentResource):
             allocation_id=address.id,
             subnet_id=public[first],
             tags=tags,
-            # The address is free for a replacement only after the old gateway's deletion.
+            # A replacement can use the address only after the old gateway is deleted.
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
         return (
@@ -172,8 +172,8 @@ class Eks(pulumi.ComponentResource):
                 f"{self._name}-{kind}-{zone}",
                 vpc_id=self._vpc,
                 availability_zone=zone,
-                # The zone's letter selects the range, so it stays when other zones are added or
-                # removed.
+                # The zone's letter selects the range, so the range stays the same when other zones
+                # are added or removed.
                 cidr_block=blocks[ZONES.index(zone[-1])],
                 map_public_ip_on_launch=kind == "public",
                 # Load balancers find their subnets by this tag.
@@ -184,7 +184,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _routed(self, kind: str, subnets: Subnets, target: dict[str, pulumi.Input[str]]) -> Subnets:
-        """Return the subnets, known once they have routes: machines cannot start without one."""
+        """Return the subnets, known once they have routes: without, machines cannot start."""
         table = aws.ec2.RouteTable(
             f"{self._name}-{kind}",
             vpc_id=self._vpc,
@@ -203,7 +203,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _role(self, name: str, service: str, *policies: str) -> pulumi.Output[str]:
-        """Return the ARN of a role that a service assumes, known once it has Amazon's policies."""
+        """Return the ARN of a role for an AWS service, known once its policies are attached."""
         statement = {
             "Effect": "Allow",
             "Principal": {"Service": service},
@@ -227,7 +227,7 @@ class Eks(pulumi.ComponentResource):
         return once_known(role.arn, *attached)
 
     def _workers(self, nodeset: Nodeset, machines: EksMachines) -> None:
-        """Create one nodeset's machines, as many as it has nodes, all in one zone."""
+        """Create one machine for each node of a nodeset, all in one zone."""
         bounds = machines.autoscaling
         nvidia = nodeset.gpus is not None and nodeset.gpus.vendor() == NVIDIA
         self._group(
@@ -244,7 +244,7 @@ class Eks(pulumi.ComponentResource):
             capacity_type="SPOT" if machines.spot else "ON_DEMAND",
             labels=machine_labels(nodeset, self._settings),
             taints=machine_taints(nodeset),
-            # With an autoscaler, the settings do not determine the number of machines.
+            # An autoscaler, not the settings, determines the number of machines.
             ignore_scaling_changes=bounds is not None,
             **(
                 {
@@ -271,8 +271,8 @@ class Eks(pulumi.ComponentResource):
             subnet_ids=subnets,
             instance_types=[instance],
             scaling_config=scaling,
-            # Require a token for the machine's credentials (IMDSv2). Pods could request a token
-            # too, so network policies block the address.
+            # Require a token for access to the machine's credentials (IMDSv2). Pods could request a
+            # token as well, so network policies block the address.
             enable_imd_sv2=True,
             tags=self._tags,
             **further,
@@ -289,7 +289,7 @@ class Eks(pulumi.ComponentResource):
         agent = self._driver("eks-pod-identity-agent", None, [system])
         disks = self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent])
         lustre = self._cluster.file_system == "lustre"
-        # Lustre has no storage class, so only the jail can be on it.
+        # Lustre has no storage class here, so only the jail can use it.
         if lustre and self._settings.jail.is_elsewhere():
             return None, [disks]
         jail = self._lustre() if lustre else self._efs(subnets)
@@ -305,7 +305,7 @@ class Eks(pulumi.ComponentResource):
     def _admitted(
         self, ports: Sequence[tuple[int, int]], *, themselves: bool
     ) -> pulumi.Output[str]:
-        """Return a security group that admits the machines, and its own members on request."""
+        """Return a security group that admits the machines and, on request, its own members."""
         group: pulumi.Output[str] = aws.ec2.SecurityGroup(
             f"{self._name}-files",
             vpc_id=self._vpc,
@@ -326,7 +326,7 @@ class Eks(pulumi.ComponentResource):
         return group
 
     def _lustre(self) -> Spec:
-        # Lustre servers connect to each other, and to clients as well.
+        # Lustre servers also connect to each other and to their clients.
         allowed = self._admitted(c.LUSTRE_PORTS, themselves=True)
         for first, last in c.LUSTRE_PORTS:
             aws.vpc.SecurityGroupIngressRule(
@@ -357,7 +357,7 @@ class Eks(pulumi.ComponentResource):
                 "volumeHandle": files.id,
                 "volumeAttributes": {"dnsname": files.dns_name, "mountname": files.mount_name},
             },
-            # Nodes see each other's locks.
+            # Let nodes see each other's file locks.
             "mountOptions": ["flock"],
         }
 
@@ -370,7 +370,7 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._kept,
         ).id
-        # Pods share the machines' security group, but lack the credentials of the machines' role.
+        # The security group admits pods as well. The policy does not: they lack the machines' role.
         guarded = aws.efs.FileSystemPolicy(
             f"{self._name}-efs-policy",
             file_system_id=files,
@@ -387,7 +387,7 @@ class Eks(pulumi.ComponentResource):
             ).file_system_id
             for zone, subnet in subnets.items()
         ]
-        # The handle is known once the policy holds and machines can mount the file system.
+        # The handle is known once the policy is in force and machines can mount the file system.
         handle = once_known(guarded, *targets)
         return {
             "csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle},
@@ -395,7 +395,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _classes(self, jail: Spec | None) -> dict[str, Spec]:
-        """Return the default class for disks, and with EFS a class that offers ReadWriteMany."""
+        """Return the default storage class for disks and, with EFS, a class with ReadWriteMany."""
         disks: Spec = {
             "metadata": {
                 "name": _CLASS,
@@ -423,7 +423,7 @@ class Eks(pulumi.ComponentResource):
     def _driver(
         self, addon: str, policy: str | None, after: Sequence[pulumi.Resource]
     ) -> pulumi.Resource:
-        """Install an add-on of EKS; its controller's pods assume a role with the policy."""
+        """Install an EKS add-on. If there is a policy, its controller's pods get a role with it."""
         account = f"{addon.removeprefix('aws-').removesuffix('-driver')}-controller-sa"
         roles = (
             [
@@ -447,9 +447,9 @@ class Eks(pulumi.ComponentResource):
 
 
 def _efs_policy(machines: str) -> str:
-    """Return a file-system policy: only the role of the machines may mount, and only by TLS.
+    """Return a file-system policy: only the machines' role may mount, and only through TLS.
 
-    With a policy, EFS refuses every client that no statement allows, anonymous ones included
+    With a policy, EFS refuses every client that no statement allows, including anonymous clients
     (EFS, using IAM to control file system data access).
     """
     statements = [
@@ -474,5 +474,5 @@ def _sizes(desired: int, least: int, most: int) -> Spec:
 
 
 def _efa(machines: EksMachines) -> dict[str, str]:
-    """Return the resources of a node's pod for its machine's adapters."""
+    """Return the resources that a node's pod requests for the EFA adapters of its machine."""
     return {_EFA_RESOURCE: str(machines.efa), **_EFA_RESOURCES} if machines.efa else {}

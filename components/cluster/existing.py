@@ -1,4 +1,4 @@
-"""An existing cluster."""
+"""Clusters that exist already."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ from components.settings import ExistingCluster
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """Return the cluster of a kubeconfig.
+    """Return the cluster of the kubeconfig that the settings name.
 
-    It has the kubeconfig's path instead of its contents: the path is the same on every machine, and
-    renewed certificates do not change the stack.
+    The stack records the kubeconfig's path instead of its contents: the path is the same on every
+    machine, and renewed certificates do not change the stack.
     """
     settings = cast(ExistingCluster, args.settings.cluster)
     default = os.environ.get("KUBECONFIG", "~/.kube/config")

@@ -1,4 +1,4 @@
-"""Interface between each kind of cluster and the layers on it."""
+"""Interface between each kind of cluster and the layers that use it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from components.pods import Spec
 from components.settings import Nodeset, Settings
 
 EVERYWHERE: Spec = {"operator": "Exists"}
-"""Toleration of all taints, for pods that manage machines."""
+"""Toleration of all taints, for pods that must run on every machine."""
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,27 @@ class Chart:
     """A Helm chart with its version and values."""
 
     name: str
-    """Name of the release."""
+    """Name of the chart and of its release."""
     namespace: str
     version: str
     values: Spec
     repository: str
-    """URL of a repository, also with `oci://`; its chart has the release's name."""
+    """URL of the chart's repository; `oci://` is also valid."""
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """The machines of one nodeset, for its pods."""
+    """Properties of one nodeset's machines that its pods need."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the machines once they are fit for pods."""
+    """Labels that a machine has once pods can use it."""
     taints: Mapping[str, str] = field(default_factory=dict)
     """Taints of the machines, all with the effect NoSchedule."""
     resources: Mapping[str, str] = field(default_factory=dict)
-    """Resources of a pod besides CPUs, memory and GPUs: network cards and what they require."""
+    """Resources that a pod requests in addition to CPUs, memory and GPUs, such as network cards."""
 
     def tolerations(self) -> list[Spec]:
-        """Return the tolerations that a pod requires to run there."""
+        """Return the tolerations that a pod requires to run on these machines."""
         return [
             {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
             for key, value in sorted(self.taints.items())
@@ -57,7 +57,7 @@ class Storage:
     """Storage for volumes, in addition to the cluster's default class."""
 
     shared: pulumi.Input[str] | None = None
-    """A class that offers ReadWriteMany; None if no such class is known."""
+    """Storage class with ReadWriteMany; None if no such class is known."""
     jail: Spec | None = None
     """A file system for the jail, as the source of a PersistentVolume."""
     classes: Mapping[str, Spec] = field(default_factory=dict)
@@ -66,23 +66,23 @@ class Storage:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Kubernetes cluster that can be deployed to."""
+    """The Kubernetes cluster on which the stack runs."""
 
     kubeconfig: pulumi.Input[str]
-    """Its contents, or a path."""
+    """Contents of the kubeconfig, or its path."""
     context: str | None = None
-    """Context in it; by default its current one."""
+    """Context of the kubeconfig; by default the current one."""
     node_classes: Mapping[str, NodeClass] = field(default_factory=dict)
-    """Classes by nodeset. Without one, a nodeset's pods run where its own settings allow it."""
+    """Classes of machines by nodeset. Without a class, only the nodeset's own settings apply."""
     storage: Storage = field(default_factory=Storage)
     network: Literal["amazon-vpc", "cilium", "ptp"] | None = None
     """The cluster's network plugin; None if it is unknown."""
     login_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """Annotations of the Service of login nodes."""
+    """Annotations of the login nodes' Service."""
     charts: Sequence[Chart] = ()
-    """Charts to install in it, such as its storage's drivers."""
+    """Charts to install, such as storage drivers."""
     ready: Sequence[pulumi.Resource] = ()
-    """Resources that must exist before anything is deployed to it."""
+    """Resources that must exist before anything runs in the cluster."""
 
 
 class Kind(Protocol):
@@ -94,7 +94,7 @@ class Kind(Protocol):
 
 
 def own_machines(nodeset: Nodeset) -> Mapping[str, str]:
-    """Return the label and taint of the machines that only one nodeset uses."""
+    """Return the label of machines that only one nodeset uses. Their taint is the same."""
     return {LABEL_NODESET: nodeset.name}
 
 

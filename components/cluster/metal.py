@@ -1,7 +1,7 @@
-"""Kubernetes by kubeadm, on machines that are reached by SSH.
+"""Clusters that kubeadm creates on the site's own machines, through SSH.
 
-The commands on machines are the scripts in `kubeadm/`. Each script can be run again at any time,
-because any change of a command runs its script again, on the machine's present state.
+The commands are the scripts in `kubeadm/`. Every change of a command runs its script again, so each
+script must be repeatable at any time.
 """
 
 import base64
@@ -27,11 +27,11 @@ from components.settings.clusters.metal import API_PORT, MetalMachine
 
 _SCRIPTS: Final = Path(__file__).parent / "kubeadm"
 _LOCK: Final = "/run/slurmstack.lock"
-"""Lock on each machine: a script whose caller was killed may still run when it is started again."""
+"""Lock file on each machine. A killed deploy may leave a script running, and start it again."""
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _TOKEN_LIFE: Final = "2h0m0s"
-"""Lifetime of tokens. kubeadm keeps control planes' keys as long (kubeadm, upload-certs)."""
+"""Lifetime of tokens. kubeadm keeps uploaded keys for the same time (kubeadm, upload-certs)."""
 _LEAVE: Final = 300
 """Seconds for pods to leave a machine, in addition to its nodeset's drain grace."""
 _PACKAGE: Final = "metal"
@@ -45,11 +45,11 @@ def make(args: ClusterArgs) -> Cluster:
 
 
 class Metal(pulumi.ComponentResource):
-    """Machines that are prepared, joined and labelled, each by its own commands.
+    """A cluster of machines. Each machine has its own commands that prepare, join and label it.
 
-    The first control plane creates the cluster. Each other machine joins with its own token from
-    the first, which is valid for two hours. Control planes hold the cluster's data: `protect_data`
-    prevents their removal and replacement.
+    The first control plane creates the cluster. It also creates a token for each other machine to
+    join, valid for two hours. Control planes store the cluster's data, so `protect_data` prevents
+    their removal and replacement.
     """
 
     cluster: Cluster
@@ -63,8 +63,8 @@ class Metal(pulumi.ComponentResource):
         self._ssh_key = _ssh_key(cluster.key_file)
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
-        # A cluster's endpoint cannot change. Another one would replace this key, which
-        # `protect_data` refuses.
+        # A cluster's endpoint cannot change. Another endpoint would replace this key, which
+        # `protect_data` prevents.
         self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,
@@ -80,7 +80,7 @@ class Metal(pulumi.ComponentResource):
             "kubeconfig",
             self._first,
             "kubeconfig",
-            # A new release of Kubernetes renews its certificate.
+            # Read it again after an upgrade of Kubernetes, which renews the certificate.
             triggers=[member.id, cluster.release],
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
         ).stdout
@@ -150,7 +150,7 @@ class Metal(pulumi.ComponentResource):
         after: pulumi.Resource,
         certificate_key: pulumi.Output[str] | None = None,
     ) -> command.remote.Command:
-        """Join a machine after another one; with the key of their secrets as a control plane."""
+        """Join a machine once `after` exists; with `certificate_key`, as a control plane."""
         admitted = self._command(
             f"admit-{machine.name}",
             self._first,
@@ -173,7 +173,7 @@ class Metal(pulumi.ComponentResource):
         return self._member(machine, "join", config)
 
     def _node(self, machine: MetalMachine, member: pulumi.Input[str]) -> command.remote.Command:
-        """Label and taint a machine's Node; drain it before its deletion."""
+        """Label and taint a machine's Node. The deletion of the resource drains the Node first."""
         nodeset = self._nodesets.get(machine.nodeset or "")
         grace = nodeset.drain_grace if nodeset else 0
         labels, taints = _labels(nodeset, self._settings), _taints(nodeset)
@@ -193,7 +193,7 @@ class Metal(pulumi.ComponentResource):
     # --- Commands --------------------------------------------------------------------------------
 
     def _of(self, machine: MetalMachine) -> pulumi.ResourceOptions:
-        """Return the options of commands on the machine itself; a lost machine runs none."""
+        """Return the options of commands on the machine itself. A lost machine runs no commands."""
         return pulumi.ResourceOptions(
             parent=self,
             # If the engine refuses to replace the key, it stops before it changes any machine.
@@ -222,8 +222,8 @@ class Metal(pulumi.ComponentResource):
                 "host_key": machine.host_key,
             },
             create=_shell(machine, script, *arguments, lock=lock),
-            # Their output can contain secrets: keep it out of other commands' environments, and of
-            # logs.
+            # The output can contain secrets: keep it out of logs, and out of the environment of
+            # other commands.
             add_previous_output_in_env=False,
             logging=command.remote.Logging.STDERR,
             **further,
@@ -237,7 +237,7 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
     return shlex.join(
         [
             *([] if machine.user == "root" else ["sudo", "--non-interactive"]),
-            # Close the lock in the script: processes that it starts would hold it for ever.
+            # Close the lock's file in the script: daemons that it starts would hold it for ever.
             *(["flock", "--close", _LOCK] if lock else []),
             *("bash", "-c", text, f"{script}.sh", *arguments),
         ]
@@ -245,9 +245,9 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
 
 
 def _ssh_key(file: str | None) -> pulumi.Output[str]:
-    """Return the operator's SSH private key. A preview can lack it: it connects to no machine.
+    """Return the operator's SSH private key.
 
-    Raises `SettingsError`.
+    A preview connects to no machine, and works without a key. Otherwise, raises `SettingsError`.
     """
     if file is None:
         secret = pulumi.Config(_PACKAGE).get_secret(_KEY)
@@ -263,7 +263,7 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
         except OSError as error:
             reason = (
                 f"cluster.key_file: '{file}': cannot be read: {error.strerror}; "
-                "expected a file with an SSH private key"
+                "set it to a readable file with an SSH private key"
             )
     if not pulumi.runtime.is_dry_run():
         raise SettingsError(f"{c.PROJECT}:{reason}")
@@ -282,7 +282,7 @@ def init_config(settings: Settings, certificate_key: str) -> str:
         {
             "apiVersion": _KUBEADM,
             "kind": "InitConfiguration",
-            # No machine joins with this token: each gets its own.
+            # No machine joins with this token: each machine gets its own token.
             "bootstrapTokens": [{"ttl": "1m0s"}],
             "certificateKey": certificate_key,
             "localAPIEndpoint": _own_endpoint(first),
@@ -346,8 +346,7 @@ def join_config(
 
 
 def ca_hash(kubeconfig: str) -> str:
-    """Return the SHA-256 of the authority's public key: a joining machine verifies the cluster by
-    it.
+    """Return the SHA-256 of the CA's public key, with which a joining machine verifies the cluster.
 
     The format is kubeadm's (kubeadm join, --discovery-token-ca-cert-hash).
     """
@@ -365,7 +364,7 @@ def _own_endpoint(machine: MetalMachine) -> Spec:
 
 
 def _registration(settings: Settings, machine: MetalMachine) -> Spec:
-    """Return the options with which a machine's kubelet registers it."""
+    """Return the options with which a machine's kubelet registers the machine."""
     cluster = cast(MetalCluster, settings.cluster)
     nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
     taints = _taints(nodesets.get(machine.nodeset or ""))
@@ -392,5 +391,5 @@ def _taints(nodeset: Nodeset | None) -> Mapping[str, str]:
 
 
 def _set_or_drop(key: str, value: str | None) -> str:
-    """Return an argument of `kubectl label` or `kubectl taint`."""
+    """Return an argument of `kubectl label` or `kubectl taint` that sets or removes a key."""
     return f"{key}-" if value is None else f"{key}={value}"

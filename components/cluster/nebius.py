@@ -1,4 +1,4 @@
-"""Managed Kubernetes of the Nebius cloud."""
+"""Clusters on Nebius Managed Kubernetes."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ _JAIL: Final = f"{_SHARED}/jail"
 _TAG: Final = "slurmstack"
 """Mount tag of the shared file system on the machines."""
 _CLASS: Final = "csi-mounted-fs-path-sc"
-"""Class with volumes that are folders of the shared file system."""
+"""Storage class whose volumes are folders of the shared file system."""
 _DRIVER: Final = Chart(
     name="csi-mounted-fs-path",
     namespace="kube-system",
@@ -31,21 +31,22 @@ _DRIVER: Final = Chart(
     version="0.1.3",
     values={"dataDir": f"{_SHARED}/volumes/"},
 )
-"""Driver with volumes that are folders of a file system, which machines have mounted."""
+"""Driver of this class. The machines mount the file system."""
 _STOP_MARGIN: Final = 300
 """Seconds between the end of a node's drain grace and the removal of its machine."""
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """Create a cluster in the project of the settings."""
+    """Create a cluster in the Nebius project that the settings name."""
     return Nebius("nebius", args).cluster
 
 
 class Nebius(pulumi.ComponentResource):
-    """Network, Kubernetes, shared file system, InfiniBand clusters, and a group of machines for
-    each nodeset and one for everything else.
+    """Network, control plane, shared file system, InfiniBand clusters, and groups of machines: one
+    group for each nodeset, and one for everything else.
 
-    The provider takes its credentials from the environment, or from `nebius:…` in the stack.
+    The provider takes its credentials from the environment, or from `nebius:…` in the stack's
+    config.
     """
 
     cluster: Cluster
@@ -57,7 +58,7 @@ class Nebius(pulumi.ComponentResource):
         settings, cluster = args.settings, cast(NebiusCluster, args.settings.cluster)
         self._settings, self._name = settings, name
         self._child = pulumi.ResourceOptions(parent=self)
-        # Protect what holds data, or all the machines, from an accidental edit of the settings.
+        # Protect the data, and the cluster with its machines, from an accidental edit of settings.
         kept = pulumi.ResourceOptions(parent=self, protect=settings.protect_data)
         project = {"parent_id": cluster.project}
         subnet: pulumi.Input[str] = cluster.subnet or self._subnet(project)
@@ -123,7 +124,7 @@ class Nebius(pulumi.ComponentResource):
         )
 
     def _cards(self, machines: NebiusMachines) -> dict[str, str]:
-        """Return a node's InfiniBand resource, if the stack installs its operator."""
+        """Return the InfiniBand resource of a node's pod, if the stack installs the operators."""
         shared = machines.fabric and self._settings.installs_operators()
         return {RDMA_RESOURCE: "1"} if shared else {}
 
@@ -148,7 +149,7 @@ class Nebius(pulumi.ComponentResource):
     def _address(
         self, subnet: pulumi.Input[str], project: Mapping[str, str]
     ) -> dict[str, pulumi.Input[str]]:
-        """Return the annotation that gives the login Service an address which outlives it."""
+        """Return the annotation of the login Service with an address that outlives the Service."""
         if self._settings.login.service != "LoadBalancer":
             return {}
         address = nebius.VpcV1Allocation(
@@ -169,7 +170,7 @@ class Nebius(pulumi.ComponentResource):
         )
 
     def _workers(self, nodeset: Nodeset, machines: NebiusMachines) -> None:
-        """Create the machines of one nodeset, as many as it has nodes."""
+        """Create one machine for each node of a nodeset."""
         bounds = machines.autoscaling
         fabric = machines.fabric and self._fabrics[machines.fabric].id
         self._group(
@@ -185,7 +186,7 @@ class Nebius(pulumi.ComponentResource):
                 **({"gpu_cluster": {"id": fabric}} if fabric else {}),
                 **({"preemptible": {}} if machines.spot else {}),
             },
-            # Replace machines one by one, each after its node has left.
+            # Replace machines one by one, each after its Slurm node has drained and left.
             strategy={
                 "max_surge": {"count": 0},
                 "max_unavailable": {"count": 1},
@@ -215,7 +216,7 @@ class Nebius(pulumi.ComponentResource):
                 "cloud_init_user_data": _CLOUD_INIT,
             },
             **further,
-            # Two groups cannot have the same name.
+            # Delete the old group first: two groups cannot have the same name.
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
         return made
@@ -233,7 +234,7 @@ _CLOUD_INIT: Final = (
 
 
 def _kubeconfig(name: str, status: "nebius.outputs.Mk8sV1ClusterStatus") -> str:
-    """Return a kubeconfig without a credential: clients get one from the cloud's command."""
+    """Return a kubeconfig without a credential: clients get one from `nebius`."""
     control_plane = status.control_plane
     certificate = control_plane.auth.cluster_ca_certificate
     return json.dumps(

@@ -1,7 +1,7 @@
-"""Charts that GPUs and fast networks require, with the values for a stack's nodesets.
+"""Helm charts for GPUs and fast networks, with the values for a stack's nodesets.
 
-Values have the names of the charts' own values.yaml: NVIDIA/gpu-operator, Mellanox/network-operator
-and ROCm/k8s-device-plugin.
+The values.yaml of each chart defines the values: NVIDIA/gpu-operator, Mellanox/network-operator and
+ROCm/k8s-device-plugin.
 """
 
 import json
@@ -18,19 +18,19 @@ from components.settings import Gpus, Nodeset, Settings
 from components.settings.nodesets import AMD, NVIDIA
 
 RDMA_RESOURCE: Final = "rdma/hca"
-"""Kubernetes' name for a machine's InfiniBand cards. The network operator shares them: a pod that
-requests one gets all of them."""
+"""Kubernetes resource for a machine's InfiniBand cards. Pods share the cards: a pod that requests
+one share can use all of them."""
 NETWORK_NAMESPACE: Final = "network-operator"
 MIG_CONFIG_MAP: Final = "slurmstack-mig"
 _NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
 _AMD_CHARTS: Final = "https://rocm.github.io/k8s-device-plugin/"
 _IMAGES: Final = "nvcr.io/nvidia/mellanox"
 _OFED: Final = "doca3.2.0-25.10-1.2.8.0-2"
-"""Driver of the network cards, of the same release as the chart."""
+"""Version of the network cards' driver, from the same release as the chart."""
 _MELLANOX: Final = "15b3"
-"""PCI vendor id."""
+"""PCI vendor id of Mellanox."""
 _PODS: Final = 63
-"""Limit of pods that share a machine's cards. A node requires one share."""
+"""Maximum number of pods that share a machine's cards. A node's pod requests one share."""
 
 
 def charts(settings: Settings, cluster: Cluster) -> Iterator[Chart]:
@@ -64,13 +64,13 @@ def _gpu_operator(settings: Settings, infiniband: bool) -> Chart:
                 "enabled": driver,
                 # Let GPUs access the network cards directly.
                 "rdma": {"enabled": driver and infiniband},
-                # Do not end jobs for a newer driver: only new machines get it.
+                # An upgrade would end jobs, so only new machines get a newer driver.
                 "upgradePolicy": {"autoUpgrade": False},
             },
             "toolkit": {"enabled": driver},
             "devicePlugin": {"enabled": True},
             "dcgmExporter": {"enabled": True},
-            # Each kind of slice is a resource of its own, with the names of `gpus.mig`.
+            # Each kind of slice is a separate Kubernetes resource, named as in `gpus.mig`.
             "mig": {"strategy": "mixed"},
             "migManager": _mig_manager(settings),
             "daemonsets": {"tolerations": [EVERYWHERE]},
@@ -86,7 +86,7 @@ def _mig_manager(settings: Settings) -> Spec:
 
 
 def sliced(settings: Settings) -> list[tuple[Nodeset, Gpus]]:
-    """Return the nodesets with GPUs that the stack's operators slice."""
+    """Return the nodesets, with their GPUs, whose GPUs the stack's operators slice."""
     if not settings.installs_operators():
         return []
     found = [(nodeset, nodeset.gpus) for nodeset in settings.nodesets if nodeset.gpus]

@@ -1,8 +1,8 @@
-"""Limits of what the reconciler changes, as a policy that the API server evaluates.
+"""An admission policy that limits what the reconciler may change.
 
 RBAC grants whole objects: an account that may patch a Node may relabel it, redirect requests to its
-kubelet, or evict all its pods. The policy names the fields that may change. Its expressions are
-CEL; the reference of `object`, `oldObject` and `request` is
+kubelet, or evict all its pods. The policy lists the fields that may change. Its expressions are in
+CEL; the reference for `object`, `oldObject` and `request` is
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/.
 """
 
@@ -18,13 +18,13 @@ from components.pods import Spec
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
 """Keys of an object's metadata that the API server itself changes with each request."""
 _EFFECT = "NoSchedule"
-"""Effect of the project's taint: it keeps other new pods away, and evicts none."""
+"""Effect of the project's taint: it repels new pods that do not tolerate it, and evicts none."""
 _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
     "taints": ("spec", "[]"),
     "conditions": ("status", "[]"),
 }
-"""Optional parts of a Node: the field that holds each, and the value of an absent part."""
+"""Optional parts of a Node, each with its parent field and with the value if it is absent."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Limits:
     deletes: bool
     """Whether it may delete Nodes."""
     machines: tuple[Mapping[str, str], ...]
-    """For each nodeset, the labels that all its Kubernetes nodes have; empty if there are none."""
+    """For each nodeset, the labels that all its Kubernetes nodes have; empty without labels."""
 
 
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +82,7 @@ def _requests(resources: list[str], operations: list[str]) -> Spec:
 
 
 def variables(limits: Limits) -> list[tuple[str, str]]:
-    """Return the names and expressions that `validations` uses. Each can use those before it."""
+    """Return the variables of `validations`, with their expressions, in the order of use."""
     return [
         # Untyped: CEL cannot iterate over maps that the API describes as objects.
         ("before", "dyn(oldObject)"),
@@ -103,7 +103,7 @@ def _part(place: str, part: str, absent: str) -> str:
 
 
 def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
-    """Write the condition that pods of a nodeset may run on the Node, as far as labels show it."""
+    """Return the condition that the Node has the labels of a nodeset's machines."""
     if not all(machines):
         return "true"
     choices = ", ".join(sorted({_text(labels) for labels in machines}))
@@ -126,9 +126,9 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (
             "request.resource.resource != 'nodes' || request.operation == 'UPDATE'"
             + (" || request.operation == 'DELETE' && variables.is_ours" if limits.deletes else ""),
-            "this Node may not be created or deleted",
+            "the reconciler may not create or delete this Node",
         ),
-        (of_nodeset, "only pods of nodesets may be deleted"),
+        (of_nodeset, "the reconciler may delete only pods of nodesets"),
     ]
 
 
@@ -139,7 +139,7 @@ _OLD_CONDITIONS, _NEW_CONDITIONS = "variables.conditions_before", "variables.con
 
 
 def _limits_of_fields() -> list[tuple[str, str]]:
-    """Return the validations of which fields of a Node may change."""
+    """Return the validations that limit which fields of a Node may change."""
     taint, condition = _text(c.TAINT_UNHEALTHY), _text(c.CONDITION_UNHEALTHY)
     other_taints = (
         f"{_OLD_TAINTS}.filter(one, one.key != {taint})"
@@ -154,51 +154,63 @@ def _limits_of_fields() -> list[tuple[str, str]]:
     return [
         (
             _same(_BEFORE, _AFTER, "metadata", "spec", "status"),
-            "only metadata, spec and status of a Node may change",
+            "the reconciler may change only metadata, spec and status of a Node",
         ),
         (
             _same(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", "annotations", *_BOOKKEEPING),
-            "only annotations may change in a Node's metadata",
+            "the reconciler may change only annotations in a Node's metadata",
         ),
         (
             _same(_OLD_ANNOTATIONS, _NEW_ANNOTATIONS, c.ANNOTATION_REBOOT),
-            f"only the annotation {c.ANNOTATION_REBOOT} of a Node may change",
+            f"the reconciler may change only the annotation {c.ANNOTATION_REBOOT} of a Node",
         ),
         (
             _same(f"{_BEFORE}.spec", f"{_AFTER}.spec", "taints"),
-            "only taints may change in a Node's spec",
+            "the reconciler may change only taints in a Node's spec",
         ),
-        (other_taints, f"only the taint {c.TAINT_UNHEALTHY}:{_EFFECT} of a Node may change"),
+        (
+            other_taints,
+            f"the reconciler may change only the taint {c.TAINT_UNHEALTHY}:{_EFFECT} of a Node",
+        ),
         (
             _same(f"{_BEFORE}.status", f"{_AFTER}.status", "conditions"),
-            "only conditions may change in a Node's status",
+            "the reconciler may change only conditions in a Node's status",
         ),
-        (other_conditions, f"only the condition {c.CONDITION_UNHEALTHY} of a Node may change"),
+        (
+            other_conditions,
+            f"the reconciler may change only the condition {c.CONDITION_UNHEALTHY} of a Node",
+        ),
     ]
 
 
 def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
-    """Return the validations of the Nodes on which the project's fields may be set."""
+    """Return the validations that limit on which Nodes the project's fields may be set."""
     annotation = _text(c.ANNOTATION_REBOOT)
     taint, condition = _text(c.TAINT_UNHEALTHY), _text(c.CONDITION_UNHEALTHY)
     no_new_request = (
         f"(!({annotation} in {_NEW_ANNOTATIONS}) || {annotation} in {_OLD_ANNOTATIONS}"
         f" && {_NEW_ANNOTATIONS}[{annotation}] == {_OLD_ANNOTATIONS}[{annotation}])"
     )
-    # The project's fields may be removed from all Nodes, but set only on those of nodesets.
+    # The reconciler may remove the project's fields from all Nodes, but set them only on
+    # machines of nodesets.
     on_ours = (
         f"variables.is_ours || {no_new_request}"
         f" && {_NEW_TAINTS}.all(one, one.key != {taint} || one in {_OLD_TAINTS})"
         f" && {_NEW_CONDITIONS}.all(one, one.type != {condition} || one in {_OLD_CONDITIONS})"
     )
-    found = [(on_ours, "this Node does not have the labels of a nodeset's machines")]
+    found = [(on_ours, "this Node lacks the labels of a nodeset's machines; add them to the Node")]
     if not limits.reboots:
-        found.append((no_new_request, "no ladder in the settings has the step reboot"))
+        found.append(
+            (
+                no_new_request,
+                "no ladder in the settings has the step reboot; add it to reconciler.ladders",
+            )
+        )
     return found
 
 
 def _same(old: str, new: str, *but: str) -> str:
-    """Write the condition that two maps are equal in all keys but some."""
+    """Return the condition that two maps are equal in all keys except some."""
     free = _text(but)
     return (
         f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
@@ -207,5 +219,5 @@ def _same(old: str, new: str, *but: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Write strings, and lists and maps of strings, for CEL, which accepts their JSON form."""
+    """Return strings, or lists and maps of strings, as CEL, which accepts their JSON form."""
     return json.dumps(value)

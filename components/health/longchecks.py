@@ -12,14 +12,14 @@ from components.settings import LongChecks as LongChecksSettings
 from components.site import MountedJail, Site
 
 _DEADLINE = 11 * 3600
-"""Limit of a run in seconds."""
+"""Time limit of a run in seconds."""
 _FINAL = (2, 3, 4)
-"""Exit codes of agents/longchecks that another attempt would not change."""
+"""Exit codes of agents/longchecks after which a retry would not help."""
 _QUERIES: pods.Spec = {
     "args": ["agents.longchecks", "serve"],
     "ports": pods.metrics_port(c.LONG_CHECKS),
 }
-"""Container of the pod for queries by operators: meanwhile it serves metrics."""
+"""Container of the pod in which operators query the results. It also serves metrics."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,10 @@ class LongChecksArgs:
 
 
 class LongChecks(pulumi.ComponentResource):
-    """A CronJob for each check, the volume with the time series, and a pod to query them.
+    """A CronJob for each check, a volume with the time series, and a pod for queries.
 
-    The pod also serves the newest values as metrics.
-
-    The volume may be ReadWriteOnce, so all pods that mount it run on the node of this pod.
+    The pod also serves the newest values as metrics. The volume may be ReadWriteOnce, so the Jobs
+    run on the Kubernetes node of this pod.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class LongChecks(pulumi.ComponentResource):
 
 def _job(args: LongChecksArgs, check: LongCheck, volumes: list[pods.Spec]) -> pods.Spec:
     return {
-        # If a pod is killed or does not reach Slurm, the next one continues the run.
+        # If a pod is killed or cannot reach Slurm, the next pod continues the run.
         "backoffLimit": 6,
         "activeDeadlineSeconds": _DEADLINE,
         **pods.fail_on("longchecks", *_FINAL),
@@ -123,7 +122,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         "env": pods.environment(environment),
         **pods.security(user=c.SLURM_ID),
         **pods.requests("10m", "48Mi"),
-        # The last lines of the log name what is bad.
+        # After a failure, the pod's status contains the last lines of the log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("config", c.LONG_CHECKS_ETC, read_only=True),

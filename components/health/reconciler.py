@@ -1,4 +1,4 @@
-"""Reconciliation of nodes: Slurm's records, Kubernetes' state, and the settings."""
+"""The reconciler of nodes: its pods, its rights, and their limits; see agents/reconciler."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from components.settings import Reconciler as ReconcilerSettings
 from components.site import Site
 
 _LAST_LOOK = 120
-"""Seconds after the roll-out for a last check, which queries slurmrestd for up to 90."""
+"""Seconds for a last check after the roll-out. It queries slurmrestd for up to 90 seconds."""
 _TRIES = 3
 
 
@@ -29,21 +29,22 @@ class ReconcilerArgs:
     machines: Sequence[Mapping[str, str]]
     """For each nodeset, the project's own labels of its Kubernetes nodes."""
     digests: Sequence[pulumi.Input[str]]
-    """Digests of all else that nodes depend on. A changed digest runs the Job again."""
+    """Digests of everything else that nodes depend on. A changed digest runs the Job again."""
 
 
 class Reconciler(pulumi.ComponentResource):
-    """One permanent pod that checks nodes, and a Job that does so at the end of a deploy.
+    """One permanent pod that checks nodes, and a Job that checks them at the end of a deploy.
 
     The pod is permanent, because its start takes longer than a check.
 
     Both have credentials of Kubernetes' API, with the rights that agents/reconciler needs. An
     admission policy limits these rights to the project's own fields of Nodes, and to pods of
-    nodesets. If a ladder has a reboot, a rebooter on each Kubernetes node may also read Nodes.
+    nodesets. If a ladder has the step `reboot`, each Kubernetes node also runs a rebooter, which
+    may read Nodes.
     """
 
     report: pulumi.Output[str]
-    """State of the nodes after the last deploy that changed anything for them."""
+    """State of the nodes after the last deploy that affected them."""
 
     def __init__(
         self, name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions | None = None
@@ -57,7 +58,7 @@ class Reconciler(pulumi.ComponentResource):
             {c.NODES_FILE: args.wanted},
             child,
         )
-        # Only the agent writes its content.
+        # Only the agent writes the content.
         memory = k8s.core.v1.ConfigMap(
             f"{name}-memory",
             metadata={"name": c.MEMORY_CONFIG, "namespace": args.site.namespace},
@@ -76,7 +77,7 @@ class Reconciler(pulumi.ComponentResource):
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.RECONCILER, "namespace": args.site.namespace},
-            # Never two at a time.
+            # Two reconcilers must never run at the same time.
             spec=pods.workload(c.RECONCILER, pod, **pods.ALONE),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
         )
@@ -94,7 +95,7 @@ class Reconciler(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[agent],
                 delete_before_replace=True,
-                # Longer than the Job's own limit: Kubernetes then fails it first, and says why.
+                # Longer than the Job's own limit, so that Kubernetes reports why the Job fails.
                 custom_timeouts=pulumi.CustomTimeouts(create=f"{_deadline(args.settings) + 60}s"),
             ),
         )
@@ -143,7 +144,7 @@ def _pod(
                 **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
                 **pods.requests("10m", "64Mi"),
-                # The deploy shows the last lines of the log, which say why the check failed.
+                # After a failure, the deploy shows the last lines of the log.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": pods.mounts(mounted),
             }
@@ -153,7 +154,7 @@ def _pod(
 
 
 def _deadline(settings: ReconcilerSettings) -> int:
-    """Return the limit of the Job in seconds."""
+    """Return the time limit of the Job in seconds."""
     return settings.rollout + _TRIES * _LAST_LOOK
 
 
@@ -185,7 +186,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
         metadata={
             "name": name,
             "namespace": args.site.namespace,
-            # Pulumi would wait for a Kubernetes node that is down.
+            # Otherwise, Pulumi would wait for Kubernetes nodes that are down.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         spec=pods.workload(
@@ -261,7 +262,7 @@ def _limit(
         machines=tuple(args.machines),
     )
     user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
-    # These objects have no namespace, and two stacks may be in one cluster.
+    # These objects have no namespace, and a cluster may contain two stacks.
     metadata = {"name": pulumi.Output.concat(account.namespace, "-", name)}
     policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
         f"{name}-limits", metadata=metadata, spec=admission.policy(user, limits), opts=opts

@@ -24,8 +24,8 @@ class AuthKeyArgs:
 class AuthKey(pulumi.ComponentResource):
     """Random keys, kept only in encrypted state and in one Kubernetes Secret.
 
-    munged uses one key at a time. All pods must change it in the same second, so each gets the next
-    key in advance, with the time at which it takes effect.
+    munged uses one key at a time. All pods must change the key in the same second, so each pod gets
+    the next key in advance, with the time at which it takes effect.
     """
 
     secret: pulumi.Output[str]
@@ -45,8 +45,8 @@ class AuthKey(pulumi.ComponentResource):
             f"{name}-secret",
             c.AUTH_SECRET,
             args.namespace,
-            # munged takes 32 to 1024 bytes as its key; 128 letters and digits hold 762 random bits.
-            # No RandomBytes: its id is the value itself, and the state does not encrypt ids.
+            # munged accepts keys of 32 to 1024 bytes; 128 letters and digits have 762 random bits.
+            # Not RandomBytes: its id is the value itself, and the state does not encrypt ids.
             {
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child
@@ -68,7 +68,7 @@ class Auth(Protocol):
 
     @property
     def brings_conf(self) -> bool:
-        """Whether the sidecars also keep slurm.conf where Slurm's clients look for it."""
+        """Whether the sidecars also provide slurm.conf to Slurm's clients."""
 
     def sidecars(self, images: pods.Images, conf: "Conf") -> list[pods.Spec]:
         """Return init containers that start before the pod's own containers and stop after them."""
@@ -87,29 +87,30 @@ class Auth(Protocol):
 
 @dataclass(frozen=True)
 class Conf:
-    """Source of Slurm's configuration in a pod: slurmctld, or a volume of its own."""
+    """Source of Slurm's configuration in a pod: slurmctld or a volume."""
 
     server: pulumi.Input[str] | None = None
     """`host:port` of slurmctld."""
     follow: bool = False
-    """Whether to follow changes, for users' clients; not with slurmd, whose port it would use."""
+    """Whether sackd follows changes, for users' clients. It cannot do so in a pod with slurmd: both
+    would listen on the same port."""
     mount: pods.Spec | None = None
-    """Mount of the folder that holds slurm.conf."""
+    """Mount of the folder with slurm.conf."""
 
 
 def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
-    """Return the plugin of the settings, with the Secret of an `AuthKey`."""
+    """Return the authentication plugin of the settings. `secret` is the Secret of an `AuthKey`."""
     return Munge(secret) if settings.type == "munge" else SlurmKey(secret)
 
 
 def pod_security(plugin: Auth, *sysctls: pods.Spec) -> pods.Spec:
-    """Let the sidecar read the mounted keys, and set kernel parameters of the pod."""
+    """Return a pod's security context, which lets the sidecar read the keys, and sets sysctls."""
     further = {"sysctls": list(sysctls)} if sysctls else {}
     return pods.owned_by(plugin.fs_group, **further)
 
 
 def daemon_security(plugin: Auth) -> pods.Spec:
-    """Return the same for slurmctld and slurmdbd, whose volumes also belong to `slurm`."""
+    """Return the security context for slurmctld and slurmdbd, whose volumes belong to `slurm`."""
     return pods.owned_by(c.SLURM_ID, supplementalGroups=[plugin.fs_group])
 
 
@@ -122,10 +123,10 @@ class Munge:
     brings_conf: bool = False
 
     def sidecars(self, images: pods.Images, conf: Conf) -> list[pods.Spec]:
-        del conf  # munged needs none
+        del conf  # munged needs no configuration
         encode = ("munge", f"--socket={c.MUNGE_SOCKET}", "--no-input")
         decode = ("unmunge", f"--socket={c.MUNGE_SOCKET}", "--no-output")
-        # A munged that hangs does not end on SIGTERM, and its pod may have hours for that.
+        # A munged that hangs ignores SIGTERM, and the pod's grace period may be hours.
         killed = {"terminationGracePeriodSeconds": 5}
         munged = {
             "name": "munge",
@@ -140,7 +141,7 @@ class Munge:
                 "failureThreshold": 60,
                 **killed,
             },
-            # slurmctld hears nothing from a node whose munged hangs, so only the kubelet can repair
+            # A node whose munged hangs cannot contact slurmctld, so only the kubelet can repair
             # it. The other containers find the new socket in the same directory.
             "livenessProbe": {
                 **pods.command("sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"),
@@ -175,7 +176,7 @@ class Munge:
 
 @dataclass(frozen=True)
 class SlurmKey:
-    """auth/slurm: slurmctld and slurmd hold the keys; a sackd in each pod authenticates users."""
+    """auth/slurm: slurmctld and slurmd have the keys; a sackd in each pod authenticates users."""
 
     secret: pulumi.Input[str]
     fs_group: int = c.SLURM_ID

@@ -1,4 +1,4 @@
-"""Users from an LDAP directory: an sssd in each pod that must know them."""
+"""Users from an LDAP directory, through an sssd in each pod that needs them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ def _lines(settings: DirectorySettings) -> Iterator[str]:
     yield f"ldap_user_search_base = {settings.base}?subtree?{_people(settings.user_filter)}"
     yield f"ldap_group_search_base = {settings.base}?subtree?{_without_ours('gidNumber')}"
     yield f"ldap_user_ssh_public_key = {settings.key_attribute}"
-    # The system uses the ids below.
+    # Lower ids belong to the system.
     yield f"min_id = {c.USER_IDS.start}"
     # Generate a private group if the primary group has no entry.
     yield "auto_private_groups = hybrid"
-    # The jail has homes there, and bash is the only shell that certainly exists.
+    # In the jail, homes are in /home, and only bash certainly exists.
     yield "override_homedir = /home/%u"
     yield "default_shell = /bin/bash"
     if settings.bind_dn:
@@ -61,7 +61,7 @@ def _people(user_filter: str | None) -> str:
 
 
 def _without_ours(attribute: str) -> str:
-    """Return a filter that excludes the ids of Slurm's daemons: no user may become one."""
+    """Return a filter that excludes the ids of Slurm's daemons: no user may have one."""
     return f"(!(|{''.join(f'({attribute}={number})' for number in _OURS)}))"
 
 
@@ -77,7 +77,7 @@ class Directory(pulumi.ComponentResource):
     """A ConfigMap with sssd's configuration. Changes take effect without a new pod."""
 
     sssd: "Sssd"
-    """Parts for pods that must know the directory's users."""
+    """Parts of pods that need the directory's users."""
 
     def __init__(
         self, name: str, args: DirectoryArgs, opts: pulumi.ResourceOptions | None = None
@@ -98,10 +98,10 @@ class Directory(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class Sssd:
-    """Parts of pods that must know the directory's users; empty without a directory."""
+    """Parts of pods that need the directory's users; empty without a directory."""
 
     config: pulumi.Input[str] | None = None
-    """ConfigMap that sssd reads."""
+    """Name of the ConfigMap that sssd reads."""
     password: str | None = None
     """Secret with the password of `bind_dn`, in the entry `password`."""
 
@@ -114,7 +114,7 @@ class Sssd:
             "name": "sssd",
             **pods.image("directory", images),
             "restartPolicy": "Always",
-            # sssd starts only as root. It has no capability, and needs none.
+            # sssd starts only as root, but needs no capability.
             **pods.security(user=0),
             **pods.requests("10m", "64Mi"),
             "startupProbe": {
@@ -140,7 +140,7 @@ class Sssd:
         ]
 
     def mounts(self) -> list[pods.Spec]:
-        """Return the mounts by which a container knows the directory's users."""
+        """Return the mounts through which a container looks up the directory's users."""
         if not self.config:
             return []
         return [{**pods.mount("sss", c.DIRECTORY_PIPES, read_only=True), "subPath": "pipes"}]

@@ -7,10 +7,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def host_key(seed: str) -> str:
-    """Return the Ed25519 private key of a seed, as PEM.
+    """Derive an Ed25519 private key from a seed, as PEM.
 
-    The format is PKCS #8, because OpenSSH's own format contains random numbers. The same seed must
-    give the same text, or every deploy would see a change.
+    The format is PKCS #8: the same seed must give the same text, or every deploy would see a
+    change. OpenSSH's own format contains random numbers.
     """
     return (
         _private_key(seed)
@@ -24,7 +24,7 @@ def host_key(seed: str) -> str:
 
 
 def public_host_key(seed: str) -> str:
-    """Return the public key, as it follows the host's name in a known_hosts file."""
+    """Return the public key in the format of known_hosts, without the host's name."""
     return (
         _private_key(seed)
         .public_key()

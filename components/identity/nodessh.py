@@ -1,4 +1,4 @@
-"""`ssh <node>` from login nodes and jobs: it enters a job of the user on that node."""
+"""`ssh <node>` from login nodes and jobs, which enters one of the user's jobs on that node."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from components.identity.hostkeys import host_key, public_host_key
 
 
 def ssh_config(nodesets: Iterable[str]) -> str:
-    """Render ssh_config(5) for the nodes of some nodesets; empty if there are none."""
+    """Render ssh_config(5) for the nodes of the nodesets; empty without nodesets."""
     patterns = [f"{nodeset}-*" for nodeset in sorted(nodesets)]
     if not patterns:
         return ""
     options = {
         "ProxyCommand": f"{c.PROGRAMS}/to-node %h %r",
         "IdentityFile": f"{c.NODE_SSH}/key",
-        # Separate from users' entries for hosts of the same name at other sites.
+        # Ignore users' own entries: they may be for hosts of the same name at other sites.
         "GlobalKnownHostsFile": f"{c.NODE_SSH}/known_hosts",
         "UserKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
     }
-    # Bare names only: full names of other sites may begin with the same text.
+    # Match only names without a dot: full names at other sites may begin with the same text.
     lines = [f"Host {' '.join(patterns)} !*.*", *(f"  {k} {v}" for k, v in options.items())]
     return "".join(f"{line}\n" for line in lines)
 
@@ -39,8 +39,9 @@ class NodeSshArgs:
 class NodeSsh(pulumi.ComponentResource):
     """Files of ssh and sshd, in a Secret for login nodes and workers.
 
-    The key protects nothing, and every user can read it: SSH requires a key on both sides. The
-    connection uses a step of a job (images/base/to-node), which Slurm opens only to the job's user.
+    The key protects nothing, and every user can read it. It exists because SSH requires a key on
+    both sides. The connection uses a job step (images/base/to-node), and Slurm accepts steps only
+    from the job's user.
     """
 
     secret: pulumi.Output[str]

@@ -1,4 +1,4 @@
-"""Rights in Kubernetes' API: accounts of pods, and what they may do."""
+"""Rights in Kubernetes' API: ServiceAccounts of pods, and their roles."""
 
 from dataclasses import dataclass
 
@@ -25,11 +25,10 @@ class Account:
 def account(
     name: str, account_name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> Account:
-    """Create a ServiceAccount, whose token is only in pods that ask for it."""
+    """Create a ServiceAccount. Only pods that request its token get it."""
     made = k8s.core.v1.ServiceAccount(
         f"{name}-account",
         metadata={"name": account_name, "namespace": namespace},
-        # Other pods with this account get no token, unless they ask for it.
         automount_service_account_token=False,
         opts=opts,
     )
@@ -50,8 +49,8 @@ def grant(
 ) -> pulumi.Resource:
     """Grant an account rights in a namespace.
 
-    In a namespace that is not the account's, the objects' names contain the account's namespace:
-    two stacks may be in one cluster.
+    In another namespace than the account's, the objects' names contain the account's namespace,
+    because a cluster may contain two stacks.
     """
     own = holder.namespace is namespace
     called = name if own else pulumi.Output.concat(holder.namespace, "-", name)
@@ -71,7 +70,7 @@ def grant_everywhere(
     name: str, holder: Account, rules: list[Spec], opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
     """Grant an account rights in the whole cluster."""
-    # These objects have no namespace, and two stacks may be in one cluster.
+    # These objects have no namespace, and a cluster may contain two stacks.
     metadata = {"name": pulumi.Output.concat(holder.namespace, "-", name)}
     role = k8s.rbac.v1.ClusterRole(
         f"{name}-cluster-role", metadata=metadata, rules=rules, opts=opts

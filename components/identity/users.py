@@ -12,7 +12,7 @@ from components.settings import Group, SettingsError, User, parse_ssh_key
 
 
 def passwd(users: Sequence[User]) -> str:
-    """Render passwd(5); `*`: no password opens the account."""
+    """Render passwd(5). `*` means that no password is valid."""
     return "".join(
         f"{user.name}:*:{user.uid}:{user.uid}:{user.name}:/home/{user.name}:{user.shell}\n"
         for user in _sorted(users)
@@ -29,7 +29,7 @@ def group(users: Sequence[User], groups: Sequence[Group] = ()) -> str:
 
 
 def authorized_keys(user: User, root: Path) -> str:
-    """Return the user's keys, including those in files below `root`, one a line.
+    """Return the user's keys, including those in files below `root`, one per line.
 
     Raises `SettingsError` if a file is missing or has no public key.
     """
@@ -43,7 +43,7 @@ def _read_key(user: User, path: Path, name: str) -> str:
         return parse_ssh_key(path.read_text())
     except OSError as error:
         raise SettingsError(
-            f"{key}: {name}: {error.strerror}; `make up` creates the key of the dev stack"
+            f"{key}: {name}: {error.strerror}; create the file, or run `make up` for the dev stack"
         ) from None
     except ValueError as error:
         raise SettingsError(f"{key}: {name}: {error}") from None
@@ -65,8 +65,8 @@ class UsersArgs:
 class Users(pulumi.ComponentResource):
     """ConfigMaps with the users and with their public keys.
 
-    Pods mount them as folders. So a change reaches them within the kubelet's sync period (about a
-    minute), without a restart.
+    Pods mount the ConfigMaps as folders. So changes take effect without a restart, within the
+    kubelet's sync period (about a minute).
     """
 
     accounts: pulumi.Output[str]

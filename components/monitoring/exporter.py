@@ -27,14 +27,14 @@ class ExporterArgs:
     settings: ExporterSettings
     jail: MountedJail
     private_data: Sequence[str]
-    """PrivateData of slurm.conf: categories in which users see only their own entries."""
+    """PrivateData in slurm.conf: categories in which users see only their own entries."""
 
 
 class Exporter(pulumi.ComponentResource):
     """One pod that queries Slurm at intervals, and the Service for scrapes.
 
-    It runs as an unknown user, with the rights that all users have. If PrivateData hides what it
-    needs, it runs as SlurmUser, because only SlurmUser sees everything.
+    The exporter runs as an unknown user, with the rights that all users have. If PrivateData hides
+    data that it needs, it runs as SlurmUser, because only SlurmUser sees everything.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Exporter(pulumi.ComponentResource):
 
 def _pod(args: ExporterArgs) -> pods.Spec:
     watched = [one for one in args.jail.submounts if _fills_up(one)]
-    # Otherwise, Slurm's programs would fetch it from slurmctld at each start.
+    # Without this file, Slurm's programs would fetch it from slurmctld at each start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
     mounted = [
         pods.mounted(
@@ -114,7 +114,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
 
 
 def _fills_up(one: Submount) -> bool:
-    """Return whether all nodes share a volume, and write to it."""
+    """Return whether all nodes share the volume and can write to it."""
     return bool(one.claim or one.nfs) and not one.read_only
 
 

@@ -1,4 +1,4 @@
-"""Grafana with the data source and the dashboards."""
+"""Grafana with its data source and the dashboards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from components.monitoring import monitoringconf
 from components.site import Site
 
 _PASSWORD = "/etc/slurmstack/grafana_admin"
-"""Mount point of the password of `admin`, in the file `password`."""
+"""Mount point of the Secret with the password of `admin`, in the file `password`."""
 _PROVISIONING = "/etc/grafana/provisioning"
 """Folder in which Grafana's image looks for provisioning files."""
 _QUIET = {
@@ -22,7 +22,7 @@ _QUIET = {
     "GF_ANALYTICS_REPORTING_ENABLED": "false",
     "GF_USERS_ALLOW_SIGN_UP": "false",
 }
-"""Grafana contacts no other server, sends no reports, and has no sign-up."""
+"""Options: Grafana contacts no other server, sends no reports, and has no sign-up."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class GrafanaArgs:
 
 
 class Grafana(pulumi.ComponentResource):
-    """One pod with the project's dashboards. Changes in its pages are lost with the pod."""
+    """One pod with the project's dashboards. Changes made in Grafana are lost with the pod."""
 
     def __init__(
         self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None
@@ -120,7 +120,7 @@ def _container(image: str, given: Mapping[str, str], mounted: Sequence[pods.Moun
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
         **pods.probes(pods.page("/api/health", c.GRAFANA_PORT)),
         "volumeMounts": [
-            # Each kind of file has its own folder.
+            # Grafana reads each kind of file from its own folder.
             *(
                 {
                     **pods.mount(

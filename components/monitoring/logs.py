@@ -18,7 +18,7 @@ _HEADERS = "/etc/slurmstack/logs-headers"
 _ETC = "/etc/slurmstack/logs"
 _CA_FILE = "ca.pem"
 _DATA = "/var/lib/slurmstack/logs"
-"""Folder for its position in each log. It lasts as long as the pod."""
+"""Folder for the agent's position in each log. The folder is deleted with the pod."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LogsArgs:
 class Logs(pulumi.ComponentResource):
     """One pod that reads the logs of the namespace's pods through Kubernetes' API, and posts them.
 
-    So it mounts no folder of a machine, and needs no right outside the namespace.
+    So the pod mounts no folder of a machine, and needs no right outside the namespace.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Logs(pulumi.ComponentResource):
             spec=pods.workload(
                 c.LOGS,
                 _pod(args, account, config),
-                # It reads certificates only at its start.
+                # The agent reads certificates only at its start.
                 {c.ANNOTATION_CHECKSUM: c.checksum(trusted)},
                 # Two pods would send everything twice.
                 **pods.ALONE,
@@ -70,7 +70,7 @@ class Logs(pulumi.ComponentResource):
 
 
 def _trusted(args: LogsArgs) -> dict[str, str]:
-    """Return the file of the CA, if any. Raises `SettingsError` if it cannot be read."""
+    """Return the CA file, if the settings name one. Raises `SettingsError` if it is unreadable."""
     ca = args.settings.ca
     return {_CA_FILE: read_text("monitoring.logs.ca", ca, args.root)} if ca else {}
 
@@ -91,7 +91,7 @@ def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | N
     return {
         **pods.pod_defaults(args.site.images),
         **rights.token(account),
-        # Make the files of its Secret and its token readable.
+        # Let the agent read its token and its Secret.
         "securityContext": {"fsGroup": c.NOBODY_ID},
         "containers": [
             {

@@ -23,19 +23,19 @@ DASHBOARDS_ETC = "/etc/slurmstack/dashboards"
 
 _FOLDER = Path(__file__).resolve().parents[2] / "monitoring"
 _LONGEST_INTERVAL = 60
-"""Limit of seconds between two scrapes: Prometheus shows no value older than five minutes."""
+"""Maximum seconds between two scrapes: Prometheus ignores values older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"
 """Label of DCGM exporter's pods from NVIDIA's GPU operator; their port is named `metrics`."""
 DCGM_PORT = 9400
 """Default port of DCGM exporter."""
 TELLING_PORTS = (25, 443, 465, 587)
-"""Ports of Alertmanager's receivers: of mail, and of all others, which use HTTPS."""
+"""Ports of Alertmanager's receivers: mail, and HTTPS for all others."""
 _REPEAT = "12h"
-"""Time after which an alert that still fires is sent again."""
+"""Time after which Alertmanager repeats the notification of an alert that still fires."""
 
 
 def text(document: Document) -> str:
-    """Render the document as YAML; the same content gives the same text."""
+    """Render the document as YAML. The same content always gives the same text."""
     return yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000)
 
 
@@ -61,7 +61,7 @@ def dashboards() -> dict[str, str]:
 
 
 def targets(settings: Settings) -> dict[str, str]:
-    """Return the components with metrics in the namespace, by the names of their jobs."""
+    """Return the components with metrics in the namespace, by the name of their scrape job."""
     long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
     logs = {"logs": c.LOGS} if settings.monitoring.logs else {}
     return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks, **logs}
@@ -76,7 +76,7 @@ def scrape_interval(settings: Settings) -> int:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return the files of Prometheus and Alertmanager by name, except a file of the site's own."""
+    """Return the files of Prometheus and Alertmanager by name, without files from the site."""
     bundled = settings.monitoring.bundled
     documents = {PROMETHEUS_FILE: prometheus(settings)}
     if not bundled.alertmanager_secret:
@@ -123,7 +123,10 @@ def _at(host: str, port: int) -> Document:
 
 
 def _pods(job: str, namespace: str, label: str) -> Document:
-    """Scrape pods with a label, one on each Kubernetes node. The label `machine` names the node."""
+    """Return a scrape job for pods with a label, one on each Kubernetes node.
+
+    The metrics' label `machine` names the node.
+    """
     pod = "__meta_kubernetes_pod"
     return {
         "job_name": job,
@@ -135,7 +138,7 @@ def _pods(job: str, namespace: str, label: str) -> Document:
             }
         ],
         "relabel_configs": [
-            # Each port of a pod is a target, and so is a pod that has no address yet.
+            # Otherwise, each port of a pod is a target, also of a pod that has no address yet.
             _keep(f"{pod}_container_port_name", c.METRICS),
             _keep(f"{pod}_phase", "Running"),
             {"source_labels": [f"{pod}_node_name"], "target_label": "machine"},
@@ -148,7 +151,7 @@ def _keep(label: str, value: str) -> Document:
 
 
 def alertmanager(settings: Bundled) -> Document:
-    """Return Alertmanager's configuration: all alerts go to the webhook, if there is one."""
+    """Return Alertmanager's configuration: send all alerts to the webhook, if there is one."""
     posted = [{"url": settings.webhook, "send_resolved": True}]
     return {
         "route": {
@@ -168,8 +171,9 @@ def alertmanager(settings: Bundled) -> Document:
 
 
 def grafana(interval: int) -> dict[str, str]:
-    """Return Grafana's provisioning files: the source of metrics, scraped every `interval` seconds,
-    and the folder of dashboards.
+    """Return Grafana's provisioning files, for the data source and for the dashboards.
+
+    Prometheus scrapes every `interval` seconds.
     """
     source = {
         "apiVersion": 1,
@@ -181,7 +185,7 @@ def grafana(interval: int) -> dict[str, str]:
                 "access": "proxy",
                 "url": f"http://{c.MONITORING}:{c.PROMETHEUS_PORT}",
                 "isDefault": True,
-                # Grafana then computes the rates of counters over long enough times.
+                # With this, Grafana computes the rates of counters over long enough times.
                 "jsonData": {"timeInterval": f"{interval}s"},
             }
         ],
@@ -206,8 +210,8 @@ def grafana(interval: int) -> dict[str, str]:
 def service_monitor(job: str, component: str, interval: int) -> Document:
     """Return the spec of a ServiceMonitor for the Service of a component.
 
-    The label `instance` has the Service's name, as in the bundled Prometheus. So the series
-    continue in a new pod.
+    The label `instance` contains the Service's name, as in the bundled Prometheus. So a new pod
+    continues the series of the old one.
     """
     endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     instance = f"{component}:{c.SCRAPED[component]}"
@@ -230,7 +234,10 @@ def pod_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def _scraped_as(job: str, interval: int) -> Document:
-    """Use the labels of the bundled Prometheus: dashboards and alerts depend on them."""
+    """Return parts of an endpoint that set the labels of the bundled Prometheus.
+
+    Dashboards and alerts depend on these labels.
+    """
     dropped = ("container", "endpoint", "namespace", "pod", "service")
     return {
         "interval": f"{interval}s",

@@ -1,4 +1,7 @@
-"""Metrics of the cluster's machines. The pods' label keeps its first value, `machines`."""
+"""node-exporter, which exports metrics of the cluster's machines.
+
+The pods' label keeps its first value, `machines`.
+"""
 
 from dataclasses import dataclass
 
@@ -15,9 +18,9 @@ _COLLECTORS = (
     *("cpu", "diskstats", "filesystem", "infiniband", "loadavg", "meminfo", "netdev"),
     *("pressure", "stat", "time", "uname", "vmstat"),
 )
-"""Collectors of node-exporter: of hundreds of series, those that dashboards and alerts use."""
+"""Collectors of node-exporter. They export only series that dashboards and alerts use."""
 _UNSEEN_FILES = r"^/(dev|proc|run|sys|var/lib/(containerd|docker|kubelet)/.+)($|/)"
-"""Ignored file systems: they are no disk of the machine, or belong to pods."""
+"""Ignored mount points: they are not on a disk of the machine, or belong to pods."""
 _UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"
 """Ignored network devices: loopback, and devices that lead to pods."""
 
@@ -30,8 +33,8 @@ class NodeExporterArgs:
 class NodeExporter(pulumi.ComponentResource):
     """node-exporter on each Kubernetes node.
 
-    It runs as `nobody` and sees the machine's files read-only. It is in the machine's network,
-    because only that network shows the counters of its devices.
+    It runs as `nobody` and can only read the machine's files. It uses the machine's network
+    namespace, because the counters of the network devices are visible only there.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class NodeExporter(pulumi.ComponentResource):
             metadata={
                 "name": c.NODE_EXPORTER,
                 "namespace": args.site.namespace,
-                # Pulumi would wait for a Kubernetes node that is down.
+                # Otherwise, Pulumi would wait for Kubernetes nodes that are down.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec=pods.workload(c.NODE_EXPORTER, _pod(args.site.images)),
@@ -81,7 +84,7 @@ def _pod(images: pods.Images) -> pods.Spec:
                 "volumeMounts": [
                     {
                         **pods.mount("machine", _HOST, read_only=True),
-                        # Later mounts are visible as well.
+                        # Show later mounts of the machine as well.
                         "mountPropagation": "HostToContainer",
                     }
                 ],

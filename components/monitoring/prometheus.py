@@ -1,4 +1,4 @@
-"""Collection, alerts and dashboards of metrics; see docs/monitoring.md."""
+"""Prometheus, Alertmanager and Grafana, or their parts for an operator; see docs/monitoring.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from components.site import Site
 
 _DATA = "/var/lib/monitoring"
 _FULL = 0.9
-"""Share of the volume for stored metrics; the rest is for data that is still being written."""
+"""Share of the volume for stored metrics. The rest is for data that Prometheus is writing."""
 _OPERATOR_API = "monitoring.coreos.com/v1"
 
 
@@ -69,7 +69,8 @@ def _bundled(
         spec=pods.workload(
             c.MONITORING,
             _pod(args, settings, account, data.metadata.name, files),
-            # Both can reload these files, but only a restart shows the deploy that they are valid.
+            # Both daemons can reload these files. But only after a restart, the deploy fails if a
+            # file is invalid.
             {c.ANNOTATION_CHECKSUM: c.checksum(config)},
             replicas=1,
             serviceName=c.MONITORING,
@@ -157,7 +158,7 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
 
 
 def _reading(folder: str, program: str, options: Mapping[str, str]) -> list[str]:
-    """Return the command of a daemon that reloads the files of that folder when they change."""
+    """Return the command of a daemon that reloads the files in `folder` when they change."""
     arguments = (f"--{option}={value}" for option, value in options.items())
     return [f"{c.PROGRAMS}/serve", folder, program, *arguments]
 

@@ -17,14 +17,14 @@ from components.settings import Network as NetworkSettings
 REPOSITORY = "https://helm.cilium.io"
 NAMESPACE = "kube-system"
 _PATIENCE = 900
-"""Seconds until its pods must be ready on all machines; each first pulls half a gigabyte."""
+"""Seconds in which Cilium must become ready on all machines. Each machine pulls half a gigabyte."""
 
 
 def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
-    """Return values of the chart; all others keep the chart's defaults.
+    """Return the values that differ from the chart's defaults.
 
-    `guard` is true if pods have a packet filter of their own. It must see a Service's address
-    before Cilium replaces it with a pod's address.
+    `guard` is true if pods have their own packet filter. The filter must see the address of a
+    Service before Cilium replaces it with a pod's address.
     """
     return {
         # A change restarts the pods: an agent reads its configuration only at its start.
@@ -46,7 +46,7 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
 
 
 def _chained(network: str) -> dict[str, Any]:
-    # The only plugin here for which Cilium has a chaining mode of its own.
+    # Among the supported plugins, only this one has its own chaining mode in Cilium.
     aws = network == c.AWS_CNI
     by = {"chainingMode": network} if aws else {"chainingTarget": network}
     return {
@@ -99,13 +99,13 @@ def _encryption(settings: CiliumSettings) -> dict[str, Any]:
 class CiliumArgs:
     settings: CiliumSettings
     guard: bool
-    """Whether pods have packet filters of their own."""
+    """Whether pods have their own packet filters."""
     machines: Sequence[pulumi.Resource]
-    """Machines that the deploy creates. Without one, Cilium's pods cannot run."""
+    """Machines that the deploy creates. Cilium's pods cannot run before them."""
 
 
 class Cilium(pulumi.ComponentResource):
-    """Cilium on the cluster, ready when all its pods are."""
+    """Cilium on the cluster. It is ready when all its pods are ready."""
 
     release: k8s.helm.v3.Release
 
@@ -132,9 +132,9 @@ def install(
     machines: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
 ) -> tuple[k8s.helm.v3.Release, ...]:
-    """Install Cilium if the settings want it, and return what must exist before any pod.
+    """Install Cilium if the settings request it. Return the resources that all pods need.
 
-    `machines` must not wait for a network: on the site's own machines, only Cilium provides it.
+    `machines` must not wait for a pod network: on the site's own machines, Cilium provides it.
     """
     if settings.cilium is None:
         return ()

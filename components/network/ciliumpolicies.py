@@ -1,7 +1,7 @@
-"""The rules of `network` as CiliumNetworkPolicies (cilium.io/v2).
+"""The rules of `flows` as CiliumNetworkPolicies (cilium.io/v2).
 
-Unlike NetworkPolicies, they can select external names, Kubernetes' API, its nodes and its DNS, and
-they have denials that no other policy overrides. Source: Cilium's documentation, "Network Policy".
+Unlike NetworkPolicies, they can select external names, Kubernetes' API, its nodes and its DNS. No
+other policy overrides their denials. Source: Cilium's documentation, "Network Policy".
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """
     default = {
         "endpointSelector": pods.selector(),
-        # An empty rule allows nothing, and denies all by default from then on. So does a denial.
+        # An empty rule allows nothing, and turns on the default denial. A deny rule does as well.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }
@@ -48,7 +48,7 @@ def _policy(rules: Rules) -> pods.Spec:
     if rules.world:
         storage = _ports(flows.STORAGE_PORTS, "TCP", "UDP")
         spec["egressDeny"] = [
-            # An API server outside the cluster is a part of the world.
+            # An API server outside the cluster belongs to the entity `world`.
             _to("toEntities", ["kube-apiserver"], _tcp(flows.API_PORTS)),
             _to("toEntities", ["world"], [storage]),
         ]
@@ -73,13 +73,13 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     servers = [rule for reach in rules.reaches for rule in _reached(reach)]
     world = list(_world(rules))
     if rules.dns:
-        # With a rule for DNS, Cilium reads the answers and learns the addresses of names.
+        # Cilium learns the addresses of names from DNS answers, which needs a rule for DNS.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
         ports = [_ports([flows.DNS_PORT], "TCP", "UDP")]
         if by_name:
             ports[0]["rules"] = {"dns": [{"matchPattern": "*"}]}
         yield _to("toEndpoints", [_DNS], ports)
-        # DNS servers on the machine itself, or in its network.
+        # DNS servers may be on the machine itself, or in its network.
         yield _to("toEntities", list(flows.MACHINES), ports)
     yield from world
     yield from servers
@@ -116,10 +116,10 @@ def _is_address(server: str) -> bool:
 
 
 def _service(name: str) -> Iterator[pods.Spec]:
-    """Select the pods behind a name that may be a Service's: Cilium matches no pods by name.
+    """Select the pods of a name that may be a Service's: Cilium cannot match pods by DNS name.
 
-    `collector` is a Service in the same namespace, and `loki.logs.svc` one in another.
-    `loki.logs` may be that, or an external server.
+    `collector` is a Service in the same namespace. `loki.logs.svc` is a Service in the namespace
+    `logs`. `loki.logs` may be that Service or an external server.
     """
     labels = name.split(".")
     if len(labels) == 1:
@@ -158,5 +158,5 @@ def _ports(ports: Iterable[int], *protocols: str) -> pods.Spec:
 
 
 def _to(peers: str, them: list[Any], ports: list[pods.Spec]) -> pods.Spec:
-    """Return a rule for one kind of peers: Cilium does not allow two kinds in a rule."""
+    """Return a rule for one kind of peers: Cilium allows only one kind per rule."""
     return {peers: them, **({"toPorts": ports} if ports else {})}

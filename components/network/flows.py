@@ -1,4 +1,4 @@
-"""Allowed connections between pods, and from pods to servers elsewhere."""
+"""Allowed connections between pods, and between pods and other servers or clients."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from components.monitoring.monitoringconf import DCGM_PORT, TELLING_PORTS
 from components.settings import Settings, endpoint_host, endpoint_port
 
 METADATA = (
-    "169.254.0.0/16",  # nearly all clouds, and agents that give credentials to pods
+    "169.254.0.0/16",  # nearly all clouds, and agents with credentials for pods
     "100.100.100.200/32",  # Alibaba Cloud
     "168.63.129.16/32",  # Azure: WireServer
     "192.0.0.192/32",  # Oracle Cloud at Customer
@@ -22,32 +22,32 @@ METADATA = (
     "fd20:ce::254/128",  # Google Cloud
     "fe80::a9fe:a9fe/128",  # OpenStack
 )
-"""Addresses of clouds' metadata services, which also give out a machine's credentials."""
+"""Addresses of clouds' metadata services, from which a client can get a machine's credentials."""
 
 STORAGE_PORTS = (
-    111,  # rpcbind, by which NFSv3 finds its servers
+    111,  # rpcbind, through which NFSv3 clients find servers
     *(port for first, last in c.LUSTRE_PORTS for port in range(first, last + 1)),
     c.NFS_PORT,
     20048,  # mountd of NFSv3
 )
-"""Ports of file systems that trust the uid from the client. Machines mount them, not users."""
+"""Ports of file systems that trust the uid from the client. Only machines may mount them."""
 API_PORTS = (443, 6443)
-"""TCP ports of Kubernetes' API: of its Service, and of the machines behind it, which some network
-plugins check."""
+"""TCP ports of Kubernetes' API: the port of its Service, and the port of its machines. Some network
+plugins check the second."""
 DNS_PORT = 53
 MACHINES = ("host", "remote-node")
-"""Cilium's entities for Kubernetes nodes: the pod's own, and the others."""
+"""Cilium's entities for Kubernetes nodes: the pod's own node, and all others."""
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Pods that open connections to others, by component."""
+    """Connections from pods of some components to pods of others."""
 
     by: tuple[str, ...]
     to: tuple[str, ...]
     port: int | None = None
-    """TCP port; by default every port of every protocol."""
+    """TCP port; by default, all ports of all protocols."""
 
 
 _NODES = (c.LOGIN, c.WORKER)
@@ -78,16 +78,16 @@ FLOWS = (
 
 @dataclass(frozen=True)
 class Reach:
-    """A server that is no pod of the project, and the TCP ports on which pods connect to it.
+    """A server outside the project, and the TCP ports on which pods connect to it.
 
-    NetworkPolicies do not know its address, and check only the ports. Cilium checks both.
+    NetworkPolicies allow the ports at all addresses. Cilium's policies also check the server.
     """
 
     ports: tuple[int, ...]
     servers: tuple[str, ...] = ()
-    """Names or addresses."""
+    """Names or addresses of the server."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces: all pods in them."""
+    """Namespaces whose pods are all allowed."""
     entities: tuple[str, ...] = ()
     """Entities of Cilium."""
 
@@ -98,22 +98,22 @@ class Rules:
 
     component: str
     asked: tuple[Flow, ...]
-    """Connections that others may open to them."""
+    """Connections that other pods may open to them."""
     asks: tuple[Flow, ...]
-    """Connections that they may open."""
+    """Connections that they may open to other pods."""
     reaches: tuple[Reach, ...]
     dns: bool
     """Whether they may use DNS."""
     world: tuple[pods.Spec, ...]
-    """Ranges of external addresses: `cidr`, and the ranges in it to leave out (`except`)."""
+    """Allowed ranges of external addresses: `cidr`, without the ranges in `except`."""
     names: tuple[str, ...] | None
     """External names that replace the ranges of `world`."""
     open_port: int | None
-    """TCP port that all may connect to."""
+    """TCP port that is open to all clients."""
     machines_port: int | None
     """TCP port that Kubernetes nodes may connect to."""
     machines: tuple[str, ...]
-    """Ranges of Kubernetes nodes' addresses for NetworkPolicies. Cilium does not need them."""
+    """Address ranges of Kubernetes nodes, for NetworkPolicies. Cilium knows the nodes."""
     scrapers: tuple[str, ...]
     """Namespaces whose pods may scrape metrics."""
 
@@ -145,7 +145,7 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         asked=tuple(flow for flow in FLOWS if component in flow.to),
         asks=asks,
         reaches=reaches,
-        # The pod for logs has no flow, but looks up the log collector's name.
+        # The pod for logs has no flow, but must look up the log collector's name.
         dns=bool(asks) or component == c.LOGS,
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,
@@ -157,7 +157,7 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
 
 
 def _reached(settings: Settings) -> dict[str, list[Reach]]:
-    """Return the servers of each component that are no pods of the project."""
+    """Return the servers outside the project that each component connects to."""
     external, dumps = settings.accounting.external, settings.accounting.backup
     logs = settings.monitoring.logs
     directory = [
@@ -165,7 +165,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
         for port, hosts in (settings.directory.servers() if settings.directory else {}).items()
     ]
     database = [Reach((external.port,), servers=(external.host,))] if external else []
-    # An object store has as many names as buckets and locations.
+    # Allow all servers: an object store can have a name for each bucket and location.
     store = [Reach((endpoint_port(dumps.s3.endpoint),), entities=_ANYWHERE)] if dumps.s3 else []
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
@@ -183,7 +183,7 @@ def _watched(settings: Settings) -> list[Reach]:
         Reach((c.NODE_EXPORTER_PORT,), entities=MACHINES),
         *([Reach((DCGM_PORT,), namespaces=(gpus,))] if gpus else []),
         *([_server(bundled.webhook)] if bundled.webhook else []),
-        # Only the Secret with the site's own configuration names the receivers.
+        # Allow all servers: only the site's Secret names the receivers.
         *([Reach(TELLING_PORTS, entities=_ANYWHERE)] if bundled.alertmanager_secret else []),
     ]
 

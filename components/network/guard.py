@@ -15,14 +15,14 @@ _GUARDED_PORTS = (
     c.ALERTMANAGER_PORT,
     c.GRAFANA_PORT,
 )
-"""Ports that are closed to users at all addresses, which are not known in advance."""
+"""Ports that users cannot reach at any address. The servers' addresses are not known in advance."""
 
 
 def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
     """Return the init container that runs before all others in the pods of users.
 
-    Only it may change the pod's packet filter. If it cannot set the filter, the pod does not start.
-    See images/guard.
+    Only this container may change the pod's packet filter. If it cannot set the filter, the pod
+    does not start. See images/guard.
     """
     if not settings.network.guard:
         return []

@@ -1,4 +1,4 @@
-"""NetworkPolicies, and the component that applies the policies of either kind."""
+"""NetworkPolicies, and the component that creates NetworkPolicies and Cilium's policies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _CILIUM_API = "cilium.io/v2"
 def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """Return the specs of NetworkPolicies by name.
 
-    `default` selects all pods of the project and allows nothing. So pods that no other policy
-    selects, such as the Jobs that fill the jail, have no network.
+    `default` selects all pods of the project and allows nothing. So a pod has no network if no
+    other policy selects it. The Jobs that fill the jail are such pods.
     """
     return {
         "default": _spec(pods.selector(), [], []),
@@ -31,7 +31,7 @@ def _policy(rules: Rules) -> pods.Spec:
     ]
     egress: list[pods.Spec] = [{"to": _peers(flow.to), **_tcp(flow.port)} for flow in rules.asks]
     if rules.dns:
-        # The place of DNS depends on the cluster; it may be the machine itself.
+        # Allow all addresses: the cluster's DNS may be pods, or the machine itself.
         ports = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("TCP", "UDP")]
         egress.append({"ports": ports})
     if rules.world:

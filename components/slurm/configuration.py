@@ -22,15 +22,15 @@ class SlurmConfigArgs:
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
-    """For each dynamic nodeset, the description with which its nodes register."""
+    """For each dynamic nodeset, the configuration with which its nodes register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
 
 
 class SlurmConfig(pulumi.ComponentResource):
-    """The files as a candidate, and the Job that starts slurmctld with them.
+    """A ConfigMap with the new files, and a Job that starts a test slurmctld with them.
 
-    If slurmctld refuses the candidate, the Job fails, and the configuration in force stays.
+    If slurmctld refuses the new files, the Job fails, and the configuration in force stays.
     """
 
     proven: pulumi.Output[Mapping[str, str]]
@@ -67,15 +67,15 @@ class SlurmConfig(pulumi.ComponentResource):
 
     def once_proven(self, value: T) -> pulumi.Output[T]:
         """Return the value, known once the Job has succeeded: a refused edit must not change it."""
-        # A value of the Job that a preview knows as well.
+        # A preview knows the namespace of the Job as well.
         return once_known(value, self._check.metadata.namespace)
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
     # Omit empty values, here and elsewhere: Pulumi's provider does not keep them in its state, so
-    # the embedded engine would see a change.
+    # the embedded engine would see a change in every deploy.
     environment = args.site.auth.daemon_environment()
-    # Missing in the first deploy, which creates it after this Job.
+    # Optional: the first deploy creates this ConfigMap after the Job.
     in_force = {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}}
     mounted = [
         pods.mounted(pods.config_volume("candidate", candidate), c.SLURM_CANDIDATE, read_only=True),

@@ -1,4 +1,4 @@
-"""slurmctld, its state, and the configuration that it hands to every node and client."""
+"""slurmctld, its state, and the configuration that it sends to all nodes and clients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
-"""Seconds until slurmctld must run with a new configuration; the kubelet takes up to about 90."""
+"""Seconds in which slurmctld must load a new configuration. The kubelet takes up to about 90."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class ControllerArgs:
     site: Site
     settings: ControllerSettings
     shared: pulumi.Input[str] | None
-    """Storage class with ReadWriteMany, for two controllers with one state; None: the default."""
+    """Storage class with ReadWriteMany, for the state of two controllers; None for the default."""
     jwt_secret: pulumi.Input[str]
     config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
     config_digest: str
-    """Word by which slurmctld shows that it runs with these files."""
+    """Digest of these files. slurmctld reports the digest of the files that it runs with."""
     address: str
     """DNS name of slurmctld for daemons and clients."""
     accounting: Sequence[pulumi.Input[pods.Spec]]
-    """Line of /etc/hosts for slurmdbd, if there is one; slurmctld's first start needs slurmdbd."""
+    """Line of /etc/hosts for slurmdbd, if it exists. slurmctld's first start needs slurmdbd."""
     hosts_domain: str
     protect: bool
 
 
 class Controller(pulumi.ComponentResource):
-    """slurmctld, ready when it answers, and a standby if the settings want one."""
+    """slurmctld, which is ready once it answers, and a standby if the settings request it."""
 
     server: pulumi.Output[str]
     """`host:port` for `--conf-server`, known once slurmctld answers."""
@@ -47,7 +47,7 @@ class Controller(pulumi.ComponentResource):
     config: pulumi.Output[str]
     """Name of the ConfigMap with the configuration, known once slurmctld answers."""
     config_digest: pulumi.Output[str]
-    """Word that identifies the configuration, known once slurmctld runs with it."""
+    """Digest of the configuration, known once slurmctld runs with it."""
 
     def __init__(
         self, name: str, args: ControllerArgs, opts: pulumi.ResourceOptions | None = None
@@ -75,8 +75,8 @@ class Controller(pulumi.ComponentResource):
             metadata={
                 "name": c.CONTROLLER,
                 "namespace": args.site.namespace,
-                # One pod is ready by now: the Service depends on the Deployment. A standby never is
-                # ready, and Pulumi would wait for it until it times out.
+                # Do not wait: one pod is ready, because the Service depends on the Deployment. A
+                # standby is never ready, so Pulumi would wait for it until the timeout.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec={
@@ -94,7 +94,7 @@ class Controller(pulumi.ComponentResource):
         if not args.settings.standby:
             Placeholder(
                 f"{name}-placeholder",
-                # Derived from the Deployment, whose pod must get its node first.
+                # Derived from the Deployment: slurmctld's pod must be scheduled first.
                 PlaceholderArgs(slurmctld.metadata.namespace, args.site.images, c.CONTROLLER, pod),
                 child,
             )
@@ -120,10 +120,10 @@ def _deployment(
         metadata={
             "name": c.CONTROLLER,
             "namespace": args.site.namespace,
-            # A standby is not ready until it takes over.
+            # Wait for one pod only: a standby is not ready until it takes over.
             "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
         },
-        # No digest of the configuration: slurmctld reloads a new one without a restart.
+        # No checksum of the configuration: slurmctld reloads it without a restart.
         spec=pods.workload(
             c.CONTROLLER, pod, **{**pods.ALONE, "replicas": 2 if args.settings.standby else 1}
         ),
@@ -140,17 +140,17 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
     ]
     return {
         **pods.pod_defaults(args.site.images),
-        # slurmctld's own clients must not use its Service, which leads nowhere until
-        # they have reported that slurmctld is ready.
+        # The probes of slurmctld must not use its Service, which has no endpoint until they
+        # report that slurmctld is ready.
         **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
         # slurmctld starts only on a host with the name in SlurmctldHost.
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
         **daemon_security(args.site.auth),
         # Both pods have anti-affinity. If only the placeholder had it, kube-scheduler 1.34 would
-        # retry slurmctld's pod minutes after the placeholder has made room.
+        # retry slurmctld's pod only minutes after it has evicted the placeholder.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
-        # Move as soon as the node is known to be lost, and not five minutes later.
+        # Leave a lost node at once, not after Kubernetes' default of five minutes.
         "tolerations": [
             {"key": f"node.kubernetes.io/{reason}", **lost}
             for reason in ("not-ready", "unreachable")
@@ -179,7 +179,7 @@ def _reload(args: ControllerArgs) -> pods.Spec:
 
 
 def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
-    """Return a Job that ends when slurmctld runs with the configuration. The deploy awaits it."""
+    """Return a Job that waits until slurmctld runs with the configuration, as the deploy must."""
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _CONFIG_DEADLINE,

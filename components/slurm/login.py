@@ -1,4 +1,4 @@
-"""Login nodes: pods with sshd, whose sessions see the jail as their root."""
+"""Login nodes: pods with sshd, where each session has the jail as its root."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ SSHD_CAPABILITIES = (
     "SETGID",
     "SETUID",
     "SYS_CHROOT",
-    # For the mounts at the start; the entrypoint drops SYS_ADMIN before sshd runs.
+    # The entrypoint mounts the jail, and drops SYS_ADMIN before sshd runs.
     "SETPCAP",
     "SYS_ADMIN",
 )
 _AFFINITY = 86_400
-"""Seconds for which a client gets the same node: the maximum of Kubernetes."""
+"""Seconds for which a client gets the same node; the maximum that Kubernetes allows."""
 _STOP_MARGIN = 15
 """Seconds after the drain grace in which a pod must stop."""
 _START = 600
@@ -47,7 +47,7 @@ class LoginArgs:
     annotations: Mapping[str, pulumi.Input[str]]
     """Annotations of the Service for the cloud's load balancer."""
     guard: Sequence[pods.Spec]
-    """Init containers before all others."""
+    """Init containers that run before all others."""
     keys: pulumi.Input[str]
     """ConfigMap with each user's public keys."""
     node_ssh: pulumi.Input[str]
@@ -60,8 +60,8 @@ class LoginArgs:
 class Login(pulumi.ComponentResource):
     """Nodes with sshd, their Service, and one host key, which outlives the nodes.
 
-    Of the settings, only the number of nodes, the access and the shutdown are parts of the pods and
-    the Service. The others are in files that running nodes read again.
+    The pods and the Service contain only the settings for the number of nodes, the access and the
+    shutdown. All other settings are in files that running nodes read again.
     """
 
     host_key: pulumi.Output[str]
@@ -72,7 +72,7 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits hold more random bits than the key. No RandomBytes: see auth.py.
+        # 64 letters and digits have more random bits than the key. Not RandomBytes: see auth.py.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = pods.secret(
             f"{name}-host-key",
@@ -92,8 +92,8 @@ class Login(pulumi.ComponentResource):
                 _pod(args, config.metadata.name, key.metadata.name),
                 replicas=args.settings.replicas,
                 serviceName=c.HOSTS,
-                # Parallel: an ordered set does not replace a pod that never became ready, so a
-                # good edit could not repair a bad one.
+                # With OrderedReady, Kubernetes does not replace a pod that never became ready. So
+                # a correct edit could not repair a wrong one.
                 podManagementPolicy="Parallel",
             ),
             opts=pulumi.ResourceOptions(
@@ -110,7 +110,7 @@ class Login(pulumi.ComponentResource):
             spec={
                 **_way_in(args.settings),
                 "selector": sshd.spec.selector.match_labels,
-                # Sessions from one address get one node, so users find tmux and their programs.
+                # Sessions from one address use one node, so users find their tmux again.
                 "sessionAffinity": "ClientIP",
                 "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": _AFFINITY}},
             },
@@ -164,8 +164,8 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
     return {
         "type": settings.service,
         "ports": [{"name": "ssh", "port": c.SSH_PORT, "targetPort": c.SSHD_PORT, **node_port}],
-        # sshd sees each client's own address, and slows down only clients that fail to log in.
-        # Not for NodePort: it would answer only on machines with a login node.
+        # With Local, sshd sees each client's address, and slows down only clients that fail to log
+        # in. Not for NodePort: its port would be open only on machines with a login node.
         **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
         **({"loadBalancerSourceRanges": ranges} if ranges else {}),
     }

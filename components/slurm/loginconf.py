@@ -1,6 +1,6 @@
 """Files of login nodes from the settings: sshd's options, limits, and messages for users.
 
-Login nodes apply changes of these files while sessions continue (images/login/serve).
+Login nodes apply changes of these files without ending sessions (images/login/serve).
 """
 
 from collections.abc import Iterator
@@ -34,13 +34,13 @@ def sshd_options(settings: Login) -> Iterator[str]:
     yield f"AllowStreamLocalForwarding {_switch(forwarding.tcp)}"
     yield f"AllowAgentForwarding {_switch(forwarding.agent)}"
     yield f"X11Forwarding {_switch(forwarding.x11)}"
-    # With other kinds of Service, all clients can have one address, that of a Kubernetes node. One
-    # client that fails to log in would then lock out all.
+    # With other kinds of Service, all clients can have the address of one Kubernetes node. Then
+    # one client that fails to log in would lock out all clients.
     yield f"PerSourcePenalties {_switch(settings.service == 'LoadBalancer')}"
 
 
 def limits(settings: Limits) -> Iterator[str]:
-    """Yield shell assignments in the units of cgroups(7): microseconds a period, bytes, number."""
+    """Yield shell assignments in units of cgroups(7): microseconds per period, bytes, processes."""
     if settings.cpus is not None:
         yield f"cpu_quota={round(settings.cpus * CPU_PERIOD)}"
     if settings.memory is not None:

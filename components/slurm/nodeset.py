@@ -1,4 +1,4 @@
-"""Workers of one kind: slurmd in pods, which register as dynamic or static nodes."""
+"""Nodesets: pods with slurmd, which are dynamic or static Slurm nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from components.storage.volumes import (
 )
 
 _RUNTIMES_OPEN_FILES = 2**20
-"""Open files that containerd and Docker allow a process that cannot raise the limit."""
+"""Limit of open files that containerd and Docker set; a process needs a capability to exceed it."""
 SLURMD_CAPABILITIES = (
     # slurmstepd switches to the job's user, sets owners of files and signals processes.
     "CHOWN",
@@ -33,10 +33,10 @@ SLURMD_CAPABILITIES = (
     "KILL",
     "SETGID",
     "SETUID",
-    # The SPANK plugin makes the job's mount namespace and changes its root.
+    # The SPANK plugin creates the job's mount namespace and changes its root.
     "SYS_ADMIN",
     "SYS_CHROOT",
-    # For priorities of jobs, and to inspect processes of other users.
+    # slurmd sets priorities of jobs, and inspects processes of other users.
     "SYS_NICE",
     "SYS_PTRACE",
     # Checks read the kernel's log.
@@ -53,24 +53,24 @@ class NodesetArgs:
     settings: NodesetSettings
     machines: NodeClass
     guard: Sequence[pods.Spec]
-    """Init containers before all others."""
+    """Init containers that run before all others."""
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
     checks: pulumi.Input[str]
-    """Checks of its nodes as JSON; "" for none."""
+    """Checks of the nodeset's nodes as JSON; "" for no checks."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     user_images: pods.Mounted
     """Volume with the site's settings for users' images."""
     jail: MountedJail
     confinement_required: bool
-    """Whether a node that cannot confine jobs must accept none."""
+    """Whether a node must refuse all jobs if it cannot confine jobs."""
 
 
 class Nodeset(pulumi.ComponentResource):
     """A StatefulSet whose pods are the nodes `<name>-0`, `<name>-1`, …
 
-    The deploy does not wait for it: one node may be down for good while the others work.
+    The deploy does not wait for the pods: one node may be down permanently while others work.
     """
 
     digest: pulumi.Output[str]
@@ -101,8 +101,8 @@ class Nodeset(pulumi.ComponentResource):
             metadata={
                 "name": settings.name,
                 "namespace": args.site.namespace,
-                # Except at deletion, wait only until Kubernetes has observed it. (skipAwait would
-                # not wait for deletion either, and slurmctld must outlive nodes that deregister.)
+                # Wait only until Kubernetes has observed the StatefulSet. Not skipAwait: it would
+                # not wait for the deletion either, and slurmctld must outlive deregistering nodes.
                 "annotations": {"pulumi.com/waitFor": "jsonpath={.status.observedGeneration}"},
             },
             spec={
@@ -119,7 +119,7 @@ class Nodeset(pulumi.ComponentResource):
                 ),
             ),
         )
-        # Derived from the StatefulSet, so consumers are created after it.
+        # Derived from the StatefulSet, so consumers are created after the StatefulSet.
         made: pulumi.Output[str] = once_known(
             pulumi.Output.json_dumps(template, sort_keys=True), slurmd.metadata.name
         )
@@ -171,7 +171,7 @@ def _template(
 
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """Return the Kubernetes nodes that the pods may run on, and the pods' priority."""
+    """Return the parts of the spec that choose the pods' Kubernetes nodes and priority."""
     tolerations = [
         {
             "operator": toleration.operator,
@@ -183,7 +183,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
         for toleration in settings.tolerations
     ]
     tolerations += machines.tolerations()
-    # Only a node on the faulty machine can see whether the fault is still there.
+    # Run on a faulty machine too: only a pod there can check whether the fault still exists.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
     chosen = {
         "nodeSelector": {**machines.labels, **settings.node_selector},
@@ -235,7 +235,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 
 def _site_container(container: InitContainer) -> pods.Spec:
-    """Return a container of the site. Its prefix avoids the names of the project's containers."""
+    """Return a container of the site. Its prefix avoids name conflicts with other containers."""
     environment = pods.environment(container.environment)
     return {
         "name": f"site-{container.name}",
@@ -260,7 +260,7 @@ def _locked_memory(args: NodesetArgs) -> int | str | None:
 
 
 def _limits(args: NodesetArgs) -> list[pods.Spec]:
-    """Return limits for slurmd's start, as `c=0 n=65536`, by ulimit's options; sizes in KiB."""
+    """Return the limits for slurmd, such as `c=0 n=65536`: options of ulimit; sizes in KiB."""
     limits = args.settings.limits
     chosen = {"c": _kib(limits.core), "n": limits.open_files, "l": _kib(_locked_memory(args))}
     words = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]
@@ -274,7 +274,7 @@ def _kib(size: int | str | None) -> int | str | None:
 
 
 def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
-    """Return the capabilities; SYS_RESOURCE if a limit is above what container runtimes allow."""
+    """Return the capabilities, with SYS_RESOURCE if a limit exceeds that of container runtimes."""
     many = (args.settings.limits.open_files or 0) > _RUNTIMES_OPEN_FILES
     raised = many or _locked_memory(args) not in (None, "none")
     return (*SLURMD_CAPABILITIES, *(("SYS_RESOURCE",) if raised else ()))
@@ -282,7 +282,7 @@ def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
 
 def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     settings = args.settings
-    # slurm.conf describes static nodes.
+    # slurm.conf contains the description of static nodes.
     description = node_conf(settings) if settings.kind == "dynamic" else ""
     return {
         "name": "slurmd",

@@ -1,4 +1,4 @@
-"""Images and room for the controller on another node, so that it can move there at once."""
+"""A pod that reserves a place for slurmctld on another Kubernetes node, and pulls its images."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from components import conventions as c
 from components import pods
 
 _PRIORITY = -10
-"""Below the default of pods; the lowest priority for which an autoscaler still adds nodes."""
+"""Lower than that of other pods. The lowest priority for which an autoscaler still adds nodes."""
 _KEPT = ("name", "image", "imagePullPolicy", "securityContext", "resources")
 
 
@@ -18,13 +18,13 @@ class PlaceholderArgs:
     namespace: pulumi.Input[str]
     images: pods.Images
     component: str
-    """Label of the pod for which it keeps a place."""
+    """Component of the pod for which the placeholder reserves a place."""
     pod: pods.Spec
-    """Spec of that pod."""
+    """Spec of the pod of this component."""
 
 
 class Placeholder(pulumi.ComponentResource):
-    """An idle pod as large as another pod, on another node. The other pod can preempt it."""
+    """An idle pod with the images and requests of another pod, which can preempt it."""
 
     def __init__(
         self, name: str, args: PlaceholderArgs, opts: pulumi.ResourceOptions | None = None
@@ -33,7 +33,7 @@ class Placeholder(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         yielding = k8s.scheduling.v1.PriorityClass(
             f"{name}-priority",
-            # PriorityClasses have no namespace, and the cluster may have other stacks.
+            # PriorityClasses have no namespace, and the cluster may contain other stacks.
             metadata={"name": pulumi.Output.concat(args.namespace, "-", c.PLACEHOLDER)},
             description="Pods that keep a place for others, and make room for any.",
             value=_PRIORITY,
@@ -45,7 +45,7 @@ class Placeholder(pulumi.ComponentResource):
             metadata={
                 "name": c.PLACEHOLDER,
                 "namespace": args.namespace,
-                # Without another node, the pod stays pending. The deploy must not wait for it.
+                # Do not wait: without another Kubernetes node, the pod stays pending.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec=pods.workload(c.PLACEHOLDER, _pod(args, yielding.metadata.name), replicas=1),
@@ -59,7 +59,7 @@ def _pod(args: PlaceholderArgs, priority_class: pulumi.Input[str]) -> pods.Spec:
         **pods.pod_defaults(args.images),
         **pods.apart_from(args.component),
         "priorityClassName": priority_class,
-        # The pod that takes its place must not wait for its end.
+        # The pod that takes this place must not wait for the placeholder to end.
         "terminationGracePeriodSeconds": 0,
         "containers": [
             _idle(container) for container in (*args.pod["initContainers"], *args.pod["containers"])
@@ -68,6 +68,6 @@ def _pod(args: PlaceholderArgs, priority_class: pulumi.Input[str]) -> pods.Spec:
 
 
 def _idle(container: pods.Spec) -> pods.Spec:
-    """Return an idle container of the same image and size."""
+    """Return an idle container with the same image and resources."""
     kept = {key: value for key, value in container.items() if key in _KEPT}
     return {**kept, "command": ["sleep", "infinity"]}

@@ -17,13 +17,13 @@ class RestArgs:
     slurmctld: Slurmctld
     settings: RestSettings
     accounting: bool
-    """Whether there is a slurmdbd, whose API is then served as well."""
+    """Whether slurmdbd exists. If so, slurmrestd serves its API as well."""
 
 
 class Rest(pulumi.ComponentResource):
     """slurmrestd in its own pods, and its Service inside the cluster.
 
-    It has no key: slurmctld verifies the token of each request.
+    slurmrestd has no key: slurmctld verifies the token of each request.
     """
 
     url: pulumi.Output[str]
@@ -79,7 +79,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         **pods.probes(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
-            # It reads slurmctld's address here. Other changes do not concern it.
+            # slurmrestd needs only slurmctld's address from it. Other changes have no effect.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             *args.site.user_mounts(),
         ],

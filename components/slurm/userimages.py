@@ -9,7 +9,7 @@ from components import conventions as c
 from components import pods
 
 _CREDENTIALS = ".dockerconfigjson"
-"""Key in a Secret of type kubernetes.io/dockerconfigjson."""
+"""Entry of a Secret of type kubernetes.io/dockerconfigjson."""
 
 
 @dataclass(frozen=True)

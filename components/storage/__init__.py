@@ -1,1 +1,1 @@
-"""What outlives pods: the jail and its volumes, snapshots, and dumps of the database."""
+"""Storage that outlives pods: the jail and its volumes, snapshots, and dumps of the database."""

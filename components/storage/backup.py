@@ -1,4 +1,4 @@
-"""Dumps of the accounting database. A CronJob makes them; slurmdbd's pod can load one."""
+"""Dumps of the accounting database: a CronJob creates them, and slurmdbd's pod can load one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from components.settings import Backup as BackupSettings
 from components.site import Site
 
 _DEADLINE = 6 * 3600
-"""Limit of a run in seconds."""
+"""Time limit of a run in seconds."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class BackupArgs:
 
 @dataclass(frozen=True)
 class Restore:
-    """Parts of slurmdbd's pod that load a dump before it starts."""
+    """Parts of slurmdbd's pod that load a dump before slurmdbd starts."""
 
     containers: Sequence[pods.Spec] = ()
     volumes: Sequence[pods.Spec] = ()
@@ -70,7 +70,7 @@ class Backup(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _store(self, name: str, args: BackupArgs) -> list[pods.Spec]:
-        """Return the volumes of the store and its credentials."""
+        """Return the volumes with the dumps and with the credentials."""
         settings = args.settings
         secrets = {
             "backup-s3": settings.s3 and settings.s3.secret,
@@ -95,7 +95,7 @@ class Backup(pulumi.ComponentResource):
 
 
 def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
-    # The volume may be ReadWriteOnce: run on the node of slurmdbd, which mounts it as well.
+    # Run on the node of slurmdbd, which mounts this volume too: it may be ReadWriteOnce.
     where = pods.beside(c.ACCOUNTING) if args.settings.restore and not args.settings.s3 else {}
     return {
         "backoffLimit": 2,
@@ -105,7 +105,7 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
             {
                 **pods.pod_defaults(args.site.images),
                 **where,
-                # As in slurmdbd's pod, which may load these dumps.
+                # The same group as in slurmdbd's pod, which may load these dumps.
                 **pods.owned_by(c.SLURM_ID),
                 "restartPolicy": "Never",
                 "containers": [_container("backup", args)],
@@ -125,7 +125,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
         "env": pods.environment(dict(sorted(args.environment.items()))),
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("50m", "128Mi"),
-        # The last lines of the log say why it failed.
+        # After a failure, the pod's status contains the last lines of the log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("backup-config", c.ACCOUNTING_ETC, read_only=True),

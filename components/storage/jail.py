@@ -16,13 +16,13 @@ from components.storage.nfs import NfsServer, NfsServerArgs
 from components.storage.volumes import submount_volumes
 
 ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
-"""Capabilities that root needs to create files of every owner, and no others."""
+"""The only capabilities that root needs to create files of every owner."""
 
 
 _NOMINAL = 1024
-"""Nominal size of a volume in MiB, if its file system has its own size."""
+"""Nominal size of a volume in MiB, for a file system that sets its own size."""
 _PATIENCE = "1h"
-"""Timeout: some network file systems write the jail's tens of thousands of small files slowly."""
+"""Timeout. The jail has tens of thousands of small files; some network file systems are slow."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,21 @@ class JailArgs:
     site: Site
     settings: JailSettings
     passwd: str
-    """Its passwd. A change of it creates the homes of new users."""
+    """The jail's passwd. A changed passwd runs the Job that creates the homes of new users."""
     protect: bool
     files: pods.Spec | None = None
-    """The cluster's own file system as a volume's source, used if the settings name no other."""
+    """The cluster's file system, as the source of a volume. Used if the settings name no other."""
 
 
 class Jail(pulumi.ComponentResource):
-    """The jail's volume, the Job for its system files (`agents.populate`), and the one for homes.
+    """The jail's volume, a Job for its system files (`agents.populate`), and a Job for homes.
 
-    Both Jobs skip work that is done, so replacing one is safe at any time.
+    Both Jobs skip work that is already done, so they can run again at any time.
     """
 
     origin: k8s.core.v1.ConfigMap
-    """Record of the volume's source. It is created, or refuses another volume, before any other
-    step for the jail."""
+    """Record of the volume's source. An edit of the source fails here, before any other step for
+    the jail."""
     claim: pulumi.Output[str]
     """Name of the PersistentVolumeClaim, known once the volume is filled and the homes exist. Pods
     that use this output are created after both Jobs."""
@@ -56,7 +56,7 @@ class Jail(pulumi.ComponentResource):
         self.origin = _origin(name, args, self)
         claim = self._claim(name, args)
         places = sorted(volume.path for volume in args.settings.volumes)
-        # The Job for homes needs only these volumes.
+        # The Job for homes mounts only these volumes.
         homes_own = [v for v in args.settings.volumes if f"{v.path}/".startswith("/home/")]
         populate = self._job(
             f"{name}-populate",
@@ -84,7 +84,7 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    # In the jail: this pod has nothing else to which a link could lead.
+                    # Mounted in the jail: a user's link could lead to nothing else in this pod.
                     *(
                         pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
                         for v in sorted(homes_own, key=lambda v: v.path)
@@ -97,12 +97,12 @@ class Jail(pulumi.ComponentResource):
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
-        # A value of `homes` that a preview knows as well, so that it shows no false changes.
+        # A preview knows the namespace of `homes` as well, so it shows no false changes.
         self.claim = once_known(claim, homes.metadata.namespace)
         self.register_outputs({"claim": self.claim})
 
     def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
-        """Return the claim's name. Its volume is created here, by a storage class, or by others."""
+        """Return the claim's name. Its volume is new, from a storage class, or exists already."""
         settings = args.settings
         held: pulumi.Output[str] = self.origin.data["claim"]
         if settings.claim:
@@ -122,13 +122,13 @@ class Jail(pulumi.ComponentResource):
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[self.origin])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
         if files:
-            # Kubernetes resizes only volumes that it has made. The real size is that of the file
-            # system, which the cluster or the server sets.
+            # Kubernetes resizes only volumes that it has created. The cluster or the server sets
+            # the real size of the file system.
             wanted = replace(wanted, size=_NOMINAL)
         if source:
             volume = k8s.core.v1.PersistentVolume(
                 f"{name}-volume",
-                # Two stacks may be in one cluster, and PersistentVolumes have no namespace.
+                # PersistentVolumes have no namespace, and a cluster may contain two stacks.
                 metadata={"name": pulumi.Output.concat(args.site.namespace, "-", c.JAIL_CLAIM)},
                 spec={
                     "accessModes": [wanted.access],
@@ -191,9 +191,9 @@ class Jail(pulumi.ComponentResource):
 def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
     """Create a ConfigMap whose name records the source of the jail's volume.
 
-    The ConfigMap is protected. So it refuses another kind of volume before anything is created for
-    that volume, and before pods move there, away from their users' data. For the claim itself, the
-    engine would find out only at the end that it is to be deleted.
+    The ConfigMap is protected. So the engine refuses an edit of the source before it creates
+    another volume, and before pods move to it, away from users' data. Without this ConfigMap, the
+    engine would notice only at the end that it must delete the protected claim.
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())
@@ -207,12 +207,12 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
 
 
 def _files(args: JailArgs) -> pods.Spec | None:
-    """Return the cluster's own file system, if the jail is on it."""
+    """Return the cluster's file system, if the jail uses it."""
     return None if args.settings.is_elsewhere() else args.files
 
 
 def _source(settings: JailSettings, namespace: pulumi.Input[str]) -> pods.Spec:
-    """Return the source of a volume that already exists; empty for one of a storage class."""
+    """Return the source of a volume that exists already; empty for a storage class."""
     if settings.nfs:
         nfs = settings.nfs
         found = {"nfs": {"server": nfs.server, "path": nfs.path}}

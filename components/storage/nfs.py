@@ -12,26 +12,26 @@ from components import pods
 from components.settings import NfsServer as NfsServerSettings
 
 _CAPABILITIES = (
-    "CHOWN",  # clients' root changes owners of files
-    "DAC_OVERRIDE",  # clients' root ignores modes, as on a disk
-    "DAC_READ_SEARCH",  # opens files by their handles (open_by_handle_at(2))
-    "FOWNER",  # clients' root sets modes and times of others' files
-    "FSETID",  # clients' root keeps the set-user-ID and set-group-ID bits
-    "SETGID",  # runs each request as its sender, with the sender's groups
+    "CHOWN",  # root on a client changes owners of files
+    "DAC_OVERRIDE",  # root on a client ignores modes, as on a disk
+    "DAC_READ_SEARCH",  # Ganesha opens files by handle (open_by_handle_at(2))
+    "FOWNER",  # root on a client sets modes and times of others' files
+    "FSETID",  # root on a client keeps the set-user-ID and set-group-ID bits
+    "SETGID",  # Ganesha runs each request as its sender, with the sender's groups
     "SETUID",
 )
-"""Capabilities that Ganesha needs for its clients' requests, and no others."""
+"""The only capabilities that Ganesha needs for its clients' requests."""
 _MOUNT_OPTIONS = (
     "nfsvers=4.1",
-    # A reconnect uses another port. With the same port, the machine's address translation would
-    # lead it to the server's previous place.
+    # Use another port for each reconnect. With the same port, the machine's address translation
+    # would send packets to the server's previous address.
     "noresvport",
 )
 _LEASE = 60
 """Seconds after which a silent machine loses its locks."""
 _GRACE = 90
-"""Seconds after a restart in which machines reclaim open files, and get nothing that another may
-reclaim. It ends early when all have reclaimed. It is longer than the pause of a retrying client."""
+"""Seconds after a restart in which machines can only reclaim open files and locks. The period ends
+early when all have reclaimed theirs. It is longer than a client's pause between retries."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class NfsServer(pulumi.ComponentResource):
     """NFS-Ganesha on a volume, and its Service, whose address stays when the server moves."""
 
     source: pods.Spec
-    """Its export as the source of a PersistentVolume; the address is known once it answers."""
+    """The export, as the source of a PersistentVolume; known once the server answers."""
 
     def __init__(
         self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None
@@ -84,10 +84,10 @@ class NfsServer(pulumi.ComponentResource):
             args.namespace,
             ganesha,
             pods.service_port("nfs", c.NFS_PORT),
-            # A volume contains its address, and cannot get another.
+            # A PersistentVolume contains the Service's address, and is immutable.
             kept,
         )
-        # By address: kubelets mount it, and the machines' resolver knows no Services.
+        # Use the address: machines mount the export, and their resolver knows no Services.
         self.source = {
             "nfs": {"server": service.spec.cluster_ip, "path": "/"},
             "mountOptions": list(_MOUNT_OPTIONS),
@@ -100,13 +100,13 @@ def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[st
         pods.mounted(pods.claim_volume("data", volume), c.JAIL_SERVED),
         pods.mounted(pods.config_volume("config", config), c.JAIL_SERVER_ETC, read_only=True),
         pods.mounted(pods.memory_volume("run", "4Mi"), "/run/ganesha"),
-        # It tests there which locks the machine supports.
+        # Ganesha tests there which locks the machine supports.
         pods.mounted(pods.memory_volume("tmp", "4Mi"), "/tmp"),
     ]
     return {
         **pods.pod_defaults(args.images),
-        # A machine short of memory writes its jobs' data to this server. A server
-        # on the same machine may wait for the memory that this would free.
+        # Avoid a deadlock: a machine short of memory writes its jobs' data to this server. A
+        # server on the same machine may wait for the memory that these writes would free.
         **pods.rather_apart_from(c.WORKER),
         "containers": [_ganesha(args.images, mounted)],
         "volumes": pods.volumes(mounted),
@@ -114,11 +114,11 @@ def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[st
 
 
 def ganesha_conf(machines: Sequence[str]) -> str:
-    """Render ganesha-config(8), for all machines or those of some ranges.
+    """Render ganesha-config(8). `machines` are the ranges of clients; empty for all clients.
 
     NFS trusts the uid that the client sends (`SecType = sys`), including root, which owns the
-    jail's system files. The only protection is the choice of clients, so both this file and
-    network policies refuse others.
+    jail's system files. The only protection is the choice of clients, so both this file and the
+    network policies refuse all others.
     """
     access = "RW"
     clients = ""
@@ -165,7 +165,7 @@ EXPORT {{
 
 
 def _client(cidr: str) -> str:
-    """Write a range for Ganesha: a single address must not have a prefix of three digits."""
+    """Return a range in Ganesha's format: a single IPv6 address must not have the prefix /128."""
     network = ip_network(cidr)
     return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
 

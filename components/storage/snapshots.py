@@ -1,4 +1,4 @@
-"""VolumeSnapshots of the jail and of the controller's state, by a CronJob."""
+"""A CronJob for VolumeSnapshots of the jail and of the controller's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from components.settings import Snapshots as SnapshotsSettings
 from components.site import Site
 
 _DEADLINE = 6 * 3600
-"""Limit for one snapshot in seconds: clouds need hours to copy a first one."""
+"""Time limit of one snapshot in seconds. Clouds need hours to copy the first snapshot."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class SnapshotsArgs:
 
 
 class Snapshots(pulumi.ComponentResource):
-    """A CronJob that makes snapshots and removes old ones, and a Job that checks their support.
+    """A CronJob that creates snapshots and removes old ones, and a Job that checks the cluster.
 
-    The deploy waits for that Job, and fails if the cluster has no VolumeSnapshots. A failure of the
-    CronJob at night would go unnoticed.
+    The deploy waits for the Job, and fails if the cluster does not support VolumeSnapshots. An
+    operator might not notice that the CronJob fails at night.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Snapshots(pulumi.ComponentResource):
             spec=pods.scheduled(
                 args.settings.schedule,
                 {
-                    # If a snapshot was not ready in time, an immediate retry does not help.
+                    # If a snapshot was not ready in time, an immediate retry would not help.
                     "backoffLimit": 0,
                     "activeDeadlineSeconds": _DEADLINE * len(args.classes) + 600,
                     "template": _pod(args, account),
@@ -84,7 +84,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
         {
             **pods.pod_defaults(args.site.images),
             **rights.token(account),
-            # Make the file of its token readable.
+            # Let the agent read its token.
             "securityContext": {"fsGroup": c.NOBODY_ID},
             "restartPolicy": "Never",
             "containers": [
@@ -99,7 +99,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
                     "env": pods.environment(environment),
                     "securityContext": {**security, "readOnlyRootFilesystem": True},
                     **pods.requests("10m", "64Mi"),
-                    # The last line of the log says why it failed.
+                    # After a failure, the pod's status contains the last lines of the log.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                 }
             ],
@@ -112,7 +112,7 @@ def install(
     site: Site,
     opts: pulumi.ResourceOptions,
 ) -> None:
-    """Create what the settings want of snapshots, if anything."""
+    """Create the component for snapshots, if the settings request snapshots."""
     wanted, jail = settings.snapshots, settings.jail
     if wanted:
         of_jail = jail.claim or (c.JAIL_SERVER if jail.server else c.JAIL_CLAIM)

@@ -1,4 +1,4 @@
-"""Volumes of the settings in pods."""
+"""Volumes from the settings, as volumes and mounts of pods."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from components.settings import Empty, Source, Submount, Volume
 
 
 def volume(name: str, source: Source) -> Spec:
-    """Return a pod's volume."""
+    """Return a pod's volume for a source."""
     found: Spec
     if source.claim:
         found = {"persistentVolumeClaim": {"claimName": source.claim}}
@@ -32,12 +32,12 @@ def volume(name: str, source: Source) -> Spec:
 
 
 def submount_volumes(given: Iterable[Submount]) -> list[Spec]:
-    """Return the volumes of a pod that has the jail."""
+    """Return the volumes in the jail, for a pod that mounts the jail."""
     return [volume(f"jail-{one.name}", one) for one in _ordered(given)]
 
 
 def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
-    """Return their mounts: outside the jail, where a user's link cannot lead elsewhere."""
+    """Return mounts of these volumes. They are outside the jail, where users cannot place links."""
     return [
         mount(f"jail-{one.name}", _place(f"jail-{one.name}"), read_only=one.read_only)
         for one in _ordered(given)
@@ -45,7 +45,7 @@ def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
 
 
 def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
-    """Return the mounts of a worker's further volumes; those for jobs are also outside the jail."""
+    """Return mounts of a worker's further volumes. Those for jobs are also outside the jail."""
     return [
         mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)
         for one in given
@@ -53,7 +53,7 @@ def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
 
 
 def shown(submounts: Iterable[Submount], further: Iterable[Volume] = ()) -> list[str]:
-    """Return what `agents.mounts` must show of these volumes in the jail, as `source=target`."""
+    """Return the mounts that `agents.mounts` must create in the jail, as `source=target`."""
     places = [(one.path, f"jail-{one.name}") for one in submounts]
     places += [(path, one.name) for one in further if (path := one.in_jail())]
     return [f"{_place(name)}={path}" for path, name in sorted(places)]

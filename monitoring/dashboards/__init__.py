@@ -1,4 +1,4 @@
-"""Grafana's dashboards as typed code; `built/` has them as Grafana reads them.
+"""Grafana's dashboards as typed code; `built/` contains them as JSON for Grafana.
 
 `make dashboards` writes those files; a test fails if they are stale.
 """
@@ -24,7 +24,7 @@ from monitoring.dashboards import (
 )
 
 BUILT = Path(__file__).parent / "built"
-"""Folder with a file `<uid>.json` for each dashboard, and no others."""
+"""Folder with a file `<uid>.json` for each dashboard, and no other files."""
 
 DASHBOARDS: tuple[Dashboard, ...] = tuple(
     module.DASHBOARD
@@ -34,8 +34,7 @@ DASHBOARDS: tuple[Dashboard, ...] = tuple(
 
 @dataclass(frozen=True)
 class Expression:
-    """Query of a panel to Prometheus, with Grafana's variables, such as `$node` and
-    `$__rate_interval`."""
+    """A panel's query to Prometheus. It may contain Grafana's variables, such as `$node`."""
 
     dashboard: str
     """Uid of the dashboard."""
@@ -54,7 +53,7 @@ def expressions() -> Iterator[Expression]:
 
 
 def rendered() -> Mapping[str, str]:
-    """Return the required content of the files, by their names."""
+    """Return the required content of each file, by file name."""
     return {
         f"{one.uid}.json": json.dumps(
             one, cls=JSONEncoder, ensure_ascii=False, indent=2, sort_keys=True
@@ -74,7 +73,7 @@ def stale(folder: Path = BUILT) -> list[str]:
 
 
 def write(folder: Path = BUILT) -> None:
-    """Write the files that are stale, and delete those of no dashboard."""
+    """Write the files that are stale, and delete files without a dashboard."""
     wanted = rendered()
     for name in stale(folder):
         if name in wanted:

@@ -1,4 +1,4 @@
-"""Results of checks: long checks' values over time, and findings of all others."""
+"""Results of checks: values of long checks over time, and findings of all other checks."""
 
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import units
@@ -13,7 +13,7 @@ _AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))
 
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
-    """Show a check's values, which hold until the next measurement, and the nodes' lowest limit."""
+    """Show the values of a check, each until the next measurement, and the lowest limit."""
     of_check = f'{{check="{check}"}}'
     return graph(
         title,
@@ -34,8 +34,8 @@ DASHBOARD = board(
     "Results of checks: values of long checks over time, and findings of all other checks.",
     stat(
         "Bad measurements",
-        "Last measurements of nodes that are worse than they should be. Such nodes are drained; "
-        "the table shows the values.",
+        "Last measurements of nodes that are worse than their limit or their earlier values. Such "
+        "nodes are drained; the table *Long checks* shows the values.",
         units.Short,
         queries.counted(
             "max by (check, node) (slurmstack_longcheck_good) == 0",
@@ -47,8 +47,8 @@ DASHBOARD = board(
     ),
     stat(
         "Measured within a week",
-        "Share of nodes and checks with a value that is at most a week old. If it is low, nodes "
-        "are never free, or the checks do not run (`kubectl get cronjobs`).",
+        "Share of the pairs of node and check with a value of the last week. If the share is low, "
+        "nodes are never free, or the checks do not run (`kubectl get cronjobs`).",
         units.PercentUnit,
         f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",
@@ -56,7 +56,7 @@ DASHBOARD = board(
     ),
     stat(
         "Last measurement",
-        "Time since the last measurement of any node. If it is longer than the time between two "
+        "Time since the last measurement of any node. If this is longer than the time between two "
         "runs, the checks do not run, or no node is ever free.",
         units.Seconds,
         "time() - max(slurmstack_longcheck_timestamp_seconds)",
@@ -86,28 +86,28 @@ DASHBOARD = board(
         "NCCL, between two nodes",
         units.GigabytesPerSecond,
         "Bus bandwidth of an all-reduce over two nodes (`nccl-pair`). If one node is below the "
-        "others, check its cards, cables and switch port; if many are, check the fabric.",
+        "others, check its cards, cables and switch port. If many are low, check the fabric.",
     ),
     _values(
         "gpu-memory",
         "GPU and host memory",
         units.GigabytesPerSecond,
         "The slowest copy between a GPU's memory and the host's memory (`gpu-memory`). A low value "
-        "means a PCIe link with too few lanes or too low a speed.",
+        "means a PCIe link with too few lanes, or with a low speed.",
     ),
     _values(
         "cpu-memory",
         "CPU memory",
         units.MegabytesPerSecond,
         "Memory bandwidth of all CPUs together (`cpu-memory`). If a node loses a share of it, a "
-        "memory module has failed, or its settings have changed.",
+        "memory module has failed, or the memory settings have changed.",
     ),
     _values(
         "network",
         "Network, between two nodes",
         units.GigabitsPerSecond,
-        "TCP bandwidth from one node to another (`network`). If it is half that of others, a card "
-        "runs at a lower speed, or a bond has lost a link.",
+        "TCP bandwidth from one node to another (`network`). If a node has half the bandwidth of "
+        "others, a card runs at a lower speed, or a bond has lost a link.",
     ),
     graph(
         "GPU faults",
@@ -122,7 +122,7 @@ DASHBOARD = board(
     table(
         "Long checks",
         "The last value of each node and check, its limit, and its share of the node's median of "
-        f"{_USUALLY}. A node that slowly falls below its median is ageing; a bad one is drained.",
+        f"{_USUALLY}. If the share falls slowly, the node is ageing. A bad node is drained.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
         Column(f"max by (check, node) ({queries.limit()})", "Limit"),

@@ -1,4 +1,4 @@
-"Whether slurmctld answers, how fast, and what keeps it busy."
+"""Whether slurmctld answers, how fast, and which calls keep it busy."""
 
 from grafana_foundation_sdk.models import units
 
@@ -20,7 +20,7 @@ _TIME_OF_USERS = "sum by (user) (rate(slurm_user_rpc_duration_seconds_total[$__r
 DASHBOARD = board(
     "slurmstack-controller",
     "Controller",
-    "Whether slurmctld answers, how fast, and what keeps it busy.",
+    "Whether slurmctld answers, how fast, and which calls keep it busy.",
     stat(
         "Slurm answers",
         "Whether the exporter's last read of Slurm was complete. If not, check whether slurmctld "
@@ -32,16 +32,16 @@ DASHBOARD = board(
     ),
     stat(
         "Age of the data",
-        "Age of the oldest data that is shown as Slurm's state. If it exceeds two intervals, reads "
-        "of the exporter fail.",
+        "Age of the oldest data of Slurm on these dashboards. If the age exceeds two intervals of "
+        "the exporter, its reads fail.",
         units.Seconds,
         "max(slurm_exporter_data_age_seconds)",
         none="no data",
     ),
     stat(
         "Response time",
-        "Mean time that slurmctld spends on a call. Above one second, users' commands hang: check "
-        "which calls take the time, and which users send them.",
+        "Mean time that slurmctld takes for a call. Above one second, users' commands hang: check "
+        "which calls take most of the time, and which users send them.",
         units.Seconds,
         "sum(rate(slurm_rpc_duration_seconds_total[5m])) / (sum(rate(slurm_rpcs_total[5m])) > 0)",
         none="no calls",
@@ -49,16 +49,16 @@ DASHBOARD = board(
     ),
     stat(
         "Threads",
-        "Threads that answer calls now. From 32 on, the schedulers yield to calls; with all 64 in "
-        "use, further callers wait. Check the types of calls.",
+        "Threads that process calls now. From 32 on, the schedulers wait for the calls. If all 64 "
+        "are in use, further calls wait. Check the types of calls.",
         units.Short,
         "max(slurm_server_threads)",
         steps=rising(32, 60),
     ),
     stat(
         "Messages to nodes",
-        "Messages that wait to be sent to nodes. The number rises if many nodes do not answer, or "
-        "if thousands of jobs start at once, and should fall within minutes.",
+        "Messages to nodes that wait in slurmctld. The number rises if many nodes do not answer, "
+        "or if thousands of jobs start at once. It should fall within minutes.",
         units.Short,
         "max(slurm_agent_queue_length)",
         steps=rising(100, 1000),
@@ -66,7 +66,7 @@ DASHBOARD = board(
     stat(
         "Records for slurmdbd",
         "Accounting records that wait for slurmdbd. If the number grows, slurmdbd or its database "
-        "is down. Nothing is lost until `MaxDBDMsgs` records wait.",
+        "is down. slurmctld loses no record until `MaxDBDMsgs` records wait.",
         units.Short,
         "max(slurm_dbd_agent_queue_length)",
         steps=rising(100, 5000),
@@ -110,7 +110,7 @@ DASHBOARD = board(
     graph(
         "Busy threads, by user",
         "Threads that each user's calls keep busy (seconds of calls per second). A top user with "
-        "few calls requests much data at once: all jobs, with all fields.",
+        "few calls requests much data at once, for example all jobs with all fields.",
         units.Short,
         Query(f"{_TIME_OF_USERS} > 0", "{{user}}"),
         none="no calls",
@@ -119,7 +119,7 @@ DASHBOARD = board(
     graph(
         "Queues",
         "Waiting messages to nodes, waiting accounting records, and busy threads. If a queue only "
-        "grows, its receiver does not answer: nodes, or slurmdbd.",
+        "grows, its receiver (nodes or slurmdbd) does not answer.",
         units.Short,
         Query("max(slurm_agent_queue_length)", "messages to nodes"),
         Query("max(slurm_dbd_agent_queue_length)", "records for slurmdbd"),
@@ -127,8 +127,8 @@ DASHBOARD = board(
     ),
     graph(
         "Scheduler cycle time",
-        "Time that the main scheduler takes for the queue; longest and mean are since midnight UTC "
-        "or the last start. If it takes seconds, reduce the jobs of a cycle "
+        "Time of a cycle of the main scheduler. The longest and the mean are since midnight UTC, "
+        "or since the last start. If a cycle takes seconds, reduce its jobs "
         "(`default_queue_depth`), or set `defer_batch`.",
         units.Seconds,
         Query("max(slurm_scheduler_cycle_last_seconds)", "last"),
@@ -137,16 +137,16 @@ DASHBOARD = board(
     ),
     graph(
         "Backfill cycle time",
-        "Time that backfill takes to plan the queue. If it is longer than `bf_interval` and does "
-        "not reach the end of the queue, lower `bf_window`, or raise `bf_resolution`.",
+        "Time that backfill takes to plan the queue. If it takes longer than `bf_interval` and "
+        "does not reach the end of the queue, lower `bf_window`, or raise `bf_resolution`.",
         units.Seconds,
         Query("max(slurm_backfill_cycle_last_seconds)", "last"),
         Query("max(slurm_backfill_cycle_mean_seconds)", "mean"),
     ),
     graph(
         "Jobs per cycle",
-        "Jobs in the queue as each scheduler saw it, and jobs that backfill tried. If far fewer "
-        "are tried than seen, jobs at the end of the queue are not planned: raise "
+        "Jobs in the queue that each scheduler saw, and jobs that backfill tried. If backfill "
+        "tries far fewer than it saw, it does not plan the end of the queue: raise "
         "`bf_max_job_test` or `bf_max_time`.",
         units.Short,
         Query("max(slurm_scheduler_queue_length)", "seen by the scheduler"),
@@ -173,7 +173,7 @@ DASHBOARD = board(
     ),
     graph(
         "Failed exporter reads",
-        "Reads of the exporter that failed. The metrics of a failing read are missing: the "
+        "Reads of the exporter that failed. The metrics of a failed read are missing: the "
         "exporter's log shows the reason.",
         PER_MINUTE,
         Query(

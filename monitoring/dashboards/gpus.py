@@ -1,4 +1,4 @@
-"""GPUs: whether jobs have them, whether they are busy, and whether they are healthy."""
+"""GPUs: their allocation, utilisation and health."""
 
 from grafana_foundation_sdk.models import units
 
@@ -30,8 +30,8 @@ DASHBOARD = board(
     ),
     stat(
         "Utilisation",
-        "Share of time that GPUs are busy, over all GPUs. If it is far below the allocated share, "
-        "see *Nodes with allocated but idle GPUs*.",
+        "Share of time that GPUs are busy, averaged over all GPUs. If it is far below the "
+        "allocated share, see *Nodes with allocated but idle GPUs*.",
         units.PercentUnit,
         f"avg({_UTIL}) / 100",
         none="no GPUs",
@@ -58,8 +58,8 @@ DASHBOARD = board(
     ),
     stat(
         "Power",
-        "Power of all GPUs together. It falls with their load; if only the power falls, the cause "
-        "is a power limit.",
+        "Power of all GPUs together. If the power falls but the load does not, the cause is a "
+        "power limit.",
         units.Watt,
         f"sum({_POWER})",
         none="no GPUs",
@@ -75,8 +75,8 @@ DASHBOARD = board(
     ),
     graph(
         "Utilisation, by node",
-        "Share of time that a node's GPUs are busy, on average. Nodes with jobs at 0 are in *Nodes "
-        "with allocated but idle GPUs*.",
+        "Share of time that a node's GPUs are busy, on average. *Nodes with allocated but idle "
+        "GPUs* lists the nodes that have jobs but stay at 0.",
         units.PercentUnit,
         Query(of_nodes(queries.gpu_used(ANY)), "{{node}}"),
         none="no GPUs",
@@ -84,8 +84,8 @@ DASHBOARD = board(
     ),
     graph(
         "Memory, by node",
-        "Used share of the GPUs' memory. Used memory on a node without jobs belongs to a leftover "
-        "process: the check `gpu-busy` drains the node.",
+        "Used share of the GPUs' memory. On a node without jobs, a leftover process uses it: the "
+        "check `gpu-busy` drains the node.",
         units.PercentUnit,
         Query(of_nodes(queries.gpu_memory_used(ANY)), "{{node}}"),
         none="no GPUs",
@@ -133,8 +133,8 @@ DASHBOARD = board(
     ),
     graph(
         "Clock, by node",
-        "Clock of the slowest busy GPU. A GPU that is slower than others slows down its whole job: "
-        "the cause is heat, power or a fault.",
+        "Clock of the slowest busy GPU. A slow GPU slows down its whole job: the cause is heat, "
+        "power or a fault.",
         units.Hertz,
         Query(
             of_nodes(

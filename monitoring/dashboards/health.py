@@ -40,7 +40,7 @@ DASHBOARD = board(
     stat(
         "Operator needed",
         "Nodes that no repair step has fixed. Check their findings: the reconciler does nothing "
-        "more until the cause is gone.",
+        "more until the cause has ended.",
         units.Short,
         queries.counted(
             'max by (node) (slurmstack_node_finding{step="person"})', "max(slurmstack_nodes_wanted)"
@@ -58,8 +58,9 @@ DASHBOARD = board(
     ),
     stat(
         "Last pass of the reconciler",
-        "Time since the last complete pass of the reconciler; it makes one each minute. If it is "
-        "longer, the reconciler drains and repairs nothing: its log shows what does not answer.",
+        "Time since the last complete pass of the reconciler, which runs each minute. If it is "
+        "much longer, the reconciler drains and repairs nothing: its log shows which server does "
+        "not answer.",
         units.Seconds,
         "time() - max(slurmstack_reconciler_last_pass_timestamp_seconds)",
         none="never",
@@ -67,17 +68,17 @@ DASHBOARD = board(
     ),
     stat(
         "Mean time between failures",
-        "Total time in service of all nodes, divided by how often nodes broke or were drained for "
-        "a fault, in the shown time. Planned drains, and faults shorter than "
-        f"{queries.BACK_AFTER}, are excluded. If it falls, *Drained, by cause* shows the faults.",
+        "Total time in service of all nodes, divided by the number of failures, in the shown time. "
+        f"Planned drains, and faults shorter than {queries.BACK_AFTER}, are excluded. If the value "
+        "falls, *Drained, by cause* shows the faults.",
         units.Seconds,
         queries.MTBF,
         none="no failure",
     ),
     graph(
         "Nodes by state",
-        "All nodes, each in one state. Red nodes accept no jobs. If many are idle while jobs wait, "
-        "see the dashboard *Jobs and queue*.",
+        "All nodes, each in one state. Nodes in red states accept no jobs. If many are idle while "
+        "jobs wait, see the dashboard *Jobs and queue*.",
         units.Short,
         Query("sum by (state) (slurm_nodes) > 0", "{{state}}"),
         none="no nodes",
@@ -86,9 +87,9 @@ DASHBOARD = board(
     ),
     graph(
         "Drained, by cause",
-        "Drained nodes, by the check or event that caused the drain; `foreign` drains are by "
-        "people and other programs. The same cause on many nodes at once is rarely a fault of the "
-        "nodes.",
+        "Drained nodes, by the check or event that caused the drain. People or other programs make "
+        "`foreign` drains. If many nodes have the same cause at once, the nodes are rarely at "
+        "fault.",
         units.Short,
         Query("sum by (cause) (slurm_nodes_drained) > 0", "{{cause}}"),
         none="none drained",
@@ -96,7 +97,7 @@ DASHBOARD = board(
     ),
     table(
         "Nodes out of service",
-        "Findings of the reconciler on nodes that accept no jobs, and its last repair step. "
+        "Findings of the reconciler on nodes that accept no jobs, and the last repair step. "
         "`person`: an operator must inspect the node. `none`: the reconciler waits, or leaves the "
         "node to the owner of the drain.",
         ["node", "finding", "step"],
@@ -104,8 +105,8 @@ DASHBOARD = board(
     ),
     table(
         "Drained nodes",
-        "Nodes that accept no new jobs, the cause, and the time since. After a day, find the "
-        "owner: only the owner lifts a `foreign` drain.",
+        "Nodes that accept no new jobs, the cause, and the time since the drain. After a day, find "
+        "the person who drained the node: only that person lifts a `foreign` drain.",
         ["node", "cause"],
         Column(
             "max by (node, cause) (slurm_node_drained_seconds)",
@@ -117,15 +118,15 @@ DASHBOARD = board(
     ),
     graph(
         "Findings",
-        "Nodes with each finding of the reconciler. If a finding rises and does not fall, the "
-        "ladder does not repair it: see *Repair ladder*.",
+        "Number of nodes with each finding of the reconciler. If a number rises and does not fall, "
+        "the ladder does not repair the fault: see *Repair ladder*.",
         units.Short,
         Query("max by (finding) (slurmstack_findings) > 0", "{{finding}}"),
         none="nothing found",
     ),
     graph(
         "Repair ladder",
-        "Repair steps since the start of the reconciler; a rising line shows repairs. Many "
+        "Repair steps since the start of the reconciler. A rising line shows repairs. Many "
         "restarts, reboots or replacements in a short time have a common cause: see *Findings*.",
         units.Short,
         Query("sum by (step) (slurmstack_steps_total)", "{{step}}"),
@@ -134,8 +135,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes repaired most often",
-        "Nodes by restarts, reboots and replacements since the start of the reconciler. If one is "
-        "far ahead, these steps do not fix its fault: drain it, and inspect its hardware.",
+        "Restarts, reboots and replacements of each node since the start of the reconciler. If one "
+        "node is far ahead, they do not fix its fault: drain it, and inspect its hardware.",
         ["node"],
         Column(
             'topk(20, sum by (node) (slurmstack_steps_total{step=~"restart|reboot|replace"}))',
@@ -145,9 +146,9 @@ DASHBOARD = board(
     ),
     graph(
         "Unchecked and silent nodes",
-        "Nodes in service without recent check results, nodes whose munged does not stay up, and "
-        "how often per hour slurmctld lost each node. Faults on unchecked nodes stay undetected; "
-        "lost nodes may have a network fault.",
+        "Nodes in service without recent check results, nodes whose munged does not keep running, "
+        "and how often per hour slurmctld lost each node. Faults on unchecked nodes stay "
+        "undetected. Lost nodes may have a network fault.",
         units.Short,
         Query("max(slurmstack_nodes_unchecked)", "not checked"),
         Query("max(slurmstack_nodes_without_munged)", "without munged"),
@@ -159,8 +160,8 @@ DASHBOARD = board(
     ),
     graph(
         "Passes of the reconciler",
-        "Passes over all nodes, one per minute. Failed passes got no or incomplete data, and "
-        "changed nothing: the log shows what did not answer.",
+        "Passes over all nodes, one per minute. A failed pass had incomplete data, and changed "
+        "nothing: the reconciler's log shows which server did not answer.",
         PER_MINUTE,
         Query(
             "60 * sum by (result) (rate(slurmstack_reconciler_passes_total[$__rate_interval]))",

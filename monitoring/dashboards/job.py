@@ -1,4 +1,4 @@
-"""One job: what its nodes do while it runs, and what they did."""
+"""One job: the use of its nodes while it runs or ran."""
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import VariableSort
@@ -18,7 +18,7 @@ from monitoring.dashboards.parts import (
 )
 
 _EVER = f"last_over_time({queries.JOB}[$__range])"
-"""The job's nodes at any time that is shown."""
+"""The job's nodes at any time within the shown time."""
 _SEEN = f"timestamp({queries.JOB})[$__range:1m]"
 
 
@@ -27,7 +27,7 @@ def _of_job(of_machines: str) -> str:
 
 
 def _on_average(of_machines: str) -> str:
-    """Average over its nodes and over the shown time, while it ran."""
+    """Average over the job's nodes, and over the part of the shown time in which the job ran."""
     return f"avg(avg_over_time(({_of_job(of_machines)})[$__range:$__interval]))"
 
 
@@ -42,38 +42,38 @@ DASHBOARD = board(
     "figures include other jobs.",
     stat(
         "Nodes",
-        "Nodes of the job in the shown time. If there are none, choose the time when it ran; jobs "
-        "that are too small are not reported (`monitoring.exporter.jobs`).",
+        "Nodes of the job in the shown time. If there are none, choose the time when the job ran. "
+        "The exporter does not report small jobs (`monitoring.exporter.jobs`).",
         units.Short,
         f"count(max by (node) ({_EVER}))",
         none="no data",
     ),
     stat(
         "Observed runtime",
-        "Time between its first and last sample on nodes, within the shown time. If the job starts "
-        "before or ends after the shown time, choose a longer one.",
+        "Time between the job's first and last sample on nodes, within the shown time. If the job "
+        "starts earlier or ends later, choose a longer time.",
         units.Seconds,
         f"max(max_over_time({_SEEN})) - min(min_over_time({_SEEN}))",
         none="no data",
     ),
     stat(
         "CPUs",
-        "Mean utilisation of its nodes' CPUs. If it is low for a CPU job, the job waits for files "
-        "or other processes, or has more CPUs than threads.",
+        "Mean utilisation of the CPUs of the job's nodes. If it is low for a CPU job, the job "
+        "waits for files or other processes, or has more CPUs than threads.",
         units.PercentUnit,
         _on_average(queries.CPU_USED),
     ),
     stat(
         "Peak memory",
-        "Highest memory use of one of its nodes. Near 100 %, its steps are killed; far below, the "
-        "job could request less memory and start sooner.",
+        "Highest memory use of one of the job's nodes. Near 100 %, Slurm kills its steps. Far "
+        "below, the job could request less memory and start sooner.",
         units.PercentUnit,
         _at_most(queries.MEMORY_USED),
     ),
     stat(
         "GPUs",
-        "Mean utilisation of its nodes' GPUs. If it is low, the GPUs wait for data or for the "
-        "slowest node: see *GPUs, by node*.",
+        "Mean utilisation of the GPUs of the job's nodes. If it is low, the GPUs wait for data or "
+        "for the slowest node: see *GPUs, by node*.",
         units.PercentUnit,
         _on_average(queries.gpu_used(queries.CHOSEN)),
         none="no GPUs",
@@ -81,16 +81,16 @@ DASHBOARD = board(
     ),
     stat(
         "Peak GPU memory",
-        "Highest GPU memory use of one of its nodes. Near 100 %, larger batches will fail; far "
-        "below, there is room for them.",
+        "Highest GPU memory use of one of the job's nodes. Near 100 %, larger batches will fail. "
+        "Far below, larger batches fit.",
         units.PercentUnit,
         _at_most(queries.gpu_memory_used(queries.CHOSEN)),
         none="no GPUs",
     ),
     graph(
         "CPUs, by node",
-        "CPU utilisation of each node. A node that differs from the others slows all of them down: "
-        "inspect it.",
+        "CPU utilisation of each node. If one node differs from the others, it may slow all of "
+        "them down: inspect it.",
         units.PercentUnit,
         Query(_of_job(queries.CPU_USED), "{{node}}"),
         none="no data",
@@ -98,7 +98,8 @@ DASHBOARD = board(
     ),
     graph(
         "Memory, by node",
-        "Memory use of each node. A rise without end is a leak: at the limit, the step is killed.",
+        "Memory use of each node. If it rises without end, the job has a memory leak: at the "
+        "limit, the step is killed.",
         units.PercentUnit,
         Query(_of_job(queries.MEMORY_USED), "{{node}}"),
         none="no data",
@@ -106,8 +107,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPUs, by node",
-        "Utilisation of each node's GPUs, on average. If all fall together, they wait for data or "
-        "a checkpoint; if one falls alone, the node is slow.",
+        "Mean utilisation of each node's GPUs. If all nodes fall together, they wait for data or a "
+        "checkpoint. If one node falls alone, this node is slow.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",
@@ -115,8 +116,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPU memory, by node",
-        "GPU memory use of each node. Nodes that differ hold different parts of the model, or a "
-        "leftover process.",
+        "GPU memory use of each node. If nodes differ, they have different parts of the model, or "
+        "one has a leftover process.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_memory_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",
@@ -124,32 +125,33 @@ DASHBOARD = board(
     ),
     graph(
         "Received, by node",
-        "Data that each node receives by Ethernet. The network card limits communication and file "
-        "access by Ethernet; a node far above the others serves all others.",
+        "Data that each node receives through Ethernet. The speed of the card is the limit for "
+        "communication and file access. A node far above the others serves all others.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("receive")), "{{node}}"),
         none="no data",
     ),
     graph(
         "Sent, by node",
-        "Data that each node sends by Ethernet. A node far above the others serves all others, and "
-        "may slow them down.",
+        "Data that each node sends through Ethernet. A node far above the others serves all "
+        "others, and may slow them down.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("transmit")), "{{node}}"),
         none="no data",
     ),
     graph(
         "InfiniBand received, by node",
-        "Data that each node receives by InfiniBand. If a job of several nodes that should use it "
-        "receives none, NCCL or MPI has fallen back to Ethernet: their logs show the reason.",
+        "Data that each node receives through InfiniBand. If a job of several nodes should use "
+        "InfiniBand but receives no data, NCCL or MPI has fallen back to Ethernet: their logs show "
+        "the reason.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.infiniband("received")), "{{node}}"),
         none="no InfiniBand",
     ),
     graph(
         "Disks, by node",
-        "Reads and writes of each node's local disks. Access to the jail is not included: it is "
-        "part of the network traffic.",
+        "Reads and writes of each node's local disks. Access to the jail is not included: see the "
+        "network traffic.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.disk("read")), "{{node}} read"),
         Query(_of_job(queries.disk("written")), "{{node}} written"),
@@ -157,7 +159,7 @@ DASHBOARD = board(
     ),
     table(
         "Nodes of the job",
-        "Nodes, user and account of the job; a node's name links to its dashboard. Smaller users "
+        "Nodes, user and account of the job. A node's name links to its dashboard. Smaller users "
         "and accounts are shown as `other`.",
         ["node", "partition", "user", "account"],
         Column(f"max by (node, partition, user, account) ({_EVER})"),

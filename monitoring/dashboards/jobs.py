@@ -1,4 +1,4 @@
-"""Jobs and queue: users of the cluster, and waiting jobs with their waiting times and reasons."""
+"""Jobs and queue: who uses the cluster, and which jobs wait, how long and why."""
 
 from grafana_foundation_sdk.models import units
 
@@ -9,7 +9,7 @@ _FAILED = "boot_fail|failed|node_fail|out_of_memory|timeout"
 
 
 def _on_record(states: str) -> str:
-    """Jobs on record in these states. slurmctld's counters count failed jobs as completed."""
+    """Return the jobs on record in these states. For slurmctld, completed includes failed."""
     return f'sum(slurm_jobs{{state=~"{states}"}})'
 
 
@@ -18,7 +18,7 @@ def _sum(metric: str, by: str) -> str:
 
 
 def _share(of: str) -> str:
-    """Each account's share of the sum over all accounts; `of` has values by account."""
+    """Return each account's share of the sum over all accounts. `of` has values by account."""
     return f"({of}) / on () group_left () (sum({of}) > 0)"
 
 
@@ -28,7 +28,7 @@ _FAIRNESS = f"({_share(_USED)}) / ({_share(_ASKED)} > 0)"
 
 
 def _owners(owner: str) -> tuple[Column, ...]:
-    """Columns that accounts and users have in common."""
+    """Return the columns that the tables of accounts and of users share."""
     return (
         Column(_sum(f'slurm_{owner}_jobs{{state="running"}}', owner), "Running"),
         Column(_sum(f'slurm_{owner}_jobs{{state="pending"}}', owner), "Waiting"),
@@ -41,12 +41,12 @@ def _owners(owner: str) -> tuple[Column, ...]:
 
 
 def _wait(share: str, by: str) -> str:
-    """Seconds that this share of the jobs that could start has waited at most."""
+    """Return the quantile `share` of the wait in seconds, of waiting jobs that could start."""
     return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
 
 
 def _waited(share: str, by: str) -> str:
-    """Seconds that this share of the recently started jobs had waited at most."""
+    """Return the quantile `share` of the wait before the start in seconds, of recent jobs."""
     return f'max by ({by}) (slurm_{by}_waited_seconds{{share="{share}"}})'
 
 
@@ -56,8 +56,8 @@ DASHBOARD = board(
     "Who uses the cluster, who waits for it, how long and why.",
     stat(
         "Running",
-        "Jobs that run now; each task of an array is a job. If none runs while jobs wait, no job "
-        "is started: see *Why jobs wait*.",
+        "Jobs that run now. Each task of an array is one job. If no job runs while jobs wait, see "
+        "*Why jobs wait*.",
         units.Short,
         'sum(slurm_jobs{state="running"})',
     ),
@@ -69,8 +69,9 @@ DASHBOARD = board(
     ),
     stat(
         "Longest wait",
-        "Longest time that a job has waited since it could have started. If it is far above other "
-        "jobs of the partition, check the job's reason: `squeue --start`, `scontrol show job`.",
+        "Longest time that a job has waited since it could have started. If this is far longer "
+        "than the wait of other jobs in the partition, check the job's reason: `squeue --start`, "
+        "`scontrol show job`.",
         units.Seconds,
         'max(slurm_partition_pending_seconds{share="1"})',
         none="no job waits",
@@ -95,8 +96,8 @@ DASHBOARD = board(
     stat(
         "Recently failed",
         "Share of the ended jobs on record (by default for half an hour) that failed, ran out of "
-        "memory or time, or lost their node; cancelled jobs are excluded. If it jumps for many "
-        "users at once, the cluster is at fault: see *Failed jobs, by node* on the dashboard "
+        "memory or time, or lost their node. Cancelled jobs are excluded. If jobs of many users "
+        "fail at once, the cluster is at fault: see *Failed jobs, by node* on the dashboard "
         "*Nodes*.",
         units.PercentUnit,
         f"{_on_record(_FAILED)} / ({_on_record(f'completed|{_FAILED}')} > 0)",
@@ -105,8 +106,8 @@ DASHBOARD = board(
     ),
     graph(
         "Jobs",
-        "Jobs that wait, and jobs on nodes. If the queue grows while fewer jobs than usual run, it "
-        "is stuck: see *Why jobs wait*.",
+        "Jobs that wait, and jobs on nodes. If the queue grows while fewer jobs than usual run, "
+        "the queue is stuck: see *Why jobs wait*.",
         units.Short,
         Query(
             "sum by (state)"
@@ -118,8 +119,8 @@ DASHBOARD = board(
     graph(
         "Why jobs wait",
         "Jobs that wait, by reason. `priority` and `resources`: the cluster is full. "
-        "`nodes_unavailable`: nodes are out of service. `limit` and `not_allowed`: accounting "
-        "refuses. `none`: not evaluated yet.",
+        "`nodes_unavailable`: nodes are out of service. `limit` and `not_allowed`: limits of "
+        "accounting. `none`: not evaluated yet.",
         units.Short,
         Query("sum by (reason) (slurm_jobs_pending) > 0", "{{reason}}"),
         none="no job waits",
@@ -127,7 +128,7 @@ DASHBOARD = board(
     ),
     graph(
         "Wait so far, by partition",
-        "90 % of the waiting jobs that could start have waited at most this long; a gap means that "
+        "90 % of the waiting jobs that could start have waited at most this long. A gap means that "
         "no job waits. A partition far above the others is too small, or its nodes are out of "
         "service.",
         units.Seconds,
@@ -137,8 +138,8 @@ DASHBOARD = board(
     graph(
         "Wait before start, by partition",
         "90 % of the jobs that started in the last half hour had waited at most this long. Users "
-        "can expect this wait: if it grows, add nodes, or have users set shorter times (`--time`), "
-        "so that jobs fit into gaps.",
+        "can expect this wait. If it grows, add nodes, or ask users for shorter time limits "
+        "(`--time`), so that jobs fit into gaps.",
         units.Seconds,
         Query(_waited("0.9", "partition"), "{{partition}}"),
         none="no job started",
@@ -154,9 +155,9 @@ DASHBOARD = board(
     ),
     graph(
         "Jobs per minute",
-        "Jobs that are submitted, start and end; ended jobs include failed ones, but not cancelled "
-        "ones. If more jobs are submitted than start for hours, the queue grows. Jobs that fail on "
-        "their node are errors of slurmd: read its log.",
+        "Jobs that are submitted, start and end. Ended jobs include failed jobs, but not cancelled "
+        "jobs. If more jobs are submitted than start for hours, the queue grows. If jobs fail on "
+        "their node, slurmd has an error: read its log.",
         PER_MINUTE,
         *(
             Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
@@ -171,7 +172,7 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by account",
-        "CPUs allocated to the jobs of each account; smaller accounts are `other`. If users call "
+        "CPUs allocated to the jobs of each account. Smaller accounts are `other`. If users call "
         "this unfair, compare it with the shares of the accounts.",
         units.Short,
         Query(f"{_USED} > 0", "{{account}}"),
@@ -180,7 +181,7 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by user",
-        "CPUs allocated to the jobs of each user; smaller users are `other`. If one user has most "
+        "CPUs allocated to the jobs of each user. Smaller users are `other`. If one user has most "
         "of the cluster while others wait, set a limit in an account or a QOS.",
         units.Short,
         Query(f"{_sum('slurm_user_cpus_allocated', 'user')} > 0", "{{user}}"),
@@ -190,17 +191,18 @@ DASHBOARD = board(
     graph(
         "Fairness",
         "An account's share of the CPUs in use, divided by its share of the demand (CPUs in use or "
-        "waited for). At 1, it gets as much as others; if it stays below 1, it waits more than "
-        "others: see its limits and its share (`sshare`).",
+        "requested by waiting jobs). At 1, the account gets as much as others. If the value stays "
+        "below 1, its jobs wait longer: see its limits and its share (`sshare`).",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
         none="none in use",
     ),
     table(
         "Accounts",
-        "Jobs and CPUs of each account, and the shares in *Fairness*. Fair share, not size, lets "
-        "small accounts run while large ones wait. *Median wait* and *Longest wait* are of jobs "
-        "that could start, *Median wait before start* of jobs that started in the last half hour.",
+        "Jobs and CPUs of each account, and the shares of *Fairness*. Fair share lets small "
+        "accounts run while large accounts wait. *Median wait* and *Longest wait* include waiting "
+        "jobs that could start. *Median wait before start* includes jobs that started in the last "
+        "half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share of use", units.PercentUnit),
@@ -209,7 +211,7 @@ DASHBOARD = board(
     ),
     table(
         "Users",
-        "Jobs and CPUs of each user; smaller users are `other`. Ask a user with many waiting jobs "
+        "Jobs and CPUs of each user. Smaller users are `other`. Ask a user with many waiting jobs "
         "to submit an array instead: each job takes time in every cycle of the scheduler.",
         ["user"],
         *_owners("user"),
@@ -217,8 +219,8 @@ DASHBOARD = board(
     ),
     table(
         "Largest jobs",
-        "Running jobs with the most nodes; a job's number links to its dashboard. Smaller jobs may "
-        "be missing: `monitoring.exporter.jobs` limits the number of nodes that are reported.",
+        "Running jobs with the most nodes. A job's number links to its dashboard. Smaller jobs may "
+        "be missing: `monitoring.exporter.jobs` limits the number of reported nodes.",
         ["job_id", "user", "account", "partition"],
         Column(
             "topk(50, count by (job_id, user, account, partition)"
@@ -248,7 +250,8 @@ DASHBOARD = board(
     ),
     table(
         "Licenses",
-        "All licenses, and those that jobs use. If none is free, jobs wait for `licenses`.",
+        "All licenses, and the licenses that jobs use. If none is free, jobs wait with the reason "
+        "`licenses`.",
         ["license"],
         Column("max by (license) (slurm_licenses)", "Total"),
         Column("max by (license) (slurm_licenses_used)", "In use"),

@@ -34,7 +34,7 @@ def _by_gpu(metric: str) -> str:
 
 
 def _given(resource: str, unit: str = "") -> str:
-    """Share of the node's resource that jobs have."""
+    """Return the share of the node's resource that is allocated to jobs."""
     return (
         f"sum(slurm_node_{resource}_allocated{unit}{_SELF})"
         f" / (sum(slurm_node_{resource}{unit}{_SELF}) > 0)"
@@ -57,7 +57,8 @@ DASHBOARD = board(
     ),
     stat(
         "Machine",
-        "Kubernetes node of the pod. None: the pod is not scheduled, or does not exist.",
+        "Kubernetes node of the pod. If it shows `none`, the pod is not scheduled, or does not "
+        "exist: check it with `kubectl describe pod`.",
         units.NoUnit,
         f"max by (machine) (slurm_node_info{_SELF})",
         legend="{{machine}}",
@@ -66,8 +67,8 @@ DASHBOARD = board(
     ),
     stat(
         "Drained for",
-        "Time since the drain, and its cause. A `foreign` drain is by a person or another program, "
-        "who must lift it.",
+        "Time since the drain, and its cause. A person or another program made a `foreign` drain, "
+        "and must lift it.",
         units.Seconds,
         f"max by (cause) (slurm_node_drained_seconds{_SELF})",
         legend="{{cause}}",
@@ -77,46 +78,46 @@ DASHBOARD = board(
     ),
     stat(
         "CPUs allocated",
-        "Share of its CPUs that is allocated to jobs. If it is 100 % while the CPUs are hardly "
-        "busy, the jobs wait for something.",
+        "Share of the node's CPUs that is allocated to jobs. If it is 100 % while the CPUs are "
+        "hardly busy, the jobs wait, for example for files.",
         units.PercentUnit,
         _given("cpus"),
         none="not in Slurm",
     ),
     stat(
         "Memory allocated",
-        "Share of its memory that is allocated to jobs. If it is 100 % while CPUs are free, the "
-        "memory prevents further jobs.",
+        "Share of the node's memory that is allocated to jobs. If it is 100 % while CPUs are free, "
+        "no further jobs fit into the memory.",
         units.PercentUnit,
         _given("memory", "_bytes"),
         none="not in Slurm",
     ),
     stat(
         "GPUs allocated",
-        "Share of its GPUs that is allocated to jobs. If they are allocated but idle (see *GPUs*), "
-        "a job waits, or keeps them for later.",
+        "Share of the node's GPUs that is allocated to jobs. If GPUs are allocated but idle (see "
+        "*GPUs*), a job waits, or keeps the GPUs for later.",
         units.PercentUnit,
         _given("gpus"),
         none="no GPUs",
     ),
     timeline(
         "State over time",
-        "States of the node over time. If it is down or drained again and again, repairs do not "
-        "fix the fault: drain it permanently, and inspect it.",
+        "States of the node over time. If the node is down or drained again and again, repairs do "
+        "not fix the fault: drain it permanently, and inspect it.",
         Query(f"max by (state) (slurm_node_state{_SELF})", "{{state}}"),
         {"1": ("in this state", GREEN)},
         none="not in Slurm",
     ),
     table(
         "Findings",
-        "Findings of the reconciler, and its last repair step. At `person`, it does nothing more: "
-        "inspect the node, and read the reconciler's log.",
+        "Findings of the reconciler, and the last repair step. At `person`, the reconciler does "
+        "nothing more: inspect the node, and read the reconciler's log.",
         ["finding", "step"],
         Column(f"max by (finding, step) (slurmstack_node_finding{_SELF})"),
     ),
     table(
         "Jobs that ran here",
-        "Jobs on the node in the shown time, and when they were last seen; a number links to the "
+        "Jobs on the node in the shown time, and when they were last seen. A number links to the "
         "job's dashboard. Small jobs may be missing (`monitoring.exporter.jobs`).",
         ["job_id", "user", "account", "partition"],
         Column(
@@ -129,8 +130,8 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs",
-        "CPU utilisation of the machine, and the share allocated to jobs. If CPUs are busy without "
-        "jobs, another program or a leftover process runs there.",
+        "CPU utilisation of the machine, and the share of the node's CPUs allocated to jobs. If "
+        "CPUs are busy without jobs, another program or a leftover process runs there.",
         units.PercentUnit,
         Query(_machine(queries.CPU_USED), "busy"),
         Query(_given("cpus"), "allocated to jobs"),
@@ -139,7 +140,7 @@ DASHBOARD = board(
     graph(
         "Memory",
         "Used share of the machine's memory, and the share of the node's memory allocated to jobs. "
-        "If it is in use without jobs, the cause is leftover processes, or files in /dev/shm.",
+        "If memory is in use without jobs, the cause is leftover processes, or files in /dev/shm.",
         units.PercentUnit,
         Query(_machine(queries.MEMORY_USED), "in use"),
         Query(_given("memory", "_bytes"), "allocated to jobs"),
@@ -147,8 +148,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPUs",
-        "Utilisation of each GPU. If one is idle beside busy ones, the job does not use it, or has "
-        "lost it.",
+        "Utilisation of each GPU. If one GPU is idle while others are busy, the job does not use "
+        "it, or has lost it.",
         units.Percent,
         Query(_by_gpu("DCGM_FI_DEV_GPU_UTIL"), "GPU {{gpu}}"),
         none="no GPUs",
@@ -164,9 +165,9 @@ DASHBOARD = board(
     ),
     graph(
         "Network",
-        "Data that the machine receives and sends by Ethernet and InfiniBand. A flat line at the "
-        "speed of a card is its limit; if the rate stays far below, see the long check `network` "
-        "or `nccl-pair`.",
+        "Data that the machine receives and sends through Ethernet and InfiniBand. A flat line at "
+        "the speed of a card is the card's limit. If the rate stays far below, see the long check "
+        "`network` or `nccl-pair`.",
         units.BytesPerSecondSI,
         Query(_machine(queries.network("receive")), "received"),
         Query(_machine(queries.network("transmit")), "sent"),
@@ -184,7 +185,7 @@ DASHBOARD = board(
     graph(
         "File systems",
         "Used share of each local disk of the machine. At 95 %, the check `disk` drains the node: "
-        "check what jobs left in /tmp, and old images.",
+        "look for files of jobs in /tmp, and for old images.",
         units.PercentUnit,
         Query(
             queries.of_one_node(queries.disk_full(queries.CHOSEN, "machine, device"), "device"),

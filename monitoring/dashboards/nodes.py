@@ -1,4 +1,4 @@
-"""All nodes: their resources, the resources that jobs have, and unhealthy nodes."""
+"""All nodes: their resources, the resources that jobs use, and unhealthy nodes."""
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import VariableSort
@@ -40,8 +40,8 @@ DASHBOARD = board(
     ),
     stat(
         "Ready for jobs",
-        "Share of the nodes that accept or run jobs. If it falls, the dashboard *Cluster health* "
-        "shows the causes.",
+        "Share of the nodes that accept or run jobs. If the share falls, the dashboard *Cluster "
+        "health* shows the causes.",
         units.PercentUnit,
         f'sum(slurm_nodes{{state!~"{queries.OUT_STATES}"}}) / (sum(slurm_nodes) > 0)',
         none="no nodes",
@@ -57,7 +57,7 @@ DASHBOARD = board(
     stat(
         "CPUs in use",
         "Share of all CPUs that is allocated to jobs. It shows how full the cluster is, not how "
-        "busy.",
+        "busy the CPUs are.",
         units.PercentUnit,
         _share("cpus"),
         none="no nodes",
@@ -79,9 +79,9 @@ DASHBOARD = board(
     ),
     table(
         "All nodes",
-        "Each node with the resources that Slurm has allocated; a name links to the node's "
-        "dashboard. A load far above the CPUs in use means more processes than jobs requested; far "
-        "below, jobs that wait.",
+        "Each node with the resources that Slurm has allocated. A name links to the node's "
+        "dashboard. If the load is far above the CPUs in use, jobs run more processes than they "
+        "requested. If it is far below, jobs wait.",
         ["node", "state"],
         Column('max by (node, state) (slurm_node_state{state=~"$state"})'),
         Column(_each("slurm_node_cpus"), "CPUs"),
@@ -96,8 +96,8 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs: allocated, and load",
-        "CPUs allocated to jobs, and the load of all nodes. A far lower load means that jobs "
-        "request more than they use; a far higher load, that they start more processes than they "
+        "CPUs allocated to jobs, and the load of all nodes. If the load is far lower, jobs request "
+        "more CPUs than they use. If it is far higher, they start more processes than they "
         "requested.",
         units.Short,
         Query("sum(slurm_node_cpus)", "total"),
@@ -116,8 +116,8 @@ DASHBOARD = board(
     ),
     table(
         "Failed jobs, by node",
-        "Failed jobs on record, by their first node. A node far above the others is probably "
-        "faulty, even if its checks pass: drain it and inspect it.",
+        "Failed jobs on record, by their first node. A node with far more than the others is "
+        "probably faulty, even if its checks pass: drain it and inspect it.",
         ["node"],
         Column(
             "topk(20, max by (node) (slurm_node_jobs_failed) > 0)", "Failed", steps=rising(5, 20)
@@ -126,7 +126,7 @@ DASHBOARD = board(
     ),
     table(
         "Reservations",
-        "Nodes that are reserved for users or for maintenance, and the times. A forgotten "
+        "Nodes that are reserved for users or for maintenance, with begin and end. A forgotten "
         "reservation keeps jobs off its nodes: delete it with `scontrol delete reservationname=…`.",
         ["reservation"],
         Column("max by (reservation) (slurm_reservation_nodes)", "Nodes"),

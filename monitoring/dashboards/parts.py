@@ -1,4 +1,4 @@
-"""Parts of all dashboards: panels, links between dashboards, and the frame around them."""
+"""Parts that all dashboards use: panels, links between dashboards, and the common frame."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,17 +58,17 @@ TAG = "slurmstack"
 NODE, JOB = "slurmstack-node", "slurmstack-job"
 """Uids of the dashboards of one node and of one job."""
 LEADS_TO = {"node": NODE, "job_id": JOB}
-"""Dashboards that a label's values link to, by label. Each has a variable of the label's name."""
+"""Dashboards that a label's values link to. Each dashboard has a variable named as the label."""
 
 LEAST_STEP = "30s"
-"""Minimum time between two points: below the exporter's interval, rates have gaps."""
+"""Minimum time between two points. Below the exporter's interval, rates would have gaps."""
 _POINTS = 360
-"""Limit of points of a series on a graph: more costs Prometheus time, but shows nothing more."""
+"""Maximum points of a series on a graph. More points cost time, but show nothing more."""
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
 Steps = Sequence[tuple[float | None, str]]
-"""Colours, each with the lowest value that has it; the first has None, and so no lowest value."""
+"""Colours, each with the lowest value that gets it. The first colour has None, no lower limit."""
 PLAIN: Steps = ((None, GREY),)
 Words = Mapping[str, tuple[str, str]]
 """Texts and colours by value."""
@@ -112,7 +112,7 @@ class Column:
 
     expr: str
     title: str = ""
-    """Empty to hide the values, if the labels say everything."""
+    """Empty to hide the values, if the labels suffice."""
     unit: str = units.Short
     steps: Steps = ()
     words: Words | None = None
@@ -147,7 +147,7 @@ def stat(  # noqa: PLR0913 -- options of a panel, by keyword
 ) -> Builder[Panel]:
     """Show one current value.
 
-    `none` is the text if there is no value. `words` are for values that are no numbers to people.
+    `none` is the text if there is no value. `words` are texts to show instead of numbers.
     """
     panel = (
         stats.Panel()
@@ -190,10 +190,10 @@ def graph(  # noqa: PLR0913 -- options of a panel, by keyword
     colors: Mapping[str, str] | None = None,
     dashed: Sequence[str] = (),
 ) -> Builder[Panel]:
-    """Show values over time; a gap means that nothing is known.
+    """Show values over time. A gap means that no value is known.
 
-    `highest` is the axis' end. `stepped` is for values that hold until the next one. `colors` are
-    by a series' name. `dashed` names the series that others are compared with.
+    `highest` is the end of the axis. `stepped` shows each value until the next one. `colors` are by
+    name of a series. `dashed` names series of reference values.
     """
     panel = (
         timeseries.Panel()
@@ -233,7 +233,7 @@ def graph(  # noqa: PLR0913 -- options of a panel, by keyword
 
 
 def timeline(title: str, about: str, query: Query, words: Words, none: str) -> Builder[Panel]:
-    """Show a bar for each series, during the times that it exists."""
+    """Show each series as a bar during the times in which it exists."""
     return (
         statetimeline.Panel()
         .title(title)
@@ -259,12 +259,12 @@ def table(
     width: int = 12,
     sort: str = "",
 ) -> Builder[Panel]:
-    """Show a row for each set of labels, with the columns' values that have these labels.
+    """Show a row for each set of labels, with the values of all columns for these labels.
 
     `sort` is the title of the column to sort by, highest first; the default is the first label.
     """
     values = {
-        # Grafana leaves out the letter of a query that is the only one, or has the only answer.
+        # Grafana omits the letter if there is only one query, or only one query has a result.
         "Value": columns[0].title,
         **{f"Value #{ref}": one.title for ref, one in zip(ascii_uppercase, columns, strict=False)},
     }
@@ -351,7 +351,7 @@ def _column(column: Column) -> list[DynamicConfigValue]:
 
 
 def _legend(queries: Sequence[Query]) -> common.VizLegendOptions:
-    """Return a table beside the graph if the series' names vary, else a line below it."""
+    """Return a table at the right if the names of series vary, else a list below the graph."""
     if all("{{" not in query.legend for query in queries):
         return (
             common.VizLegendOptions()
@@ -374,7 +374,7 @@ def _legend(queries: Sequence[Query]) -> common.VizLegendOptions:
 
 
 def _link(label: str, value: str) -> dashboard.DashboardLink:
-    """Return a link to a label's dashboard, with the time and the data source of this one."""
+    """Return a link to the dashboard of a label. It keeps the time and the data source."""
     return dashboard.DashboardLink(f"This {label.removesuffix('_id')}").url(
         f"/d/{LEADS_TO[label]}?var-datasource=${{datasource}}&var-{label}={value}"
         "&${__url_time_range}"
@@ -393,7 +393,7 @@ def _links(queries: Sequence[Query]) -> list[Builder[DashboardLink]]:
 
 
 def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard.QueryVariable:
-    """Let people choose one of the values that exist in the shown time."""
+    """Return a variable with which people choose one of the values in the shown time."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -405,7 +405,7 @@ def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard
 
 
 def all_of(of: dashboard.QueryVariable) -> dashboard.QueryVariable:
-    """Let people choose several values; the default is all."""
+    """Let people choose several values of a variable. The default is all values."""
     return (
         of.multi(True)
         .include_all(True)
@@ -427,8 +427,10 @@ def board(
     variables: Sequence[Builder[VariableModel]] = (),
     since: str = "now-6h",
 ) -> Dashboard:
-    """Build a dashboard, its panels in lines from left to right. Links contain `uid`: never change
-    it."""
+    """Build a dashboard; its panels are in lines from left to right.
+
+    Never change a `uid`: links contain it.
+    """
     made = (
         dashboard.Dashboard(f"Slurm / {title}")
         .uid(uid)
@@ -459,7 +461,7 @@ def board(
 
 @dataclass(frozen=True)
 class _Numbered(Builder[Panel]):
-    """A panel with its ID, by which Grafana links to it."""
+    """A panel with its ID. Grafana's links to the panel contain the ID."""
 
     panel: Builder[Panel]
     number: int

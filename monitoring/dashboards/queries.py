@@ -1,37 +1,37 @@
-"""PromQL that dashboards share: one series per machine or node, whatever other series exist.
+"""PromQL that dashboards share. Each expression has one series per machine or node.
 
-A *machine* is a node of Kubernetes, a *node* one of Slurm. Metrics of machines come from
+A *machine* is a Kubernetes node, and a *node* is a Slurm node. Metrics of machines come from
 node-exporter (https://github.com/prometheus/node_exporter) and DCGM exporter
 (https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv).
 """
 
 BACK_AFTER = "5m"
-"""Interval of the samples that count failures: a node that is well at one sample and failed at the
-next has failed once more."""
+"""Interval of samples for the number of failures. A node that is healthy at one sample and failed
+at the next adds one failure."""
 _BACK_AFTER_SECONDS = 300
 
 OUT_STATES = "down|drained|draining|fail|future|invalid|not_responding|powered_down"
-"""States of nodes that take no jobs, or do not exist yet."""
+"""States of nodes that accept no jobs, or do not exist yet."""
 _BROKEN_STATES = "down|fail|invalid"
 PLANNED_CAUSES = "cordoned|foreign|leave|maintenance"
-"""Causes of drains that people want."""
+"""Causes of planned drains."""
 
 _NOT_CARDS = (
     "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan)"
     ".*|.*[.@:].*"
 )
-"""Network devices of software: their traffic stays in the machine, or is counted at a card, too."""
+"""Virtual network devices. Their traffic stays in the machine, or also passes a card."""
 _NOT_DISKS = "(dm-|loop|md|ram|sr|zram).*"
-"""Block devices that consist of others, or of memory."""
+"""Block devices that consist of other devices, or of memory."""
 _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squashfs|tmpfs)"'
 """File systems on a machine's own disks."""
 
 # --- Machines ------------------------------------------------------------------------------------
 
 ANY = 'machine!=""'
-"""Selects all machines. Other exporters of the same metrics may exist, without this label."""
+"""Selects all machines. Other exporters may have the same metrics, but without this label."""
 CHOSEN = 'machine=~"$machine"'
-"""Selects the machines of a dashboard: some metrics have too many series for all machines."""
+"""Selects the dashboard's machines: some metrics have too many series for all machines."""
 
 CPU_USED = (
     "1 - avg by (machine)"
@@ -46,30 +46,30 @@ MEMORY_USED = (
 
 
 def network(direction: str) -> str:
-    """Bytes per second on Ethernet; `direction` is `receive` or `transmit`."""
+    """Return bytes per second on Ethernet. `direction` is `receive` or `transmit`."""
     devices = f'device!~"{_NOT_CARDS}"'
     return _by_device(f"node_network_{direction}_bytes_total{{{devices}, {CHOSEN}}}", "device")
 
 
 def infiniband(direction: str) -> str:
-    """Bytes per second on InfiniBand; `direction` is `received` or `transmitted`."""
+    """Return bytes per second on InfiniBand. `direction` is `received` or `transmitted`."""
     counter = f"node_infiniband_port_data_{direction}_bytes_total{{{CHOSEN}}}"
     return _by_device(counter, "device, port")
 
 
 def disk(direction: str) -> str:
-    """Bytes per second of all disks; `direction` is `read` or `written`."""
+    """Return bytes per second of all disks. `direction` is `read` or `written`."""
     devices = f'device!~"{_NOT_DISKS}"'
     return _by_device(f"node_disk_{direction}_bytes_total{{{devices}, {CHOSEN}}}", "device")
 
 
 def _by_device(counter: str, labels: str) -> str:
-    # Count a device once, even if two exporters report it.
+    # Add each device only once, even if two exporters report it.
     return f"sum by (machine) (max by (machine, {labels}) (rate({counter}[$__rate_interval])))"
 
 
 def disk_full(of: str, by: str = "machine") -> str:
-    """Used share of the fullest file system, 0 to 1."""
+    """Return the used share of the fullest file system, 0 to 1."""
     return (
         f"max by ({by}) (1 - node_filesystem_avail_bytes{{{of}, {_FILE_SYSTEMS}}}"
         f" / (node_filesystem_size_bytes{{{of}, {_FILE_SYSTEMS}}} > 0))"
@@ -77,24 +77,24 @@ def disk_full(of: str, by: str = "machine") -> str:
 
 
 def disk_busy(of: str) -> str:
-    """Share of the time that the busiest disk was busy, 0 to 1."""
+    """Return the share of time that the busiest disk was busy, 0 to 1."""
     counter = f'node_disk_io_time_seconds_total{{device!~"{_NOT_DISKS}", {of}}}'
     return f"max by (machine) (rate({counter}[$__rate_interval]))"
 
 
 def gpu_used(of: str) -> str:
-    """Share of the time that something ran on the GPUs, 0 to 1."""
+    """Return the share of time that the GPUs were busy, 0 to 1."""
     return f"avg by (machine) (DCGM_FI_DEV_GPU_UTIL{{{of}}}) / 100"
 
 
 def gpu_memory_used(of: str) -> str:
-    """Used share of the GPUs' memory, 0 to 1."""
+    """Return the used share of the GPUs' memory, 0 to 1."""
     used, free = (of_gpus(f"DCGM_FI_DEV_FB_{part}{{{of}}}") for part in ("USED", "FREE"))
     return f"{used} / ({used} + {free} > 0)"
 
 
 def of_gpus(metric: str) -> str:
-    """Sum over a machine's GPUs, or over their slices."""
+    """Return the sum over a machine's GPUs, or over their slices."""
     return f"sum by (machine) (max by (machine, gpu, GPU_I_ID) ({metric}))"
 
 
@@ -102,10 +102,10 @@ def of_gpus(metric: str) -> str:
 
 
 def of_nodes(machines: str, which: str = "slurm_node_info") -> str:
-    """Values of machines, as values of the nodes on them; `which` selects the nodes.
+    """Convert values of machines to values of the nodes on them. `which` selects the nodes.
 
-    A machine may have several nodes, so nodes are the "many" side of this many-to-one match. A node
-    that moves may be on two machines for a moment.
+    A machine may have several nodes, so nodes are the "many" side of this many-to-one match. For a
+    moment, a node that moves may be on two machines.
     """
     return (
         f"max by (node) (max by (node, machine) ({which})"
@@ -118,7 +118,7 @@ NODE = 'slurm_node_info{node="$node"}'
 
 
 def of_one_node(metric: str, labels: str) -> str:
-    """Series of a metric for the machine that `$node` is on, by some of their labels."""
+    """Return a metric of the machine that runs `$node`, by some of its labels."""
     return f"max by ({labels}) ({metric} and on (machine) {NODE})"
 
 
@@ -141,12 +141,12 @@ MACHINES_OF_JOB = (
 
 
 def counted(series: str, known: str) -> str:
-    """Number of series; it is 0 only if `known`, one series, shows that the number is known."""
+    """Return the number of series. If there are none, return 0 if the series `known` exists."""
     return f"count({series}) or 0 * {known}"
 
 
 def _failed(ago: str = "") -> str:
-    """Nodes out of service for a fault: broken, or drained for a cause that is not planned."""
+    """Return nodes out of service for a fault: broken nodes, and nodes with an unplanned drain."""
     return (
         f'(max by (node) (slurm_node_state{{state=~"{_BROKEN_STATES}"}}{ago})'
         f' unless on (node) slurm_node_drained_seconds{{cause=~"{PLANNED_CAUSES}"}}{ago}'
@@ -157,17 +157,17 @@ def _failed(ago: str = "") -> str:
 _AGO = f" offset {BACK_AFTER}"
 FAILURES = (
     f"sum(count_over_time(({_failed()} unless on (node) {_failed(_AGO)}"
-    # After a gap in the data, a broken node does not count as newly broken.
+    # After a gap in the data, do not treat a broken node as newly broken.
     f" and on () sum(slurm_nodes{_AGO}))[$__range:{BACK_AFTER}]))"
 )
-"""Number of failures of nodes in the shown time; no series if there were none."""
+"""Number of node failures in the shown time. No series if there were no failures."""
 MTBF = (
     f'{_BACK_AFTER_SECONDS} * sum_over_time(sum(slurm_nodes{{state!~"{OUT_STATES}"}})'
     f"[$__range:{BACK_AFTER}]) / {FAILURES}"
 )
-"""Seconds that nodes were in service, divided by the failures; no series without failures."""
+"""Seconds that nodes were in service, divided by the failures. No series without failures."""
 
 
 def limit(selector: str = "") -> str:
-    """Limit of a long check: the lowest or the highest good value."""
+    """Return the limit of a long check: the lowest or the highest good value."""
     return f"slurmstack_longcheck_minimum{selector} or slurmstack_longcheck_maximum{selector}"

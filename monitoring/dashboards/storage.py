@@ -24,7 +24,7 @@ DASHBOARD = board(
         "Jail in use",
         "Used share of the fullest volume: the shared root (`jail`), or a volume in it. At 100 %, "
         "writes and jobs fail: find the largest users (`du -xsh /home/*`), or enlarge the volume "
-        "(`jail` by `jail.size`).",
+        "(`jail`: set `jail.size`).",
         units.PercentUnit,
         f"topk(1, {_USED})",
         legend=_VOLUME,
@@ -34,8 +34,8 @@ DASHBOARD = board(
     ),
     stat(
         "Jail free",
-        "Free space of the volume that has the least: the shared root (`jail`), or a volume in it. "
-        "The output of a large job in one night should fit.",
+        "Free space of the volume with the least: the shared root (`jail`), or a volume in it. It "
+        "should suffice for the output of a large job in one night.",
         units.BytesIEC,
         f"bottomk(1, {_FREE})",
         legend=_VOLUME,
@@ -45,7 +45,7 @@ DASHBOARD = board(
     stat(
         "Jail full in",
         "Time until the first volume is full, at the growth of the last six hours. If it is less "
-        "than a day, act now.",
+        "than a day, free space or enlarge the volume now.",
         units.Seconds,
         f"bottomk(1, {_FREE} / -({_GROWTH} < 0))",
         legend=_VOLUME,
@@ -82,8 +82,8 @@ DASHBOARD = board(
     ),
     table(
         "Volumes of the jail",
-        "The shared root (`jail`), and the volumes in it that all nodes write to. A missing volume "
-        "does not answer: read the exporter's log.",
+        "The shared root (`jail`), and the volumes in it that all nodes write to. If a volume is "
+        "missing, its storage does not answer: read the exporter's log.",
         ["volume"],
         Column(_SIZE, "Size", units.BytesIEC),
         Column(_FREE, "Free", units.BytesIEC),
@@ -95,17 +95,17 @@ DASHBOARD = board(
     ),
     graph(
         "Used space in the jail",
-        "Used space of the shared root (`jail`), and of each volume in it. A steep rise comes from "
-        "one job or user: find out which.",
+        "Used space of the shared root (`jail`), and of each volume in it. One job or user causes "
+        "a steep rise: find out which.",
         units.BytesIEC,
         Query(f"{_SIZE} - {_FREE}", _VOLUME),
         none="not known",
     ),
     graph(
         "Number of files in the jail",
-        "Files in the shared root (`jail`), and in each volume in it. If they rise and the used "
-        "space does not, the files are small: for example, Python environments and unpacked data "
-        "sets.",
+        "Files in the shared root (`jail`), and in each volume in it. If their number rises and "
+        "the used space does not, the files are small: look for Python environments and unpacked "
+        "data sets.",
         units.Short,
         Query(f"{_FILES} - {_FILES_FREE}", _VOLUME),
         none="not known",
@@ -129,7 +129,7 @@ DASHBOARD = board(
     table(
         "Nodes by fullest disk",
         "Slurm nodes by the fullest file system of their machine; a name links to the node's "
-        "dashboard. Before a node is drained, check what jobs left in its /tmp.",
+        "dashboard. To avoid a drain, look for files of jobs in the node's /tmp.",
         ["node"],
         Column(
             f"topk(50, {of_nodes(queries.disk_full(ANY))})",

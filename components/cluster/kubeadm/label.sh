@@ -11,7 +11,7 @@ export KUBECONFIG=/etc/kubernetes/admin.conf
 # Wait: kubelet registers the Node some time after the machine has joined.
 for ((tries = 0; ; tries++)); do
     [[ -z $(kubectl get node "$name" --ignore-not-found --output name) ]] || break
-    ((tries < 60)) || { echo "node $name: kubelet did not register it within a minute after it joined" >&2; exit 1; }
+    ((tries < 60)) || { echo "node $name: not registered within a minute of joining; check 'journalctl -u kubelet' on the machine, then deploy again" >&2; exit 1; }
     sleep 1
 done
 

@@ -1,12 +1,12 @@
 #!/bin/bash
 # Runs on a control plane: drains a Node, and deletes it.
 #
-#   leave.sh NAME SECONDS       time limit for its pods to leave; pods that remain end with the Node
+#   leave.sh NAME SECONDS       time limit for its pods to stop; the deletion of the Node ends the others
 set -euo pipefail
 readonly name=$1 seconds=$2
 export KUBECONFIG=/etc/kubernetes/admin.conf
 
 [[ -n $(kubectl get node "$name" --ignore-not-found --output name) ]] || exit 0
 kubectl drain "$name" --ignore-daemonsets --delete-emptydir-data --force \
-    --timeout "${seconds}s" >&2 || echo "node $name: drain failed; deleting the node with its remaining pods" >&2
+    --timeout "${seconds}s" >&2 || echo "node $name: drain failed or timed out after ${seconds} seconds; deleting the node with its remaining pods" >&2
 kubectl delete node "$name" --ignore-not-found >&2

@@ -3,20 +3,20 @@
 #
 #   member.sh init|join ENDPOINT    host and port of the cluster's API
 #
-# A machine that is already a member stays unchanged. Otherwise, the script first undoes what an
-# interrupted run has begun, and a worker's membership in a cluster that no longer exists. It refuses
-# a machine on which another tool has set up Kubernetes.
+# A machine that is already a member stays unchanged. The script first resets a machine on which an
+# earlier run was interrupted, and a worker of a cluster that no longer exists. It refuses a machine on
+# which another tool has set up Kubernetes.
 set -euo pipefail
 umask 077
 readonly step=$1 endpoint=$2
 readonly state=/var/lib/slurmstack config=/run/slurmstack-kubeadm.yaml
-# `mark` names the cluster, by its API and its certificate authority. `begun` exists while kubeadm works.
+# `mark` contains the cluster's endpoint and the hash of its CA. `begun` exists while kubeadm runs.
 readonly mark=$state/member begun=$state/member-begun
 readonly plane=/etc/kubernetes/manifests/kube-apiserver.yaml
 
 fail() { echo "$(hostname): $*" >&2; exit 1; }
-# Whether an API answers, even if it refuses anonymous requests. A load balancer without an API does not
-# count.
+# Succeed if a Kubernetes API answers, even if it refuses anonymous requests. Fail if only a load balancer
+# answers.
 answers() {
     local output
     output=$(kubectl --kubeconfig /dev/null --server "https://$1" --insecure-skip-tls-verify \
@@ -41,10 +41,10 @@ if [[ -e $begun ]]; then
     kubeadm reset --force >&2
     rm -f "$mark"
 elif [[ -e /etc/kubernetes/kubelet.conf || -e $plane ]]; then
-    fail "is already in a Kubernetes cluster, which is not this stack's: run 'kubeadm reset' on it first, or use another machine"
+    fail "is already a member of another Kubernetes cluster: run 'kubeadm reset' on the machine, or use another machine"
 fi
 if [[ $step == init ]] && answers "$endpoint"; then
-    fail "would create a new cluster, but one already answers at $endpoint: put a machine of that cluster first in cluster.control_planes"
+    fail "would create a new cluster, but a cluster already answers at $endpoint: put a machine of that cluster first in cluster.control_planes"
 fi
 
 mkdir -p "$state"

@@ -2,9 +2,9 @@
 # Prepares a machine for kubeadm: kernel, containerd, and Kubernetes' own packages, as Kubernetes'
 # documentation requires ("Container Runtimes", "Installing kubeadm").
 #
-#   prepare.sh RELEASE off|keep     the release, such as 1.34.4; whether swap is turned off or kept
+#   prepare.sh RELEASE off|keep     release of Kubernetes, such as 1.34.4; turn swap off, or keep it
 #
-# What exists already stays unchanged. The next run finishes an interrupted one.
+# The script does not change existing installations. After an interruption, the next run finishes the work.
 set -euo pipefail
 readonly release=$1 swap=$2
 readonly minor=${release%.*} state=/var/lib/slurmstack keys=/etc/apt/keyrings/kubernetes.asc
@@ -36,7 +36,7 @@ turn_swap_off() {
 }
 
 install_containerd() {
-    # Configure only a containerd that this script has installed: the mark exists until that is done.
+    # Configure containerd only if this script installs it. containerd-begun exists until the configuration is done.
     if ! has containerd; then
         touch "$state/containerd-begun"
         apt-get update >&2
@@ -54,7 +54,7 @@ install_containerd() {
 
 install_kubernetes() {
     if ! { has kubelet && has kubeadm && has kubectl; }; then
-        [[ -d /etc/apt ]] || fail "$(hostname): expected Debian or Ubuntu, or installed kubelet, kubeadm and kubectl of $minor"
+        [[ -d /etc/apt ]] || fail "$(hostname): has no apt: use a machine with Debian or Ubuntu, or install kubelet, kubeadm and kubectl $minor first"
         apt-get update >&2
         install_packages ca-certificates curl
         mkdir -p "${keys%/*}"

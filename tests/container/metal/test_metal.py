@@ -132,7 +132,7 @@ def test_cluster_of_another_owner_stays_unchanged(deployed: Lab) -> None:
     finally:
         deployed.head.run(f"mv /root/member {marker}")
         del member["maxPods"]
-    assert "which is not this stack's" in output
+    assert "is already a member of another Kubernetes cluster" in output
     assert set(deployed.nodes()) == {"node-0", "node-1"}
     deployed.up()
 

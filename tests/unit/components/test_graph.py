@@ -758,7 +758,7 @@ def test_reboots_are_refused_unless_a_ladder_has_them(monkeypatch: pytest.Monkey
     def reboot(values: dict[str, Any]) -> None:
         values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
 
-    refused = "no ladder in the settings has the step reboot"
+    refused = "no ladder in the settings has the step reboot; add it to reconciler.ladders"
     assert refused in limits_of(record(monkeypatch))[1]
     assert refused not in limits_of(record(monkeypatch, config(reboot)))[1]
 
