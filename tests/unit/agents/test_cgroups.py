@@ -148,7 +148,8 @@ def test_missing_memory_hierarchy_prevents_accounting_of_use(root: Path, proc: P
     found = prepare(root, proc, ANY, NODE)
 
     assert found.missing.keys() == {"memory", "swap", "use of resources"}
-    assert "not to their memory: enable the cgroup hierarchy memory in the machine's kernel" in str(found)
+    expected = "not to their memory: enable the cgroup hierarchy memory in the machine's kernel"
+    assert expected in str(found)
 
 
 def test_unlimited_swap_is_reported_only_if_swap_exists(root: Path, proc: Path) -> None:
