@@ -1,7 +1,7 @@
 """Client of Kubernetes' API for pods and the logs of their containers.
 
-The formats are those of https://kubernetes.io/docs/reference/using-api/api-concepts/ and, for logs,
-of the operation `read log of the specified Pod`.
+For the formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/ and the operation
+`read log of the specified Pod`.
 """
 
 import socket
@@ -19,17 +19,18 @@ from agents.logs.lines import SECOND
 COMPONENT = "slurmstack.dev/component"
 """Label of all pods of the stack."""
 OWN = "logs"
-"""Value of that label on this agent's own pod. Its lines are left out: they are about sending."""
+"""Value of this label on this agent's pod. Its lines are not sent, because they are about
+sending."""
 OURS = f"app.kubernetes.io/name=slurmstack,{COMPONENT}!={OWN}"
 WATCH = 300
-"""Seconds of one watch, after which all pods are listed again."""
+"""Duration of a watch in seconds. All pods are listed again after it."""
 _OPTIONS = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
 ]
-"""Keepalive detects a lost server, even if a daemon is silent for days."""
+"""Keepalive options: they detect a lost server, even if a daemon logs nothing for days."""
 
 
 # --- Fields that are read, with their names in the API -------------------------------------------
@@ -52,7 +53,7 @@ class _State(msgspec.Struct):
 class ContainerStatus(msgspec.Struct, rename="camel"):
     name: str
     container_id: str = msgspec.field(name="containerID", default="")
-    """Changes with each restart; "" before the first start."""
+    """Id of the current run. It is empty before the first start."""
     restart_count: int = 0
     state: _State = msgspec.field(default_factory=_State)
 
@@ -92,7 +93,7 @@ class _Failure(msgspec.Struct):
 
 
 def _message(content: bytes) -> str:
-    """Return the API server's error message, or "" if something else answered."""
+    """Return the API server's error message, or "" if the answer is in another format."""
     try:
         return " ".join(msgspec.json.decode(content, type=_Failure).message.split())
     except msgspec.DecodeError:
@@ -103,16 +104,16 @@ def _message(content: bytes) -> str:
 
 
 class ApiError(Exception):
-    """A request to Kubernetes failed; one line."""
+    """A request to Kubernetes failed. The text is one line."""
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
         self.status = status
-        """HTTP status, None without an answer."""
+        """HTTP status, or None without an answer."""
         super().__init__(f"Kubernetes: GET {asked}: {said}")
 
 
 class Api:
-    """The API server at `url`, for one namespace. All methods raise `ApiError`."""
+    """Client of the API server at `url`, for one namespace. All methods raise `ApiError`."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class Api:
                 raise ApiError(self._pods, f"unexpected answer: {error}") from error
 
     async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
-        """Yield changes after that version of the list: a pod, and whether it still exists."""
+        """Yield changes since a version of the list: a pod, and whether the pod still exists."""
         query = {
             "labelSelector": OURS,
             "watch": "true",
@@ -165,10 +166,10 @@ class Api:
     async def log(
         self, pod: str, container: str, since: int, *, previous: bool = False
     ) -> AsyncIterator[bytes]:
-        """Yield a container's log from the second of `since`, each line with its timestamp.
+        """Yield a container's log from the second of `since`. Each line has its timestamp.
 
-        Follow the log until the container ends. With `previous`, yield the log of the run before
-        its last restart instead.
+        Follow the log until the container ends. With `previous`, yield the log of the previous run
+        instead.
         """
         second = datetime.fromtimestamp(since // SECOND, UTC)
         query = {
