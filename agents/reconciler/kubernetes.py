@@ -1,7 +1,7 @@
 """Client of Kubernetes' API, with the pod's service account.
 
-The formats are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. The client
-repeats no request: after an unfinished pass comes the next one.
+For the formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The client
+repeats no request, because the next pass follows an incomplete one.
 """
 
 import os
@@ -18,7 +18,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = httpx.Timeout(30, connect=5)
 """Seconds."""
 PAGE = 500
-"""Objects per page: 5,000 machines in one answer would be more than 50 MB."""
+"""Objects per page. An answer with 5,000 machines would be larger than 50 MB."""
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -39,9 +39,9 @@ class _Status(msgspec.Struct):
 
 
 class KubernetesError(Exception):
-    """A request to Kubernetes failed; the text is one line for people.
+    """A request to Kubernetes failed. The text is one line for people.
 
-    `status` is the HTTP status, None without an answer.
+    `status` is the HTTP status, or None without an answer.
     """
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
@@ -50,12 +50,12 @@ class KubernetesError(Exception):
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the object has changed since it was read, or is gone."""
+        """Whether the object was changed or deleted after it was read."""
         return self.status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT)
 
     @property
     def is_refused(self) -> bool:
-        """Whether only this change is refused, for example by an admission policy."""
+        """Whether only this change was refused, for example because of an admission policy."""
         return self.status == httpx.codes.UNPROCESSABLE_ENTITY
 
 
@@ -69,7 +69,10 @@ def _remedy(status: int | None) -> str:
 
 
 class Api:
-    """One API server at `url`. All methods raise `KubernetesError`. `transport` is for tests."""
+    """Client of the API server at `url`. All methods raise `KubernetesError`.
+
+    `transport` is for tests.
+    """
 
     def __init__(
         self,
@@ -87,8 +90,8 @@ class Api:
         """Yield the objects of all pages of a list, each with the fields of `kind`."""
         query = {"limit": str(PAGE), **parameters}
         while True:
-            kinds = Page[kind]  # type: ignore[valid-type]  # a type that only callers know
-            # Keep no page's text in memory while the next page arrives.
+            kinds = Page[kind]  # type: ignore[valid-type]  # callers define the type
+            # Do not keep the text of a page in memory while the next page arrives.
             page = _decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
             yield from page.items or ()
             following = page.metadata.get("continue")
@@ -99,7 +102,7 @@ class Api:
     def ask(
         self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
-        """Send a request and return the answer; `kind` is the body's media type."""
+        """Send a request and return the answer. `kind` is the body's media type."""
         content = self._send(method, path, body, kind=kind)
         return _decoded(f"{method} {path}", content, Object)
 
@@ -127,8 +130,8 @@ class Api:
                     **({"Content-Type": kind} if body is not None else {}),
                 },
             ) as response:
-                # A response is part of a reference cycle: its content would stay in memory until
-                # the garbage collector runs.
+                # Join the content here: a response is part of a reference cycle, and would keep
+                # its content in memory until the garbage collector runs.
                 content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
@@ -146,7 +149,7 @@ def _decoded(asked: str, content: bytes, kind: type[T]) -> T:
 
 
 def _message(content: bytes) -> str:
-    """Return the API server's error message, or "" if something else answered."""
+    """Return the API server's error message, or "" if the answer is in another format."""
     try:
         return msgspec.json.decode(content, type=_Status).message
     except msgspec.DecodeError:
@@ -154,8 +157,11 @@ def _message(content: bytes) -> str:
 
 
 def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
-    """Return the URL of this cluster's API, a function that reads the pod's token, and the TLS
-    context with the server's authority. Raises `KubernetesError` outside a cluster."""
+    """Return the API's URL, a function that reads the pod's token, and a TLS context.
+
+    The context contains the cluster's certificate authority. Raises `KubernetesError` outside a
+    cluster.
+    """
     try:
         host = os.environ["KUBERNETES_SERVICE_HOST"]
         port = os.environ["KUBERNETES_SERVICE_PORT"]
@@ -164,7 +170,7 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
         raise KubernetesError(
             "credentials", f"this is not a pod with a service account: {error}"
         ) from error
-    # The kubelet renews the token, so read it each time.
+    # Read the token each time, because the kubelet renews it.
     return (
         f"https://{f'[{host}]' if ':' in host else host}:{port}",
         lambda: (ACCOUNT / "token").read_text().strip(),
