@@ -97,7 +97,5 @@ def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
     else:
         return None
     if any(_SEPARATORS & {*part} for part in parts[:2]):
-        raise ImageError(
-            f"{path / CONFIG}: mounts: {target}: expected paths without ':' and ','"
-        )
+        raise ImageError(f"{path / CONFIG}: mounts: {target}: expected paths without ':' and ','")
     return ":".join(parts)
