@@ -1,7 +1,7 @@
-"""Check that this process may restrict the devices of a cgroup, on version 2 of cgroups.
+"""Check that this process may restrict the devices of a cgroup (cgroups version 2).
 
-Slurm loads a program into the kernel for that (bpf(2)). If it cannot, it continues without a
-message.
+To restrict devices, Slurm loads a BPF program into the kernel (bpf(2)). If this fails, Slurm
+continues without a message.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ _LOAD: Final = 5
 _CGROUP_DEVICE: Final = 15
 """BPF_PROG_LOAD and BPF_PROG_TYPE_CGROUP_DEVICE of linux/bpf.h."""
 _ALLOW: Final = struct.pack("<BBhi", 0xB7, 0, 0, 1) + struct.pack("<BBhi", 0x95, 0, 0, 0)
-"""The program, two instructions: return 1."""
+"""Instructions of a BPF program that returns 1: it allows every access."""
 
 
 def load_guard() -> None:
-    """Load a program that allows all devices, and unload it. Raises OSError if that fails."""
+    """Load and unload a BPF program that allows all devices. Raises OSError if this fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     program, licence = ctypes.create_string_buffer(_ALLOW), ctypes.create_string_buffer(b"GPL")
     given = struct.pack(

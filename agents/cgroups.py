@@ -1,7 +1,7 @@
-"""Prepare a node's cgroups for Slurm, and report what jobs can be confined to with them.
+"""Prepare a node's cgroups for Slurm, and report which resources they can limit for jobs.
 
-A container runtime mounts the container's own cgroups read-only. This module makes them writable.
-Only root writes to them, and jobs see them read-only.
+A container runtime mounts the container's own cgroups read-only. This module makes them writable
+for root. Jobs see them read-only.
 """
 
 import contextlib
@@ -15,28 +15,28 @@ from typing import Final
 ROOT: Final = Path("/sys/fs/cgroup")
 PROC: Final = Path("/proc")
 SYSTEM: Final = "system"
-"""Group of version 2 that all processes of the container move to, with the name that Slurm uses."""
+"""Group (version 2) to which all processes of the container move. Slurm uses the same name."""
 SCOPE: Final = "system.slice/{node}_slurmstepd.scope"
-"""Group of version 2 in which Slurm makes the groups of jobs (cgroup_v2.c of Slurm 24.11). Debian
-builds Slurm for several slurmd on one machine, so the name contains the node's."""
+"""Group (version 2) in which Slurm creates the groups of jobs (cgroup_v2.c of Slurm 24.11). It
+contains the node's name, because Debian builds Slurm for several slurmd on one machine."""
 JOBS_V1: Final = "pids/slurm"
-"""Group of version 1 in which the SPANK plugin makes the groups of jobs (spank/cgroups.c)."""
+"""Group (version 1) in which the SPANK plugin creates the groups of jobs (spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
-"""Parent of the groups that the plugin makes for slurmstepd, one for each job (spank/cgroups.c)."""
+"""Parent of the plugin's groups for slurmstepd, one for each job (spank/cgroups.c)."""
 _SHARE: Final = 4
-"""Divisor of the machine's process limit. On version 1, all jobs of a node together get this share,
-because other containers need processes too. On version 2 there is no such limit, because slurmd
+"""Divisor of the machine's process limit. With version 1, the result limits all jobs of a node
+together, because other containers need processes too. Version 2 has no such limit, because slurmd
 itself is in the group of all jobs."""
 _ATTEMPTS: Final = 50
-"""Attempts to divide a group: an attempt fails if a process starts in it while the others are
-moved."""
+"""Attempts to enable controllers in a group. An attempt fails if a process starts in the group
+while the others move out."""
 
-# Resources that jobs can be confined to.
+# Resources that cgroups can limit for jobs.
 PROCESSES, CPUS, MEMORY, SWAP, DEVICES = "processes", "CPUs", "memory", "swap", "devices"
 NUMBER = "number of processes"
-"""The SPANK plugin limits it; Slurm does not."""
+"""The SPANK plugin sets this limit; Slurm has none."""
 USE = "use of resources"
-"""Use of resources by jobs. This is counted, not confined."""
+"""Accounting of the resources that jobs use. It limits nothing."""
 _CONFINED: Final = (CPUS, MEMORY, SWAP, DEVICES, NUMBER)
 _HIERARCHIES: Final = {
     "freezer": (PROCESSES,),
@@ -46,48 +46,49 @@ _HIERARCHIES: Final = {
     "cpuacct": (USE,),
     "pids": (NUMBER,),
 }
-"""Resources that need each hierarchy of version 1 (cgroup_v1.c of Slurm 24.11)."""
+"""Resources that each hierarchy of version 1 controls (cgroup_v1.c of Slurm 24.11)."""
 _CONTROLLERS: Final = {
     "cpuset": (CPUS,),
     "memory": (MEMORY, SWAP, USE),
     "cpu": (USE,),
     "pids": (NUMBER,),
 }
-"""The same for the controllers of version 2. A program in the kernel restricts devices there."""
+"""Resources that each controller of version 2 controls. A BPF program restricts devices."""
 Remount = Callable[[Path], None]
 """Function that makes a mount writable. Raises OSError."""
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Requests to the kernel."""
+    """Kernel operations, which tests replace."""
 
     remount: Remount
     load_guard: Callable[[], None]
-    """Loads a program that can restrict the devices of a group. Raises OSError."""
+    """Loads a BPF program that could restrict the devices of a group. Raises OSError."""
 
 
 class MissingError(Exception):
-    """The node lacks something. The text says what, and what helps."""
+    """A requirement is missing on the node. The text names it and the remedy."""
 
 
 @dataclass
 class Cgroups:
-    """Cgroups of a node, and what they lack."""
+    """Cgroups of a node, and the resources that they cannot limit."""
 
     version: int | None = None
-    """None if there are no cgroups that this container may divide."""
+    """None if the container has no cgroups."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Resources that jobs cannot be confined to, with the reasons. An empty reason is no
-    problem."""
+    """Resources that the cgroups cannot limit, and the reasons. An empty reason needs no report."""
 
     def lack(self, things: Iterable[str], why: str) -> None:
         for thing in things:
             self.missing.setdefault(thing, why)
 
     def unconfined(self) -> dict[str, str]:
-        """Return what a job can use beyond its share, with the reasons. USE limits nothing, so it
-        is left out."""
+        """Return the resources that a job can use beyond its share, and the reasons.
+
+        USE is left out, because it limits nothing.
+        """
         return {thing: why for thing, why in self.missing.items() if why and thing != USE}
 
     def __str__(self) -> str:
@@ -108,7 +109,7 @@ def _joined(words: list[str]) -> str:
 def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
     """Prepare the container's own groups for Slurm, and report what is missing.
 
-    The groups are mounted at `root`. `proc` is the kernel's /proc.
+    `root` is the mount point of the groups. `proc` is the kernel's /proc.
     """
     found = Cgroups()
     try:
@@ -119,12 +120,12 @@ def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
             found.version = 1
             _prepare_v1(root, proc, found, calls.remount)
         else:
-            raise MissingError(f"none at {root}: the machine's kernel must support them")
+            raise MissingError(f"{root} has no cgroups: enable them in the machine's kernel")
     except (MissingError, OSError) as why:
         found.lack((PROCESSES,), str(why))
     if SWAP in found.missing and len((proc / "swaps").read_text().splitlines()) <= 1:
-        # Without swap space no job can use any, so there is no reason to report. The entry stays:
-        # slurmd does not start if its configuration requires a limit of swap that it cannot set.
+        # Without swap space, no job can use swap, so report nothing. Keep the entry: slurmd does
+        # not start if its configuration requires a swap limit that slurmd cannot set.
         found.missing[SWAP] = ""
     return found
 
@@ -133,13 +134,13 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
     """Make a group writable. Raises MissingError."""
     if str(os.getpid()) not in processes.read_text().split():
         raise MissingError(
-            f"{group} is not the container's own group; the runtime must mount that there"
+            f"{group} is not the container's own group: the container runtime must mount it there"
         )
     try:
         remount(group)
     except OSError as error:
         raise MissingError(f"cannot make {group} writable: {error}") from error
-    # Slurm locks this folder, and a job that could open the folder could hold the lock.
+    # Slurm locks this folder. Without read permission, a job cannot open it and hold the lock.
     group.chmod(0o711)
 
 
@@ -151,7 +152,7 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
         group = (root / name).resolve()
         try:
             if not group.exists():
-                raise MissingError(f"the machine's kernel has no cgroups for {name}")
+                raise MissingError(f"enable the cgroup hierarchy {name} in the machine's kernel")
             _open(group, group / "cgroup.procs", remount)
         except (MissingError, OSError) as why:
             found.lack(things, str(why))
@@ -166,7 +167,7 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
 
 
-# --- Version 2: one for all -----------------------------------------------------------------------
+# --- Version 2: one hierarchy for all resources ---------------------------------------------------
 
 
 def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
@@ -179,20 +180,20 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
     _divide(root, system, scope, [name for name in _CONTROLLERS if name in available])
     for name, things in _CONTROLLERS.items():
         if name not in available:
-            found.lack(things, f"the runtime does not give the container the controller {name}")
+            found.lack(things, f"the container runtime must delegate the controller {name}")
     try:
         calls.load_guard()
     except OSError as why:
-        found.lack((DEVICES,), f"the kernel refuses the program that guards them: {why}")
+        found.lack((DEVICES,), f"the kernel rejects the BPF program for devices: {why}")
     if not (root / SYSTEM / "memory.swap.max").exists():
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
-    # Otherwise the kernel ends the whole container if its groups together exceed its memory limit.
+    # With 1, the kernel would kill the whole container when it exceeds its memory limit.
     if (whole := root / "memory.oom.group").exists():
         whole.write_text("0")
 
 
 def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> None:
-    """Enable these controllers in `root`, down to the groups of jobs and of their slurmstepd.
+    """Enable these controllers for the groups of jobs and of their slurmstepd.
 
     Raises MissingError.
     """
@@ -205,7 +206,7 @@ def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> No
             break
         except OSError as error:
             if not left:
-                raise MissingError(f"cannot divide {root}: {error}") from error
+                raise MissingError(f"cannot enable controllers in {root}: {error}") from error
     for group in (scope.parent, scope, root / DAEMONS):
         group.mkdir(exist_ok=True)
         (group / "cgroup.subtree_control").write_text(wanted)

@@ -1,10 +1,10 @@
-"""Start a daemon with a filter that refuses the system calls that no job or session needs.
+"""Start a daemon with a seccomp filter that refuses system calls which no job needs.
 
 `python3 -I confine.py [--allow CALL ...] COMMAND ...` runs as root with SYS_ADMIN and starts slurmd
 and sshd. Their jobs and sessions inherit the filter, and nothing can remove it.
 
-Container runtimes have similar profiles. But theirs refuse pivot_root(2), which the SPANK plugin
-and users' own containers need to change their root. They also differ: some allow keyrings.
+The seccomp profiles of container runtimes cannot replace this filter. They refuse pivot_root(2),
+which the SPANK plugin and users' own containers need. They also differ: some allow keyrings.
 
 A refused call fails with EPERM. A call that libseccomp does not know yet fails with ENOSYS, so that
 programs work without it.
@@ -23,9 +23,9 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "calls through io_uring bypass filters": (
         *("io_uring_enter", "io_uring_register", "io_uring_setup"),
     ),
-    "programs in the kernel": ("bpf",),
-    "races in the kernel are easy to win with page faults that a program handles": ("userfaultfd",),
-    "access to files by handle, which bypasses directories": ("open_by_handle_at",),
+    "loads programs into the kernel": ("bpf",),
+    "page faults that a program handles make kernel races easy to win": ("userfaultfd",),
+    "opens files by handle, which bypasses directories": ("open_by_handle_at",),
     "watching or delaying others' access to files": ("fanotify_init", "fanotify_mark"),
     "administration of the machine": (
         *("acct", "clock_settime", "delete_module", "finit_module", "init_module", "ioperm"),
@@ -41,14 +41,14 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
 _NUMBERS: Final = range(1024)
 """Range of the numbers of all system calls (arch/x86/entry/syscalls)."""
 _INT: Final = 0xFFFFFFFF
-"""Bits of an argument that the kernel reads as an int. Callers can set the others to anything."""
+"""Bits of an argument that the kernel reads as an int. Callers can set the other bits freely."""
 _AF_NETLINK: Final = 16
 _FAMILIES: Final = (1, 2, 10, _AF_NETLINK)
 """Permitted families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
 _NETLINK_NETFILTER: Final = 12
 _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
-    # SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX give a socket of IPv6
-    # precedence over another user's listener on the same port of IPv4.
+    # SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX give an IPv6 socket
+    # precedence over another user's IPv4 listener on the same port.
     1: (25, 49, 62),
     # IPPROTO_IP: replace a table of ip_tables, arp_tables or ebtables, and set its counters.
     0: (64, 65, 96, 97, 128, 129),
@@ -61,15 +61,16 @@ _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
 def confine(allowed: Collection[str] = ()) -> None:
     """Filter the system calls of this process and all its descendants. Raises OSError.
 
-    `allowed` names calls of `REFUSED` that are not refused.
+    `allowed` lists exceptions from `REFUSED`.
 
-    Filters add up: a call must pass all of them. 32-bit programs do not run, because their system
-    calls are different ones.
+    Filters add up: a call must pass all of them. 32-bit programs do not run, because the filters
+    refuse the system calls of other architectures.
     """
     import seccomp  # type: ignore[import-not-found]  # from Debian: the images have it
 
     for found in (_without_refused(seccomp, allowed), _without_unknown(seccomp)):
-        # Login nodes need set-user-ID programs. In jobs, the plugin forbids new privileges.
+        # Do not set no_new_privs: login nodes need set-user-ID programs. In jobs, the plugin sets
+        # it.
         found.set_attr(seccomp.Attr.CTL_NNP, 0)
         # Use a binary search instead of one comparison for each call.
         found.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)
@@ -86,14 +87,14 @@ def _without_refused(seccomp: Any, allowed: Collection[str]) -> Any:
     def argument(number: int, value: int) -> Any:
         return seccomp.Arg(number, seccomp.MASKED_EQ, _INT, value)
 
-    # Sockets of other families bypass the packet filter (images/guard). For example, vsock reaches
-    # the machine's host. Others make the kernel load modules that few people have reviewed.
+    # Sockets of other families bypass the packet filter (images/guard): vsock, for example, reaches
+    # the hypervisor. Other families make the kernel load modules that few people have reviewed.
     for call in ("socket", "socketpair"):
         for family in sorted({*range(_AF_NETLINK)} - {*_FAMILIES}):
             found.add_rule(no, call, argument(0, family))
         found.add_rule(no, call, seccomp.Arg(0, seccomp.GT, _AF_NETLINK))
-    # Root of a user namespace may configure the packet filter of its own network namespace. Nothing
-    # here needs that, and its many faults in the kernel have allowed escapes.
+    # Root of a user namespace may configure the packet filter of its own network namespace. No job
+    # needs this, and many bugs in that kernel code have allowed container escapes.
     found.add_rule(no, "socket", argument(0, _AF_NETLINK), argument(2, _NETLINK_NETFILTER))
     for level, options in _OPTIONS.items():
         for option in options:

@@ -1,13 +1,13 @@
 """Choose the CPUs of a node from those of its machine, and describe them to Slurm.
 
 Slurm numbers a node's CPUs from 0, by sockets and cores, and assumes that the node has the whole
-machine. But a container may have any CPUs: exclusive ones of the kubelet's CPU manager, or more
-than its node needs. In the second case, the nodes of a machine share them out.
+machine. But a container may have only some CPUs, which the kubelet's CPU manager chose. It may also
+have more CPUs than its node needs. In that case, the nodes of a machine divide the CPUs.
 
-Slurm uses hwloc to examine the machine. So hwloc gets a description of a different machine
-(HWLOC_XMLFILE). The node's CPUs come first in it, with the numbers that they have on the real
-machine. Further CPUs, which do not exist, follow: Slurm ignores a number that is not less than the
-number of CPUs (xcpuinfo.c of Slurm 24.11).
+Slurm uses hwloc to examine the machine. So this module describes a different machine to hwloc
+(HWLOC_XMLFILE). The node's CPUs come first, with their numbers on the real machine. CPUs that do
+not exist follow, because Slurm ignores numbers that are not below the number of CPUs (xcpuinfo.c of
+Slurm 24.11).
 """
 
 from collections import Counter
@@ -23,14 +23,14 @@ _HEADER: Final = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYS
 
 @dataclass(frozen=True, order=True)
 class Cpu:
-    """CPU of the machine. CPUs sort by their place."""
+    """CPU of the machine. CPUs are sorted by their fields, in this order."""
 
     package: int
     numa: int
     core: int
     """Unique within its package."""
     number: int
-    """Number in the kernel."""
+    """The kernel's number of the CPU."""
 
     def of_core(self) -> tuple[int, int]:
         return self.package, self.core
@@ -52,7 +52,7 @@ class Layout:
 
 
 def of_machine(root: Path, numbers: Iterable[int]) -> list[Cpu]:
-    """Describe CPUs, sorted, from the kernel's files below `root` (/sys/devices/system/cpu)."""
+    """Return sorted CPUs, read from the kernel's files in `root` (/sys/devices/system/cpu)."""
     return sorted(_described(root / f"cpu{number}", number) for number in numbers)
 
 
@@ -71,8 +71,8 @@ def _described(folder: Path, number: int) -> Cpu:
 def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
     """Choose a node's CPUs. Raises ValueError if there are too few.
 
-    `place` is the node's number. If the container may use more CPUs than it needs, each node gets
-    the CPUs after those of the nodes before it. So nodes of a machine share as few as possible.
+    `place` is the node's number. If its container may use more CPUs than the node needs, the node
+    skips those of nodes with lower numbers. So the nodes of a machine share few CPUs.
     """
     if len(usable) < wanted:
         raise ValueError(f"the node has {wanted} CPUs, but its container can use {len(usable)}")
@@ -83,8 +83,8 @@ def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
 def arrange(cpus: Sequence[Cpu]) -> Layout:
     """Return the layout of CPUs.
 
-    If cores have different numbers of CPUs, each CPU counts as a core. If sockets have different
-    numbers, all CPUs count as one socket.
+    If cores differ in their number of CPUs, treat each CPU as a core. If sockets differ, treat all
+    CPUs as one socket.
     """
     threads = _same(Counter(cpu.of_core() for cpu in cpus).values())
     sockets = Counter(cpu.package for cpu in cpus)
@@ -101,7 +101,7 @@ def _same(numbers: Iterable[int]) -> int | None:
 
 
 def topology(cpus: Sequence[Cpu], layout: Layout) -> str:
-    """Return a machine in hwloc's XML (version 2) whose first CPUs are these, in this layout.
+    """Describe a machine in hwloc's XML (version 2). Its first CPUs are `cpus`, in this layout.
 
     The number of sockets follows from the number of CPUs; `layout.sockets` is not used.
     """
@@ -147,7 +147,7 @@ def _object(kind: str, numbers: Iterable[int], index: int) -> ET.Element:
 
 
 def _mask(numbers: Iterable[int]) -> str:
-    """Return a set in hwloc's format: words of 32 bits, the highest first."""
+    """Return a set of numbers in hwloc's format: words of 32 bits, the highest word first."""
     bits = sum(1 << number for number in {*numbers})
     words: list[str] = []
     while bits or not words:

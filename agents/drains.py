@@ -1,20 +1,19 @@
-"""Reasons of drains, which name their source, and the last result of a node's checks.
+"""Read and write drain reasons, which name their source, and the last check results of a node.
 
-Both are plain text: the program that writes them runs on every node, where only the standard
-library is available.
+This module needs only the standard library, because nothing else is available on every node.
 """
 
 import json
 from dataclasses import dataclass
 
 OWN = "slurmstack:"
-"""Prefix of the reasons of slurmstack's drains. Other reasons are not slurmstack's."""
+"""Prefix of every drain reason that slurmstack sets."""
 CHECK = f"{OWN}check:"
-"""Prefix for a check: `slurmstack:check:disk: /tmp is full (97 %)`."""
+"""Prefix of a check's drain: `slurmstack:check:disk: /tmp is full (97 %)`."""
 LONGCHECK = f"{OWN}longcheck:"
-"""Prefix for a long check: `slurmstack:longcheck:nccl: 212 GB/s, expected at least 460`."""
+"""Prefix of a long check's drain: `slurmstack:longcheck:nccl: 212 GB/s, expected at least 460`."""
 KUBERNETES = f"{OWN}kubernetes:"
-"""Prefix for the reconciler, for a state in Kubernetes: `slurmstack:kubernetes:cordoned: …`."""
+"""Prefix of a drain for a state in Kubernetes: `slurmstack:kubernetes:cordoned: …`."""
 _MARK = "slurmstack"
 
 
@@ -24,29 +23,29 @@ def is_own(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of the last checks of a node, as stored in the `extra` field of its record.
+    """Last check results of a node, stored in the `extra` field of its Slurm record.
 
-    It is a JSON object in one line: with SchedulerParameters=extra_constraints, slurmctld accepts
-    nothing else there (update_node in node_mgr.c, 24.11).
+    The field is a JSON object in one line: with SchedulerParameters=extra_constraints, slurmctld
+    accepts nothing else (update_node in node_mgr.c, 24.11).
     """
 
     at: int
     """Seconds since 1970."""
     failed: tuple[str, ...] = ()
-    """Names of the failed checks that drain the node, sorted."""
+    """Sorted names of the failed checks that drain the node."""
     unknown: tuple[str, ...] = ()
-    """Names of the checks that could not be carried out, so neither passed nor failed, sorted."""
+    """Sorted names of the checks that could not run."""
 
     def __str__(self) -> str:
         return json.dumps(self.fields(), separators=(",", ":"))
 
     def fields(self) -> dict[str, object]:
-        """Return the evidence's part of the record's JSON object."""
+        """Return the evidence as a member of the JSON object in `extra`."""
         return {_MARK: {"at": self.at, "failed": self.failed, "unknown": self.unknown}}
 
     @classmethod
     def parse(cls, extra: str) -> "Evidence | None":
-        """Return the evidence in a record's `extra`, or None if it holds no evidence."""
+        """Return the evidence in a node's `extra` field, or None if there is none."""
         try:
             fields = json.loads(extra)[_MARK]
             at, failed, unknown = (fields[key] for key in ("at", "failed", "unknown"))

@@ -1,10 +1,10 @@
 """Find the GPUs of a node, and describe them in lines of gres.conf.
 
-A container that has some of a machine's GPUs keeps their numbers: it may have only `/dev/nvidia3`
-and `/dev/nvidia5`. So this module looks for the files, and makes no assumption about their numbers.
+GPUs keep the machine's numbers in a container: it may have only `/dev/nvidia3` and `/dev/nvidia5`.
+So this module searches for the device files, and does not assume their numbers.
 
-If the image has Slurm's plugin for a vendor's library, and the driver brings that library, Slurm
-asks the library for what the files do not show: which cores are near, and how GPUs are linked.
+The files do not show which cores are near a GPU, and how GPUs are linked. Slurm reads this from the
+GPU vendor's library, if the driver provides the library and the image has Slurm's plugin for it.
 """
 
 import re
@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Final
 
 _AMD_COMMON: Final = "dev/kfd"
-"""Each program for AMD GPUs opens this file, and those of its GPUs (the kernel's amdkfd)."""
+"""Every program for AMD GPUs opens this file and the files of its GPUs (the kernel's amdkfd)."""
 _LAST_COMMON: Final = 2
+"""The first two files in /dev/nvidia-caps are for configuring and for monitoring MIG slices."""
 _PROFILE: Final = r"\d+g\.\d+gb.*"
-"""NVIDIA's names of MIG profiles, such as `1g.10gb` and `1g.10gb+me`."""
+"""Pattern of NVIDIA's MIG profiles, such as `1g.10gb` and `1g.10gb+me`."""
 
 _DETECTORS: Final = {
     "nvml": ("gpu_nvml.so", "libnvidia-ml.so.1"),
     "rsmi": ("gpu_rsmi.so", "librocm_smi64.so.*"),
 }
-"""Values of AutoDetect, with Slurm's plugin and the library that it loads. Debian has each plugin
-in a separate package (slurm-wlm-nvml-plugin, slurm-wlm-rsmi-plugin)."""
+"""Slurm's plugin and the library that the plugin loads, for each value of AutoDetect. Debian has
+each plugin in a separate package (slurm-wlm-nvml-plugin, slurm-wlm-rsmi-plugin)."""
 
 _NO_DETECTOR: Final = "off"
 
@@ -34,10 +35,10 @@ Cores = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, or a slice of one, and the CPUs of the machine that are near it."""
+    """GPU or MIG slice, and the machine's CPUs near it."""
 
     files: tuple[str, ...]
-    """All files that a job needs to use it. Other jobs must not open them."""
+    """Device files that a job needs to use the GPU. Other jobs must not open them."""
     cpus: tuple[int, ...] = ()
     """Empty if the machine does not report them."""
 
@@ -45,8 +46,8 @@ class Gpu:
 def lines(gres: str, root: Path, cores: Cores) -> list[str]:
     """Return the lines of gres.conf for the GPUs in the file system `root`.
 
-    `gres` is the node's setting, such as `gpu:h100:8,shard:16`, or `gpu:1g.10gb:7` for slices. If
-    it is empty, there are no lines.
+    `gres` is the node's setting, such as `gpu:h100:8,shard:16`, or `gpu:1g.10gb:7` for MIG slices.
+    Without this setting, return no lines.
     """
     if not gres:
         return []
@@ -122,7 +123,7 @@ def numbers(text: str) -> Iterator[int]:
 
 
 def _slices(root: Path) -> list[Gpu]:
-    """Return the node's MIG slices: both GPU instance and compute instance must have files."""
+    """Return the MIG slices of which both the GPU instance and the compute instance have files."""
     near = dict(_near_nvidia(root))
     capabilities = root / "proc/driver/nvidia/capabilities"
     found = []
@@ -135,10 +136,11 @@ def _slices(root: Path) -> list[Gpu]:
 
 
 def _slices_of_one_gpu(root: Path) -> list[Gpu]:
-    """Return the same from the files alone: a compute instance has the number after its GPU
-    instance's."""
+    """Return the MIG slices of a single GPU from the numbers of the device files.
+
+    The number of a compute instance follows that of its GPU instance.
+    """
     gpus = _numbered(root / "dev", "nvidia")
-    # The first two files are for configuring and for monitoring slices.
     capabilities = _numbered(root / "dev/nvidia-caps", "nvidia-cap")
     files = [f"/dev/nvidia-caps/{path.name}" for n, path in capabilities if n > _LAST_COMMON]
     if len(gpus) != 1 or len(files) % 2:

@@ -1,8 +1,8 @@
 """Make home directories for users in the jail.
 
-`python3 -m agents.homes USERS JAIL` runs in a Job after each change of the users; USERS is a
+`python3 -m agents.homes USERS JAIL` runs in a Job after each change of the users. USERS is a
 passwd(5) file. `python3 -m agents.homes --login NAME JAIL` runs when a user of a directory service
-logs in. Existing homes stay as they are, whatever their owner. Nothing is ever removed.
+logs in. Both commands change no existing home, even with another owner, and remove nothing.
 """
 
 import errno
@@ -23,7 +23,7 @@ _ROOM = 64 * 1024
 
 
 def homes(passwd: str) -> list[tuple[str, int, int]]:
-    """Return home directory, uid and gid of each line of a passwd(5) file."""
+    """Return the home directory, uid and gid in each line of a passwd(5) file."""
     entries = (line.split(":") for line in passwd.splitlines())
     return [(home, int(uid), int(gid)) for _, _, uid, gid, _, home, _ in entries]
 
@@ -31,9 +31,9 @@ def homes(passwd: str) -> list[tuple[str, int, int]]:
 def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> bool:
     """Make a home from the jail's /etc/skel, private to its user. Returns False if it exists.
 
-    The home gets its name only when it is complete; until then its name ends in `mark`. Remains of
-    an interrupted run with the same mark are removed first. Symbolic links in the home's path are
-    followed within the jail: a site may have /home elsewhere.
+    An incomplete home has a hidden name that ends in `mark`. Remains of an interrupted run with the
+    same mark are removed first. Symbolic links in the home's path are followed within the jail,
+    because a site may have /home elsewhere.
     """
     _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
@@ -50,7 +50,7 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
         except BaseException as error:
             above.remove(unfinished)
             if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return False  # another login node has made it meanwhile
+                return False  # another login node has made the home meanwhile
             raise
     return True
 
@@ -65,15 +65,15 @@ def _make_above(jail: Tree, home: str) -> None:
 
 
 def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
-    """Make a home in an open folder, which a user may own."""
+    """Make a home in an open folder. A user may own this folder."""
     os.mkdir(name, 0o700, dir_fd=folder)
     home = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     try:
         made = os.fstat(home)
-        # The owner of the folder above can replace the new directory at any moment. Until it is
-        # given to its user, only root can enter the genuine one.
+        # The owner of the parent folder can replace the new directory at any moment. Only root can
+        # own and enter the genuine one until the chown below.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
-            raise RefusedError(f"{name}: another directory has replaced it; run this again")
+            raise RefusedError(f"{name}: a user replaced this new directory; run this again")
         if jail.is_folder(_SKELETON):
             with jail.opened(_SKELETON, FOLDER) as skeleton:
                 _copy(skeleton, home, uid, gid)
@@ -83,7 +83,7 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
 
 
 def _copy(source: int, target: int, uid: int, gid: int) -> None:
-    """Copy the contents of one open folder to another, and give them to a user."""
+    """Copy the contents of an open folder to another one, with a user as the owner."""
     for entry in os.scandir(source):
         name, mode = entry.name, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
         if entry.is_symlink():
@@ -113,12 +113,12 @@ def _copy(source: int, target: int, uid: int, gid: int) -> None:
 
 
 def first_login(jail: Tree, name: str) -> int:
-    """Make the home of one user, and return an exit code. Prints for the user why it failed."""
-    # Use fields, not lines of text: users of a directory service may put colons into their names.
+    """Make the home of one user, and return an exit code. Prints the reason of a failure."""
+    # Do not parse passwd lines: users of a directory service may put colons into their names.
     entry = pwd.getpwnam(name)
     try:
-        # Two login nodes may do this at once, because a login does not wait for a Job. So each uses
-        # a mark of its own.
+        # Two login nodes may make the same home at once, so each login uses its own mark. The lock
+        # of the Job would delay logins.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
         print(f"Cannot make your home directory; contact the cluster operator: {error}")

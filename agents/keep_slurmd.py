@@ -1,21 +1,21 @@
-"""Run slurmd, and restart it after a signal has ended it, for example a segmentation fault.
+"""Run slurmd, and restart it when a signal such as SIGSEGV ends it.
 
 `python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself, and returns its
-exit code. Jobs go on while slurmd is away, as on any machine. They would end with it if slurmd were
-the first process of its container. So if slurmd fails while jobs run, for example because it cannot
-start with a new configuration, it is restarted as well.
+exit code. Jobs continue while slurmd does not run. They would end with slurmd if it were the first
+process of its container. So slurmd is also restarted if it fails while jobs run, for example
+because of an invalid new configuration.
 
-The port stays open between two starts. Otherwise a job could open it, and receive what slurmctld
-sends, including other users' scripts. slurmd gets the port as its standard input: it closes all
-other files when it starts, and SLURMD_RECONF_LISTEN_FD names the file that it listens on (slurmd.c
-of Slurm 24.11).
+The port stays open between two starts. Otherwise a job could open the port, and receive what
+slurmctld sends, including other users' scripts. slurmd gets the open port as its standard input,
+because it closes all other files when it starts. SLURMD_RECONF_LISTEN_FD names the descriptor on
+which slurmd listens (slurmd.c of Slurm 24.11).
 
-The same port of IPv6 stays open too, and answers no connection. Otherwise any user could receive
-what is sent to the port of IPv4: the kernel prefers sockets of IPv6 with SO_REUSEPORT,
-SO_BINDTODEVICE and SO_INCOMING_CPU to the socket of slurmd.
+The same IPv6 port stays open too, and accepts no connection. Otherwise any user could receive the
+connections to the IPv4 port: the kernel prefers IPv6 sockets with SO_REUSEPORT, SO_BINDTODEVICE and
+SO_INCOMING_CPU to slurmd's socket.
 
-If the daemons exceed the node's memory, the kernel ends a slurmstepd and not slurmd: every
-slurmstepd gets a higher oom_score_adj. (The plugin gives tasks the highest.)
+Every slurmstepd gets a higher oom_score_adj than slurmd. So if the daemons exceed the node's
+memory, the kernel kills a slurmstepd, not slurmd. (The SPANK plugin gives tasks the highest value.)
 """
 
 import errno
@@ -31,29 +31,29 @@ from pathlib import Path
 from typing import Final
 
 PAUSE: Final = 1.0
-"""Seconds between an end and the next start."""
+"""Seconds before a restart after a signal."""
 PAUSE_AFTER_FAILURE: Final = 10.0
-"""The same after slurmd has failed: it probably fails again."""
+"""Seconds before a restart after a failure. Longer, because slurmd probably fails again."""
 _SLURMSTEPD_FIRST: Final = 100
 """Added to slurmd's oom_score_adj for slurmstepd, in thousandths of the node's memory."""
 _HIGHEST_SCORE: Final = 999
-"""Below that of tasks."""
+"""Maximum of slurmstepd's oom_score_adj, below that of tasks."""
 _BACKLOG: Final = 4096
-"""Connections that wait until slurmd accepts them: as many as Slurm itself allows."""
+"""Maximum number of connections that slurmd has not accepted yet. Slurm uses the same number."""
 
 
 class Keeper:
-    """Runs one slurmd after the other, until one exits by itself or `end` is called."""
+    """Restarts slurmd until it exits by itself or `end` is called."""
 
     def __init__(self, command: Sequence[str], jobs_run: Callable[[], bool]) -> None:
-        """Keep the slurmd that `command` starts. `jobs_run` returns whether the node has jobs."""
+        """`command` starts slurmd. `jobs_run` returns whether the node runs jobs."""
         self._command = command
         self._jobs_run = jobs_run
         self._running: subprocess.Popen[bytes] | None = None
         self._is_to_end = False
 
     def run(self, listener: socket.socket) -> int:
-        """Return the exit code of the last slurmd, 128 and more if a signal ended it."""
+        """Return slurmd's last exit code, or 128 plus the number of the signal that ended it."""
         environment = {
             **os.environ,
             "SLURMD_RECONF_LISTEN_FD": "0",
@@ -73,14 +73,14 @@ class Keeper:
         return code if code >= 0 else 128 - code
 
     def end(self) -> None:
-        """End slurmd, and do not restart it."""
+        """Terminate slurmd, and do not restart it."""
         self._is_to_end = True
         if self._running is not None:
             self._running.terminate()
 
 
 def slurmstepd_score(file: Path = Path("/proc/self/oom_score_adj")) -> int:
-    """Return the oom_score_adj of slurmstepd, from slurmd's."""
+    """Return the oom_score_adj for slurmstepd; `file` contains slurmd's."""
     return min(int(file.read_text()) + _SLURMSTEPD_FIRST, _HIGHEST_SCORE)
 
 
@@ -101,7 +101,7 @@ def hold(port: int, stack: ExitStack) -> socket.socket:
 
 
 def steps_run(proc: Path = Path("/proc")) -> bool:
-    """Return whether a slurmstepd runs: each step of a job has one."""
+    """Return whether a slurmstepd runs. Every job step has one."""
     return any(_name(process) == "slurmstepd" for process in proc.glob("[0-9]*"))
 
 
@@ -114,7 +114,7 @@ def _name(process: Path) -> str:
 
 
 def main(port: int, command: Sequence[str]) -> int:
-    """Return the exit code of slurmd. Raises OSError if the port is in use."""
+    """Keep slurmd running, and return its exit code. Raises OSError if the port is in use."""
     keeper = Keeper(command, steps_run)
     signal.signal(signal.SIGTERM, lambda *_: keeper.end())
     with ExitStack() as stack:

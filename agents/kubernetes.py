@@ -1,8 +1,8 @@
 """Clients of Kubernetes' API, with the pod's service account.
 
-`Api` sends requests one after the other; `Streams` follows many answers that never end. The formats
-are those of https://kubernetes.io/docs/reference/using-api/api-concepts/. No request is repeated:
-callers try again at their own interval.
+`Api` sends one request after the other. `Streams` reads many endless answers at once. For the
+formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients repeat no
+request: callers try again at their own interval.
 """
 
 import os
@@ -21,14 +21,14 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = httpx.Timeout(30, connect=5)
 """Seconds."""
 PAGE = 500
-"""Objects per page: 5,000 machines in one answer would be more than 50 MB."""
+"""Objects per page. An answer with 5,000 machines would be larger than 50 MB."""
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
 ]
-"""Socket options that detect a lost server, even if a stream is silent for days."""
+"""Socket options. They detect a lost server, even if a daemon logs nothing for days."""
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -49,9 +49,9 @@ class _Status(msgspec.Struct):
 
 
 class KubernetesError(Exception):
-    """A request to Kubernetes failed; the text is one line for people.
+    """A request to Kubernetes failed. The text is one line for people.
 
-    `status` is the HTTP status, None without an answer.
+    `status` is the HTTP status, or None without an answer.
     """
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
@@ -60,12 +60,12 @@ class KubernetesError(Exception):
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the object has changed since it was read, or is gone."""
+        """Whether the object was changed or deleted after it was read."""
         return self.status in (httpx.codes.NOT_FOUND, httpx.codes.CONFLICT)
 
     @property
     def is_refused(self) -> bool:
-        """Whether only this change is refused, for example by an admission policy."""
+        """Whether only this change was refused, for example because of an admission policy."""
         return self.status == httpx.codes.UNPROCESSABLE_ENTITY
 
 
@@ -79,7 +79,10 @@ def _remedy(status: int | None) -> str:
 
 
 class Api:
-    """One API server at `url`. All methods raise `KubernetesError`. `transport` is for tests."""
+    """Client of the API server at `url`. All methods raise `KubernetesError`.
+
+    `transport` is for tests.
+    """
 
     def __init__(
         self,
@@ -97,8 +100,8 @@ class Api:
         """Yield the objects of all pages of a list, each with the fields of `kind`."""
         query = {"limit": str(PAGE), **parameters}
         while True:
-            kinds = Page[kind]  # type: ignore[valid-type]  # a type that only callers know
-            # Keep no page's text in memory while the next page arrives.
+            kinds = Page[kind]  # type: ignore[valid-type]  # callers define the type
+            # Do not keep the text of a page in memory while the next page arrives.
             page = decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
             yield from page.items or ()
             following = page.metadata.get("continue")
@@ -109,7 +112,7 @@ class Api:
     def ask(
         self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
     ) -> Object:
-        """Send a request and return the answer; `kind` is the body's media type."""
+        """Send a request and return the answer. `kind` is the body's media type."""
         content = self._send(method, path, body, kind=kind)
         return decoded(f"{method} {path}", content, Object)
 
@@ -134,8 +137,8 @@ class Api:
                     **({"Content-Type": kind} if body is not None else {}),
                 },
             ) as response:
-                # A response is part of a reference cycle: its content would stay in memory until
-                # the garbage collector runs.
+                # Join the content here: a response is part of a reference cycle, and would keep
+                # its content in memory until the garbage collector runs.
                 content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
@@ -165,7 +168,7 @@ class Streams:
     async def get(
         self, path: str, query: Mapping[str, str], silence: float | None = TIMEOUT.read
     ) -> AsyncIterator[httpx.Response]:
-        """Open an answer, which may be silent for `silence` seconds; None is without limit.
+        """Open an answer, which may be silent for `silence` seconds, or without limit for None.
 
         Raises `KubernetesError`, also for errors while the caller reads the answer.
         """
@@ -205,7 +208,7 @@ def decoded(asked: str, content: bytes | str, kind: type[T]) -> T:
 
 
 def _message(content: bytes) -> str:
-    """Return the API server's error message, or "" if something else answered."""
+    """Return the API server's error message, or "" if the answer is in another format."""
     try:
         return msgspec.json.decode(content, type=_Status).message
     except msgspec.DecodeError:
@@ -213,8 +216,11 @@ def _message(content: bytes) -> str:
 
 
 def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
-    """Return the URL of this cluster's API, a function that reads the pod's token, and the TLS
-    context with the server's authority. Raises `KubernetesError` outside a cluster."""
+    """Return the API's URL, a function that reads the pod's token, and a TLS context.
+
+    The context contains the cluster's certificate authority. Raises `KubernetesError` outside a
+    cluster.
+    """
     try:
         host = os.environ["KUBERNETES_SERVICE_HOST"]
         port = os.environ["KUBERNETES_SERVICE_PORT"]
@@ -223,7 +229,7 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
         raise KubernetesError(
             "credentials", f"this is not a pod with a service account: {error}"
         ) from error
-    # The kubelet renews the token, so read it each time.
+    # Read the token each time, because the kubelet renews it.
     return (
         f"https://{f'[{host}]' if ':' in host else host}:{port}",
         lambda: (ACCOUNT / "token").read_text().strip(),

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: their names and meanings, and a server for scrapes."""
+"""Describe metrics for Prometheus, and serve them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 Labels = str | tuple[str, ...]
-"""Values of a metric's labels. A single label's value may stand alone."""
+"""Values of a metric's labels. For a single label, a string suffices."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Metric:
 
 
 def serve(collector: Collector, port: int) -> WSGIServer:
-    """Answer scrapes at /metrics from now on, each in its own daemon thread.
+    """Serve /metrics, and answer each scrape in its own daemon thread.
 
     Adds the process's own metrics to those of `collector`. Port 0 chooses a free port. Raises
     `OSError` if the port is unavailable.

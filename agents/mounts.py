@@ -1,11 +1,10 @@
-"""Mount files and directories of a pod in the jail, before its sessions or jobs see the jail.
+"""Mount files and directories of a pod in the jail, before sessions or jobs see the jail.
 
 `python3 -m agents.mounts JAIL [--lay SOURCE=TARGET ...] [PATH | SOURCE=TARGET ...]` runs as root,
-before sshd and before slurmd. Users can make links in the jail, and Kubernetes would follow them in
-the pod's own root. So Kubernetes mounts nothing in the jail.
+before sshd or slurmd starts. Kubernetes itself mounts nothing in the jail: users can make links in
+the jail, and Kubernetes would follow them in the pod's own root.
 
-A missing TARGET is created. `--lay` is for files that users can do without: if it fails, the pod
-continues.
+A missing TARGET is created. `--lay` is for optional files: if the mount fails, the pod continues.
 """
 
 import argparse
@@ -59,7 +58,7 @@ def show(jail: Tree, source: str, target: str) -> None:
 
 
 def _copy(source: str) -> int:
-    """Return a detached copy of a path's mounts, which later mounts do not reach."""
+    """Return a detached copy of a path's mounts. Later mounts do not propagate to it."""
     flags = _CLONE | os.O_CLOEXEC | _AT_RECURSIVE
     tree = system_call(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
     attributes = _MountAttributes(propagation=_PRIVATE)
@@ -100,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
             kind = "directory" if Path(source).is_dir() else "file"
             print(
                 f"cannot mount {source} at {target} in the jail: {error.strerror}; "
-                f"make it a {kind} there, without symbolic links in its path",
+                f"make {target} a {kind}, without symbolic links in its path",
                 file=sys.stderr,
             )
             return 1

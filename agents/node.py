@@ -1,20 +1,20 @@
-"""Prepare a node before slurmd starts, and report what its jobs can be confined to.
+"""Prepare a node before slurmd starts, and report which resources of jobs it can limit.
 
 `python3 -BS -m agents.node` runs as root with SYS_ADMIN in slurmd's container, and prints one line.
 It reads these environment variables:
 
-    NODE_SHAPE        parameters of the node in slurm.conf
+    NODE_SHAPE        parameters of the node, in the format of slurm.conf
     NODE_NAME         name of the node, which ends with its number in the nodeset
     NODE_CONF         empty if slurm.conf lists the node
 
-It writes the files that are needed to `FOLDER`:
+It writes those of these files that the node needs to `FOLDER`:
 
-    layout            parameters that the description of a dynamic node lacks
-    topology.xml      the machine that hwloc is to show to Slurm
-    slurm.conf        lines that this node adds to the configuration's, because all nodes
-    cgroup.conf       share one configuration (images/worker/preload.c)
-    gres.conf         used instead of the configuration's
-    unconfined        what jobs cannot be confined to, and why; missing if there is nothing
+    layout            parameters that NODE_SHAPE lacks, for a dynamic node
+    topology.xml      the machine that hwloc shows to Slurm
+    slurm.conf        lines that this node adds to the shared slurm.conf (images/worker/preload.c)
+    cgroup.conf       lines that this node adds to the shared cgroup.conf
+    gres.conf         replaces the shared gres.conf
+    unconfined        resources of jobs that the node cannot limit, and the reasons
 """
 
 import os
@@ -39,10 +39,10 @@ _LAYOUT: Final = ("sockets", "corespersocket", "threadspercore")
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, as a node's container sees it."""
+    """Machine, from the view of a node's container."""
 
     root: Path
-    """File system with the devices and with the kernel's files about them."""
+    """File system with the devices and the kernel's files about them."""
     usable: list[cpus.Cpu]
     """CPUs that the container may use."""
     number: int
@@ -52,10 +52,10 @@ class Machine:
 def prepare(
     shape: str, place: int, found: Cgroups, machine: Machine, *, is_listed: bool = False
 ) -> dict[str, str]:
-    """Return the files for a node, by name, and note in `found` what cannot be confined.
+    """Return the files for a node, by name, and add resources without a limit to `found`.
 
-    `place` is the node's number in its nodeset. If slurm.conf lists the node, it also defines the
-    layout of the CPUs. By default, each CPU is a socket (slurm.conf(5), Sockets).
+    `place` is the node's number in its nodeset. If slurm.conf lists the node, slurm.conf also
+    defines the layout of the CPUs. Its default is one socket per CPU (slurm.conf(5), Sockets).
     """
     words = _words(shape)
     gres = words.get("gres", "")
@@ -79,7 +79,7 @@ def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
     core_of = {cpu.number: n // layout.threads for n, cpu in enumerate(own)}
 
     def cores(numbers: Iterable[int]) -> Iterable[int]:
-        """Return the cores near these CPUs; none if all cores are equally near."""
+        """Return the cores near these CPUs, or none if all cores are near."""
         near = {core_of[number] for number in numbers if number in core_of}
         return near if near != {*core_of.values()} else ()
 
@@ -87,7 +87,7 @@ def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
 
 
 def _words(shape: str) -> dict[str, str]:
-    """Return the parameters of a node by their names in lower case."""
+    """Return the parameters of a node, with lower-case names."""
     pairs = (word.partition("=") for word in shape.split())
     return {name.lower(): value for name, _, value in pairs}
 
@@ -99,7 +99,7 @@ def _declared(words: Mapping[str, str]) -> cpus.Layout | None:
 
 
 def overrides(found: Cgroups, gres: list[str], *, binds: bool) -> dict[str, str]:
-    """Return lines for Slurm's files, by file. Without `binds`, tasks are not bound to CPUs."""
+    """Return the texts of Slurm's files, by name. Without `binds`, Slurm binds no task to CPUs."""
     if PROCESSES in found.missing:
         plugins = "task/affinity" if binds else "task/none"
         lines = ["ProctrackType=proctrack/linuxproc", f"TaskPlugin={plugins}"]

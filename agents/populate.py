@@ -1,21 +1,21 @@
 #!/usr/bin/python3 -B
-"""Bring the jail's system files to a generation, and keep the generation before.
+"""Replace the jail's system files with those of a generation, and keep the previous generation.
 
-Runs as root in a Job with the jail's image. A new generation is a copy of that image. All files of
+Runs as root in a Job with the jail's image. A new generation is a copy of this image. All files of
 the image are system files. Everything else in the jail belongs to users, and stays.
 
-A generation is first copied completely, to a place beside the jail on its volume that only root can
-enter. Then a rename moves each file to its place. So running programs keep their files, no file is
-ever missing or half written, and the volume cannot become full halfway.
+The Job first copies the whole generation to a folder on the jail's volume that only root can enter.
+Then it renames each file to its final path. So running programs keep their files, no file is ever
+missing or half written, and the volume cannot become full halfway.
 
-Files that are replaced or removed keep another link in the generation before. So over NFS, programs
-of other machines can continue with them as well.
+The previous generation keeps a link to every file that was replaced or removed. So over NFS,
+programs on other machines can continue to use these files.
 
-After an interruption, the next run finishes a generation that was copied completely, and removes
-one that was not.
+After an interruption, the next run finishes a completely copied generation, and removes an
+incomplete one.
 
 Users write to the jail, and some may be root there, so all work uses `agents.tree`. The jail's
-image contains these two files of the project.
+image contains only these two files of the project.
 """
 
 import errno
@@ -36,18 +36,18 @@ from agents.tree import FOLDER, Tree, by_descriptor
 
 STATE: Final = "var/lib/slurmstack"
 MARKER: Final = f"{STATE}/jail-refresh"
-"""File with the number of the generation. Workers wait until it exists."""
+"""File with the number of the generation. Workers wait for this file."""
 GENERATIONS: Final = f"{STATE}/generations"
 _SYSTEM: Final = f"{GENERATIONS}/system"
 LOGS: Final = "var/log/slurmstack-checks"
-"""Folder for the output of the jobs of long checks."""
+"""Folder for the output of long checks' jobs."""
 CHECKS_ID: Final = 64034
 SLURM_ID: Final = 64030
 MOUNT_POINTS: Final = ("dev", "proc", "sys")
 MOUNTED_FILES: Final = ("etc/hostname", "etc/hosts", "etc/resolv.conf")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 REFUSED: Final = 3
-"""Exit code of a Job that fails again unless the operator acts."""
+"""Exit code of a Job that the operator must help before it can succeed."""
 MIB: Final = 1024 * 1024
 _BLOCK = 4096
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -55,18 +55,18 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 class RefusedError(Exception):
-    """The work cannot be done. The text is one line for the operator."""
+    """The work is impossible until the operator acts. The text is one line for the operator."""
 
 
 def free(fd: int) -> int:
-    """Return the free bytes on an open directory's volume, as far as the volume reports them."""
+    """Return the free bytes that the volume of an open directory reports."""
     volume = os.statvfs(fd)
     return volume.f_bavail * volume.f_frsize
 
 
 @contextmanager
 def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
-    """Raise RefusedError if `needed` bytes are not free, or if the volume becomes full meanwhile.
+    """Raise RefusedError if fewer than `needed` bytes are free, or if the volume becomes full.
 
     `folder` is an open directory of the volume. `state` describes the jail after the failure.
     """
@@ -75,7 +75,8 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
     def full() -> RefusedError:
         return RefusedError(
             f"the jail's volume is full: {what} needs {max(1, -(-needed // MIB))} MiB, and "
-            f"{found // MIB} MiB are free; make room or raise jail.size, then deploy again; {state}"
+            f"{found // MIB} MiB are free; delete files or raise jail.size, then deploy again; "
+            f"{state}"
         )
 
     if found < needed:
@@ -83,7 +84,7 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # shutil collects errors, and keeps only their text.
+        # shutil collects errors, but keeps only their texts.
         if any(error.errno == code or os.strerror(code) in str(error) for code in _NO_ROOM):
             raise full() from error
         raise
@@ -94,19 +95,19 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Image:
-    """Files of this container, without those that its runtime has added."""
+    """Files of this container's image, without those that the container runtime has added."""
 
     root: Path = Path("/")
 
     def size(self) -> int:
-        """Return their approximate size on a volume, in bytes."""
+        """Return the image's approximate size on a volume in bytes."""
         device, seen, size = self.root.stat().st_dev, set[int](), 0
         folders = [self.root]
         while folders:
             for entry in os.scandir(folders.pop()):
                 status = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
-                    # Only the mount point is copied, not what is mounted there.
+                    # rsync copies the mount point, but not the mounted files.
                     folders += [Path(entry.path)] if status.st_dev == device else []
                     size += _BLOCK
                 elif status.st_ino not in seen:
@@ -115,7 +116,7 @@ class Image:
         return size
 
     def unpack(self, target: int) -> None:
-        """Copy them to an empty folder, which is open. Raises OSError."""
+        """Copy the image to an empty open folder. Raises OSError."""
         excluded = (
             *("/mnt/jail", "/proc/*", "/sys/*", "/dev/*", "/run/secrets", "/tmp/*"),  # noqa: S108
             *("/.dockerenv", *(f"/{path}" for path in MOUNTED_FILES)),
@@ -123,8 +124,8 @@ class Image:
         done = subprocess.run(
             [
                 *("rsync", "--archive", "--hard-links", "--one-file-system", "--numeric-ids"),
-                # Otherwise, a process that fails reports the reason through another process, which
-                # may have ended by then.
+                # By default, a failing process of rsync reports its error through another process,
+                # which may have ended already.
                 "--stderr=all",
                 *("--no-devices", "--no-specials", *(f"--exclude={path}" for path in excluded)),
                 *(f"{str(self.root).rstrip('/')}/", f"{by_descriptor(target)}/"),
@@ -145,7 +146,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Generation:
-    """System files that are to be, or were, in the jail."""
+    """System files of the jail, before or after they are in use."""
 
     tree: Tree
     """Tree of the jail."""
@@ -153,19 +154,19 @@ class Generation:
 
     @property
     def root(self) -> str:
-        """Return the folder with its files, which have the same paths below it as in the jail."""
+        """Return the folder with the files. Paths below it equal paths in the jail."""
         return f"{self.path}/root"
 
     def number(self) -> int | None:
         return _read_number(self.tree, f"{self.path}/number")
 
     def paths(self) -> set[str]:
-        """Return the paths of its files and folders. In the generation before, some may be users'
+        """Return the paths of all files and folders. The previous generation may contain users'
         files."""
         return _read_paths(self.tree, f"{self.path}/paths")
 
     def system(self) -> set[str]:
-        """Return the paths of its system files."""
+        """Return the paths of the system files."""
         return _read_paths(self.tree, f"{self.path}/system")
 
     def describe(self, number: int, paths: Iterable[str], system: Iterable[str]) -> None:
@@ -182,18 +183,19 @@ class Jail:
         self.submounts = tuple(submounts)
         """Paths in the jail where nodes mount other volumes."""
         self.incoming = Generation(self.tree, f"{GENERATIONS}/incoming")
-        """Complete generation, whose files are being moved to their places."""
+        """Complete generation, from which files move to their final paths."""
         self.before = Generation(self.tree, f"{GENERATIONS}/before")
+        """Previous generation."""
 
     def number(self) -> int | None:
         return _read_number(self.tree, MARKER)
 
     def system(self) -> set[str]:
-        """Return the paths of the present system files. Older jails have no record of them."""
+        """Return the paths of the current system files; none for jails of old versions."""
         return _read_paths(self.tree, _SYSTEM)
 
     def reach(self, wanted: int, image: Image) -> str:
-        """Bring the jail to a generation, and return a line about the result.
+        """Bring the jail to a generation, and return one line about the result.
 
         Raises RefusedError and OSError.
         """
@@ -212,7 +214,9 @@ class Jail:
 
     def furnish(self) -> None:
         """Make the mount points for nodes, and make root the owner of the jail's root.
-        ChrootDirectory requires that, whatever owner the volume was created with."""
+
+        sshd's ChrootDirectory requires this owner, but a new volume may have another one.
+        """
         for path in (*MOUNT_POINTS, *self.submounts):
             self._furnish_folder(path.lstrip("/"))
         for path in MOUNTED_FILES:
@@ -228,26 +232,31 @@ class Jail:
             place = "/".join(parts[:n])
             if self.tree.exists(place) and not self.tree.is_folder(place):
                 raise RefusedError(
-                    f"{place} in the jail is not a directory, but nodes mount /{path} there; "
+                    f"/{place} in the jail: must be a directory, because nodes mount /{path}; "
                     "move it away"
                 )
         self.tree.make_folder(path)
 
     def _furnish_file(self, path: str) -> None:
-        """Make an empty file if it is missing. A new file in place of an existing one would remove
-        the mount on it in all sessions."""
+        """Make an empty file if the file is missing.
+
+        Replacing an existing file would remove the mount on it in all sessions.
+        """
         self._furnish_folder(str(Path(path).parent))
         status = self.tree.status(path)
         if status is None:
             os.close(self.tree.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
         elif not stat.S_ISREG(status.st_mode):
             raise RefusedError(
-                f"{path} in the jail is not a file, but nodes mount a file there; move it away"
+                f"/{path} in the jail: must be a file, because nodes mount a file there; "
+                "move it away"
             )
 
     def _make_logs(self) -> None:
-        """Make the folder for the output of long checks. Only their user writes to it, and slurm's
-        group reads it."""
+        """Make the folder for the output of long checks.
+
+        Only the user of the checks writes to it, and only Slurm's group reads it.
+        """
         above = str(Path(LOGS).parent)
         in_the_way = self.tree.exists(LOGS) and not self.tree.is_folder(LOGS)
         if in_the_way or not self.tree.is_folder(above):
@@ -271,7 +280,7 @@ class Jail:
             yield
 
     def _stage(self, number: int, image: Image) -> None:
-        """Copy the image to a complete incoming generation."""
+        """Copy the image, and make the complete copy the incoming generation."""
         new = Generation(self.tree, f"{GENERATIONS}/incoming.new")
         try:
             with self._room_for(f"generation {number}", image.size()):
@@ -287,14 +296,14 @@ class Jail:
         self.tree.rename(new.path, self.incoming.path)
 
     def _recall(self, number: int, current: int) -> None:
-        """Make the generation before the incoming one."""
+        """Make the previous generation the incoming one."""
         kept = self.before.number()
         if kept != number:
             earlier = "no earlier generation" if kept is None else f"generation {kept}"
             others = "" if kept is None else f"{kept} to go back, or to "
             raise RefusedError(
-                f"jail.refresh: {number}: the jail is at {current} and keeps {earlier}; set it to "
-                f"{others}{current + 1} to unpack the image again"
+                f"jail.refresh: {number}: the jail has generation {current} and keeps {earlier}; "
+                f"set it to {others}{current + 1} to unpack the image again"
             )
         self._check(self.before)
         self.tree.rename(self.before.path, self.incoming.path)
@@ -308,12 +317,15 @@ class Jail:
             foreign = [name for name in self.tree.listing(path) if f"{path}/{name}" not in system]
             if foreign:
                 raise RefusedError(
-                    f"/{path} is a file in the new generation, but in the jail a directory with "
-                    f"'{sorted(foreign)[0]}' in it; move the directory away"
+                    f"/{path}: is a file in the new generation, but in the jail a directory that "
+                    f"contains '{sorted(foreign)[0]}'; move the directory away"
                 )
 
     def _finish(self) -> None:
-        """Move the complete incoming generation to its places, or finish an interrupted move."""
+        """Move the files of the incoming generation to their final paths.
+
+        This also finishes an interrupted move.
+        """
         coming = self.incoming
         number = coming.number()
         if number is None:
@@ -331,13 +343,12 @@ class Jail:
         self._throw_away(coming)
 
     def _throw_away(self, generation: Generation) -> None:
-        """Rename a generation, and then remove it, so that an interruption leaves no part of a
-        generation."""
+        """Rename a generation, then remove it: an interrupted removal must not leave a part."""
         self.tree.rename(generation.path, f"{GENERATIONS}/trash")
         self.tree.remove(f"{GENERATIONS}/trash")
 
     def _keep(self, number: int, coming: set[str]) -> None:
-        """Make the generation before from all files that are to be replaced or removed."""
+        """Make the previous generation from all files that will be replaced or removed."""
         new = Generation(self.tree, f"{GENERATIONS}/before.new")
         system = self.system()
         present = [path for path in sorted(system | coming) if self.tree.exists(path)]
@@ -373,16 +384,16 @@ class Jail:
             self._move(path, place, system)
 
     def _vacate(self, folder: str, system: set[str]) -> None:
-        """Remove a folder of system files, because a file is to replace it."""
+        """Remove a folder of system files that a file will replace."""
         self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
         if self.tree.is_folder(folder):
             raise RefusedError(
-                f"/{folder} is a file in the new generation, but in the jail a directory in use; "
-                "move it away"
+                f"/{folder}: is a file in the new generation, but in the jail a directory in use; "
+                "move the directory away"
             )
 
     def _clear(self, paths: Iterable[str]) -> None:
-        """Remove files, and folders that contain nothing else."""
+        """Remove files, and folders that are empty afterwards."""
         for path in sorted(paths, reverse=True):
             if not self.tree.exists(path):
                 continue
@@ -408,7 +419,7 @@ def _copy_attributes(tree: Tree, source: str, target: str) -> None:
 
 
 def _preserve(tree: Tree, source: str, target: str) -> None:
-    """Make another link to a file, or a copy if the volume does not support links."""
+    """Make a hard link to a file, or copy it if the volume does not support hard links."""
     status = tree.status(source)
     if status is None:
         return
@@ -435,7 +446,7 @@ def _copy(tree: Tree, source: str, target: str, status: os.stat_result) -> None:
             return
     created = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with tree.opened(source) as given, tree.opened(target, created, 0o600) as made:
-        # Set the owner first: that clears the set-user-ID bit.
+        # Set the owner before the mode, because chown clears the set-user-ID bit.
         os.chown(made, status.st_uid, status.st_gid)
         shutil.copy2(by_descriptor(given), by_descriptor(made))
 
@@ -463,7 +474,7 @@ def _read_paths(tree: Tree, path: str) -> set[str]:
 
 @contextmanager
 def alone(tree: Tree) -> Iterator[None]:
-    """Hold the jail's lock. Waits ten minutes at most for the Job of an earlier deploy to end."""
+    """Hold the jail's lock. Waits at most ten minutes for the Job of an earlier deploy."""
     tree.make_folder(STATE)
     tree.make_folder(GENERATIONS, 0o700)
     with tree.opened(f"{GENERATIONS}/lock", os.O_WRONLY | os.O_CREAT, 0o600) as lock:
@@ -475,18 +486,20 @@ def alone(tree: Tree) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RefusedError(
-                        "another Job works on the jail; deploy again when it ends"
+                        "another Job changes the jail; deploy again after it ends"
                     ) from None
                 time.sleep(0.5)
             except OSError as error:
-                print(f"warning: the volume does not support locks: {error}", flush=True)
+                print(f"warning: the jail's volume does not support locks: {error}", flush=True)
                 break
         yield
 
 
 def job(what: str, work: Callable[[], str]) -> int:
-    """Do a Job's work, and return its exit code. A failure becomes the termination message, in one
-    line."""
+    """Do a Job's work, and return its exit code.
+
+    The pod's termination message is the error, in one line.
+    """
     try:
         print(work(), flush=True)
     except (RefusedError, OSError) as error:

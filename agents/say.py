@@ -1,6 +1,6 @@
-"""Log lines of agents, with their level; see docs/logs.md.
+"""Write the log lines of agents, with their levels; see docs/logs.md.
 
-This module needs only the standard library, because checks on nodes use it as well.
+This module needs only the standard library, because checks on nodes use it too.
 """
 
 import json
@@ -11,7 +11,7 @@ Level = Literal["info", "warn", "error"]
 
 
 def logfmt(level: Level, text: str) -> str:
-    """Return the log line of a daemon, for any text. The kubelet adds the time."""
+    """Return a daemon's log line. The text may contain any character. The kubelet adds the time."""
     return f"level={level} msg={json.dumps(text, ensure_ascii=False)}"
 
 
@@ -21,6 +21,8 @@ def say(level: Level, text: str) -> None:
 
 
 def fail(text: str) -> None:
-    """Write to stderr why a command or a Job has failed: a sentence for people. A deploy shows the
-    last lines of a Job."""
+    """Write to stderr why a command or a Job failed, in one line.
+
+    A deploy shows the last lines of a Job.
+    """
     print("error:", " ".join(text.split()), file=sys.stderr, flush=True)

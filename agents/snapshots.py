@@ -1,15 +1,15 @@
 """Make a VolumeSnapshot of each claim, and keep a number of snapshots per claim.
 
-`python3 -m agents.snapshots [--check] CLAIM=CLASS …`: CLASS is a VolumeSnapshotClass. Older
-snapshots are deleted only after the storage has reported the new one ready. So a claim never has
-fewer than before. With `--check` the program makes none, and only checks that the cluster has
-VolumeSnapshots.
+`python3 -m agents.snapshots [--check] CLAIM=CLASS …`: CLASS is a VolumeSnapshotClass. The program
+deletes older snapshots only after the storage reports the new one as ready. So a claim never loses
+a snapshot without a replacement. With `--check`, the program makes no snapshot, and only checks
+that the cluster has VolumeSnapshots.
 
 Environment variables: NAMESPACE, KEEP (snapshots per claim), WAIT (seconds until a snapshot must be
-ready). The exit code is 3 if `--check` finds no VolumeSnapshots, and 1 after any other failure. The
-last line then says what is wrong.
+ready). The exit code is 3 if `--check` finds no VolumeSnapshots, and 1 after any other failure.
+After a failure, the last line is the reason.
 
-The objects are those of https://kubernetes.io/docs/concepts/storage/volume-snapshots/.
+See https://kubernetes.io/docs/concepts/storage/volume-snapshots/ for the objects.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from agents.say import fail
 
 API = "snapshot.storage.k8s.io/v1"
 PAUSE = 5
-"""Seconds between two requests for the state."""
+"""Seconds between two requests for the snapshot's state."""
 REFUSED = 3
 
 
@@ -48,7 +48,7 @@ class Status(msgspec.Struct):
 
 
 class Snapshot(msgspec.Struct):
-    """Fields of a VolumeSnapshot that are read."""
+    """VolumeSnapshot, with the fields that this program reads."""
 
     metadata: Meta
     status: Status | None = None
@@ -59,12 +59,12 @@ class Snapshot(msgspec.Struct):
 
     @property
     def error(self) -> str:
-        """Return why it is not ready yet, if its storage has reported that."""
+        """Return why the snapshot is not ready yet, if its storage has reported a reason."""
         return self.status.error.message if self.status and self.status.error else "not ready"
 
 
 class NotReadyError(Exception):
-    """A snapshot could not be made. The text is one line for people."""
+    """A snapshot failed. The text is one line for people."""
 
 
 def named(claim: str, moment: datetime) -> str:
@@ -85,10 +85,10 @@ def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
 
 
 def surplus(snapshots: Iterable[Snapshot], newest: str, keep: int) -> list[str]:
-    """Return the names to delete once `newest` is ready: all but the latest `keep` ready ones.
+    """Return the names of snapshots to delete after `newest` is ready.
 
-    This includes snapshots that never became ready. Those after `newest` stay, because another run
-    may be making them.
+    The latest `keep` ready snapshots stay. Snapshots after `newest` stay too, because another run
+    may be making them. Snapshots that never became ready are deleted.
     """
     oldest_first = sorted(snapshots, key=lambda one: one.metadata.creationTimestamp)
     names = [one.metadata.name for one in oldest_first]
@@ -136,14 +136,14 @@ def take(
         made = next((one for one in there if one.metadata.name == name), None)
         if made is None:
             raise NotReadyError(
-                f"{name}: deleted while it was being made; the next run makes another"
+                f"{name}: was deleted before it was ready; the next run makes a new snapshot"
             )
         if made.is_ready:
             break
         if clock() - began >= wait:
             raise NotReadyError(
-                f"{name}: {' '.join(made.error.split())}; check that class '{snapshot_class}' has "
-                "the volume's driver; older snapshots are kept"
+                f"{name}: {' '.join(made.error.split())}; check that class '{snapshot_class}' uses "
+                "the volume's CSI driver; older snapshots are kept"
             )
         sleep(PAUSE)
     gone = surplus(there, name, keep)
@@ -176,7 +176,7 @@ def main(
         if options.check and error.status == httpx.codes.NOT_FOUND:
             fail(
                 f"snapshots: this cluster has no VolumeSnapshots ({API}); install the snapshot "
-                "controller with its resources, or remove snapshots from the stack's config"
+                "controller with its CRDs, or remove snapshots from the stack's config"
             )
             return REFUSED
         fail(str(error))

@@ -1,8 +1,8 @@
-"""Work as root in a directory that users write to, without following their links out of it.
+"""Work as root in a directory that users write to, and never follow their links out of it.
 
-A name that was a directory a moment ago can be a symbolic link now. openat2(2), in Linux 5.6 and
-later, opens a path without following links, or with links that cannot leave the tree. All further
-work uses names in directories that were opened this way.
+A user can replace a directory with a symbolic link at any moment. openat2(2), in Linux 5.6 and
+later, opens a path without following links, or follows only links that stay in the tree. All
+further work uses names relative to directories that openat2 opened.
 """
 
 import ctypes
@@ -22,16 +22,15 @@ _OPENAT2: Final = 437
 _NO_SYMLINKS: Final = 0x04
 _IN_ROOT: Final = 0x10
 _ATTEMPTS: Final = 100
-"""Attempts to open a path: the kernel gives up (EAGAIN) if directories in the path are renamed
-meanwhile."""
+"""Attempts to open a path. openat2 fails with EAGAIN if a directory is renamed meanwhile."""
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system_call(number: int, *arguments: object) -> int:
-    """Return the result of a system call that has no function of its own. Raises OSError."""
-    # Pass integers as wide as registers: the upper bits of a narrower one would be undefined.
+    """Make a system call that has no function in libc. Raises OSError."""
+    # Pass integers as wide as registers, because the upper bits of narrower ones are undefined.
     wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     found: int = _libc.syscall(ctypes.c_long(number), *wide)
     if found < 0:
@@ -51,22 +50,22 @@ class _OpenHow(ctypes.Structure):
 
 
 class Tree:
-    """Directory that is held open. Paths are relative to it, with or without a leading slash.
+    """Open directory. Paths are relative to it, with or without a leading slash.
 
     All methods raise OSError, with ELOOP if the path contains a symbolic link.
     """
 
     def __init__(self, root: Path) -> None:
-        """Open a directory whose own path only root can change."""
+        """Open a directory. Only root may be able to change its own path."""
         self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._root)
 
     def open(
         self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = False
     ) -> int:
-        """Return a descriptor of a path.
+        """Open a path, and return its descriptor.
 
-        With `links`, symbolic links are followed as in a process whose root is the tree.
+        With `links`, symbolic links are followed as if the tree were the root directory.
         """
         how = _OpenHow(flags | os.O_CLOEXEC, mode, _IN_ROOT | (0 if links else _NO_SYMLINKS))
         name = os.fsencode(path.lstrip("/") or ".")
@@ -84,7 +83,7 @@ class Tree:
     def opened(
         self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = False
     ) -> Iterator[int]:
-        """Provide the same descriptor, and close it at the end."""
+        """Open a path like `open`, and close the descriptor at the end."""
         fd = self.open(path, flags, mode, links=links)
         try:
             yield fd
@@ -93,14 +92,16 @@ class Tree:
 
     @contextmanager
     def parent(self, path: str, *, links: bool = False) -> Iterator[tuple[int, str]]:
-        """Provide a descriptor of the path's directory, and the path's name in it."""
+        """Provide a descriptor of the path's parent directory, and the last name of the path."""
         folder, _, name = path.rstrip("/").rpartition("/")
         with self.opened(folder, FOLDER, links=links) as fd:
             yield fd, name
 
     def status(self, path: str) -> os.stat_result | None:
-        """Return the status of a path, which may be a link; None if it is missing or below a
-        link."""
+        """Return the status of a path, or of the link itself if the path is a link.
+
+        Returns None if the path is missing or below a link.
+        """
         try:
             with self.parent(path) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -117,7 +118,7 @@ class Tree:
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def listing(self, path: str) -> Iterator[str]:
-        """Yield the paths of everything below a folder, relative to it."""
+        """Yield the paths of all files and folders below a folder, relative to this folder."""
         with self.opened(path, FOLDER) as top:
             for folder, folders, files, _ in os.fwalk(".", dir_fd=top):
                 prefix = folder.removeprefix(".").removeprefix("/")
@@ -125,7 +126,7 @@ class Tree:
                     yield f"{prefix}/{name}" if prefix else name
 
     def make_folder(self, path: str, mode: int = 0o755) -> None:
-        """Make a folder if it is missing. Missing folders above it get the mode 0755."""
+        """Make a folder if it is missing. Missing parent folders get mode 0755."""
         parts = Path(path.lstrip("/")).parts
         for n in range(1, len(parts) + 1):
             above = "/".join(parts[:n])
@@ -151,7 +152,7 @@ class Tree:
             os.rmdir(name, dir_fd=folder)
 
     def remove(self, path: str) -> None:
-        """Remove a folder with its contents, or another file, if it exists."""
+        """Remove a file, or a folder with its contents, if it exists."""
         if self.is_folder(path):
             with self.parent(path) as (folder, name):
                 shutil.rmtree(name, dir_fd=folder)
@@ -163,7 +164,7 @@ class Tree:
             return file.read()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, which appears only when it is complete and on the disk."""
+        """Write a file. It gets its name only when it is complete and on the disk."""
         new = f"{path}.new"
         fd = self.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         with os.fdopen(fd, "w", errors="surrogateescape") as file:
@@ -174,5 +175,5 @@ class Tree:
 
 
 def by_descriptor(fd: int) -> str:
-    """Return a path of an open descriptor, for functions that take only paths (proc_pid_fd(5))."""
+    """Return a path to an open descriptor, for functions that need a path (proc_pid_fd(5))."""
     return f"/proc/self/fd/{fd}"

@@ -1,14 +1,14 @@
 """`python3 -m agents.accounts [--wanted FILE] [--dry-run] [--json]`: reconcile the accounts.
 
-Prints the plan, a line for each step (`+` add, `~` change, `-` remove), and then carries it out.
+Prints the plan, one line for each step (`+` add, `~` change, `-` remove), and then carries it out.
 The program can be interrupted and run again at any moment. Its exit codes are:
 
     0  accounts match the settings
-    1  Slurm does not answer, or refused a step; run it again
-    2  the arguments or the file cannot be used
-    3  refused: jobs use something that would be removed; nothing is changed, unless they started
-       in between
-    4  with --dry-run: there are changes to make
+    1  Slurm does not answer, or refused a step; run the program again
+    2  the arguments or the file are invalid
+    3  refused, because jobs use something that would be removed; nothing is changed, unless such a
+       job started after the first step
+    4  with --dry-run: the plan contains changes
 """
 
 import argparse
@@ -30,9 +30,9 @@ from agents.say import fail
 
 DONE, FAILED, UNUSABLE, REFUSED, PENDING = range(5)
 PATIENCE = 240
-"""Seconds until slurmdbd must know the cluster, which slurmctld registers when it first starts."""
+"""Seconds until slurmdbd must know the cluster. slurmctld registers it at its first start."""
 ROUNDS = 3
-"""Maximum number of plans that are carried out until nothing is left to do."""
+"""Maximum number of plans to carry out until no action remains."""
 _COLOURS = {"+": "32", "~": "33", "-": "31"}
 
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path(os.environ.get("WANTED", "wanted.json")),
         metavar="FILE",
-        help="wanted accounts as JSON (default: $WANTED)",
+        help="JSON file with the wanted accounts (default: $WANTED)",
     )
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     parser.add_argument("--json", action="store_true", help="show the plan as one line of JSON")
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
-    """Wait until slurmdbd answers and slurmctld has registered the cluster with it."""
+    """Wait until slurmdbd answers and slurmctld has registered the cluster in slurmdbd."""
     problem = ""
     for _ in range(PATIENCE):
         try:
@@ -97,7 +97,7 @@ def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
 def _follow(
     made: Plan, observed: Observed, wanted: Wanted, run: Run, sleep: Callable[[float], None]
 ) -> int:
-    """Carry out the plan, and verify the result, in slurmctld as well."""
+    """Carry out the plan, and verify the result in slurmdbd and slurmctld."""
     is_changed = bool(made.actions)
     if is_changed:
         slurmctld.ensure_it_hears(wanted.cluster, run, sleep)
@@ -113,7 +113,7 @@ def _follow(
         observed = sacctmgr.observe(run, wanted.cluster)
         made = plan(observed, wanted)
         if made.refusals:
-            # A job has been submitted meanwhile.
+            # A user has submitted a job meanwhile.
             for refusal in made.refusals:
                 fail(refusal)
             return REFUSED

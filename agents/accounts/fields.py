@@ -1,11 +1,11 @@
-"""Fields that the settings can name, as sacctmgr(1) spells and shows them.
+"""Fields that the settings can contain, with the names of sacctmgr(1).
 
-Every value is a text in one canonical form, so that Slurm's values can be compared with those of
-the settings. Whole numbers are in decimal, times in seconds, memory in MiB, and lists are sorted.
-All are in lower case, as sacctmgr itself keeps names. "" is the value for no limit or nothing.
+Every value is a text in canonical form, so that Slurm's values can be compared with the settings.
+Whole numbers are decimal, times are in seconds, memory is in MiB, and lists are sorted. All texts
+are in lower case, like names in sacctmgr. "" means no limit, or no value.
 
-A limit of several kinds of resources is a separate field for each kind, such as `grptres:cpu`,
-because Slurm also changes each kind separately.
+A limit for several TRES has one field per TRES, such as `grptres:cpu`, because Slurm also changes
+each TRES separately.
 """
 
 import re
@@ -19,7 +19,7 @@ class Kind(Enum):
     NUMBER = "number"
     FACTOR = "factor"
     SECONDS = "seconds"
-    """Written in seconds, shown as a time."""
+    """Time that sacctmgr reads in seconds, but shows in the format of a time."""
     TIME = "time"
     TRES = "tres"
     NAMES = "names"
@@ -50,8 +50,7 @@ ASSOCIATION: Mapping[str, Kind] = {
     "maxsubmitjobs": Kind.NUMBER,
     "qoslevel": Kind.NAMES,
 }
-"""Fields of an account, or of a user in an account. `sacctmgr.py` reads these, and names the few
-others that it reads."""
+"""Fields of an account, or of a user in an account."""
 ACCOUNT: Mapping[str, Kind] = {
     **ASSOCIATION,
     "description": Kind.TEXT,
@@ -89,7 +88,7 @@ DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "user": {"fairshare": "1", "adminlevel": "none"},
     "qos": {"gracetime": "0", "preemptmode": "cluster", "priority": "0", "usagefactor": "1"},
 }
-"""Values that Slurm shows for unset fields, by kind of thing, unless it shows nothing."""
+"""Values that Slurm shows for unset fields, by kind of thing. Other unset fields are empty."""
 
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 """sacctmgr's units of memory in MiB."""
@@ -98,11 +97,11 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 
 
 class ValueUnknownError(Exception):
-    """Slurm shows a value of unknown form, from which nothing may be concluded."""
+    """sacctmgr shows a value in an unknown format."""
 
 
 def read(field: str, shown: str) -> dict[str, str]:
-    """Return the fields of what sacctmgr shows in one column, in canonical form.
+    """Parse a column of sacctmgr, and return its fields in canonical form.
 
     Raises `ValueUnknownError`.
     """
@@ -124,7 +123,7 @@ def read(field: str, shown: str) -> dict[str, str]:
 
 
 def write(kind: str, changes: Mapping[str, str]) -> list[str]:
-    """Return `field=value` words for sacctmgr; `kind` is that of the thing."""
+    """Return `field=value` arguments for sacctmgr. `kind` is the kind of the thing."""
     tres: dict[str, list[str]] = {}
     options = []
     for key, value in sorted(changes.items()):
@@ -149,7 +148,7 @@ def _written(field: str, value: str) -> str:
 
 
 def _cleared(kind: str, field: str) -> str:
-    """Return what clears a field (sacctmgr(1): -1 for numbers, nothing for lists)."""
+    """Return the value that clears a field (sacctmgr(1): -1 for numbers, "" for lists)."""
     if given := default(kind, field):
         return given
     unset = KINDS[field] in (Kind.TEXT, Kind.NAMES) and field not in ("defaultqos", "flags")
@@ -159,11 +158,15 @@ def _cleared(kind: str, field: str) -> str:
 def _amount(name: str, value: str) -> str:
     match = _AMOUNT.fullmatch(value)
     if match is None:
-        raise ValueUnknownError(f"'{name}={value}' is not an amount of a resource")
+        raise ValueUnknownError(
+            f"sacctmgr shows '{name}={value}', expected a number with an optional unit"
+        )
     if name.lower() != "mem":
-        # Slurm uses units only for memory. A unit would change the value of a count.
+        # Slurm uses units only for memory.
         if match[2]:
-            raise ValueUnknownError(f"'{name}={value}' is not a count")
+            raise ValueUnknownError(
+                f"sacctmgr shows '{name}={value}', expected a number without a unit"
+            )
         return match[1]
     return str(round(int(match[1]) * _UNITS[match[2]]))
 
@@ -171,11 +174,11 @@ def _amount(name: str, value: str) -> str:
 def _seconds(shown: str) -> str:
     match = _TIME.fullmatch(shown)
     if match is None:
-        raise ValueUnknownError(f"'{shown}' is not a time")
+        raise ValueUnknownError(f"sacctmgr shows '{shown}', expected a time such as 1-00:00:00")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return str(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def with_defaults(kind: str, fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the fields without those that have their default."""
+    """Return the fields whose values differ from their defaults."""
     return {field: value for field, value in fields if value != default(kind, field)}

@@ -1,4 +1,4 @@
-"""Plan of changes: a pure function of the observed and the wanted state."""
+"""Plan the changes, with a pure function of the observed and the wanted state."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from agents.accounts.things import (
 
 @dataclass(frozen=True)
 class Plan:
-    """Actions in an order in which each is possible, and reasons to refuse them."""
+    """Actions in an order that Slurm accepts, and reasons to refuse the plan."""
 
     actions: tuple[Action, ...] = ()
     refusals: tuple[str, ...] = ()
-    """One line each. If there are any, no action is carried out."""
+    """One line each. A plan with a refusal is not carried out."""
     notes: tuple[str, ...] = ()
-    """Things that are not removed because of what people made."""
+    """One line for each thing that stays because things that people made depend on it."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
-    """Return the plan: additions and changes, parents first, and then removals, children first."""
+    """Return the plan: additions and changes (parents first), then removals (children first)."""
     asked = wanted.things()
     added = [_add(thing, asked[thing]) for thing in _order(asked) if thing not in observed.things]
     changed = [
@@ -60,7 +60,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
 
 def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
-    """Sort things after those that they name: an account's parent, the QOS that a QOS preempts."""
+    """Sort things so that an account follows its parent, and a QOS follows those it preempts."""
     graph: dict[Thing, set[Thing]] = {}
     for thing, fields in sorted(asked.items()):
         named: set[Thing] = set()
@@ -79,15 +79,16 @@ def _add(thing: Thing, fields: Mapping[str, str]) -> Action:
 
 
 def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wanted) -> Action | None:
-    """Return the change that makes a thing as the settings want it, or None.
+    """Return the change that makes a thing match the settings, or None.
 
-    Fields that the settings never named stay. Those that they no longer name return to the default.
+    Fields that the settings never contained stay. Fields that were removed from the settings return
+    to their defaults.
     """
     no_longer = (state.mark.fields if state.mark else frozenset()) - fields.keys()
-    # A user with an account always has a default account. It stays if the settings name none.
+    # A user with an account always has a default account. Keep it if the settings contain none.
     no_longer -= {"defaultaccount"}
     if thing.kind == "user" and _has_rank(thing.name, wanted):
-        # Another of the user's associations sets the rank.
+        # The settings set the admin level in another account of the user.
         no_longer -= {"adminlevel"}
     goal = {**fields, **{field: default(thing.kind, field) for field in no_longer}}
     present = {field: state.fields.get(field, default(thing.kind, field)) for field in goal}
@@ -109,7 +110,7 @@ def _is_adopted(state: State) -> bool:
 
 
 def _release(thing: Thing, state: State) -> Action:
-    """Release a thing that existed before the settings named it: it stays, without the mark."""
+    """Remove the mark from a thing that existed before it was in the settings. The thing stays."""
     return Action("~", thing, comment=state.comment, note="no longer managed")
 
 
@@ -119,7 +120,7 @@ def _release(thing: Thing, state: State) -> Action:
 def _held(
     going: set[Thing], observed: Observed, asked: Mapping[Thing, Mapping[str, str]]
 ) -> dict[Thing, str]:
-    """Return the things that must stay because they hold things that people made, and why."""
+    """Return the things that must stay because of things that people made, and the reasons."""
     kept = dict.fromkeys(
         going & observed.partitioned,
         "this user has associations with single partitions, made by hand",
@@ -142,14 +143,13 @@ def _inside(
     observed: Observed,
     asked: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
-    """Return the first thing that stays and that the account holds."""
+    """Return the first thing in the account that stays, or None."""
     if account.kind != "account":
         return None
     for thing in sorted(staying):
         if thing.kind == "qos" or thing == account:
             continue
-        # A thing of the settings is already where they want it, because changes come before
-        # removals.
+        # Use the parent from the settings, because changes come before removals.
         fields = asked.get(thing, observed.things[thing].fields)
         if account.name == (thing.account or fields.get("parent")):
             return thing
@@ -176,7 +176,7 @@ def _removals(
 def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
     """Sort removals: users before accounts, children before parents, QOS last.
 
-    A user's default account comes after the user's other accounts.
+    A user's default account follows the user's other accounts.
     """
 
     def depth(thing: Thing) -> int:
@@ -223,9 +223,9 @@ def _remove(
 def _next_default(
     thing: Thing, going: set[Thing], observed: Observed, wanted: Wanted
 ) -> str | None:
-    """Return the account that replaces a user's default.
+    """Return the account that replaces a user's default account.
 
-    Returns None if no other is left, or if the settings name a default.
+    Returns None if no other account is left, or if the settings contain a default account.
     """
     named = wanted.users.get(thing.name, {})
     if any("defaultaccount" in fields for fields in named.values()):

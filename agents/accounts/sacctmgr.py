@@ -1,10 +1,10 @@
 """Read Slurm's accounts, and carry out plans, with Slurm's own commands, as SlurmUser.
 
-Tests with sacctmgr 24.11 showed a trap: `modify user … set` with a field of the user (a default
-account, a rank) and one of an association. It changes that association in every account, whatever
-`where` says. So each kind of field has a command of its own.
+A field of the user (default account, admin level) and a field of an association need separate
+commands. In tests with sacctmgr 24.11, one `modify user … set` with both changed the association in
+every account, and ignored `where`.
 
-An empty `partition=` excludes associations with single partitions, which only people make.
+An empty `partition=` excludes associations with single partitions. Only people make these.
 """
 
 import subprocess
@@ -15,16 +15,16 @@ from agents.accounts.fields import ASSOCIATION, PERSON, QOS, read, with_defaults
 from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
 
 TIMEOUT = 120
-"""Time limit of a command, in seconds."""
+"""Time limit of a command in seconds."""
 GOING = 120
-"""Seconds until cancelled jobs must have ended. By default, KillWait takes 30 of them."""
+"""Seconds until cancelled jobs must have ended. KillWait takes 30 s of them by default."""
 
 Run = Callable[[Sequence[str]], str]
 """Function that runs a command and returns its output. Raises `CommandError`."""
 
 
 class CommandError(Exception):
-    """Slurm did not do what was requested. The text is one line, with Slurm's own words."""
+    """A command of Slurm failed. The text is one line, with Slurm's own message."""
 
 
 def run(command: Sequence[str]) -> str:
@@ -48,7 +48,7 @@ _OF_QOS = ("name", *sorted(QOS))
 
 def observe(run: Run, cluster: str) -> Observed:
     """Return the state of Slurm. Raises `CommandError` and `ValueUnknownError`."""
-    # Read jobs last, so that jobs that were submitted meanwhile are included.
+    # Read jobs last, to include jobs that were submitted meanwhile.
     things, partitioned = _associations(run, cluster)
     things |= _qos(run)
     return Observed(things, tuple(_jobs(run)), frozenset(partitioned))
@@ -100,7 +100,7 @@ def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
 
 
 def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterator[list[str]]:
-    """Yield the rows of a list of sacctmgr. Only the last column may hold text by people."""
+    """Yield the rows of a list of sacctmgr. Only the last column may contain text by people."""
     command = ("sacctmgr", "--noheader", "--parsable2", "show", entity, *words)
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)
@@ -128,7 +128,7 @@ def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = 
 
 
 def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
-    """Return the commands of a step. Repeating them completes a step that was interrupted."""
+    """Return the commands of a step. Run them again to complete an interrupted step."""
     thing = action.thing
     own = {field: value for field, value in action.changes.items() if field in PERSON}
     others = {field: value for field, value in action.changes.items() if field not in PERSON}
@@ -143,7 +143,7 @@ def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
     fields = [*write(thing.kind, others), *mark]
     found = [_verb(action, cluster, fields)] if fields else []
     if own:
-        # The mark is set before the user's fields are, and stays for as long as they are.
+        # Set the mark before the user's fields, so that no field is set without a mark.
         found.append((*person, *write("user", own)))
     return [_sacctmgr(*words) for words in found]
 
@@ -179,5 +179,5 @@ def _cancel(action: Action, run: Run, sleep: Callable[[float], None]) -> None:
             return
         sleep(1)
     raise CommandError(
-        f"{action.thing}: its jobs have not ended after {GOING} s; run this again when they have"
+        f"{action.thing}: cancelled jobs have not ended after {GOING} s; wait until they end"
     )

@@ -1,15 +1,15 @@
-"""Verify what slurmctld knows of accounts: it receives each change once, and can miss it.
+"""Verify that slurmctld has received the changes of accounts. slurmdbd sends each change only once.
 
-Seen with 24.11:
+Two faults of 24.11:
 
-- After a restart, slurmdbd reaches slurmctld only once slurmctld has had something to send. Changes
-  before that are lost.
-- If the files with a new user have not reached slurmctld's machine yet, the user stays unknown to
-  slurmctld for an hour.
+- After a restart, slurmdbd cannot reach slurmctld until slurmctld sends something. Changes until
+  this moment are lost.
+- If slurmctld receives a new user before the user's passwd file, it does not know the user for an
+  hour.
 
-`scontrol reconfigure` repairs both: slurmctld reads everything again, and jobs do not notice. It
-also saves what it has received, which it otherwise does every five minutes. A slurmctld that is
-lost before that would have to wait for slurmdbd, which may be lost too.
+`scontrol reconfigure` repairs both, without an effect on jobs: slurmctld reads everything again. It
+also saves the accounts, which otherwise happens every five minutes. Without a saved copy, a
+restarted slurmctld needs slurmdbd, which may be unavailable too.
 """
 
 import pwd
@@ -21,9 +21,9 @@ from agents.accounts.sacctmgr import CommandError, Run
 from agents.accounts.things import ROOT, Thing
 
 HEARS_WITHIN = 3
-"""Maximum time until a change reaches slurmctld, in seconds."""
+"""Seconds until a change must reach slurmctld."""
 KNOWS_WITHIN = 180
-"""Seconds until slurmctld must know all users. The kubelet delivers new ones within about 90."""
+"""Seconds until slurmctld must know all users. The kubelet delivers new users in about 90 s."""
 AGAIN_AFTER = 10
 """Seconds between two reconfigurations."""
 _RECORD = re.compile(r"ClusterName=\S+ Account=(\S+) UserName=[^\s(]+\((\d+)\)(?:\s|$)")
@@ -32,7 +32,7 @@ UidOf = Callable[[str], int | None]
 
 
 def uid_of(name: str) -> int | None:
-    """Return a user's uid on this machine, which has the newest users; or None."""
+    """Return a user's uid in this pod, which has the newest users, or None."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -40,7 +40,7 @@ def uid_of(name: str) -> int | None:
 
 
 def ensure_it_hears(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
-    """Write a word to the database. If slurmctld does not receive it, make it read everything."""
+    """Check that slurmctld receives a change. If it does not, make slurmctld read everything."""
     word = f"slurmstack: heard {time.time_ns()}"
     where = ("where", f"cluster={cluster}")
     run(("sacctmgr", "--immediate", "modify", "account", ROOT, *where, "set", f"comment={word}"))
@@ -57,9 +57,9 @@ def await_users(
     sleep: Callable[[float], None],
     uid_of: UidOf = uid_of,
 ) -> None:
-    """Wait until slurmctld knows the users of each account. Raises `CommandError` if it does not.
+    """Wait until slurmctld knows the users of each account. Raises `CommandError` on a timeout.
 
-    `things` are those of the database. Users whose names are unknown by now do not count.
+    `things` are those in the database. Users without a uid in this pod are ignored.
     """
     wanted = {
         (thing.account, uid)
@@ -78,7 +78,7 @@ def await_users(
 
 
 def known(told: str) -> set[tuple[str, int]]:
-    """Return account and uid of each association that slurmctld reports."""
+    """Return the account and uid of each association that slurmctld reports."""
     return {(account, int(uid)) for account, uid in _RECORD.findall(told)}
 
 
@@ -87,5 +87,5 @@ def _associations(run: Run, *which: str) -> str:
 
 
 def look_again(run: Run) -> None:
-    """Make slurmctld read everything again, and save what it has received."""
+    """Make slurmctld read everything again, and save its accounts."""
     run(("scontrol", "reconfigure"))

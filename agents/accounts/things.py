@@ -1,4 +1,4 @@
-"""Observed and wanted state: QOS, accounts, and users in accounts."""
+"""Observed and wanted state of QOS, accounts, and users in accounts."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,16 +8,16 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 ROOT = "root"
-"""Account above all others, which Slurm makes itself."""
+"""Slurm's own account, the ancestor of all other accounts."""
 
 
 class Thing(NamedTuple):
-    """Name of one QOS, one account, or one user in one account."""
+    """Name of a QOS, an account, or a user in an account."""
 
     kind: Literal["account", "qos", "user"]
     name: str
     account: str = ""
-    """Account of a user."""
+    """Account of a user. Otherwise empty."""
 
     def __str__(self) -> str:
         """Return the words of sacctmgr, such as `user ada account physics`."""
@@ -29,19 +29,19 @@ _MARK = re.compile(r"\[slurmstack(?P<adopted> adopted)?:(?P<fields>[^\]]*)\] ?(?
 
 @dataclass(frozen=True)
 class Mark:
-    """Prefix of a thing's comment (a QOS's description) if the settings manage the thing.
+    """Prefix of the comment (for a QOS: of the description) of a thing that the settings manage.
 
-    It is the only record of what the settings manage. The command that makes or changes the thing
-    also writes the mark, so the two never disagree.
+    The marks are the only record of managed things. The command that makes or changes a thing also
+    writes its mark, so the two never disagree.
     """
 
     fields: frozenset[str] = frozenset()
-    """Fields that the settings name. They are cleared when the settings no longer name them."""
+    """Fields in the settings. They are cleared when they are removed from the settings."""
     adopted: bool = False
-    """Whether the thing is older than its settings. Then it is released in the end, not removed."""
+    """Whether the thing existed before its settings. If so, it stays when they are removed."""
 
     def text(self, rest: str) -> str:
-        """Return the comment: the mark, and then what people have written."""
+        """Return the comment: the mark, followed by people's own text."""
         whose = "slurmstack adopted" if self.adopted else "slurmstack"
         return f"[{' '.join([f'{whose}:', *sorted(self.fields)])}] {rest}".strip()
 
@@ -58,7 +58,7 @@ class State(NamedTuple):
     """State of one thing in Slurm."""
 
     fields: Mapping[str, str]
-    """Fields in canonical form, with an account's parent, without those at their default."""
+    """Fields in canonical form without defaults. An account's parent is a field."""
     mark: Mark | None = None
     comment: str = ""
     """Comment without the mark."""
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
     id: str
     user: str
-    """Name, or uid if the name is unknown."""
+    """User name, or uid if the name is unknown."""
     account: str
     qos: str
 
@@ -81,11 +81,11 @@ class Observed:
     things: Mapping[Thing, State]
     jobs: tuple[Job, ...] = ()
     partitioned: frozenset[Thing] = frozenset()
-    """Users, by account, who have associations with single partitions. Only people make these."""
+    """Users in accounts with associations for single partitions. Only people make these."""
 
 
 class Wanted(BaseModel):
-    """Wanted state, as in the file with the settings; see `components.slurmconf.accounts`."""
+    """Wanted state, in the format of the settings file (`components.slurmconf.accounts`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -94,13 +94,13 @@ class Wanted(BaseModel):
     """Fields by name."""
     accounts: dict[str, dict[str, str]] = {}
     users: dict[str, dict[str, dict[str, str]]] = {}
-    """Fields by name and account. The first account replaces a default account that is removed."""
+    """Fields by user and account. The first account replaces a removed default account."""
     remove_with_jobs: frozenset[str] = frozenset()
-    """Things that may be removed although jobs use them, such as `user ada account physics`."""
+    """Things that may be removed even if jobs use them, such as `user ada account physics`."""
 
     def things(self) -> dict[Thing, dict[str, str]]:
         found = {Thing("qos", name): fields for name, fields in self.qos.items()}
-        # The settings always decide an account's parent: a tree that comes from two sources could
+        # The settings always define an account's parent, because a tree from two sources could
         # contain a cycle.
         found |= {Thing("account", n): {"parent": ROOT, **f} for n, f in self.accounts.items()}
         for name, accounts in self.users.items():
@@ -109,10 +109,10 @@ class Wanted(BaseModel):
 
 
 def jobs_on(thing: Thing, jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Return the jobs that use a thing, which cannot be removed without them.
+    """Return the jobs that use a thing. They must end before the thing can be removed.
 
-    A job of a user whose name is unknown here matches no user. sacctmgr finds it: it checks again
-    before it removes a user or an account.
+    A job whose user has no name in this pod matches no user. sacctmgr also finds such jobs before
+    it removes a user or an account.
     """
 
     def is_on(job: Job) -> bool:
@@ -135,15 +135,15 @@ class Action:
     changes: Mapping[str, str] = field(default_factory=dict)
     """New values; "" clears a field."""
     before: Mapping[str, str] = field(default_factory=dict)
-    """Present values of the fields that change."""
+    """Current values of the fields that change."""
     comment: str | None = None
-    """New comment with the mark; None if it stays."""
+    """New comment with the mark, or None if the comment stays."""
     cancels: tuple[Job, ...] = ()
-    """Jobs to cancel with it."""
+    """Jobs to cancel."""
     note: str = ""
-    """Description, if no field changes."""
+    """Description of an action that changes no field."""
     new_default: str | None = None
-    """Account that becomes the user's default, because the present default is removed."""
+    """Account that becomes the user's default, because the old default is removed."""
 
     def __str__(self) -> str:
         details = [

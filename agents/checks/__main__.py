@@ -2,11 +2,12 @@
 
 For Slurm, the exit code is 0 except in these cases:
 
-- A prolog exits with 1 if a check failed that drains. Slurm requeues the job.
-- An epilog exits with 1 if it found the node unfit and could not drain it. Slurm drains it then.
+- A prolog exits with 1 if a check with the effect `drain` failed. Slurm requeues the job.
+- An epilog exits with 1 if such a check failed and the epilog could not drain the node. Slurm
+  drains the node instead.
 
-`check-node` changes nothing. It exits with 0 if all checks passed, 1 if one failed, 3 if one could
-not be carried out, and 2 if it cannot start.
+`check-node` changes nothing. It exits with 0 if all checks passed, 1 if a check failed, 3 if a
+check could not decide, and 2 if `check-node` cannot start.
 """
 
 import fcntl
@@ -24,18 +25,18 @@ from agents.checks.settings import Chosen, SettingsError, read
 from agents.say import Level, logfmt
 
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of the checks: slurmd gives its programs none."""
+"""PATH of the checks, because slurmd sets no PATH for its programs."""
 SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
-"""The site's own script, which runs after each pass of the interval."""
+"""The site's own script, which runs after each pass at the interval."""
 LOG = Path("/proc/1/fd/1")
-"""The pod's log: slurmd discards what a successful program prints."""
+"""The pod's log, because slurmd discards the output of a successful program."""
 
 
 def main(occasion: str, arguments: Sequence[str] = ()) -> int:
     os.environ["PATH"] = PATHS
     os.environ.setdefault("SLURM_CONF", slurm.CONF)
     if occasion not in set(When):
-        from agents.checks.demand import show  # only people need a parser of arguments
+        from agents.checks.demand import show  # only check-node parses arguments
 
         return show(occasion, arguments)
     try:
@@ -45,33 +46,33 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
         _say("error", f"no checks run: {error}")
         code = 0
     if occasion == When.INTERVAL and os.access(SCRIPT, os.X_OK):
-        os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own
+        os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own script
     return code
 
 
 def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
-    """Run a whole pass, and record its evidence."""
+    """Run all checks of the interval, and record their results in Slurm."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(state / "pass", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say("warn", "the previous pass has not ended yet")
+        _say("warn", "skipping this pass: the previous pass still runs")
         return 0
     at, outcomes = int(time.time()), carry_out(chosen, state)
     _report_failures(outcomes)
     try:
         drained = slurm.settle(node_name(), outcomes, at, state)
     except slurm.SilenceError as error:
-        _say("error", f"nothing changed in Slurm: {error}")
+        _say("error", f"cannot update Slurm; the next pass tries again: {error}")
     else:
         if drained:
-            _say("warn", f"drained: {drained}")
+            _say("warn", f"drained the node: {drained}")
     return 0
 
 
 def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> int:
-    """Run the few checks around a job. They can drain the node, but cannot show that it is fit."""
+    """Run the few checks of a prolog or epilog. They can drain the node, but lift no drain."""
     if not chosen:
         return 0
     outcomes = carry_out(chosen, state)
@@ -81,8 +82,8 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
     try:
         slurm.drain(node_name(), outcomes, state)
     except slurm.SilenceError as error:
-        # Because of the exit code, Slurm drains the node with a reason of its own.
-        _say("error", f"cannot drain the node: {error}")
+        # The exit code makes Slurm drain the node, with Slurm's own reason.
+        _say("error", f"cannot drain the node, so Slurm drains it: {error}")
         return 1
     return int(occasion == When.PROLOG)
 

@@ -1,8 +1,8 @@
-"""Run tasks that may hang, all at once, each with a time limit.
+"""Run tasks that may hang, all at the same time, each with a time limit.
 
-A child that does not end in time is killed, with all that it has started. The runner does not wait
-for its end: a process that waits in the kernel may take long to die. The child holds the lock of
-its name as long as it lives. So there is never more than one of a name, however often it hangs.
+When a child exceeds its limit, the runner kills it and its descendants. The runner does not wait
+for their end, because a process that waits in the kernel may take long to die. The child holds the
+lock of its task as long as it lives. So hanging children of a task never accumulate.
 """
 
 import fcntl
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MISSING = 127
-"""Exit code for a missing command, as in a shell."""
+"""Exit code for a missing command, the same as in a shell."""
 _MOST = 8 * 1024 * 1024
-"""Bytes of output after which a child counts as timed out."""
+"""Maximum output of a child in bytes. A child that exceeds it is treated as timed out."""
 _CHUNK = 1 << 16
 _DESCRIPTORS = 1 << 16
-"""Upper bound of the descriptors that this runner has open."""
+"""Upper limit of this runner's open file descriptors."""
 
 Task = tuple[float, Sequence[str] | Callable[[], str]]
 """Time limit in seconds, and a command or a function that returns the text."""
@@ -29,7 +29,7 @@ Task = tuple[float, Sequence[str] | Callable[[], str]]
 
 @dataclass(frozen=True)
 class Reading:
-    """Output of a child, and how it ended."""
+    """Output and exit code of a child."""
 
     text: str
     said: str = ""
@@ -39,7 +39,7 @@ class Reading:
 
 
 def run(tasks: Mapping[str, Task], locks: Path) -> dict[str, Reading | None]:
-    """Run tasks, and return the reading of each by name; None for a task that timed out."""
+    """Run tasks, and return their readings by name. A task that timed out has None."""
     running = {name: _Child(task, locks / f"{name}.lock") for name, task in tasks.items()}
     found: dict[str, Reading | None] = {}
     while running:
@@ -90,7 +90,7 @@ class _Child:
         return time.monotonic() >= self.until or self._size() > _MOST
 
     def bury(self) -> None:
-        """Kill the child and what it left behind, and close its descriptors."""
+        """Kill the child and its remaining descendants, and close its descriptors."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         for descriptor in (self.end, *self.texts):
@@ -118,7 +118,7 @@ def _become(task: Sequence[str] | Callable[[], str], lock: Path, out: int, err: 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        # A child that hangs must keep no descriptor of the parent, only its own lock.
+        # A hanging child must keep only its own lock open, and no descriptor of the parent.
         os.closerange(3, _DESCRIPTORS)
         held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         os.set_inheritable(held, True)
@@ -127,7 +127,7 @@ def _become(task: Sequence[str] | Callable[[], str], lock: Path, out: int, err: 
             _write(1, task())
             code = 0
         else:
-            os.execvp(task[0], tuple(task))  # noqa: S606  # no shell is wanted
+            os.execvp(task[0], tuple(task))  # noqa: S606  # needs no shell
     except FileNotFoundError as error:
         code = 1 if callable(task) else MISSING
         _write(2, str(error))

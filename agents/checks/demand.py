@@ -1,4 +1,4 @@
-"""Run the checks on demand, and show their outcomes to an operator."""
+"""Run the checks for an operator, and print their results."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ def show(name: str, arguments: Sequence[str]) -> int:
     if unknown := sorted(set(options.checks) - names):
         wanted = ", ".join(sorted(names)) or "none"
         print(
-            f"{unknown[0]}: this node has no such check; expected one of {wanted}",
+            f"{unknown[0]}: is not a check of this node; use one of {wanted}",
             file=sys.stderr,
         )
         return UNUSABLE
@@ -47,7 +47,7 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
 
 
 def table(outcomes: Sequence[Outcome], *, colours: bool) -> str:
-    """Return a line for each outcome: in coloured columns for a terminal, otherwise with tabs."""
+    """Return one line for each outcome, with coloured columns or with tabs."""
     if not colours:
         return "\n".join(f"{one.name}\t{one.verdict}\t{one.what}" for one in outcomes)
     width = max((len(one.name) for one in outcomes), default=0)
@@ -65,7 +65,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
         prog=name, description="Run the checks of this node. Changes nothing."
     )
     parser.add_argument(
-        "checks", nargs="*", metavar="CHECK", help="check to run (default: all of this node)"
+        "checks", nargs="*", metavar="CHECK", help="check to run (default: all checks of this node)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
     return parser

@@ -1,7 +1,7 @@
-"""Checks of GPUs, by the output of nvidia-smi(1).
+"""Checks of GPUs, from the output of nvidia-smi(1).
 
-The text of `--query` is the same since driver 450, except for new sections and changed names. If a
-name is missing, the GPU lacks the feature. Numbers are counts, unless a unit is named.
+The output of `--query` is the same since driver 450, except for new sections and changed names. If
+a name is missing, the GPU does not have the feature. Numbers without a unit are counts.
 """
 
 import re
@@ -13,7 +13,7 @@ from agents.checks.judging import UnknownError, jobs, listed
 _HEADER = re.compile(r"GPU ([0-9A-Fa-f]+:[0-9A-Fa-f:.]+)$")
 _ATTACHED = re.compile(r"^Attached GPUs\s*: (\d+)$", re.MULTILINE)
 _BROKEN = frozenset({"unknown error", "err!", "gpu requires reset", "gpu is lost"})
-"""Texts that replace a value if the GPU does not answer."""
+"""Values that nvidia-smi prints if the GPU does not answer."""
 _DEAD = (
     "No devices were found",
     "couldn't communicate with the NVIDIA driver",
@@ -21,15 +21,16 @@ _DEAD = (
     "GPU is lost",
     "Unable to determine the device handle",
 )
-"""Parts of messages that replace nvidia-smi's report (nvidia-smi(1), return values)."""
+"""Parts of the messages that nvidia-smi prints instead of a report (nvidia-smi(1), return
+values)."""
 _MPS = "nvidia-cuda-mps-server"
-"""The only process that may wait on a GPU for jobs."""
+"""The only process that may use a GPU without a job."""
 _LINK = re.compile(r"^\s+Link (\d+): (.*)$")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of the report, with values by path: `ECC Errors/Volatile/DRAM Uncorrectable`."""
+    """GPU of the report, with values by path, such as `ECC Errors/Volatile/DRAM Uncorrectable`."""
 
     index: int
     bus: str
@@ -43,7 +44,7 @@ class Gpu:
         return next((self.fields[path][0] for path in paths if path in self.fields), "")
 
     def number(self, *paths: str) -> float | None:
-        """Return the same as a number, without its unit; None if the GPU lacks the feature.
+        """Return the value as a number without its unit, or None if it is not a number.
 
         Raises `UnknownError` if the GPU does not answer.
         """
@@ -65,14 +66,13 @@ def is_broken(value: str) -> bool:
 
 
 def report(text: str) -> list[Gpu]:
-    """Return the GPUs of `nvidia-smi --query`. Raises `UnknownError` if it is no complete
-    report."""
+    """Return the GPUs of `nvidia-smi --query`. Raises `UnknownError` for an incomplete report."""
     attached = _ATTACHED.search(text)
     if not attached:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
     found = list(_gpus(text))
     if len(found) != int(attached[1]):
-        raise UnknownError(f"nvidia-smi reported {len(found)} of {attached[1]} GPUs and ended")
+        raise UnknownError(f"nvidia-smi ended after {len(found)} of {attached[1]} GPUs")
     return found
 
 
@@ -129,13 +129,13 @@ def count(smi: str, *, count: int | None) -> str | None:
 
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
-    """Check for memory errors that were not corrected, since the driver was loaded."""
+    """Check for uncorrectable memory errors since the driver was loaded."""
     return listed(_ecc(report(smi), max_uncorrectable))
 
 
 def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
     for gpu in gpus:
-        # Before Turing, GPUs report the errors by bits, with totals.
+        # GPUs before Turing report single-bit and double-bit errors, with totals.
         uncorrectable = [
             gpu.number(path) or 0
             for path in gpu.below("ECC Errors/Volatile")
@@ -148,7 +148,7 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
-    """Check that no page waits for retirement, and that few are retired (GPUs before Ampere)."""
+    """Check that no page waits for retirement and few pages are retired (GPUs before Ampere)."""
     return listed(_retired(report(smi), max_pages))
 
 
@@ -164,7 +164,7 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
 
 
 def row_remap(smi: str) -> str | None:
-    """Check that no row waits for remapping, and that no remapping failed (GPUs from Ampere on)."""
+    """Check that no row waits for remapping and no remapping failed (Ampere and later GPUs)."""
     return listed(f"{gpu}: {wrong}" for gpu in report(smi) if (wrong := _remap(gpu)))
 
 
@@ -183,7 +183,7 @@ _SLOWDOWNS = (
 
 
 def throttle(smi: str) -> str | None:
-    """Check that neither heat nor a lack of power slows a GPU down at this moment."""
+    """Check that neither heat nor lack of power slows a GPU down now."""
     return listed(_slowed(report(smi)))
 
 
@@ -200,10 +200,10 @@ def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
 
 
 def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
-    """Check that all links of NVLink are up, and that GPUs on a switch have joined its fabric.
+    """Check that all NVLink links are up, and that GPUs on a switch have joined its fabric.
 
-    `links` is the number of links that each GPU must have. By default, each must have as many
-    active links as any other GPU of the node. So a node without an active link passes.
+    `links` is the required number of active links of each GPU. The default is the highest number
+    among the node's GPUs. So by default, a node with no active link passes.
     """
     gpus = report(smi)
     return listed([*_fabric(gpus), *_links(status, gpus, links)])
@@ -236,7 +236,7 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
-    """Check that power can be read, and is not limited below that of like GPUs, or `min_watts`."""
+    """Check that no GPU's power limit is below that of GPUs of its model, or below `min_watts`."""
     return listed(_power(report(smi), min_watts))
 
 
@@ -266,8 +266,8 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
 def temperature(smi: str, *, max_celsius: float | None) -> str | None:
     """Check that no GPU has reached its slowdown temperature or exceeds `max_celsius`.
 
-    The memory must not exceed its own maximum. From Hopper on, a GPU reports its distance to the
-    limit (T.Limit) instead of the limit.
+    The GPU's memory must not exceed its own maximum. Hopper and later GPUs report the distance to
+    the limit (T.Limit) instead of the limit.
     """
     return listed(_hot(report(smi), max_celsius))
 
@@ -291,8 +291,10 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
 
 
 def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
-    """Check that no GPU is in use without a job: on an idle node all, around a job the job's
-    own."""
+    """Check that no GPU is in use without a job.
+
+    A prolog or epilog judges the GPUs of its job. Otherwise an idle node's GPUs are all judged.
+    """
     gpus = report(smi)
     if job.strip() and not shared:
         free = {int(index) for index in job.strip().split(",")}

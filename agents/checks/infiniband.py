@@ -1,7 +1,8 @@
-"""Checks of InfiniBand ports, by the kernel's files in /sys/class/infiniband.
+"""Checks of InfiniBand ports, from the kernel's files in /sys/class/infiniband.
 
-The text has a line such as `mlx5_0 1 state 4: ACTIVE` for each value: device, port, name and value.
-The names are those of the files (Documentation/ABI/stable/sysfs-class-infiniband of Linux).
+The text has one line for each value: device, port, file name and value. An example is
+`mlx5_0 1 state 4: ACTIVE`. For the files, see Documentation/ABI/stable/sysfs-class-infiniband of
+Linux.
 """
 
 from collections import defaultdict
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from agents.checks.judging import EARLIER, UnknownError, earlier, listed, rows
 
 VALUES = ("link_layer", "phys_state", "rate", "state")
-"""Files of a port that are read."""
+"""Files that the reader reads for each port."""
 DOWNED = "link_downed"
 ERRORS = (
     "excessive_buffer_overrun_errors",
@@ -19,15 +20,15 @@ ERRORS = (
     "port_rcv_errors",
     "symbol_error",
 )
-"""Counters of a port since its reset. Each stops at its maximum."""
+"""Error counters of a port since its reset. Each counter stops at its maximum."""
 
 Port = dict[str, str]
 
 
 def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None:
-    """Check that all ports, or at least `ports`, are up, and that none is slower than `min_gbits`.
+    """Check that all ports, or at least `ports`, are up and none is slower than `min_gbits`.
 
-    Disabled ports do not count.
+    Disabled ports are ignored.
     """
     now, _, _ = text.partition(EARLIER)
     found = {
@@ -50,7 +51,7 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
 
 
 def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
-    """Check that no port counts more errors within an hour than the limits allow."""
+    """Check that no port has more errors per hour than the limits allow."""
     now, before, age = earlier(text)
     earlier_ports = _ports(before)
     return listed(
@@ -70,7 +71,7 @@ def _errors(
             then = before.get(name, {}).get(counter)
             if then is None or counter not in port:
                 continue
-            # A port counts from 0 again after a reset.
+            # A reset sets the counters to 0.
             new = int(port[counter]) - int(then)
             new = int(port[counter]) if new < 0 else new
             if new / hours > (max_downed if counter == DOWNED else max_errors):
@@ -78,7 +79,7 @@ def _errors(
 
 
 def _ports(text: str) -> dict[str, Port]:
-    """Return ports of InfiniBand, not of Ethernet, by `device/port`. Raises `UnknownError`."""
+    """Return the InfiniBand ports by `device/port`, without Ethernet. Raises `UnknownError`."""
     found: dict[str, Port] = defaultdict(dict)
     for device, port, name, value in rows(text, 4):
         found[f"{device}/{port}"][name] = value

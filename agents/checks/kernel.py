@@ -1,6 +1,6 @@
 """Checks of the kernel's log, in the format of dmesg(1): `<4>[   12.345678] text`.
 
-A line stays there until the machine restarts, or until newer lines push it out.
+A line stays in the log until the machine restarts, or until newer lines replace it.
 """
 
 import re
@@ -10,29 +10,29 @@ from agents.checks.judging import listed
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+), (.*)")
 _RECOVERED = "(None)"
-"""End of Xid 154 if the GPU needs no recovery any more."""
+"""End of an Xid 154 message for a GPU that has recovered."""
 _LINE = re.compile(r"((?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])?|) ?(?:\[[^\]]*\] )?(.*)")
-"""A stamp and a text. The stamp may be missing, or that of `dmesg --ctime`."""
+"""Time stamp and text. The stamp may be missing, or have the format of `dmesg --ctime`."""
 _OF_A_PROCESS = re.compile(r".{1,15}\[\d+\]")
-"""Start of the kernel's messages about a process: its name, which its user has chosen."""
+"""Start of the kernel's messages about a process: the process's name, which users can choose."""
 
 XIDS = (46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 149, 154)
 """Xids after which a GPU needs a reset or a repair:
 
     46        the GPU stopped
-    48        an uncorrectable error
-    62        its microcontroller halted
-    64        a row could not be remapped
-    74, 149   NVLink
-    79        off the bus
-    95        an uncontained error
-    119, 120  its system processor is silent
-    140       an unrecovered error
-    143       not initialised
-    154       the driver's own conclusion
+    48        uncorrectable memory error
+    62        the GPU's microcontroller halted
+    64        row remapping failed
+    74, 149   NVLink error
+    79        the GPU has fallen off the bus
+    95        uncontained memory error
+    119, 120  the GPU's system processor does not answer
+    140       unrecovered memory error
+    143       the GPU could not be initialised
+    154       the driver itself asks for a reset or a repair
 
-nvidia-smi reports row remapping (63) and contained errors (94). Applications cause most others
-(https://docs.nvidia.com/deploy/xid-errors/).
+Not listed: row remapping (63) and contained errors (94), which nvidia-smi reports. Applications
+cause most other Xids (https://docs.nvidia.com/deploy/xid-errors/).
 """
 PATTERNS = (
     r"NVRM: .*fallen off the bus",
@@ -44,11 +44,11 @@ PATTERNS = (
     r"EXT4-fs error \(device|EXT4-fs \(.*Remounting filesystem read-only",
     r"XFS \(.*(?:Corruption|metadata I/O error)",
 )
-"""Patterns for the beginning of messages about lost hardware, or a lost file system on it."""
+"""Patterns for the start of messages about broken hardware, or a broken file system on it."""
 
 
 def xid(log: str, *, xids: Sequence[int]) -> str | None:
-    """Check that no GPU had one of these errors since the driver last reported its recovery."""
+    """Check that no GPU has had one of these Xids since the driver last reported its recovery."""
     found: dict[str, str] = {}
     for bus, number, text in (match.groups() for match in map(_XID.match, _messages(log)) if match):
         if number == "154" and text.rstrip().endswith(_RECOVERED):
@@ -59,7 +59,7 @@ def xid(log: str, *, xids: Sequence[int]) -> str | None:
 
 
 def log(log: str, *, patterns: Sequence[str]) -> str | None:
-    """Check that no message begins with a match of a pattern. Returns the latest one that does."""
+    """Check that no message starts with a pattern. Returns the latest message that does."""
     wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")
     for text in reversed(list(_messages(log))):
         if wanted.match(text):
@@ -68,15 +68,15 @@ def log(log: str, *, patterns: Sequence[str]) -> str | None:
 
 
 def _messages(log: str) -> Iterator[str]:
-    """Return the messages of drivers, each in one line without its stamp.
+    """Return the messages of drivers, each in one line without its time stamp.
 
-    Text that users can write is left out, or comes after text of the kernel itself. Users choose
-    the names of their processes. If a mount(2) fails, the kernel logs a text of the user, with line
-    breaks. Further lines of a message have the stamp of its first line, or none.
+    No message starts with text that users can write. So messages that start with a process's name
+    are left out, because users choose these names. If a mount(2) fails, the kernel logs a text of
+    the user, with line breaks. So lines without a new stamp are joined with the line before.
     """
     messages: list[str] = []
     before = ""
-    # splitlines() would also split at other characters.
+    # splitlines() would also split at characters that users can write.
     for stamp, text in (found.groups() for found in map(_LINE.match, log.split("\n")) if found):
         if messages and (stamp == before != "" or text.startswith(" ")):
             messages[-1] += f" {text.strip()}"

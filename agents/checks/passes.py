@@ -1,4 +1,4 @@
-"""A pass: read what the checks of an occasion need, once and all at once, and then judge it."""
+"""Run a pass: start each needed reader once, all in parallel, and then judge the texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Outcome:
     name: str
     verdict: Verdict
     what: str = ""
-    """The fault, or why the check cannot decide."""
+    """Description of the fault, or the reason why the check cannot decide."""
     effect: Effect = Effect.DRAIN
 
     @property
@@ -35,7 +35,10 @@ class Outcome:
 
 
 def carry_out(chosen: Sequence[Chosen], state: Path) -> list[Outcome]:
-    """Return the outcome of each check, within the longest time limit of their readers."""
+    """Run checks, and return their outcomes.
+
+    This takes no longer than the longest time limit of the readers.
+    """
     limits = {one.check.name: one.limits for one in chosen}
     needed = dict.fromkeys(name for one in chosen for name in one.check.reads)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +52,7 @@ def _task(reader: Reader, limits: Limits) -> bounded.Task:
 
 
 def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
-    """Return the outcome of a check for what was read."""
+    """Judge readings, and return the outcome of the check."""
     check = chosen.check
     try:
         texts = [_text(READERS[name], readings[name]) for name in check.reads]
@@ -60,7 +63,7 @@ def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
     except UnknownError as error:
         return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)
     except (ArithmeticError, LookupError, ValueError) as error:
-        # The text has a form that the check does not know.
+        # The check does not know the format of the text.
         what = f"{'/'.join(check.reads)}: cannot parse the output: {error}"
         return Outcome(check.name, Verdict.UNKNOWN, what, chosen.effect)
     return Outcome(
@@ -69,13 +72,13 @@ def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
 
 
 class _SilenceError(Exception):
-    """A reader did not end in time."""
+    """A reader timed out."""
 
 
 def _text(reader: Reader, reading: Reading | None) -> str:
-    """Return the text to judge.
+    """Return the text of a reading.
 
-    Raises `_SilenceError` if the reader timed out, and `UnknownError` if there is no text.
+    Raises `_SilenceError` if the reader timed out, and `UnknownError` if it failed.
     """
     if reading is None:
         raise _SilenceError(f"{reader.name} does not answer within {reader.seconds:g} s")

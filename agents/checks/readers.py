@@ -1,7 +1,7 @@
-"""Fetch the texts that checks judge. Each reader may hang, and so runs in its own process.
+"""Fetch the texts that checks judge. Each reader runs in its own process, because it may hang.
 
-A reader is a command, or a function of the checks' limits by name. Functions raise OSError, and
-ValueError if the kernel shows something of unknown form.
+A reader is a command, or a function that gets the limits of the checks. Functions raise OSError, or
+ValueError for an unknown format.
 """
 
 import errno
@@ -22,28 +22,28 @@ from agents.tree import Tree
 JAIL: Final = Path("/mnt/jail")
 MARKER: Final = "var/lib/slurmstack/jail-refresh"
 NODES: Final = "var/lib/slurmstack/nodes"
-"""Folder of the jail in which each node writes its own file."""
+"""Folder in the jail. Each node writes its own file to it."""
 SETTINGS: Final = Path("/etc/slurmstack/isolation/checks.json")
 """Settings of the nodeset, including the limits of the checks."""
 SCRATCH: Final = Path("/var/spool/slurmstack")
-SHM: Final = Path("/dev/shm")  # noqa: S108  # only checked for what jobs left there
+SHM: Final = Path("/dev/shm")  # noqa: S108  # only read
 JOBS: Final = "slurm-jobs"
-"""Folder in SCRATCH and in SHM with a directory for each job, named after the ids of job and user.
+"""Folder in SCRATCH and in SHM with one directory per job, named after the ids of job and user.
 
-The directories of ended jobs have the prefix `ended.` until they are removed.
+After the job, the directory has the prefix `ended.` until it is removed.
 """
 STATE: Final = Path("/run/slurmstack/checks")
-"""Folder with texts that readers remember, and with their locks."""
+"""Folder with earlier texts of readers, and with their locks."""
 _MIB = 1024 * 1024
 _MUNGE = ("sh", "-c", "munge --no-input | unmunge")
 
 Limits = Mapping[str, Mapping[str, Any]]
-"""Limits of the checks that are on, by name of the check."""
+"""Limits of the enabled checks, by name of the check."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One source of text, which may serve several checks."""
+    """Source of a text. Several checks may use it."""
 
     name: str
     seconds: float
@@ -51,18 +51,18 @@ class Reader:
     command: tuple[str, ...] = ()
     function: Callable[[Limits], str] | None = None
     told: bool = False
-    """Whether checks judge its output if it fails. Otherwise they cannot be carried out."""
+    """Whether checks judge the output of a failed reader. Otherwise they cannot decide."""
 
 
 def disks(limits: Limits) -> str:
-    """Return for each file system: % in use, % of inodes in use, `rw` or `ro`, the path."""
+    """Return one line per file system: % in use, % of inodes in use, `rw` or `ro`, the path."""
     return "".join(_disk(path) for path in limits["disk"]["paths"])
 
 
 def image_cache(_: Limits, root: Path = JAIL, folder: Path = containers.FOLDER) -> str:
-    """Return the same for the directory above users' image caches, with `missing` if it is missing.
+    """Return such a line for the parent directory of users' image caches, or no line.
 
-    Empty for caches in home directories.
+    A missing directory has `missing` instead of `rw`. Caches in home directories have no line.
     """
     path = containers.read(folder).above_caches()
     if path is None:
@@ -80,7 +80,7 @@ def _disk(path: str) -> str:
 
 def _file_system(volume: os.statvfs_result, path: str) -> str:
     mode = "ro" if volume.f_flag & os.ST_RDONLY else "rw"
-    # As in df(1): relative to what users may have, which is less than all.
+    # The percentage of df(1): it leaves out the space that only root may use.
     used, inodes = volume.f_blocks - volume.f_bfree, volume.f_files - volume.f_ffree
     return (
         f"{_percent(used, used + volume.f_bavail)} "
@@ -93,9 +93,9 @@ def _percent(part: int, whole: int) -> int:
 
 
 def memory(_: Limits, root: Path = Path("/")) -> str:
-    """Return in MiB the `limit` of the pod, or else of the machine, and the `free` part of it.
+    """Return the memory `limit` of the pod or the machine, and the `free` part of it, in MiB.
 
-    Memory that the kernel can drop at once is free: pages of files, and cached metadata of files.
+    Memory that the kernel can reclaim at once is free: file pages, and cached metadata of files.
     """
     meminfo = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     limit, free = (int(meminfo[name].split()[0]) // 1024 for name in ("MemTotal", "MemAvailable"))
@@ -121,7 +121,7 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
             )
             cached = sum(int(counts.get(name, 0)) for name in caches)
             used = int((folder / usage).read_text()) - cached
-            # Version 1 shows a missing limit as a number that no machine reaches.
+            # In cgroups of version 1, a missing limit is a number that no machine reaches.
             if text != "max" and int(text) // _MIB < limit:
                 limit = int(text) // _MIB
                 free = min(free, limit - used // _MIB)
@@ -130,11 +130,11 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 
 
 def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
-    """Return a line for each process.
+    """Return one line for each process.
 
-    The fields are pid, parent, uid, state, start, number of sleeps, name, and a step's command
-    line. The start is in ticks since the machine started. The number of sleeps is given only for
-    processes that seem to hang in the kernel.
+    The fields are pid, parent, uid, state, start, number of sleeps, name and command line. The
+    start is in ticks since the machine started. Only processes that seem to hang in the kernel have
+    a number of sleeps. Only slurmstepd has a command line.
     """
     found = "".join(_process(path) for path in sorted(proc.iterdir()) if path.name.isdecimal())
     return _remembered("processes", found, 30, state)
@@ -169,9 +169,9 @@ def _status(path: Path) -> dict[str, str]:
 
 
 def _hangs(status: Mapping[str, str]) -> bool:
-    """Return whether a process is in state D, and is root's or has not ended after SIGKILL.
+    """Return whether a process in state D belongs to root or has a pending SIGKILL.
 
-    Any user can have processes in that state, by vfork(2). But SIGKILL ends those at once.
+    Any user can put a process into state D with vfork(2), but SIGKILL ends such a process at once.
     """
     if not status["State"].startswith("D"):
         return False
@@ -180,7 +180,7 @@ def _hangs(status: Mapping[str, str]) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Replace characters so that a text stays in one line."""
+    """Replace unprintable characters, so that the text stays in one line."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -190,10 +190,10 @@ def jail(
     settings: Path = SETTINGS,
     clock: Callable[[], float] = time.time,
 ) -> str:
-    """Return the jail's `generation`, its age, the age of the settings, and whether it is writable.
+    """Return the jail's `generation`, its age, the age of the settings, `ahead` and `written`.
 
-    Ages are in seconds. `ahead` is how far the storage's clock is ahead of this node's, in seconds.
-    `written` is `full` on a full volume: that is no fault of the node, which can write to it.
+    Ages are in seconds. `ahead` is the storage's clock minus the node's clock, in seconds.
+    `written` is `yes` or an error. A full volume is `full`, because that is no fault of the node.
     """
     tree = Tree(root)
     marker = tree.status(MARKER)
@@ -213,7 +213,7 @@ def jail(
 
 
 def _write(tree: Tree, clock: Callable[[], float]) -> float:
-    """Write this node's file, and return how far its time is ahead of this node's, in seconds."""
+    """Write this node's file, and return the file's time minus the node's time, in seconds."""
     tree.make_folder(NODES, 0o700)
     before = clock()
     path = f"{NODES}/{node_name()}"
@@ -221,14 +221,15 @@ def _write(tree: Tree, clock: Callable[[], float]) -> float:
         os.write(file, b"seen\n")
     with tree.opened(path) as file:
         written = os.fstat(file).st_mtime
-    # The kernel's clock for times of files advances in steps of at most 10 ms.
+    # The kernel's clock for file times advances in steps of at most 10 ms.
     return min(written - before + 0.01, 0) + max(written - clock(), 0)
 
 
 def leftovers(_: Limits, scratch: Path = SCRATCH, shm: Path = SHM) -> str:
     """Return the use of /dev/shm, and the directories of jobs.
 
-    The lines are `shm`, MiB in use, path; and for each directory `job`, age in seconds, name.
+    The first line is `shm`, MiB in use and path. Each directory has a line with `job`, age in
+    seconds and name.
     """
     volume = os.statvfs(shm)
     used = (volume.f_blocks - volume.f_bfree) * volume.f_frsize // _MIB
@@ -239,14 +240,14 @@ def leftovers(_: Limits, scratch: Path = SCRATCH, shm: Path = SHM) -> str:
 def _job_directories(folders: Iterable[Path]) -> Iterator[str]:
     for folder in folders:
         for entry in os.scandir(folder):
-            # A job may end meanwhile.
+            # The directory may have been removed meanwhile.
             with suppress(FileNotFoundError):
                 age = time.time() - entry.stat(follow_symlinks=False).st_mtime
                 yield f"job {age:.0f} {entry.name}\n"
 
 
 def ports(_: Limits, devices: Path = Path("/sys/class/infiniband"), state: Path = STATE) -> str:
-    """Return lines in the format of `agents.checks.infiniband`, and those of about an hour ago."""
+    """Return the ports now and about an hour ago, in the format of `agents.checks.infiniband`."""
     found = "".join(_port(path) for path in sorted(devices.glob("*/ports/*")))
     return _remembered("infiniband", found, 3600, state)
 
@@ -261,18 +262,20 @@ def _port(port: Path) -> str:
 
 
 def job_gpus(_: Limits) -> str:
-    """Return the indexes of the GPUs of this prolog's or epilog's job."""
+    """Return the GPU indexes of the job whose prolog or epilog this is."""
     return os.environ.get("SLURM_JOB_GPUS", "")
 
 
 def node_name() -> str:
-    """Return the node's name in Slurm. slurmd sets it for its own programs, and the pod for all
-    programs."""
+    """Return the node's name in Slurm: from slurmd, or else from the pod."""
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("NODE_NAME") or os.uname().nodename
 
 
 def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
-    """Return a text with the earlier one, which is replaced once it is `seconds` old."""
+    """Return a text with the earlier text. Store the new text if the earlier one is old enough.
+
+    `seconds` is the age at which it is replaced.
+    """
     path = state / name
     try:
         age = time.time() - path.stat().st_mtime

@@ -1,6 +1,6 @@
-"""All checks: what each one judges, by which limits, on which nodes, when, and with what effect.
+"""List all checks, with their readers, limits, nodes, occasions and effects.
 
-Settings, documentation and runner take the names and limits of checks from here.
+The settings, the documentation and the runner use these names and limits.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ from enum import StrEnum
 from agents.checks import gpus, infiniband, kernel, system
 
 Limit = float | int | bool | tuple[int, ...] | tuple[str, ...] | None
-"""A threshold. None: the nodeset's value applies, or there is no threshold."""
+"""Threshold. None means the nodeset's own value, or no threshold."""
 
 
 class When(StrEnum):
-    """Occasions on which Slurm calls. On demand, an operator runs every check."""
+    """Occasions on which Slurm runs checks. On demand, an operator can run every check."""
 
     PROLOG = "prolog"
     EPILOG = "epilog"
@@ -22,7 +22,7 @@ class When(StrEnum):
 
 
 class Nodes(StrEnum):
-    """Nodesets that a check applies to by default, by what they have."""
+    """Nodesets to which a check applies by default."""
 
     ALL = "all"
     GPUS = "with NVIDIA GPUs"
@@ -34,14 +34,13 @@ class Effect(StrEnum):
     """Effect of a failed check."""
 
     DRAIN = "drain"
-    """Drain the node. If a prolog found the failure, Slurm requeues its job."""
+    """Drain the node. If a check of a prolog failed, Slurm requeues the job."""
     REPORT = "report"
-    """Report it, in the pod's log and on demand."""
+    """Report the failure only in the pod's log and on demand."""
 
 
 class Lift(StrEnum):
-    """Smallest event that usually makes the check pass again. Only a passing check lifts a
-    drain."""
+    """Smallest event after which the check usually passes again, so that the drain is lifted."""
 
     ITSELF = "the fault ends"
     RESTART = "the pod restarts"
@@ -53,23 +52,23 @@ class Lift(StrEnum):
 class Check:
     name: str
     says: str
-    """State of a good node."""
+    """State of a fit node."""
     reads: tuple[str, ...]
-    """Readers, in the order in which the judge takes their texts."""
+    """Names of the readers whose texts are the judge's arguments, in this order."""
     judge: Callable[..., str | None]
-    """Takes the texts, and the limits by name; see `agents.checks.judging`."""
+    """Function of the texts, and of the limits by name; see `agents.checks.judging`."""
     lift: Lift
     nodes: Nodes = Nodes.ALL
     when: frozenset[When] = frozenset({When.INTERVAL})
     effect: Effect = Effect.DRAIN
     limits: Mapping[str, Limit] = field(default_factory=dict)
     silence_fails: bool = False
-    """Whether a reader's timeout is a failure. Otherwise the check is unknown."""
+    """Whether a reader's timeout is a failure. Otherwise the verdict is unknown."""
 
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""Checks that drain run in the interval as well: only its passes can show that all is well."""
+"""Checks that drain must also run at the interval: only those passes can lift a drain."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -138,7 +137,7 @@ CHECKS: Mapping[str, Check] = {
             gpus.throttle,
             Lift.ITSELF,
             Nodes.GPUS,
-            # One moment says little about a GPU that works.
+            # A single slow moment is not a fault.
             effect=Effect.REPORT,
         ),
         Check(

@@ -1,4 +1,4 @@
-"""Settings of the nodeset's checks, as the node reads them."""
+"""Read the settings of the nodeset's checks on the node."""
 
 import json
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from agents.checks.registry import CHECKS, Check, Effect
 
 
 class SettingsError(Exception):
-    """The file cannot be used. The text is one line."""
+    """The settings file is unusable. The text is one line."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A check with the effect and limits of this node's settings."""
+    """Check, with the effect and limits from this node's settings."""
 
     check: Check
     effect: Effect
@@ -25,7 +25,7 @@ class Chosen:
 def read(path: Path) -> list[Chosen]:
     """Return the checks of this node, in the registry's order. Raises `SettingsError`.
 
-    Ignores names that this release does not know: settings can arrive before the image of their
+    Ignores unknown names of checks, because new settings can arrive before the image of their
     release.
     """
     try:

@@ -1,7 +1,7 @@
 """Drain the node in Slurm after a pass, and record the pass's evidence. Never lift a drain.
 
-A drain with any other reason stays as it is. Slurm cannot change a reason on the condition that it
-is still the one that was read. So some milliseconds between reading and writing are unprotected.
+A drain with a reason of another source stays as it is. Slurm has no compare-and-swap for reasons,
+so a reason that is set between reading and writing, within milliseconds, is lost.
 """
 
 import json
@@ -15,9 +15,9 @@ from agents.containers.counts import Counts, read
 from agents.drains import CHECK, Evidence
 
 CONF = "/var/spool/slurmd/conf-cache/slurm.conf"
-"""Slurm's configuration, as slurmd has fetched it."""
+"""Slurm's configuration, which slurmd has fetched."""
 OUT_OF_SERVICE = "drain,down,fail"
-"""States in which the node's reason explains the state."""
+"""States for which Slurm stores a reason."""
 _READ, _WRITE = 1.5, 2.0
 """Time limits for Slurm, in seconds."""
 _LONGEST = 250
@@ -25,11 +25,11 @@ _LONGEST = 250
 
 
 class SilenceError(Exception):
-    """Slurm does not answer, or refuses. Nothing is changed."""
+    """Slurm did not answer or returned an error."""
 
 
 def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
-    """Return the evidence of a pass of all checks. It began at `at`, so it read nothing older."""
+    """Return the evidence of a complete pass. `at` is its start: no reading is older."""
     drains = [one for one in outcomes if one.effect is Effect.DRAIN]
     failed, unknown = (
         tuple(sorted(one.name for one in drains if one.verdict is verdict))
@@ -39,13 +39,13 @@ def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
 
 
 def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
-    """Return the reason to drain the node with, or None to keep its present reason `standing`."""
+    """Return a new drain reason, or None to keep the node's present reason `standing`."""
     outcomes = list(outcomes)
     failed = [one for one in outcomes if one.drains]
     if not failed or (standing and not standing.startswith(CHECK)):
         return None
     named = standing.removeprefix(CHECK).partition(":")[0]
-    # The present drain's check may pass now, while another check fails.
+    # Replace the present reason if its check passes now, while another check fails.
     passed = {one.name for one in outcomes if one.verdict is Verdict.PASSED}
     if standing and named not in passed:
         return None
@@ -54,7 +54,7 @@ def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
 
 
 def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
-    """Drain the node, and return the reason, or None if there is nothing to do.
+    """Drain the node if a check failed. Returns the new reason, or None if nothing changed.
 
     Raises `SilenceError`.
     """
@@ -62,12 +62,15 @@ def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
 
 
 def settle(node: str, outcomes: Sequence[Outcome], at: int, state: Path) -> str | None:
-    """Do the same, and record the evidence of a whole pass. Raises `SilenceError`."""
+    """Drain the node like `drain`, and record the evidence of a complete pass.
+
+    Raises `SilenceError`.
+    """
     return _update(node, outcomes, [f"extra={record(evidence(at, outcomes), read())}"], state)
 
 
 def record(found: Evidence, images: Counts | None) -> str:
-    """Return the `extra` of the node's record: a JSON object in one line."""
+    """Return the `extra` field of the node's Slurm record: a JSON object in one line."""
     fields = found.fields() | (images.fields() if images else {})
     return json.dumps(fields, separators=(",", ":"))
 
@@ -84,7 +87,7 @@ def _update(node: str, outcomes: Sequence[Outcome], words: list[str], state: Pat
 
 
 def _standing(node: str, state: Path) -> str:
-    """Return why the node is out of service, or "" if it is in service."""
+    """Return the reason why the node is out of service, or "" if it is in service."""
     command = (
         "sinfo",
         "--noheader",

@@ -1,6 +1,6 @@
 """Checks of disks, memory, processes, the clock, the jail and munge.
 
-The readers in `agents.checks.readers` describe the texts.
+`agents.checks.readers` describes the format of the texts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from agents.checks.judging import UnknownError, earlier, jobs, listed, rows
 
 SETTLED = 3600
-"""Seconds after which all nodes have seen a new generation of the jail, and its settings."""
+"""Seconds after which all nodes see a new generation of the jail, and its settings."""
 
 
 def disk(
     text: str, *, paths: Sequence[str], max_percent: float, max_inodes_percent: float
 ) -> str | None:
-    """Check that no file system of these paths is full, out of inodes, or read-only."""
+    """Check that no file system at these paths is full, out of inodes, or read-only."""
     return listed(_disks(text, paths, max_percent, max_inodes_percent))
 
 
@@ -35,7 +35,7 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
 
 
 def image_cache(text: str, *, max_percent: float) -> str | None:
-    """Check that the file system of users' image caches is there, writable and not full."""
+    """Check that the file system of users' image caches exists, is writable and is not full."""
     paths = [path for *_, path in rows(text, 4)]
     return listed(_disks(text, paths, max_percent, max_percent))
 
@@ -51,9 +51,9 @@ def memory(text: str, processes: str, *, min_percent: float) -> str | None:
 
 
 def clock(jail: str, *, max_offset: float) -> str | None:
-    """Check that the clock agrees with that of the jail's storage, within `max_offset` seconds.
+    """Check that the clock differs at most `max_offset` seconds from that of the jail's storage.
 
-    All nodes share the storage. If the storage takes its times from its clients, the check always
+    All nodes share the storage. If file times come from the storage's clients, the check always
     passes.
     """
     found = dict(rows(jail, 2))
@@ -64,10 +64,10 @@ def clock(jail: str, *, max_offset: float) -> str | None:
 
 
 def jail(text: str, *, generation: int | None) -> str | None:
-    """Check that the jail is mounted, writable, and of the generation that the settings name.
+    """Check that the jail is mounted and writable, and has the generation from the settings.
 
-    Nodes see a new generation or new settings with a delay. So the generation counts only once both
-    are `SETTLED`.
+    Nodes see a new generation or new settings with a delay. So a wrong generation is ignored until
+    both are older than `SETTLED`.
     """
     found = dict(rows(text, 2))
     if "generation" not in found:
@@ -81,13 +81,13 @@ def jail(text: str, *, generation: int | None) -> str | None:
 
 
 def munge(text: str) -> str | None:
-    """Check that munged makes a credential, and decodes it again (unmunge(1))."""
+    """Check that munged creates a credential and decodes it (unmunge(1))."""
     said = text.strip().splitlines() or ["no output"]
     return None if any("Success (0)" in line for line in said) else said[0].strip()
 
 
 def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) -> str | None:
-    """Check for directories of jobs that are gone, and for use of /dev/shm without jobs."""
+    """Check for directories of ended jobs, and for use of /dev/shm on a node without jobs."""
     running = jobs(processes)
     found = []
     for kind, value, name in rows(text, 3):
@@ -100,11 +100,15 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
-    """Check that no process hangs in the kernel: in state D then and now, without waking."""
+    """Check that no process hangs in the kernel.
+
+    A process hangs if it is in state D in both readings, and did not wake between them.
+    """
     now, before, age = earlier(text)
     if age < min_seconds:
         raise UnknownError(
-            f"the earlier reading is {age:.0f} s old, expected at least {min_seconds:g}"
+            f"the earlier reading is {age:.0f} s old, expected at least {min_seconds:g} s; "
+            "run the check again later"
         )
     asleep = set(_waiting(before))
     return listed(f"{comm} ({pid})" for pid, start, woken, comm in _waiting(now)

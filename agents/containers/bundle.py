@@ -1,7 +1,7 @@
 """Read an OCI runtime bundle, the directory of `srun --container`.
 
-A container of this project replaces the bundle's namespaces, devices and limits: those of the job
-hold. Hooks are ignored.
+The container has the namespaces, devices and limits of its job. Those of the bundle, and its hooks,
+are ignored.
 """
 
 import json
@@ -17,7 +17,7 @@ from agents.containers.surroundings import Surroundings, directory_of, variables
 
 CONFIG: Final = "config.json"
 _OWN: Final = ("/proc", "/sys", "/dev")
-"""Directories that every container has of the job."""
+"""Directories that every container shares with its job."""
 _FLAGS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
 _TMPFS: Final = ("size=", "mode=")
 _SEPARATORS: Final = frozenset(":,\0")
@@ -30,7 +30,7 @@ class Bundle:
     root: Path
     surroundings: Surroundings
     mounts: str
-    """In the syntax of `--container-mounts`."""
+    """Mounts, in the syntax of `--container-mounts`."""
     read_only: bool
 
 
@@ -55,14 +55,16 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(_text(path / CONFIG))
     except OSError as error:
-        raise ImageError(f"{path / CONFIG}: {error.strerror}: expected an OCI bundle") from None
+        raise ImageError(
+            f"{path / CONFIG}: {error.strerror}: expected an OCI bundle: check the path"
+        ) from None
     except ValueError as error:
         raise ImageError(f"{path / CONFIG}: {error}: expected JSON") from None
     return found if isinstance(found, dict) else {}
 
 
 def _text(path: Path) -> bytes:
-    # Opening a FIFO would wait for its writer.
+    # O_NONBLOCK: opening a FIFO would wait for its writer.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ImageError(f"{path}: expected a file")
@@ -81,7 +83,7 @@ def _mounts(path: Path, mounts: object) -> Iterator[str]:
 
 
 def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
-    """Return a mount in the syntax of `--container-mounts`; None if the job's own is used."""
+    """Return a mount in the syntax of `--container-mounts`, or None if the mount is ignored."""
     target, source = str(mount.get("destination")), str(mount.get("source"))
     options = [each for each in mount.get("options") or () if isinstance(each, str)]
     if any(target == own or target.startswith(f"{own}/") for own in _OWN):
@@ -95,5 +97,5 @@ def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
     else:
         return None
     if any(_SEPARATORS & {*part} for part in parts[:2]):
-        raise ImageError(f"{path / CONFIG}: mounts: {target}: expected a path without : and ,")
+        raise ImageError(f"{path / CONFIG}: mounts: {target}: expected paths without ':' and ','")
     return ":".join(parts)

@@ -3,15 +3,15 @@
     images/<key>/root          files of an image, the lower layer of containers
     images/<key>/lock          locked while a container runs; its mtime is the last use
     images/<key>/size          size of the files in bytes
-    images/<key>/blobs         digests of the layers that it was unpacked from
-    references/<reference>     key of an image; its mtime is when to look up the tag again
-    blobs/sha256/<digest>      compressed layers, shared between images; links to those of the site
-    locks/<key>                held during an import; other steps wait
+    images/<key>/blobs         digests of the image's layers
+    references/<reference>     key of an image; its mtime is the time of the next lookup of the tag
+    blobs/sha256/<digest>      compressed layers for all images, or links to the site's layers
+    locks/<key>                locked during an import; other steps wait
     temporary/                 unfinished imports
 
-Imports are finished under a temporary name and then renamed, so that a process can be killed at any
-time. Locks are flock(2): shared file systems support them between nodes, and the kernel releases
-them when a process ends.
+An import has a temporary name until it is complete, so its process can be killed at any time. Locks
+use flock(2): shared file systems support it between nodes, and the kernel releases the lock when
+the process ends.
 """
 
 import errno
@@ -40,9 +40,10 @@ _OWNER_ALL: Final = 0o700
 
 
 class Cache:
-    """A cache, created if it is missing.
+    """Cache of a user, created if it is missing.
 
-    Only its user can read it: set-user-ID programs of an image would run as this user.
+    Only the user can read it. Otherwise others could run set-user-ID programs of an image as this
+    user.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +51,7 @@ class Cache:
         self.path = path
         try:
             path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            # Clear the set-group-ID bit: a container maps only the user's primary group.
+            # Clear the set-group-ID bit, because a container maps only the user's primary group.
             path.chmod(_PRIVATE)
             os.chown(path, -1, os.getgid())
             for name in ("images", "references", "blobs/sha256", "locks", "temporary"):
@@ -69,7 +70,7 @@ class Cache:
         return path if path.is_dir() else None
 
     def record(self, reference: str, key: str, fresh_for: int) -> None:
-        """Record the image of a reference for this number of seconds."""
+        """Record which image a reference means. The record is valid for `fresh_for` seconds."""
         path = self._reference(reference)
         if path is None:
             return
@@ -80,7 +81,7 @@ class Cache:
         temporary.rename(path)
 
     def recorded(self, reference: str) -> Path | None:
-        """Return the image of the last lookup of a reference, if it is still cached."""
+        """Return the recorded image of a reference, or None if it is not cached."""
         path = self._reference(reference)
         if path is None:
             return None
@@ -90,7 +91,10 @@ class Cache:
             return None
 
     def _reference(self, reference: str) -> Path | None:
-        """Return the path as `spank/containers/image.c` does; None if the name is too long."""
+        """Return the path of a record, or None if its name is too long.
+
+        `spank/containers/image.c` uses the same path.
+        """
         name = urllib.parse.quote(reference, safe="").replace("~", "%7E")
         return self.path / "references" / name if len(name) <= 255 else None
 
@@ -103,7 +107,7 @@ class Cache:
             began, announced = time.monotonic(), False
             while not _try_lock(file.fileno()):
                 if not announced and time.monotonic() - began > _WAIT_UNTIL_TOLD:
-                    tell(f"{subject}: waiting for another step that imports it")
+                    tell(f"{subject}: waiting for another step that imports this image")
                     announced = True
                 time.sleep(_POLL)
             yield
@@ -137,14 +141,14 @@ class Cache:
         return {path.name for path in self._blobs.iterdir()}
 
     def size_of_new(self, image: Path, known: Collection[str]) -> int:
-        """Return the bytes of an image's own layers that are not among the `known`."""
+        """Return the size in bytes of an image's layers that are not `known` and not the site's."""
         new = [self._blobs / name for name in _lines(image / "blobs") if name not in known]
         return sum(path.stat().st_size for path in new if path.is_file() and not path.is_symlink())
 
     def link(self, site: Path, digests: Iterable[str]) -> None:
-        """Link the layers that the site has, instead of downloading them.
+        """Link layers that the site has, to avoid their download.
 
-        umoci compares their digests when it unpacks them, so the site's directory needs no trust.
+        umoci verifies the digests when it unpacks layers, so the site's directory is not trusted.
         """
         for digest in digests:
             mine, sites = self._blobs / digest, site / "sha256" / digest
@@ -153,12 +157,12 @@ class Cache:
                 with suppress(FileExistsError):
                     mine.symlink_to(sites)
 
-    # --- Room ------------------------------------------------------------------------------------
+    # --- Space -----------------------------------------------------------------------------------
 
     def shrink(self, limit: int, keep: Path | None = None) -> int:
         """Remove the least recently used images until at most `limit` bytes remain.
 
-        Returns the number of bytes removed. Keeps images that a container uses, and `keep`.
+        Returns the number of removed bytes. Keeps `keep`, and images that a container uses.
         """
         sizes = {image: size_of(image) for image in sorted(self.images(), key=_last_use)}
         total = before = sum(sizes.values())
@@ -231,11 +235,11 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def settle(root: Path) -> int:
-    """Adapt the files of an image to a container with one user; return their size in bytes.
+    """Adapt the files of an image to a container with one user, and return their size in bytes.
 
-    Gives the user full access to directories, as root has in the image. Clears set-user-ID and
-    set-group-ID bits, which would now give the user's rights to others. Sets the user's primary
-    group, because a container maps no other.
+    Gives the user full access to directories, because root had it in the image. Clears set-user-ID
+    and set-group-ID bits, because they would give the user's rights to others. Sets the user's
+    primary group, because a container maps no other group.
     """
     group, total = os.getgid(), 0
     root.chmod(root.stat().st_mode & ~_SET_ID | _OWNER_ALL)
@@ -274,5 +278,5 @@ def remove(path: Path) -> None:
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    # Python 3.12 renamed the parameter to onexc; 3.11 lacks that.
+    # Python 3.12 renamed onerror to onexc, but the jail may have 3.11.
     shutil.rmtree(path, onerror=permit)

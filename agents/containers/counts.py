@@ -1,7 +1,7 @@
-"""Counts of the images that jobs on a node use, for the operator's metrics.
+"""Count the images that jobs on a node use, for the operator's metrics.
 
-Steps report what they did, and agents/containers/listener.py adds it up. Users can forge reports:
-the counts are for graphs, and no decision depends on them.
+Steps report image pulls, hits and failures, and agents/containers/listener.py adds them up. Users
+can forge reports, so the counts are only for graphs.
 """
 
 import json
@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import Any, Final
 
 ADDRESS: Final = "\0slurmstack-images"
-"""Abstract socket, which jobs reach from their own mount namespace. `spank/containers/image.c` has
-the same name."""
+"""Abstract socket, because jobs can reach it from their own mount namespace.
+`spank/containers/image.c` uses the same name."""
 FILE: Final = Path("/run/slurmstack/images.json")
 LONGEST: Final = 64
-"""Bytes of a report."""
+"""Maximum size of a report in bytes."""
 _MARK: Final = "images"
 _MOST: Final = 1 << 50
-"""Largest count: JSON and Prometheus represent it exactly."""
+"""Largest count. JSON and Prometheus represent it exactly."""
 _MOST_BYTES: Final = 1 << 40
 _MOST_MILLISECONDS: Final = 24 * 3_600_000
-"""Largest numbers in a report, far above those of a real import."""
+"""Largest numbers that a report may contain, far above those of a real import."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What steps on a node reported since slurmd started."""
+    """Sums of the reports on a node since slurmd started."""
 
     pulls: int = 0
     """Images that were imported."""
     downloaded: int = 0
-    """Bytes that were downloaded for them."""
+    """Bytes that imports downloaded."""
     milliseconds: int = 0
-    """Time that the imports took."""
+    """Duration of all imports."""
     hits: int = 0
     """Containers that started from an image in the cache."""
     failures: int = 0
@@ -45,11 +45,11 @@ class Counts:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def fields(self) -> dict[str, object]:
-        """Return what the `extra` of a node's record has of them, beside what checks found."""
+        """Return the counts as a member of the JSON object in the node's `extra` field."""
         return {_MARK: asdict(self)}
 
     def add(self, report: bytes) -> "Counts":
-        """Return the counts with a report added; a malformed report changes nothing."""
+        """Return the counts plus those of a report. A malformed report changes nothing."""
         found = _read(report)
         if found is None:
             return self
@@ -62,7 +62,7 @@ class Counts:
 
 
 def of_extra(extra: str) -> Counts | None:
-    """Return the counts in a node's record; None if there are none."""
+    """Return the counts in a node's `extra` field, or None if there are no counts."""
     if not extra:
         return None
     try:
@@ -81,7 +81,7 @@ def _of_fields(found: Any) -> Counts | None:
 
 
 def read(file: Path = FILE) -> Counts | None:
-    """Return the counts of this node; None if there are none."""
+    """Return the counts of this node, or None if there are no counts."""
     try:
         return _of_fields(json.loads(file.read_bytes()))
     except (OSError, ValueError):
@@ -124,7 +124,7 @@ def report_failure() -> None:
 
 
 def report_pull(size: int, seconds: float) -> None:
-    """Report an import: bytes that were downloaded, and the time that it took."""
+    """Report an import, with its downloaded bytes and its duration."""
     _send(f"pull {size} {seconds * 1000:.0f}")
 
 

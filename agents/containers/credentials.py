@@ -1,4 +1,4 @@
-"""Registry credentials from the files of enroot, Docker and the site."""
+"""Find registry credentials in the files of enroot, Docker and the site."""
 
 import base64
 import json
@@ -25,8 +25,8 @@ _OTHER_NAMES: Final = {
 def find(image: InRegistry, home: Path, site: Path, environment: Mapping[str, str]) -> str | None:
     """Return `LOGIN:PASSWORD` in base64 for the image's registry, or None.
 
-    The user's files come before the site's, and enroot's before Docker's. Raises ImageError if a
-    file is unreadable or the command of a password fails.
+    The user's files have precedence over the site's, and enroot's over Docker's. Raises ImageError
+    if a file is unreadable, or if a command for a password fails.
     """
     found = next(_of_enroot(image, _enroot_file(home, environment)), None)
     if found is not None or image.user is not None:
@@ -48,7 +48,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise ImageError(f"{path}: cannot read the credentials: {error}") from None
+        raise ImageError(f"{path}: cannot read the credentials: {error}: check the file") from None
 
 
 # --- enroot --------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def _of_enroot(image: InRegistry, path: Path) -> Iterator[str]:
 
 
 def _password(text: str, path: Path) -> str:
-    """Expand a password that begins with $: a variable, or the output of a command."""
+    """Expand a password that starts with $, a variable or the output of a command."""
     if not text.startswith("$"):
         return text
     # The file belongs to the user, and enroot expands it with a shell too.
@@ -77,7 +77,9 @@ def _password(text: str, path: Path) -> str:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         reason = result.stderr.strip().splitlines()[-1:] or [f"code {result.returncode}"]
-        raise ImageError(f"{path}: cannot expand the password {text}: {reason[0]}")
+        raise ImageError(
+            f"{path}: cannot expand the password {text}: {reason[0]}: check the variable or command"
+        )
     return result.stdout
 
 
@@ -97,7 +99,7 @@ def _of_docker(image: InRegistry, path: Path) -> str | None:
     try:
         auths = json.loads(text).get("auths", {}) if text else {}
     except (ValueError, AttributeError) as error:
-        raise ImageError(f"{path}: cannot read the credentials: {error}") from None
+        raise ImageError(f"{path}: cannot read the credentials: {error}: check the file") from None
     for name in (f"{image.registry}/{image.repository}", *_names(image)):
         entry = auths.get(name)
         if isinstance(entry, dict) and isinstance(entry.get("auth"), str):
@@ -105,11 +107,12 @@ def _of_docker(image: InRegistry, path: Path) -> str | None:
     return None
 
 
-# --- for skopeo ----------------------------------------------------------------------------------
+# --- skopeo --------------------------------------------------------------------------------------
 
 
 def write(folder: Path, found: Mapping[str, str]) -> Path:
-    """Write a private file for skopeo's `--authfile` with these credentials, by registry."""
+    """Write credentials to a private file for skopeo's `--authfile`. `found` has registries as
+    keys."""
     path = folder / "auth.json"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

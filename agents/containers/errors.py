@@ -1,5 +1,5 @@
-"""The one error of this package."""
+"""Exception of this package."""
 
 
 class ImageError(Exception):
-    """An image cannot be used; the message is one line with the image and a remedy."""
+    """An image is unusable. The message is one line with the image and a remedy."""

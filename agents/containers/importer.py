@@ -23,7 +23,7 @@ from agents.containers.watch import Progress, run, size, tell
 _SQUASHFS: Final = b"hsqs"
 _LAYOUT: Final = "oci-layout"
 _ARCHIVES: Final = {_LAYOUT: "oci-archive", "manifest.json": "docker-archive"}
-"""Kind of an archive by a file in it. Archives of recent Docker releases have both files."""
+"""Kinds of archives, by a file that they contain. Recent Docker archives contain both files."""
 _DENIED: Final = (
     "denied",
     "unauthorized",
@@ -31,7 +31,7 @@ _DENIED: Final = (
     "not found",
     "authentication required",
 )
-"""Words in the answer of a registry that refuses an image: the cached image must not replace it."""
+"""Words of a registry that refuses an image. The cached image must not be used in this case."""
 _YES: Final = ("y", "yes", "true", "1")
 
 
@@ -61,15 +61,15 @@ class Importer:
             return self._of_source(text, found, skopeo)
 
     def share(self, text: str) -> Path:
-        """Add an image's layers to those of the site, and return their directory.
+        """Add an image's layers to the site's shared layers, and return the site's directory.
 
-        Raises ImageError if there is none, or if this user cannot write to it.
+        Raises ImageError if the site has no directory, or if this user cannot write to it.
         """
         reference, blobs = parse(text), self.settings.site_blobs()
         if blobs is None:
-            raise ImageError("this site has no shared layers: set containers.site_cache")
+            raise ImageError("the site has no shared layers: set containers.site_cache")
         if isinstance(reference, InFile):
-            raise ImageError(f"image {text}: expected an image in a registry")
+            raise ImageError(f"image {text}: only images in a registry can be shared")
         try:
             (blobs / "sha256").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -84,7 +84,7 @@ class Importer:
     # --- Kinds -----------------------------------------------------------------------------------
 
     def _of_file(self, text: str, reference: InFile) -> Path:
-        # skopeo's have the name of the image behind a colon.
+        # In skopeo's references, the name of the image follows the path after a colon.
         in_skopeo = reference.kind not in ("path", "bundle")
         path = Path(reference.path.partition(":")[0] if in_skopeo else reference.path)
         try:
@@ -133,19 +133,19 @@ class Importer:
         return self._bring(_hash(identity), f"image {text}", make)
 
     def _of_directory(self, path: Path) -> Path:
-        """Use the directory in place: containers write to their own layer."""
+        """Use the directory without a copy, because containers write to their own layer."""
 
         def make(folder: Path) -> Surroundings:
             (folder / "root").symlink_to(path)
             return surroundings.of_files(path)
 
         image = self._bring(_hash(str(path)), f"image {path}", make)
-        # The variables in the directory may have changed.
+        # The files with variables may have changed.
         surroundings.of_files(path).write(image)
         return image
 
     def _of_bundle(self, path: Path) -> Path:
-        """Use the root of a bundle in place, with the mounts of the bundle."""
+        """Use a bundle's root without a copy, with the bundle's mounts."""
         found = bundle.read(path)
 
         def make(folder: Path) -> Surroundings:
@@ -187,7 +187,7 @@ class Importer:
             return image
 
     def _fall_back(self, text: str, error: ImageError) -> Path:
-        """Return the cached image if the registry is unavailable."""
+        """Return the cached image if the registry is unavailable. Otherwise raise the error."""
         cached = self.cache.recorded(text)
         if cached is None or any(word in str(error).lower() for word in _DENIED):
             raise error
@@ -200,7 +200,10 @@ class Importer:
 
 
 def _kind_of(path: Path) -> str:
-    """squashfs, directory, oci, oci-archive or docker-archive. Raises OSError, ImageError."""
+    """Return squashfs, directory, oci, oci-archive or docker-archive.
+
+    Raises OSError and ImageError.
+    """
     if path.is_dir():
         return "oci" if (path / _LAYOUT).is_file() else "directory"
     if not path.is_file():
@@ -211,7 +214,7 @@ def _kind_of(path: Path) -> str:
         return "squashfs"
     if tarfile.is_tarfile(path):
         with tarfile.open(path) as archive:
-            # Stop at the first match: the rest may have gigabytes.
+            # Stop at the first match, because the rest may be gigabytes.
             for member in archive:
                 if member.name.removeprefix("./") in _ARCHIVES:
                     return _ARCHIVES[member.name.removeprefix("./")]
@@ -232,7 +235,7 @@ def _limit(subject: str, limit: int) -> Callable[[int], None]:
     def check(count: int) -> None:
         if count > limit:
             raise ImageError(
-                f"{subject}: its files exceed {size(limit)}, the limit of this site: use a smaller "
+                f"{subject}: the files exceed {size(limit)}, the limit of this site: use a smaller "
                 "image, or contact the cluster operator"
             )
         progress.reached(count)
@@ -245,20 +248,20 @@ def _limit(subject: str, limit: int) -> Callable[[int], None]:
 
 @dataclass(frozen=True)
 class _Found:
-    """The answer of a source."""
+    """Properties of an image at its source."""
 
     key: str
     """Key in the cache."""
     digest: str
     sizes: Mapping[str, int | None]
-    """Compressed layers by digest, without the algorithm, in bytes; None if unknown."""
+    """Sizes of the compressed layers in bytes, or None if unknown, by digest without algorithm."""
 
     @property
     def layers(self) -> Collection[str]:
         return self.sizes.keys()
 
     def size_without(self, blobs: Path) -> int | None:
-        """Return the bytes of the layers that are not among these; None if unknown."""
+        """Return the size in bytes of the layers that are not in `blobs`, or None if unknown."""
         total = 0
         for digest, count in self.sizes.items():
             if (blobs / "sha256" / digest).exists():
@@ -279,7 +282,7 @@ class _Skopeo:
     """Directory for temporary files."""
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    """For every command of skopeo."""
+    """Global options, for every command of skopeo."""
 
     @classmethod
     def of_registry(cls, image: InRegistry, importer: Importer, folder: Path) -> "_Skopeo":
@@ -302,7 +305,7 @@ class _Skopeo:
         return run([*base, *command], subject=self.subject, written=written)
 
     def inspect(self) -> _Found:
-        """Ask the source for the digest and the sizes of the layers."""
+        """Return the digest and the sizes of the layers, from the source."""
         text = self._run(["inspect", "--no-tags", *self.arguments, self.source])
         found: dict[str, Any] = json.loads(text)
         sizes = {
@@ -317,7 +320,7 @@ class _Skopeo:
         room, total = shutil.disk_usage(blobs).free, found.size_without(blobs)
         if total is not None and total > room:
             raise ImageError(
-                f"{self.subject}: requires {size(total)}, and {blobs} has {size(room)} left: "
+                f"{self.subject}: requires {size(total)}, but {blobs} has {size(room)} left: "
                 "remove images with `slurm-image remove`, or other files"
             )
         layout = folder / "layout"
@@ -349,7 +352,7 @@ def _count(value: object) -> int | None:
 
 
 def _describe(layout: Path) -> None:
-    """Add the files `layers`, with the digests of the blobs, and `config` of the image."""
+    """Write the digests of the blobs to `layers`, and the image's configuration to `config`."""
     index = json.loads((layout / "index.json").read_text())
     manifest_digest = str(index["manifests"][0]["digest"])
     manifest = _blob(layout, manifest_digest)

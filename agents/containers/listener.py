@@ -1,7 +1,7 @@
-"""Add up what steps on this node report about images.
+"""Add up the reports about images from steps on this node.
 
-`python3 -BS -m agents.containers.listener` runs as long as slurmd, and keeps the counts in a file
-that the node's checks read (agents/checks/slurm.py). Counts begin at 0 when slurmd starts.
+`python3 -BS -m agents.containers.listener` runs as long as slurmd, and writes the counts to a file.
+The node's checks read this file (agents/checks/slurm.py). A start of slurmd resets the counts to 0.
 """
 
 import socket
@@ -14,15 +14,15 @@ from typing import Final
 from agents.containers.counts import ADDRESS, FILE, LONGEST, Counts
 
 _PAUSE: Final = 0.5
-"""Seconds between two rounds: a user who floods the socket costs the node no more than a round."""
+"""Seconds between two rounds. They limit the load if a user floods the socket."""
 _AT_ONCE: Final = 1000
-"""Reports of a round; the kernel's queue is shorter (net.unix.max_dgram_qlen)."""
+"""Maximum number of reports in a round. The kernel's queue is shorter (net.unix.max_dgram_qlen)."""
 _RETRY: Final = 10.0
-"""Seconds until the next attempt if a program has taken the address."""
+"""Seconds until the next attempt if another program uses the address."""
 
 
 def waiting(receiver: socket.socket) -> Iterator[bytes]:
-    """Wait for a report; return it and those that came meanwhile."""
+    """Wait for a report, and yield it and all others in the queue."""
     receiver.setblocking(True)
     yield receiver.recv(LONGEST + 1)
     receiver.setblocking(False)
@@ -34,14 +34,14 @@ def waiting(receiver: socket.socket) -> Iterator[bytes]:
 
 
 def add(counts: Counts, reports: Iterable[bytes]) -> Counts:
-    """Return the counts with all reports added."""
+    """Return the counts plus those of all reports."""
     for report in reports:
         counts = counts.add(report)
     return counts
 
 
 def write(counts: Counts, file: Path) -> None:
-    """Replace the file: a reader sees the old counts or the new ones."""
+    """Replace the file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".new")
     temporary.write_text(str(counts))
@@ -54,14 +54,18 @@ def _bind(address: str) -> socket.socket:
         try:
             receiver.bind(address)
         except OSError as error:
-            print(f"cannot count images: {error}; trying again", file=sys.stderr, flush=True)
+            print(
+                f"cannot listen for reports about images: {error}; trying again in {_RETRY:g} s",
+                file=sys.stderr,
+                flush=True,
+            )
             time.sleep(_RETRY)
         else:
             return receiver
 
 
 def main(address: str = ADDRESS, file: Path = FILE) -> None:
-    """Count until the process is ended."""
+    """Count until the process is killed."""
     counts = Counts()
     write(counts, file)
     with _bind(address) as receiver:

@@ -1,4 +1,4 @@
-"""Image references in the syntax of Pyxis and enroot, and in that of Docker and skopeo."""
+"""Parse image references in the syntax of Pyxis, enroot, Docker and skopeo."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})$")
 _TAG: Final = re.compile(r":([A-Za-z0-9_][A-Za-z0-9._-]{0,127})$")
 _REGISTRY: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?")
 _REPOSITORY: Final = re.compile(
-    r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"  # of the OCI's specification
+    r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"  # OCI distribution specification
 )
 _MAX_LENGTH: Final = 1024
 
@@ -30,7 +30,7 @@ class InRegistry:
     user: str | None = None
 
     def __str__(self) -> str:
-        """Return the reference as Docker writes it."""
+        """Return the reference in Docker's syntax."""
         name = f"{self.registry}/{self.repository}"
         return f"{name}@{self.digest}" if self.digest else f"{name}:{self.tag}"
 
@@ -45,7 +45,7 @@ class InFile:
 
     path: str
     kind: Literal["path", "bundle", "oci", "oci-archive", "docker-archive"] = "path"
-    """`path`: the content decides."""
+    """With `path`, the file's content decides."""
 
     def __str__(self) -> str:
         """Return the reference as the user wrote it."""
@@ -68,7 +68,7 @@ def parse(text: str) -> Reference:
     if text.startswith(_ELSEWHERE):
         raise ImageError(
             f"image {text}: nodes run no Docker or Podman daemon: push the image to a registry, or "
-            "save it with `docker save` and use docker-archive:PATH"
+            "run `docker save` and use docker-archive:PATH"
         )
     for kind in _FILES:
         if text.startswith(f"{kind}:"):
@@ -91,8 +91,8 @@ def _parse_registry(text: str) -> InRegistry:
     bad_user = at and not user
     if bad_user or not _REGISTRY.fullmatch(registry) or not _REPOSITORY.fullmatch(rest):
         raise ImageError(
-            f"image {text}: expected [USER@][REGISTRY#]IMAGE[:TAG], as ubuntu:24.04 or "
-            "nvcr.io#nvidia/pytorch:25.06-py3, or a path that begins with / or ./"
+            f"image {text}: expected [USER@][REGISTRY#]IMAGE[:TAG], such as ubuntu:24.04 or "
+            "nvcr.io#nvidia/pytorch:25.06-py3, or a path that starts with / or ./"
         )
     return InRegistry(
         registry=registry,
@@ -104,7 +104,7 @@ def _parse_registry(text: str) -> InRegistry:
 
 
 def _split_as_docker(name: str) -> tuple[str, str]:
-    """Split a name without `#`: a first part with a dot or a port is the registry."""
+    """Split a name without `#`. Its first part is the registry if it has a dot or a port."""
     first, slash, rest = name.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return first, rest

@@ -1,4 +1,4 @@
-"""Save a container as a squashfs file that enroot and Pyxis can read too."""
+"""Save a container as a squashfs file that enroot and Pyxis can also read."""
 
 import contextlib
 import shlex
@@ -15,19 +15,19 @@ set -eu
 mount -t overlay -o userxattr,lowerdir=upper:image-root overlay root
 exec mksquashfs root "$@"
 """
-"""Runs in a user namespace, where the user's files belong to root and are all readable."""
+"""Script for a user namespace, where the user's files belong to root and are all readable."""
 
 
 def save(container: Path, target: Path) -> str:
-    """Write the file atomically, and return a line about it.
+    """Write the file atomically, and return one line about it.
 
-    `container` is a directory of start-container. Raises ImageError.
+    `container` is a container's directory from start-container. Raises ImageError.
     """
     subject = f"--container-save={target}"
     try:
         image = Path((container / "image").read_text())
         with (
-            # A private directory: another user may write to the target's directory.
+            # A private directory, because other users may be able to write to the target's.
             tempfile.TemporaryDirectory(dir=target.parent, prefix=".saving-") as folder,
             _link(container, image / "root"),
         ):
@@ -47,7 +47,7 @@ def save(container: Path, target: Path) -> str:
 
 @contextlib.contextmanager
 def _link(container: Path, root: Path) -> Iterator[None]:
-    """Link the image under a name without the separators of mount options."""
+    """Link the image's root, because its path may contain separators of mount options."""
     link = container / "image-root"
     link.unlink(missing_ok=True)
     link.symlink_to(root)
@@ -58,7 +58,7 @@ def _link(container: Path, root: Path) -> Iterator[None]:
 
 
 def _write_surroundings(folder: Path, image: Path) -> Path:
-    """Write enroot's files of an image, and return a list of mksquashfs pseudo files."""
+    """Write enroot's files for an image, and return the file that lists them for mksquashfs."""
     variables = (image / "environment").read_bytes().decode(errors="replace").split("\0")
     words = (image / "entrypoint").read_bytes().decode(errors="replace").split("\0")
     directory = (image / "directory").read_text()

@@ -23,41 +23,41 @@ class Settings:
     """Settings of the site, with the defaults."""
 
     cache: str = "~/.cache/slurmstack"
-    """Path of the user's cache: ~ is the home directory, %u the user's name."""
+    """Path of the user's cache. ~ is the home directory, and %u is the user's name."""
     site_cache: str | None = None
-    """Directory with the layers of the site, which an account of the site adds; None for none."""
+    """Directory with shared layers that an account of the site adds, or None."""
     cache_size: int = 100 * _GIB
-    """Limit in bytes; the least recently used images are removed first."""
+    """Limit in bytes. The least recently used images are removed first."""
     image_size: int = 100 * _GIB
-    """Limit of an image's files in bytes."""
+    """Limit in bytes for the files of an image."""
     fresh_for: int = 3600
-    """Seconds until a tag is looked up again."""
+    """Seconds before the next lookup of a tag."""
     allowed: tuple[str, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/*'; an empty tuple permits all."""
     folder: Path = field(default=FOLDER, compare=False)
 
     def cache_path(self) -> Path:
-        """Return the user's cache, as `spank/containers/start.c` does."""
+        """Return the path of the user's cache. `spank/containers/start.c` uses the same path."""
         user = pwd.getpwuid(os.getuid())
         if self.cache.startswith("~"):
             return Path(user.pw_dir + self.cache[1:])
         return Path(self.cache.replace("%u", user.pw_name))
 
     def above_caches(self) -> str | None:
-        """Return the directory of all users' caches; None if they are in home directories."""
+        """Return the parent directory of users' caches, or None for caches in home directories."""
         if self.cache.startswith("~"):
             return None
         return self.cache.partition("%u")[0].rpartition("/")[0] or "/"
 
     def site_blobs(self) -> Path | None:
-        """Return the directory of the site's layers, as in `Cache`; None for none."""
+        """Return the directory of the site's layers, with the layout of `Cache`, or None."""
         return Path(self.site_cache) / "blobs" if self.site_cache else None
 
     def check_allowed(self, name: str) -> None:
         """Raise ImageError unless the site permits the image."""
         if self.allowed and not any(fnmatchcase(name, pattern) for pattern in self.allowed):
             raise ImageError(
-                f"image {name}: this site permits {', '.join(self.allowed)}: use one of these, or "
+                f"image {name}: this site permits {', '.join(self.allowed)}: use one of them, or "
                 "contact the cluster operator"
             )
 
@@ -68,14 +68,14 @@ class Settings:
     def of_skopeo(self) -> tuple[str, ...]:
         """Return the options that point skopeo to the site's registries and mirrors.
 
-        skopeo ignores CONTAINERS_REGISTRIES_CONF, the variable of Podman and Buildah.
+        skopeo ignores CONTAINERS_REGISTRIES_CONF, which Podman and Buildah read.
         """
         if not self._registries.is_file():
             return ()
         return ("--registries-conf", str(self._registries))
 
     def mirrors_of(self, image: InRegistry) -> Iterator[InRegistry]:
-        """Return where skopeo looks for the image before its own registry."""
+        """Yield the image in the mirrors, which skopeo tries before the image's own registry."""
         if not self._registries.is_file():
             return
         name = f"{image.registry}/{image.repository}"
@@ -88,14 +88,14 @@ class Settings:
                 yield replace(image, registry=host, repository=repository)
 
     def credentials(self) -> Path:
-        """Return the path of the site's credentials; the file may be missing."""
+        """Return the path of the site's credentials. The file may be missing."""
         return self.folder / "auth.json"
 
 
 def read(folder: Path = FOLDER) -> Settings:
     """Read the settings. Raises ImageError if the file is not a JSON object.
 
-    Unknown keys are of a later version: settings change before nodes do.
+    Ignores unknown keys, because a new version's settings can arrive before its images.
     """
     path = folder / "settings.json"
     try:

@@ -1,6 +1,6 @@
 """Environment variables, working directory and entrypoint of an image.
 
-Each is a file beside the image's root. `spank/containers/start.c` reads these files.
+Each has its own file next to the image's root. `spank/containers/start.c` reads these files.
 """
 
 import json
@@ -20,10 +20,10 @@ _ENROOT_VARIABLES: Final = "etc/environment"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The settings that an image has for its programs."""
+    """Settings of an image for its programs."""
 
     variables: tuple[str, ...] = ()
-    """Each NAME=VALUE."""
+    """Items of the form NAME=VALUE."""
     directory: str = "/"
     entrypoint: tuple[str, ...] = ()
 
@@ -35,7 +35,7 @@ class Surroundings:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Write a file that other steps may read: they see the old content or the new one."""
+    """Replace a file atomically, because other steps may read it."""
     temporary = file.with_name(f"{file.name}.{os.uname().nodename}-{os.getpid()}")
     temporary.write_bytes(content)
     temporary.replace(file)
@@ -46,7 +46,7 @@ def _words(words: Sequence[str]) -> bytes:
 
 
 def of_config(config: Mapping[str, Any]) -> Surroundings:
-    """Read an OCI image's configuration; values of a wrong type are skipped."""
+    """Read an OCI image's configuration, without values of a wrong type."""
     said = config.get("config") or {}
     entrypoint = tuple(_texts(said.get("Entrypoint")))
     return Surroundings(
@@ -57,7 +57,7 @@ def of_config(config: Mapping[str, Any]) -> Surroundings:
 
 
 def variables_of(value: object) -> tuple[str, ...]:
-    """Return the items of a list that are NAME=VALUE."""
+    """Return the items of a list that have the form NAME=VALUE."""
     return tuple(text for text in _texts(value) if _VARIABLE.fullmatch(text))
 
 
@@ -68,7 +68,7 @@ def _texts(value: object) -> list[str]:
 
 
 def directory_of(value: object) -> str:
-    """Return an absolute path; / for other values."""
+    """Return the value if it is an absolute path, or else /."""
     usable = isinstance(value, str) and value.startswith("/") and "\0" not in value
     return str(value) if usable else "/"
 
@@ -96,7 +96,7 @@ def _of_charliecloud(text: str) -> Surroundings:
 
 
 def _read(path: Path) -> str:
-    # Do not follow links: a link in an image may point anywhere.
+    # Do not follow links, because a link in an image may point anywhere.
     if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
         return ""
     return path.read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Run skopeo, umoci and other programs: report errors and progress, and limit what they write."""
+"""Run skopeo, umoci and other programs, report errors and progress, and limit their output."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ _POLL: Final = 0.2
 """Seconds between two checks of a program."""
 _FIRST_LINE: Final = 5.0
 _LINES: Final = 15.0
-"""Seconds until the first line about progress, and between two lines."""
+"""Seconds before the first line about progress, and between two such lines."""
 _MESSAGE: Final = re.compile(r'level=(?:fatal|error) msg="(?P<text>(?:[^"\\]|\\.)*)"')
 _PREFIX: Final = re.compile(r'^(Error parsing image name|initializing source) "?\S+: ')
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
@@ -26,7 +26,7 @@ def tell(text: str) -> None:
 
 
 def size(count: float) -> str:
-    """Format a number of bytes, as in '1.2 GB'."""
+    """Format a number of bytes, such as '1.2 GB'."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             break
@@ -35,17 +35,17 @@ def size(count: float) -> str:
 
 
 class Progress:
-    """Report the progress of a long operation; short operations print nothing."""
+    """Reports the progress of a long operation. Short operations print nothing."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
-        """`total` is in bytes; None if unknown."""
+        """`total` is in bytes, or None if unknown."""
         self._what = what
         self._total = total
         self._began = time.monotonic()
         self._next = self._began + _FIRST_LINE
 
     def reached(self, count: int) -> None:
-        """Report this number of bytes, if a line is due."""
+        """Print the number of bytes, if the last line is old enough."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -62,9 +62,9 @@ def run(
 ) -> str:
     """Run a program and return its output.
 
-    `written` receives the number of bytes that the program has written so far. It stops the program
-    by raising ImageError. Raises ImageError with `subject` and the last error message if the
-    program fails.
+    `written` receives the number of bytes that the program has written so far. If it raises
+    ImageError, the program is killed. If the program fails, this function raises ImageError with
+    `subject` and the last error message.
     """
     try:
         process = subprocess.Popen(
@@ -77,8 +77,8 @@ def run(
         )
     except FileNotFoundError:
         raise ImageError(
-            f"{subject}: {command[0]} is missing in the shared root: the cluster operator must "
-            "raise jail.refresh"
+            f"{subject}: {command[0]} is missing in the jail: ask the cluster operator to raise "
+            "jail.refresh"
         ) from None
     try:
         while True:
@@ -97,7 +97,7 @@ def run(
 
 
 def _written_by(pid: int) -> int:
-    """Return the bytes that a process has written so far; 0 if it has ended."""
+    """Return the bytes that a process has written so far, or 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     except OSError:
@@ -110,4 +110,4 @@ def _last_words(errors: str, code: int) -> str:
     if found:
         return _PREFIX.sub("", str(found[-1]).replace('\\"', '"'))
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return lines[-1] if lines else f"ended with code {code}"
+    return lines[-1] if lines else f"exit code {code}"

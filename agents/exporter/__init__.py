@@ -1,1 +1,1 @@
-"""Slurm's state as Prometheus metrics: see docs/metrics.md."""
+"""Export Slurm's state as Prometheus metrics; see docs/metrics.md."""

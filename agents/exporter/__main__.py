@@ -1,16 +1,16 @@
 """`python3 -m agents.exporter [--once]`: serve Slurm's state as metrics on http://:9341/metrics.
 
-The exporter reads Slurm once in each interval, however often it is scraped. It continues if Slurm
-does not answer. With --once it reads everything once, prints the metrics, and exits with 1 if a
-read failed.
+The exporter reads Slurm once in each interval, independently of scrapes. It continues if Slurm does
+not answer. With --once, it reads all sources once, prints the metrics, and exits with 1 if a read
+failed.
 
-Its environment variables are:
+Environment variables:
 
     INTERVAL  seconds between two reads
-    TOP       number of accounts, and of users, that have series of their own
+    TOP       number of accounts and number of users with their own series
     JOBS      maximum number of pairs of a running job and a node
-    JAIL      path where the jail is mounted; without it, the jail is not read
-    VOLUMES   paths where volumes of the jail are also mounted, each in a folder of its name
+    JAIL      mount point of the jail; without it, the jail is not read
+    VOLUMES   mount points of the jail's volumes; the folder's name is the volume's name
     PORT      port of the server
 """
 
@@ -28,13 +28,13 @@ from agents.exporter.server import Server
 from agents.exporter.sources import Jail, Slurm
 
 PORT = 9341
-"""Slurm's port in Prometheus' wiki of default ports."""
+"""Port of Slurm exporters in Prometheus' list of default ports."""
 INTERVAL = 30.0
 TOP = 50
 JOBS = 1000
 LONGEST = 5
-"""Intervals after the beginning of a round until /alive fails. If Slurm does not answer, two
-pass."""
+"""Intervals after the start of a round of reads at which /alive fails. If Slurm does not answer, a
+round takes up to two intervals."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jail = [Jail(paths).source()] if (paths := _paths()) else []
     if options.once:
         return _once(Exporter([*jail, *slurm.each_time(), *slurm.in_turn()], [], interval))
-    # Read the jail first: if Slurm does not answer, it takes all the time that there is.
+    # Read the jail first: if Slurm does not answer, its reads use up the interval.
     exporter = Exporter([*jail, *slurm.each_time()], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _paths() -> dict[str, str]:
     """Return the paths of the jail and its volumes, by name.
 
-    They are not below each other: below a file system that hangs, nothing can be read.
+    No path may be below another one: below a hanging file system, nothing can be read.
     """
     jail = {"jail": path} if (path := os.environ.get("JAIL")) else {}
     return jail | {Path(path).name: path for path in os.environ.get("VOLUMES", "").split()}
@@ -87,7 +87,7 @@ def _again_and_again(exporter: Exporter, port: int) -> None:
         begun = time.monotonic()
         exporter.read()
         took = time.monotonic() - begun
-        # Give slurmctld a pause that is at least as long as the reads.
+        # Pause at least as long as the reads took, to limit the load on slurmctld.
         stop.wait(max(took, exporter.interval - took))
 
 

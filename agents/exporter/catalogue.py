@@ -1,6 +1,6 @@
-"""All metrics: their names, labels, meanings and sources.
+"""List all metrics, with their names, labels, meanings and sources.
 
-docs/metrics.md has the same as tables; a test compares the two.
+docs/metrics.md contains the same list; a test compares both.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ NODE_JOBS_FAILED = _gauge(
     "node",
 )
 
-# --- Images of users, as their jobs report them --------------------------------------------------
+# --- Users' images, from reports of jobs ---------------------------------------------------------
 
 IMAGE_PULLS = _counter(
     "slurmstack_image_pulls_total", "Images imported for jobs.", "images", "node"
@@ -304,7 +304,7 @@ JAIL_FILES_FREE = _gauge(
     "volume",
 )
 
-# --- The exporter's own --------------------------------------------------------------------------
+# --- The exporter itself -------------------------------------------------------------------------
 
 UP = _gauge("slurm_up", "1 if all last reads of Slurm succeeded, else 0.", "")
 READ_UP = _gauge(

@@ -1,7 +1,7 @@
-"""Pages of metrics for scrapes. Each page is written once, by the read of its source.
+"""Create pages of metrics for scrapes. Each read of a source creates one page.
 
-A page is valid until the next read of its source. If that read fails or is overdue, the series of
-the page are left out. Prometheus then marks them stale at once, so old values do not look current.
+A page is valid until the next read of its source. If this read fails or is overdue, scrapes do not
+contain the page. So Prometheus marks its series as stale, and old values do not look current.
 """
 
 import time
@@ -20,11 +20,11 @@ from agents.say import Level, say
 OVERDUE = 2
 """Maximum age of a page, in intervals of its source."""
 LEAST = 1.0
-"""Minimum time limit of a read, in seconds."""
+"""Minimum time limit of a read in seconds."""
 
 
 def page(families: Iterable[Family]) -> bytes:
-    """Return metrics in the format that Prometheus reads."""
+    """Return metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_Families(tuple(families)))
     return generate_latest(registry)
@@ -46,23 +46,23 @@ class Record:
     every: int
     """Intervals between two reads."""
     page: bytes | None = None
-    """None before the first read, and if the last read returned nothing."""
+    """None before the first read, or if the last read returned no metrics."""
     begun: float | None = None
-    """When the last read with a result began, by the monotonic clock."""
+    """Start of the last read with a result, on the monotonic clock."""
     took: float | None = None
     reads: int = 0
     failures: int = 0
     said: str = ""
-    """Why the last read failed, or returned only a part."""
+    """Reason why the last read failed or was incomplete, or ""."""
 
 
 @dataclass
 class Exporter:
-    """Reader of the sources, every `interval` seconds, and owner of their pages."""
+    """Reads the sources every `interval` seconds, and stores their pages."""
 
     each_time: Sequence[Source]
     in_turn: Sequence[Source]
-    """Sources of which each interval reads one."""
+    """Sources that take turns: each interval reads one of them."""
     interval: float
     clock: Callable[[], float] = time.monotonic
     say: Callable[[Level, str], None] = say
@@ -79,8 +79,7 @@ class Exporter:
         self.records = {record.source.name: record for record in records}
 
     def read(self) -> None:
-        """Read what is due, within an interval. A source that hangs leaves little time to
-        others."""
+        """Read the sources of this interval. A hanging source leaves little time for the others."""
         turn = self.in_turn[self.rounds % len(self.in_turn) :][:1] if self.in_turn else ()
         end = self.clock() + self.interval
         for source in (*self.each_time, *turn):
@@ -107,7 +106,7 @@ class Exporter:
                 record.begun = begun
 
     def metrics(self) -> bytes:
-        """Return all valid pages, with the exporter's own metrics."""
+        """Return all valid pages and the exporter's own metrics."""
         now = self.clock()
         with self._lock:
             current = {

@@ -1,4 +1,4 @@
-"""Compute metrics from what was read. All functions are pure."""
+"""Compute the metrics from Slurm's tables. All functions are pure."""
 
 import os
 from collections import Counter, defaultdict
@@ -17,13 +17,13 @@ from agents.metrics import Metric
 from agents.slurm import Statistics
 
 OTHER = "other"
-"""Label for all that are not among the largest."""
+"""Label for all accounts or users that are not among the largest."""
 QUANTILES = (0.5, 0.9, 1.0)
-"""Values of the label `share`: `quantile` is only for summaries (promtool check metrics)."""
+"""Values of the label `share`. The label `quantile` is reserved for summaries (promtool check
+metrics)."""
 LATELY = 1800
-"""Seconds within which a job must have begun for its wait to count. With MinJobAge, Slurm has all
-of these jobs on record, however short they were. A wait of weeks ago says nothing about the
-present."""
+"""Maximum age in seconds of a job's start for the metrics of past waits. Older waits do not
+describe the present. MinJobAge keeps all these jobs on record, even short ones."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -34,13 +34,13 @@ def cluster(
 ) -> Iterator[Family]:
     """Yield metrics of nodes, jobs and partitions.
 
-    `top` is the number of accounts, and of users, that have series of their own. `pairs` is the
+    `top` is the number of accounts and the number of users with their own series. `pairs` is the
     maximum number of pairs of a running job and a node. `name_of` returns a user's name by uid.
     """
     drained = {node.name: naming.cause(node.reason) for node in tables.nodes if is_drained(node)}
     words = {node.name: naming.node_state(node.states) for node in tables.nodes}
-    # If Slurm does not account for GPUs, it does not report how many a job has. Then leave out the
-    # metric, because 0 would be wrong.
+    # If Slurm does not account for GPUs, it does not report the GPUs of a job. Leave out these
+    # metrics in this case, because 0 would be wrong.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
     yield from _nodes(tables.nodes, words, drained, now)
     queue = Queue.of(tables.jobs, now)
@@ -120,21 +120,21 @@ def _images(counts: Mapping[str, Counts]) -> Iterator[Family]:
 
 @dataclass(slots=True)
 class Load:
-    """Numbers, resources and waits of some jobs."""
+    """Sums of the numbers, resources and waits of jobs."""
 
     states: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
-    """CPUs, bytes of memory and GPUs, as `cpus`, `memory` and `gpus`."""
+    """CPUs, bytes of memory and GPUs of running jobs, under `cpus`, `memory` and `gpus`."""
     requested: Counter[str] = field(default_factory=Counter)
-    """The same, for pending jobs that could begin."""
+    """The same resources of pending jobs that could start."""
     waiting: Counter[float] = field(default_factory=Counter)
-    """Number of these jobs, by the seconds that they have waited."""
+    """Number of pending jobs that could start, by their wait in seconds."""
     waited: Counter[float] = field(default_factory=Counter)
-    """Number of the jobs that began lately, by the seconds that they had waited."""
+    """Number of jobs that started within `LATELY`, by their wait in seconds."""
 
     @property
     def size(self) -> int:
-        """Return the size by which the largest are chosen: CPUs in use and waited for."""
+        """Allocated and requested CPUs, which decide which accounts and users are the largest."""
         return self.allocated["cpus"] + self.requested["cpus"]
 
     def add(self, state: str, job: Job, waiting: float | None, waited: float | None) -> None:
@@ -156,15 +156,14 @@ class Load:
         self.states += other.states
         self.allocated += other.allocated
         self.requested += other.requested
-        # These have thousands of entries. `+=` would search all of them for values that are not
-        # positive.
+        # Do not use `+=`: it searches the thousands of entries for values that are not positive.
         self.waiting.update(other.waiting)
         self.waited.update(other.waited)
 
 
 @dataclass
 class Queue:
-    """All jobs, counted in the ways that the metrics show."""
+    """Sums over all jobs, by state, reason, node, account, user and partition."""
 
     now: float
     states: Counter[str] = field(default_factory=Counter)
@@ -195,21 +194,21 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
     def _waiting(self, state: str, job: Job) -> float | None:
-        """Return how long a pending job has waited, in seconds.
+        """Return the seconds for which a pending job has waited.
 
-        Returns None if it would not begin even with enough resources.
+        Returns None if the job would not start even with enough resources.
         """
-        # A job that is held later keeps its eligible time: only its reason shows the hold.
+        # A job that is held later keeps its eligible time. Only its reason shows the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None
         return self.now - job.eligible if 0 < job.eligible <= self.now else None
 
     def _waited(self, state: str, job: Job) -> float | None:
-        """Return how long a job that began lately had waited, in seconds.
+        """Return the wait in seconds of a job that started within `LATELY`.
 
         Returns None for other jobs.
         """
-        # A job that was cancelled before it began has a start time too, but never had a node.
+        # A job that was cancelled before its start also has a start time, but no node.
         if state == naming.PENDING or not job.node or not job.eligible:
             return None
         began_lately = self.now - LATELY <= job.start <= self.now
@@ -217,19 +216,19 @@ class Queue:
 
 
 def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:
-    """Return the labels of the `top` largest. All others are `other`."""
+    """Return the labels of the `top` largest accounts or users. The others share one label."""
     order = sorted(loads.items(), key=lambda item: (-item[1].size, str(item[0])))
     return {key: label(key) for key, _ in order[:top]}
 
 
 def nodes_of_largest(jobs: Iterable[Job], pairs: int) -> Iterator[tuple[Job, str]]:
-    """Yield running jobs with each of their nodes, first the jobs with most CPUs, then the oldest.
+    """Yield pairs of a running job and a node, starting with the jobs with most CPUs.
 
-    There are at most `pairs` pairs. A job is left out if there is no room for all its nodes.
+    There are at most `pairs` pairs. A job is left out if this limit excludes one of its nodes.
     """
     running = sorted((job for job in jobs if job.nodes), key=lambda job: -job.cpus)
     for job in running:
-        # Expand no more nodes than there is room for.
+        # Expand only one node more than the limit permits.
         nodes = list(islice(hosts(job.nodes), pairs + 1))
         if len(nodes) <= pairs:
             yield from ((job, node) for node in nodes)
@@ -264,7 +263,7 @@ def _owners(
 
 
 def _waits(metrics: Sequence[Metric], loads: Mapping[str, Load]) -> Iterator[Family]:
-    """Yield how long pending jobs have waited, and how long jobs that began had waited."""
+    """Yield the waits of pending jobs, and of jobs that started within `LATELY`."""
     waiting, waited = metrics
     yield waiting.family(_shares({name: load.waiting for name, load in loads.items()}))
     yield waited.family(_shares({name: load.waited for name, load in loads.items()}))
@@ -277,9 +276,9 @@ def _shares(waits: Mapping[str, Mapping[float, int]]) -> Iterator[tuple[tuple[st
 
 
 def quantiles(waits: Mapping[float, int]) -> Iterator[tuple[float, float]]:
-    """Yield for each share in QUANTILES how long such a share of the jobs waits at most.
+    """Yield each share in QUANTILES, and the longest wait of this share of the jobs.
 
-    `waits` has the number of jobs by their wait in seconds.
+    `waits` contains the number of jobs by their wait in seconds.
     """
     left, total = 0, sum(waits.values())
     wanted = iter(QUANTILES)
@@ -331,7 +330,7 @@ def _partitions(
         yield requested.family((name, queue.partitions[name].requested[key]) for name in names)
 
 
-# --- The rest ------------------------------------------------------------------------------------
+# --- Other metrics -------------------------------------------------------------------------------
 
 
 def reservations(found: Collection[Reservation]) -> Iterator[Family]:
@@ -352,7 +351,7 @@ def licenses(found: Collection[License]) -> Iterator[Family]:
 
 
 def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
-    """Yield metrics of file systems by `statvfs`, which reports 0 files if there is no limit."""
+    """Yield metrics of file systems. `statvfs` reports 0 files if there is no limit of files."""
     limited = {name: one for name, one in volumes.items() if one.f_files}
     yield c.JAIL_SIZE.family((name, one.f_blocks * one.f_frsize) for name, one in volumes.items())
     yield c.JAIL_AVAILABLE.family(
@@ -363,7 +362,7 @@ def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
 
 
 def scheduler(statistics: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
-    """Yield metrics of slurmctld's work. As in `cluster`, `top` users have series of their own."""
+    """Yield metrics of slurmctld's work. Like in `cluster`, `top` users have their own series."""
     if statistics.since:
         yield c.STATISTICS_START.value(statistics.since.timestamp())
     yield c.SERVER_THREADS.value(statistics.server_threads)
@@ -389,8 +388,8 @@ def scheduler(statistics: Statistics, top: int, name_of: Callable[[int], str]) -
     calls = sorted(statistics.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
-    # Do not add up the other users in one series. If one of them became one of the largest, that
-    # counter would fall, as if it began again.
+    # Do not add up the other users in one series: this counter would fall like after a restart when
+    # one of them becomes one of the largest.
     largest = sorted(statistics.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
     counts, times = Counter[str](), Counter[str]()
     for call in largest:

@@ -1,4 +1,4 @@
-"""Small sets of words for Slurm's states, reasons and causes. All functions are pure."""
+"""Map Slurm's states, reasons and causes to small sets of words. All functions are pure."""
 
 import re
 from functools import lru_cache
@@ -29,16 +29,16 @@ _SHOWN_FIRST = (
     ("PLANNED", "planned"),
     ("IDLE", "idle"),
 )
-"""Flags of a node's state, with their words. The first flag that is set gives the word, because the
-others say less."""
+"""Flags of a node's state, with their words. The first flag that is set decides, because the list
+starts with the most important flags."""
 _IN_USE = frozenset({"ALLOCATED", "COMPLETING", "MIXED"})
 NODE_STATES = tuple(sorted({*dict(_SHOWN_FIRST).values(), "draining", "unknown"}))
 
 
 def node_state(states: frozenset[str]) -> str:
-    """Return a node's state as one of the words of NODE_STATES.
+    """Return a node's state as one of NODE_STATES.
 
-    A node that is drained and down is `down`: another metric shows why it was drained.
+    A drained node that is down has the state `down`. Another metric shows why it was drained.
     """
     for flag, word in _SHOWN_FIRST:
         if flag in states:
@@ -52,13 +52,13 @@ _NAMED = tuple(
     for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
 )
 _CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
-"""A number at its end is that of some node, as in `place-3`, and is left out."""
+"""Cause of a drain. A number at its end is left out, because it is a node's, as in `place-3`."""
 
 
 def cause(reason: str) -> str:
-    """Return the source of a drain, by its reason: a check's name and the like, or else `foreign`.
+    """Return the source in a drain reason, such as a check's name, or else `foreign`.
 
-    Never returns the reason's own text, which may contain anything.
+    Never returns the rest of the reason, because it may contain any text.
     """
     if not drains.is_own(reason):
         return FOREIGN
@@ -81,7 +81,7 @@ JOB_STATES = (
 """States of job_state_string in slurm_protocol_defs.c, 24.11."""
 FAILED = frozenset({"boot_fail", "failed", "node_fail"})
 HAVE = frozenset({"completing", "configuring", RUNNING, "signaling", "stopped"})
-"""States in which a job has what was allocated to it."""
+"""States in which a job has its allocated resources."""
 
 
 def job_state(state: str) -> str:
@@ -117,19 +117,19 @@ _REASONS = (
 """Prefixes of reasons, and their words. Slurm 24.11 has some 200 reasons (job_state_reason.c)."""
 PENDING_REASONS = tuple(sorted({*dict(_REASONS).values(), "other"}))
 NOT_YET = frozenset({"held", "dependency", "begin_time"})
-"""Reasons for which a job would not begin even on an empty cluster."""
+"""Reasons for which a job would not start even on an empty cluster."""
 
 
 @lru_cache(maxsize=1024)
 def pending_reason(reason: str) -> str:
-    """Return why a job waits, as one of PENDING_REASONS."""
+    """Return the reason why a job waits, as one of PENDING_REASONS."""
     return next((word for start, word in _REASONS if reason.startswith(start)), "other")
 
 
 def label(name: str) -> str:
     """Return a label for a name that people have chosen.
 
-    For an e-mail address, it is the part before the @. For an empty name, it is `none`.
+    The label of an e-mail address is the part before the @. The label of an empty name is `none`.
     """
     return (name.partition("@")[0] if "@" in name[1:] else name) or "none"
 

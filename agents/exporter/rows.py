@@ -1,6 +1,6 @@
-"""Records of Slurm's tables, as the program `snapshot` prints them: see images/agents/snapshot.c.
+"""Parse the records that the program `snapshot` prints; see images/agents/snapshot.c.
 
-Memory is in bytes and times are Unix seconds. All functions are pure.
+Memory is in bytes, and times are in Unix seconds. All functions are pure.
 """
 
 import re
@@ -15,37 +15,36 @@ MIB = 1 << 20
 
 
 class UnexpectedError(Exception):
-    """Slurm's output has an unexpected form. The text is one line."""
+    """Slurm's output has an unexpected format. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job, or all tasks of an array that have not begun yet."""
+    """Job, or all tasks of an array that have not started yet."""
 
     state: str
-    """State as in squeue, such as PENDING."""
+    """State in squeue's format, such as PENDING."""
     reason: str
     partitions: tuple[str, ...]
     """A pending job may be in several."""
     account: str
     uid: int
     tasks: int
-    """Number of tasks that it stands for. The next fields are those of each task."""
+    """Number of tasks in this record. The next fields are those of each task."""
     eligible: int
-    """When it became eligible; 0 if it may not begin, because it is held or waits for other
-    jobs."""
+    """Time when the job became eligible, or 0 if it is held or waits for other jobs."""
     cpus: int
     memory: int
     gpus: int
-    """GPUs, if Slurm accounts for them."""
+    """Number of GPUs, if Slurm accounts for GPUs."""
     node: str
-    """First of its nodes; "" before it begins."""
+    """First node of the job, or "" before its start."""
     id: str
-    """Id as in squeue and sacct, such as 17 or 17_3; "" unless it runs."""
+    """Id of a running job in squeue's format, such as 17 or 17_3, or "" for other jobs."""
     nodes: str
-    """Nodes that it runs on, in the format that `hosts` reads; "" unless it runs."""
+    """Nodes of a running job, in the format of `hosts`, or "" for other jobs."""
     start: int
-    """When it began. For a pending job, when Slurm expects it to begin, or 0 if it does not."""
+    """Start of the job. For a pending job, the start that Slurm expects, or 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +54,26 @@ class Node:
     """The base state and its flags, such as IDLE and DRAIN."""
     partitions: tuple[str, ...]
     cpus: int
-    """CPUs that jobs may have."""
+    """CPUs that jobs can use."""
     cpus_of_jobs: int
     memory: int
     memory_of_jobs: int
     memory_free: int | None
-    """As last reported by the node; None before its first report."""
+    """Free memory in the node's last report, or None before its first report."""
     load: float | None
     gpus: Mapping[str, int]
-    """GPUs by type; "" for those without a type."""
+    """Number of GPUs by type. The type is "" for GPUs without a type."""
     gpus_of_jobs: Mapping[str, int]
     accounts_gpus: bool
     """Whether Slurm accounts for the node's GPUs."""
     reason: str
     since: int
-    """When the reason was set."""
+    """Time when the reason was set."""
     machine: str
-    """Kubernetes node on which its slurmd began, from its InstanceId; "" if slurmd did not report
+    """Kubernetes node on which slurmd started (its InstanceId), or "" if slurmd has not reported
     it."""
     images: Counts | None
-    """Counts of the images that its jobs use; None before its checks have reported any."""
+    """Counts of images for the node's jobs, or None before the first report of its checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Tables:
 
 
 def parse(lines: Iterable[str]) -> Tables:
-    """Return the tables of `lines`, each of which includes its line end. Raises UnexpectedError."""
+    """Parse lines, each with its line end, into tables. Raises UnexpectedError."""
     tables = Tables()
     adders: Mapping[str, Callable[..., None]] = {
         "job": lambda *row: tables.jobs.append(_job(row)),
@@ -126,7 +125,7 @@ def parse(lines: Iterable[str]) -> Tables:
         try:
             adders[kind](*row)
         except (KeyError, TypeError, ValueError) as error:
-            # Leave out the line itself: it may contain names that must not be in logs.
+            # Do not show the line itself, because it may contain names that must not be in logs.
             said = f"unexpected record {kind[:20]!r} of {len(row)} columns: {type(error).__name__}"
             raise UnexpectedError(said) from error
     return tables
@@ -206,7 +205,7 @@ def _node(row: Sequence[str]) -> Node:
     )
 
 
-# --- Values: a table has few different ones, so they are cached ----------------------------------
+# --- Values, cached because a table contains few different values --------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -232,8 +231,10 @@ def _hostlist(value: str) -> str:
 
 
 def hosts(expression: str) -> Iterator[str]:
-    """Yield the nodes of `gpu-[0-3,7],login`. In Slurm's lists of a job's nodes, numbers come
-    last."""
+    """Yield the nodes of a list such as `gpu-[0-3,7],login`.
+
+    In the node lists of jobs, brackets are always at the end of a name.
+    """
     for prefix, ranges in re.findall(_HOSTS, expression):
         if not ranges:
             yield prefix
@@ -248,7 +249,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 @lru_cache(maxsize=4096)
 def task_count(tasks: str) -> int:
-    """Return the number of tasks in `0-9,15%3`; 1 for "", as in a job that is no such array."""
+    """Return the number of tasks in a list such as `0-9,15%3`, or 1 for ""."""
     count = 0
     for part in tasks.partition("%")[0].split(",") if tasks else ():
         if not (found := _RANGE.fullmatch(part)):
@@ -264,7 +265,10 @@ _AMOUNT = re.compile(r"([\d.]+)([KMGTP]?)")
 
 @lru_cache(maxsize=4096)
 def _tres(value: str) -> Mapping[str, int]:
-    """Return memory in bytes, and GPUs, of `cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:h100=1`."""
+    """Return the bytes of memory and the GPUs in a TRES list.
+
+    An example is `cpu=2,mem=1000M,node=1,gres/gpu=1,gres/gpu:h100=1`.
+    """
     amounts = {"mem": 0, "gres/gpu": 0}
     for part in _names(value):
         key, _, amount = part.partition("=")
@@ -281,9 +285,9 @@ _GRES = re.compile(r"(?:^|,)gpu(?::([^:(,]+))?:(\d+)")
 
 @lru_cache(maxsize=4096)
 def gpus(gres: str) -> Mapping[str, int]:
-    """Return the GPUs by type of `gpu:h100:8(S:0-1),shard:32` or `gpu:2(IDX:0,3)`.
+    """Return the GPUs by type in `gpu:h100:8(S:0-1),shard:32` or `gpu:2(IDX:0,3)`.
 
-    For Slurm, slices of GPUs (MIG) are GPUs with a type of their own.
+    In Slurm, a MIG slice is a GPU with its own type.
     """
     found: dict[str, int] = {}
     for type_, number in _GRES.findall(gres):

@@ -1,4 +1,4 @@
-"""Server for scrapes, which get what was read last, and for the kubelet's probes."""
+"""Serve the last read metrics to scrapes, and answer the kubelet's probes."""
 
 import gzip
 from collections.abc import Callable
@@ -15,7 +15,7 @@ METRICS, READY, ALIVE = "/metrics", "/ready", "/alive"
 class Server(ThreadingHTTPServer):
     """Server of an exporter on all addresses. Port 0 chooses a free port.
 
-    `is_alive` returns whether reads continue, successful or not.
+    `is_alive` returns whether the exporter still reads, even without success.
     """
 
     daemon_threads = True
@@ -29,7 +29,7 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = 10
-    """Time limit for a client to send its request, in seconds."""
+    """Time limit in seconds for receiving a client's request."""
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -37,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == METRICS:
             self._metrics()
         elif path == READY:
-            # The exporter is ready even if Slurm does not answer: scrapes must show that.
+            # The exporter is also ready if Slurm does not answer, because scrapes must show this.
             self._answer_if(self.server.exporter.rounds > 0)
         elif path == ALIVE:
             self._answer_if(self.server.is_alive())
@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _metrics(self) -> None:
         body = self.server.exporter.metrics()
         if "gzip" in self.headers.get("Accept-Encoding", ""):
-            # Use the fastest level: the body has megabytes, and the network path is short.
+            # Use the fastest level, because the body has megabytes and the network is fast.
             packed = gzip.compress(body, compresslevel=1)
             self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, packed, ("Content-Encoding", "gzip"))
         else:
@@ -65,4 +65,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log no line for each scrape."""
+        """Do not log scrapes."""

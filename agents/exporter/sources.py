@@ -1,6 +1,6 @@
 """Read Slurm, the jail, and volumes in the jail.
 
-sdiag and the program `snapshot` read Slurm, with one remote procedure call to slurmctld for each
+sdiag and the program `snapshot` read Slurm. They send one remote procedure call to slurmctld per
 table.
 """
 
@@ -25,17 +25,17 @@ from agents.slurm.dataparser import VERSION
 
 SNAPSHOT = "/usr/lib/slurmstack/snapshot"
 ENVIRONMENT = {"SLURM_BITSTR_LEN": "0"}
-"""Makes Slurm print all tasks of an array, however many holes there are between them."""
+"""Makes Slurm print all tasks of an array, instead of a shortened list."""
 
 
 PATIENCE = 5.0
-"""Time limit for answers of the jail's file systems, in seconds."""
+"""Time limit in seconds for answers of the jail's file systems."""
 
 
 class ReadError(Exception):
-    """A source could not be read, or returned something invalid. The text is one line.
+    """A source was unreadable or returned invalid data. The text is one line.
 
-    `rest` is the part that could be read.
+    `rest` contains the metrics that could be read.
     """
 
     def __init__(self, said: str, rest: Sequence[Family] = ()) -> None:
@@ -45,20 +45,20 @@ class ReadError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Metrics that are read together."""
+    """Source of metrics that are read together."""
 
     name: str
     read: Callable[[float], list[Family]]
-    """Function that reads the present metrics within a time limit in seconds. Raises ReadError."""
+    """Function that reads the metrics within a time limit in seconds. Raises ReadError."""
     is_slurm: bool = True
     """Whether the source is Slurm."""
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """Slurm, as the programs of this pod reach it.
+    """Slurm, read with commands in this pod.
 
-    For `top` and `pairs`, see `measure.cluster`. `snapshot` is a command and its first arguments.
+    For `top` and `pairs`, see `measure.cluster`. `snapshot` is a command with its first arguments.
     """
 
     top: int
@@ -66,11 +66,11 @@ class Slurm:
     snapshot: Sequence[str] = (SNAPSHOT,)
 
     def each_time(self) -> tuple[Source, ...]:
-        """Return the sources that are read in every interval, with four calls to slurmctld."""
+        """Return the sources to read in every interval, with four calls to slurmctld."""
         return Source("cluster", self._cluster), Source("scheduler", self._scheduler)
 
     def in_turn(self) -> tuple[Source, ...]:
-        """Return the sources that change less. Each interval reads one of them, with one call."""
+        """Return the sources that change rarely. Each interval reads one of them, with one call."""
         return Source("reservations", self._reservations), Source("licenses", self._licenses)
 
     def _cluster(self, seconds: float) -> list[Family]:
@@ -107,11 +107,10 @@ class _Diagnosis(BaseModel):
 
 @dataclass
 class Jail:
-    """File systems at some paths, by name: that of the jail, and those of volumes in it.
+    """File systems of the jail and of its volumes, by name.
 
-    If the server of a file system is gone, a thread that asks for its state hangs in the kernel,
-    maybe forever. So each path has a thread of its own, which is then left alone. There is never a
-    second thread for the same path.
+    If the server of a file system is gone, the thread that reads it may hang in the kernel forever.
+    So each path has its own thread. While a thread hangs, no second thread starts for its path.
     """
 
     paths: Mapping[str, str]
@@ -130,7 +129,7 @@ class Jail:
         end = time.monotonic() + min(seconds, PATIENCE)
         for thread in asked:
             thread.join(max(0.0, end - time.monotonic()))
-        # Later answers are ignored.
+        # Ignore later answers.
         answered = dict(answers)
         found = {name: one for name, one in answered.items() if not isinstance(one, OSError)}
         families = list(measure.jail({name: found[name] for name in self.paths if name in found}))
@@ -170,10 +169,10 @@ def user_name(uid: int) -> str:
 
 @contextmanager
 def printed(command: Sequence[str], seconds: float) -> Iterator[IO[str]]:
-    """Provide what a command has printed, if it has succeeded. Raises ReadError.
+    """Run a command, and provide its output as a file. Raises ReadError if the command fails.
 
-    The output goes through a file. For a large cluster it has megabytes, and slurmctld must not
-    wait for the exporter.
+    A file is used because the output of a large cluster has megabytes, and slurmctld must not wait
+    for the exporter.
     """
     name = command[0].rpartition("/")[2]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:

@@ -1,4 +1,4 @@
-"""Send the daemons' log lines to a collector: see docs/logs.md.
+"""Send the daemons' log lines to a collector; see docs/logs.md.
 
-The kubelet keeps the lines until the collector has them: an agent that cannot send stops reading.
+If the collector is unavailable, the agent stops reading, and the kubelet keeps the lines.
 """

@@ -1,10 +1,15 @@
 """`python3 -m agents.logs`: send the lines of the stack's containers to a collector.
 
-Environment: NAMESPACE (of the stack), CLUSTER (its name in Slurm), ENDPOINT (address of a receiver
-of OTLP over HTTP, without /v1/logs), LEVEL (the lowest that is sent: debug, info, warn, error or
-fatal), STATE (file with its progress), PORT (of its metrics: see docs/metrics.md). Optional:
-HEADERS (folder with a file for each header of a request) and CA (file with the receiver's
-certificate authorities).
+Environment variables:
+
+    NAMESPACE    namespace of the stack
+    CLUSTER      name of the cluster in Slurm
+    ENDPOINT     address of a receiver of OTLP over HTTP, without /v1/logs
+    LEVEL        lowest level to send: debug, info, warn, error or fatal
+    STATE        file with the agent's progress
+    PORT         port of the agent's metrics (docs/metrics.md)
+    HEADERS      optional: folder with a file for each header of a request
+    CA           optional: file with the receiver's certificate authorities
 """
 
 import asyncio
@@ -27,7 +32,7 @@ from agents.say import say
 
 
 async def send(api: Api, receiver: Receiver, environment: dict[str, str]) -> None:
-    """Send lines until SIGTERM; then stop reading, and send the remaining lines."""
+    """Send lines until SIGTERM. After SIGTERM, stop reading and send the remaining lines."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     counts, sent = Counts(), Sent(Path(environment["STATE"]), time.time_ns())
@@ -53,13 +58,13 @@ def main() -> int:
     try:
         api = Api(environment["NAMESPACE"], Streams(*credentials()))
     except KubernetesError as error:
-        say("error", f"no lines are sent: {error}")
+        say("error", f"cannot send log lines: {error}")
         return 1
     try:
         verify = ssl.create_default_context(cafile=ca) if ca else True
     except OSError as error:
         problem = f"monitoring.logs.ca: {error}; expected a file with PEM certificates"
-        say("error", f"no lines are sent: {problem}")
+        say("error", f"cannot send log lines: {problem}")
         return 1
     receiver = Receiver(environment["ENDPOINT"], Path(headers) if headers else None, verify)
     asyncio.run(send(api, receiver, environment))

@@ -1,4 +1,4 @@
-"""Follow the logs of all containers of the stack's pods, across restarts of either side."""
+"""Follow the logs of all containers of the stack, across restarts of containers and this agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,14 +16,14 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 PAUSE = 1.0
-"""Seconds until an ended log is requested again, unless a new status arrives earlier. The pause
-doubles each time that there is nothing new."""
+"""Seconds before an ended log is requested again, unless a new status arrives earlier. The pause
+doubles each time that the log has no new line."""
 LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a container, from its start to its end."""
+    """Run of a container, from its start to its end."""
 
     id: str
     restarts: int
@@ -32,17 +32,17 @@ class Run:
 
 @dataclass
 class Followed:
-    """A container, and how far it has been read."""
+    """Container whose log is read, and the progress."""
 
     source: Source
     run: Run
     """Run in the last status."""
     since: int
-    """Time from which there may be unread lines."""
+    """Earliest time of unread lines."""
     last: Line | None = None
     """Last line that was read."""
     is_whole: bool = False
-    """Whether its log ended after that line."""
+    """Whether the log ended after the last line."""
     is_gone: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -57,7 +57,7 @@ class Followed:
 
 
 class Following:
-    """Hands every line of at least `level` to `take`, which waits if there is no room for it."""
+    """Passes every line of at least `level` to `take`. It waits while the queue is full."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class Following:
     async def _follow(self, one: Followed) -> None:
         """Follow a container until its pod ends.
 
-        A log may end because the connection ended, and not the container. So a run has been read
-        completely only if its log was requested after the run ended.
+        A log may end because the connection ended, although the container still runs. So a run's
+        log is complete only if it was requested after the end of the run.
         """
         pause, begun, ended = PAUSE, "", None
         while not (one.is_gone and one.is_whole):
@@ -153,7 +153,7 @@ class Following:
                 if not run.is_running:
                     ended = run.id
             except KubernetesError:
-                # The pod, its machine or the API server may be gone: the watch shows which.
+                # The watch shows whether the pod, its machine or the API server is gone.
                 if one.is_gone:
                     self._counts.cut += 1
                     break
@@ -169,19 +169,19 @@ class Following:
         try:
             await self._read(one, previous=True)
         except KubernetesError as error:
-            # The container has restarted more than once since, or its log was removed.
+            # The container has restarted more than once meanwhile, or its log was removed.
             if error.status != HTTPStatus.BAD_REQUEST:
                 raise
 
     async def _read(self, one: Followed, *, previous: bool = False) -> None:
-        """Hand on new lines. Raises `KubernetesError`."""
+        """Pass new lines to `take`. Raises `KubernetesError`."""
         source, is_new = one.source, False
         asked = self._api.log(source.pod, source.container, one.since, previous=previous)
         async for raw in _lines(asked):
             if (line := read(raw)) is None:
                 continue
-            # The answer starts at a whole second, and so repeats lines. All that follow the last
-            # one are new.
+            # The answer starts at a whole second, so it repeats lines. All lines after the last
+            # known line are new.
             is_new = is_new or (line.time >= one.since and line != one.last)
             if is_new:
                 await self._hand_on(one, line)
@@ -195,7 +195,7 @@ class Following:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream, and the unfinished one at its end."""
+    """Yield the lines of a stream, and the incomplete line at its end."""
     splitter = Splitter()
     async for chunk in chunks:
         for line in splitter.feed(chunk):

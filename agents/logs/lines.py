@@ -1,4 +1,4 @@
-"""Parse containers' lines as Kubernetes returns them, with severity and job in daemons' formats."""
+"""Parse the log lines that Kubernetes returns, and find the severity and the job in each line."""
 
 import re
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from datetime import datetime
 from enum import IntEnum
 
 SECOND = 1_000_000_000
-"""One second in nanoseconds. All times here are nanoseconds since 1970."""
+"""One second in nanoseconds. All times in this package are nanoseconds since 1970."""
 LONGEST = 16 * 1024
-"""Limit of a sent line in bytes; container runtimes write parts of the same length."""
+"""Maximum length of a sent line in bytes. Container runtimes split lines at the same length."""
 _KEPT = LONGEST + 64
-"""LONGEST with room for the timestamp, and enough to detect that the line was longer."""
+"""LONGEST plus space for the timestamp and for the detection of longer lines."""
 _STAMP = re.compile(
     rb"(?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.(?P<fraction>\d{1,9}))?"
     rb"(?P<zone>Z|[+-]\d\d:\d\d) "
@@ -35,34 +35,34 @@ _SEVERITIES = {
     **dict.fromkeys(("error", "err"), Severity.ERROR),
     **dict.fromkeys(("fatal", "critical", "crit", "alert", "emergency", "panic"), Severity.FATAL),
 }
-"""Severities by the daemons' words for them; every other word means INFO."""
+"""Severities by the daemons' words. Every other word means INFO."""
 _FORMS = (
     # MariaDB: 2026-11-22 18:20:19 0 [Warning] …
     re.compile(r"\d{4}-\d\d-\d\d +\d{1,2}:\d\d:\d\d \d+ \[(?P<word>\w+)\] "),
-    # logfmt, as of Prometheus: the level is not always first.
+    # logfmt, such as Prometheus's: the level is not always first.
     re.compile(r'(?:\w+=(?:"[^"]*"|[^\s"]\S*)? )*?level=(?P<word>\w+)'),
-    # Slurm (src/common/log.c) and munged, which write their name, and sshd -e, which does not.
+    # Slurm (src/common/log.c) and munged, with their names, and sshd -e, without a name.
     re.compile(r"(?:(?:slurm\w*|sackd|munged): )?(?P<word>\w+): "),
 )
 _JOB = re.compile(r"(?:\b(?:JobId|StepId)=|\bjob )(?P<job>\d{1,10}(?:[_+]\d{1,10})?)")
 _HEAD = 1024
-"""Characters of a line that are searched for a job."""
+"""Number of characters that are searched for a job."""
 
 
 @dataclass(frozen=True)
 class Line:
     time: int
-    """Time at which the container wrote it, by its node's clock."""
+    """Time at which the container wrote the line, from its node's clock."""
     text: str
     severity: Severity
     job: str = ""
-    """ID of a Slurm job, as squeue shows it; "" if the line names none."""
+    """ID of a Slurm job in squeue's format, or "" if the line names no job."""
 
 
 def read(raw: bytes) -> Line | None:
-    """Parse a line with its timestamp; return None if the timestamp or the text is missing.
+    """Parse a line with its timestamp. Returns None if the timestamp or the text is missing.
 
-    The kubelet's own messages have no timestamp, for example about a log that it cannot find.
+    The kubelet's own messages have no timestamp, such as the one about a missing log.
     """
     stamp = _STAMP.match(raw)
     written = raw[stamp.end() :].rstrip(b"\r") if stamp else b""
@@ -89,7 +89,7 @@ def severity(text: str) -> Severity:
 
 
 class Splitter:
-    """Splits a stream into lines, and keeps only the part of a long line that is sent."""
+    """Splits a stream into lines, and discards the end of long lines."""
 
     def __init__(self) -> None:
         self._begun = bytearray()
@@ -104,7 +104,7 @@ class Splitter:
         self._add(rest)
 
     def rest(self) -> bytes:
-        """Return the start of a line that has not ended."""
+        """Return the incomplete line."""
         return bytes(self._begun)
 
     def _add(self, part: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Metrics of the lines that are sent to a collector.
+"""Metrics of the lines for the collector.
 
-docs/metrics.md lists all of them in a table; a test compares the two.
+docs/metrics.md contains the same list; a test compares both.
 """
 
 import time
@@ -54,7 +54,7 @@ class Counts(Collector):
     refused: int = 0
     last_send: float | None = None
     waiting_since: float | None = None
-    """Unix time; None if nothing waits."""
+    """Unix time, or None if no line waits."""
     containers: int = 0
     cut: int = 0
 

@@ -1,7 +1,7 @@
-"""Encode lines for OpenTelemetry's protocol: https://opentelemetry.io/docs/specs/otlp/.
+"""Encode lines for OpenTelemetry's protocol (https://opentelemetry.io/docs/specs/otlp/).
 
-It uses HTTP and the protocol's JSON form: messages are few, and people who debug a receiver can
-read them.
+The encoding is JSON over HTTP, because requests are few, and people who debug a receiver can read
+them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ import msgspec
 from agents.logs.lines import Line
 
 PATH = "/v1/logs"
-"""Path below a receiver's address."""
+"""Path that is appended to a receiver's address."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A container of a pod."""
+    """Container of a pod."""
 
     uid: str
     """UID of the pod."""
@@ -26,24 +26,24 @@ class Source:
     container: str
     component: str
     node: str
-    """The Kubernetes node."""
+    """Kubernetes node."""
 
     @property
     def key(self) -> str:
-        """Unique key, which also differs from that of a later pod with the same name."""
+        """Unique key of the container. A later pod with the same name has another key."""
         return f"{self.uid}/{self.container}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line and its source."""
+    """Line and its source."""
 
     source: Source
     line: Line
 
 
 def request(entries: Iterable[Entry], cluster: str, namespace: str) -> bytes:
-    """Return an ExportLogsServiceRequest: the lines of each container together, in their order."""
+    """Return an ExportLogsServiceRequest with the lines grouped by container, in their order."""
     records: dict[Source, list[dict[str, Any]]] = {}
     for entry in entries:
         records.setdefault(entry.source, []).append(_record(entry.line))
@@ -58,7 +58,7 @@ def request(entries: Iterable[Entry], cluster: str, namespace: str) -> bytes:
 
 
 def _resource(source: Source, cluster: str, namespace: str) -> dict[str, str]:
-    """Return attributes, named by OpenTelemetry's semantic conventions except Slurm's."""
+    """Return attributes. All but Slurm's follow OpenTelemetry's semantic conventions."""
     return {
         "service.name": source.component,
         "k8s.namespace.name": namespace,
@@ -71,7 +71,7 @@ def _resource(source: Source, cluster: str, namespace: str) -> dict[str, str]:
 
 def _record(line: Line) -> dict[str, Any]:
     return {
-        # 64-bit numbers are text in protobuf's JSON.
+        # 64-bit numbers are strings in protobuf's JSON.
         "timeUnixNano": str(line.time),
         "severityNumber": int(line.severity),
         "severityText": line.severity.name,
@@ -94,9 +94,9 @@ class _Response(msgspec.Struct, rename="camel"):
 
 
 def rejected(answer: bytes) -> tuple[int, str]:
-    """Return how many lines of an accepted request were rejected, and why; (0, "") if none were.
+    """Return the number of rejected lines in an accepted request, and the reason, or (0, "").
 
-    A receiver need not report this. An answer outside the protocol counts as no report.
+    Receivers may omit this report. An answer in another format is treated as no report.
     """
     try:
         partial = msgspec.json.decode(answer, type=_Response).partial_success or _Partial()

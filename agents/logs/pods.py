@@ -14,9 +14,9 @@ from agents.kubernetes import Streams, decoded
 from agents.logs.lines import SECOND
 
 OURS = f"{labels.STACK},{labels.COMPONENT}!={labels.LOGS}"
-"""Selector of all pods but this agent's own: its lines are about sending."""
+"""Selector of all pods except this agent's own, whose lines are about sending."""
 WATCH = 300
-"""Seconds of one watch, after which all pods are listed again."""
+"""Duration of a watch in seconds. All pods are listed again after it."""
 
 
 # --- Fields that are read, with their names in the API -------------------------------------------
@@ -39,7 +39,7 @@ class _State(msgspec.Struct):
 class ContainerStatus(msgspec.Struct, rename="camel"):
     name: str
     container_id: str = msgspec.field(name="containerID", default="")
-    """Changes with each restart; "" before the first start."""
+    """Id of the current run. It is empty before the first start."""
     restart_count: int = 0
     state: _State = msgspec.field(default_factory=_State)
 
@@ -90,7 +90,7 @@ class Api:
             return decoded(f"GET {self._pods}", await response.aread(), Pods)
 
     async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
-        """Yield changes after that version of the list: a pod, and whether it still exists."""
+        """Yield changes since a version of the list: a pod, and whether the pod still exists."""
         query = {
             "labelSelector": OURS,
             "watch": "true",
@@ -108,10 +108,10 @@ class Api:
     async def log(
         self, pod: str, container: str, since: int, *, previous: bool = False
     ) -> AsyncIterator[bytes]:
-        """Yield a container's log from the second of `since`, each line with its timestamp.
+        """Yield a container's log from the second of `since`. Each line has its timestamp.
 
-        Follow the log until the container ends. With `previous`, yield the log of the run before
-        its last restart instead.
+        Follow the log until the container ends. With `previous`, yield the log of the previous run
+        instead.
         """
         second = datetime.fromtimestamp(since // SECOND, UTC)
         query = {

@@ -1,4 +1,4 @@
-"""Send lines to a receiver of OpenTelemetry's protocol, each until it is accepted or refused."""
+"""Send each line to a receiver of OpenTelemetry's protocol until it accepts or refuses the line."""
 
 import asyncio
 import gzip
@@ -17,24 +17,24 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 ROOM = 2000
-"""Limit of waiting lines, at which reading stops."""
+"""Maximum number of waiting lines. Reading stops at this limit."""
 LINES = 1000
-"""Limit of lines in a request."""
+"""Maximum number of lines in a request."""
 CHARACTERS = 1024 * 1024
-"""Characters after which a request gets no more lines: receivers limit the size of requests."""
+"""Characters at which a request is full, because receivers limit the size of requests."""
 GATHER = 1.0
-"""Seconds that a request waits for further lines."""
+"""Seconds that a request waits for more lines."""
 PAUSE = 1.0
-"""Seconds after which a request is tried again; doubled with each further attempt."""
+"""Seconds before a request is repeated. The pause doubles with each further attempt."""
 LONGEST_PAUSE = 15.0
 LAST = 5.0
-"""Seconds to send the remaining lines when the process must end."""
+"""Seconds for sending the remaining lines after SIGTERM."""
 
 
 class NotTakenError(Exception):
-    """A request that may be accepted later; one line.
+    """The receiver may accept the request later. The text is one line.
 
-    `after` is the number of seconds to wait, if the receiver states one.
+    `after` is the number of seconds to wait that the receiver requests, or 0.
     """
 
     def __init__(self, said: str, after: float = 0) -> None:
@@ -43,7 +43,7 @@ class NotTakenError(Exception):
 
 
 class RefusedError(Exception):
-    """A request that is refused, however often it is tried; one line."""
+    """The receiver refuses the request permanently. The text is one line."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Receiver:
     endpoint: str
     """Address without the protocol's own path."""
     headers: Path | None = None
-    """Folder with one file per header, named after it. Files are read for each request: the kubelet
-    renews them."""
+    """Folder with one file per header, named after the header. Files are read for each request,
+    because the kubelet renews them."""
     verify: ssl.SSLContext | bool = True
 
     async def post(self, http: httpx.AsyncClient, body: bytes) -> tuple[int, str]:
-        """Post a request; return how many of its lines were refused nevertheless, and why.
+        """Post a request. Returns the number of refused lines, and the reason.
 
         Raises `NotTakenError` and `RefusedError`.
         """
@@ -83,28 +83,30 @@ class Receiver:
 
 
 def read_headers(folder: Path | None) -> dict[str, str]:
-    """Read request headers from a Secret's files. Raises `NotTakenError`, which shows no value."""
+    """Read request headers from a Secret's files. Raises `NotTakenError` without a header value."""
     if folder is None:
         return {}
     try:
-        # Names that begin with a dot are the kubelet's own.
+        # Names that start with a dot are the kubelet's own.
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         found = {path.name: path.read_bytes().strip() for path in files}
     except OSError as error:
-        raise NotTakenError(f"headers_secret: {error}") from error
+        raise NotTakenError(f"monitoring.logs.headers_secret: {error}") from error
     for name, value in found.items():
         if not all(b" "[0] <= byte <= b"~"[0] for byte in value):
-            raise NotTakenError(f"headers_secret: {name}: expected one line of printable ASCII")
+            raise NotTakenError(
+                f"monitoring.logs.headers_secret: {name}: expected one line of printable ASCII"
+            )
     return {name: value.decode() for name, value in found.items()}
 
 
 def _seconds(retry_after: str) -> float:
-    """Parse Retry-After (RFC 9110, section 10.2.3); a date is ignored."""
+    """Parse Retry-After (RFC 9110, section 10.2.3). A date is ignored."""
     return min(float(retry_after), LONGEST_PAUSE) if retry_after.isdecimal() else 0
 
 
 class Sender:
-    """Sends the entries of the queue `lines`, which has room for `ROOM` of them."""
+    """Sends the entries of the queue `lines`, which contains at most `ROOM` entries."""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class Sender:
             await self._deliver()
 
     async def finish(self) -> None:
-        """Wait until `run` has sent everything, at most `LAST` seconds."""
+        """Wait until `run` has sent all lines, for at most `LAST` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST):
                 await self.lines.join()
@@ -170,7 +172,7 @@ class Sender:
         counts.waiting_since = None
         if refused < len(self._held):
             counts.last_send = counts.clock()
-            # If only some lines were refused, the receiver does not report which: count all.
+            # Count all lines, because the receiver does not report which lines it refused.
             counts.lines.update(entry.source.component for entry in self._held)
         for entry in self._held:
             self._sent.moved(entry.source.key, entry.line.time)

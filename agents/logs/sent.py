@@ -1,4 +1,4 @@
-"""Progress of each container's lines, in a file that outlives the process."""
+"""Store the progress of each container's lines in a file that outlives the process."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -9,20 +9,20 @@ from agents.logs.lines import SECOND
 from agents.say import say
 
 LOOK_BACK = 900 * SECOND
-"""Nanoseconds before its first start from which an agent reads: the previous agent may have been
-lost with its file and left lines unsent. Kubernetes takes up to seven minutes to replace a pod
-whose node is lost."""
+"""A new agent without a file also sends the lines of this many nanoseconds before its start. The
+previous agent may have been lost with its file. Kubernetes takes up to seven minutes to replace a
+pod of a lost node."""
 
 
 class _File(msgspec.Struct):
     begun: int
-    """Time from which lines of containers without an entry in `sent` are sent."""
+    """Start of the lines to send for containers without an entry in `sent`."""
     sent: dict[str, int] = {}
-    """Time of the last line, by container."""
+    """Time of the last sent line, by container."""
 
 
 class Sent:
-    """Content of the file `path`. `now` is used if the file is missing or broken."""
+    """Content of the file `path`. `now` replaces a missing or invalid file."""
 
     def __init__(self, path: Path, now: int) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class Sent:
             say("warn", f"{path}: {error}; sending the lines of the last {LOOK_BACK // SECOND} s")
 
     def since(self, container: str) -> int:
-        """Return the time from which lines of a container may be unsent."""
+        """Return the earliest time of a container's unsent lines."""
         return self._known.sent.get(container, self._known.begun)
 
     def moved(self, container: str, time: int) -> None:
@@ -44,13 +44,13 @@ class Sent:
         self._is_written = False
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget the containers of all pods except these."""
+        """Forget all containers except those of these pods."""
         kept = {key: time for key, time in self._known.sent.items() if key.split("/")[0] in uids}
         self._is_written = self._is_written and kept == self._known.sent
         self._known.sent = kept
 
     def write(self) -> None:
-        """Write the file if anything is new. Raises `OSError`."""
+        """Write the file if the progress has changed. Raises `OSError`."""
         if self._is_written:
             return
         new = self._path.with_suffix(".new")

@@ -1,5 +1,5 @@
-"""Long checks: Slurm jobs that measure a node, or a pair of nodes, while no other job is on it.
+"""Long checks: Slurm jobs that measure a node, or a pair of nodes, without other jobs on it.
 
-Each value is stored in a time series, and compared with a threshold and with the node's own
-history. A node with a worse value is drained. See docs/health-long.md.
+The program stores each value in a time series, and compares it with a threshold and with the
+node's history. If the value is worse, the program drains the node. See docs/health-long.md.
 """

@@ -1,22 +1,27 @@
 """`python3 -m agents.longchecks run NAME [--node NODE …]`: measure nodes, and drain bad ones.
 
-    run NAME        measure the named nodes, or all nodes of the check, by jobs on free nodes
-    record NAME     take the output of the check's script from stdin, as measured just now
-    script NAME     print that script
+    run NAME        measure the given nodes, or all nodes of the check, with jobs on free nodes
+    record NAME     record a new output of the check's script from stdin
+    script NAME     print the check's script
     history [NAME]  show the time series
-    serve           serve its newest values as metrics until SIGTERM: docs/metrics.md
+    serve           serve the newest values as metrics until SIGTERM (docs/metrics.md)
 
 The exit code of `run` and `record` is:
 
-    0  all nodes that could be measured are good; the others are reported
+    0  all measured nodes are good; the output lists the nodes that were not measured
     1  Slurm is unavailable, or the run is not finished; the same command continues it
-    2  the arguments or the settings cannot be used
+    2  the arguments or the settings are invalid
     3  a node is bad
-    4  jobs ran, but none of them gave a value
+    4  jobs ran, but none of them measured a value
 
-Environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key), LONG_CHECKS (file with the
-settings), SERIES (folder of the time series), OUTPUTS (folder of the jobs' outputs, as mounted
-here), PORT (of the metrics).
+Environment variables:
+
+    REST_URL     URL of slurmrestd
+    JWT_KEY      file with slurmctld's key
+    LONG_CHECKS  file with the settings
+    SERIES       folder of the time series
+    OUTPUTS      folder of the jobs' outputs, with its path in this pod
+    PORT         port of the metrics
 """
 
 import argparse
@@ -48,7 +53,7 @@ ADMINISTRATOR = "slurm"
 """SlurmUser may change all nodes."""
 
 Connect = Callable[[str], Client]
-"""Creates a client that acts as the user of that name."""
+"""Function that creates a client with the rights of a user."""
 
 
 def main(
@@ -80,7 +85,7 @@ def main(
             Path(environment["OUTPUTS"]),
             clock=clock,
             sleep=sleep,
-            # With --json, programs read stdout.
+            # With --json, stdout contains only JSON.
             say=lambda line: print(line, file=sys.stderr if options.json else sys.stdout),
         )
         if options.command == "record":
@@ -103,8 +108,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="measure nodes by Slurm jobs")
-    record = commands.add_parser("record", help="record an output from stdin")
+    run = commands.add_parser("run", help="measure nodes with Slurm jobs")
+    record = commands.add_parser("record", help="record an output of the check's script from stdin")
     script = commands.add_parser("script", help="print a check's script")
     history = commands.add_parser("history", help="show the time series")
     commands.add_parser("serve", help="serve the newest values as metrics")
@@ -112,9 +117,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("name", choices=sorted(CHECKS))
     history.add_argument("name", nargs="?", choices=sorted(CHECKS))
     for command in (run, record, history):
-        command.add_argument("--node", action="append", default=[], help="node; repeatable")
+        command.add_argument("--node", action="append", default=[], help="node; can be repeated")
         command.add_argument("--json", action="store_true", help="print JSON")
-    run.add_argument("--reservation", help="reservation that holds the nodes")
+    run.add_argument("--reservation", help="reservation that contains the nodes")
     return parser
 
 

@@ -12,21 +12,21 @@ class Verdict(StrEnum):
     GOOD = "good"
     BAD = "bad"
     UNJUDGED = "unjudged"
-    """There is a value, but nothing yet to compare it with: neither drains nor lifts."""
+    """The value has no threshold and no history yet. It changes no drain."""
     UNKNOWN = "unknown"
-    """There is no value: neither drains nor lifts."""
+    """There is no value. This changes no drain."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Limits that a check's values are compared with."""
+    """Limits for a check's values."""
 
     unit: str
     higher_is_better: bool = True
     threshold: float | None = None
-    """Lowest good value, or the highest if lower is better; None for no threshold."""
+    """Lowest good value (or the highest, if lower is better), or None for no threshold."""
     fall: float = 0.15
-    """Share of the usual value by which a good value may be worse."""
+    """Maximum deviation of a good value from the usual value, as a share of the usual value."""
     history: int = 20
     """Number of newest values whose median is the usual value."""
     least: int = 5
@@ -34,9 +34,10 @@ class Rule:
 
 
 def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, str]:
-    """Return the verdict, and the measured and wanted values. `history` has the oldest value first.
+    """Return the verdict, and a text with the measured and expected values.
 
-    A history of zeros, as of counted faults, is ignored: a share of 0 is no limit.
+    `history` starts with the oldest value. A history of zeros, such as numbers of faults, is
+    ignored, because a share of 0 cannot be a limit.
     """
     measured = f"{_shown(value)} {rule.unit}"
     if rule.threshold is not None and _is_worse(value, rule.threshold, rule):
@@ -60,7 +61,7 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
 
 
 def _shown(value: float) -> str:
-    """Format a value for people: with four significant digits, and without powers of ten."""
+    """Format a value with four significant digits and without an exponent."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -69,10 +70,10 @@ def _is_worse(value: float, limit: float, rule: Rule) -> bool:
 
 
 def conclude(verdicts: Sequence[Verdict], nodes: int) -> Verdict:
-    """Return the verdict on one node from a run's measurements, each of `nodes` nodes together.
+    """Return the verdict on one node from all its measurements in a run.
 
-    Either node of a bad pair may be at fault. So a node is bad if it is bad with two partners. It
-    is good if it is good with one: the fault is then the other's, or lies between the two.
+    `nodes` is the number of nodes per measurement. Either node of a bad pair may be at fault. So a
+    node is bad if it is bad with two partners, and good if it is good with one partner.
     """
     if Verdict.GOOD in verdicts:
         return Verdict.GOOD

@@ -1,6 +1,6 @@
 """Metrics of the newest value of each check and node, read from the series at each scrape.
 
-docs/metrics.md lists all of them in a table; a test compares the two.
+docs/metrics.md contains the same list; a test compares both.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -56,7 +56,7 @@ class Last:
 def newest(wanted: Wanted, series: Series, say: Callable[[str], None]) -> Iterator[Last]:
     """Yield the newest measurement for each enabled check and each of its nodes.
 
-    Report broken files by `say`, and leave them out.
+    Report invalid files with `say`, and skip them.
     """
     for name in sorted(wanted.checks):
         check = wanted.check(name)
@@ -94,7 +94,7 @@ def families(found: Iterable[Last]) -> Iterator[Family]:
 class Newest(Collector):
     """Collector that reads settings and series at each scrape.
 
-    If the settings cannot be read, the scrape fails.
+    If the settings are unreadable, the scrape fails.
     """
 
     settings: Path

@@ -1,4 +1,4 @@
-"""Parse the output of the long checks' programs into one number each: pure functions of text."""
+"""Parse the outputs of the long checks' programs. Each function returns one number."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _MEMBW = re.compile(rf"^triad ({_NUMBER}) MB/s$", re.MULTILINE)
 _MEMBW_WRONG = re.compile(r"^wrong (\d+)$", re.MULTILINE)
 
 CONFIGURATION = 5
-"""DCGM_ERROR_CONFIG of dcgm_errors.h: a setting of the node, as persistence mode, and no fault."""
+"""DCGM_ERROR_CONFIG of dcgm_errors.h: a wrong setting, such as persistence mode, is no fault."""
 
 
 class Reading(NamedTuple):
@@ -29,27 +29,28 @@ class Reading(NamedTuple):
 
     value: float
     note: str = ""
-    """Details, for example which GPU it was."""
+    """Details, such as the number of the GPU."""
 
 
 class NoValueError(Exception):
-    """The text holds no measurement, so no conclusion is possible; one line that says why."""
+    """The output contains no measurement. The text is one line with the reason."""
 
 
 def nccl(text: str) -> Reading:
-    """Return the bus bandwidth of nccl-tests' largest message, out of place, in GB/s (10^9 bytes).
+    """Return the out-of-place bus bandwidth of nccl-tests' largest message in GB/s (10^9 bytes).
 
-    Return 0 if a result was wrong: the node is broken, not slow. With one GPU the tests show 0 for
-    everything, which is no measurement.
+    Returns 0 if a result was wrong, because the node is broken. With one GPU, nccl-tests print only
+    zeros, which are no measurement.
     """
     rows = list(_NCCL_ROW.finditer(text))
     # The tests end with this line. Without it, the largest message may be missing.
     if not rows or "# Avg bus bandwidth" not in text:
         raise NoValueError("nccl-tests did not finish")
     if len(_NCCL_DEVICE.findall(text)) < 2:
-        raise NoValueError("nccl-tests had one GPU, but a bus requires two")
+        raise NoValueError("nccl-tests ran with one GPU, expected at least two")
     found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
-    # Without validation the column is `N/A`; older versions show the largest error, as 1e-06.
+    # Without validation, the column is `N/A`. Older versions print the largest error, such as
+    # 1e-06.
     wrong = sum(int(count) for count in found if count.isdecimal())
     if wrong:
         return Reading(0.0, f"{wrong} wrong values")
@@ -58,10 +59,10 @@ def nccl(text: str) -> Reading:
 
 
 def dcgm(text: str) -> Reading:
-    """Return the number of tests of `dcgmi diag -j` that a GPU failed, for DCGM 3 and 4.
+    """Return the number of failed tests of `dcgmi diag -j` (DCGM 3 and 4).
 
-    A failure only because of the node's configuration does not count. If all tests were skipped,
-    there is no value.
+    Failures that the node's configuration causes are ignored. If all tests were skipped, there is
+    no value.
     """
     failed, passed = [], 0
     for test in _dcgm_tests(_json(text, "dcgmi diag")):
@@ -72,12 +73,12 @@ def dcgm(text: str) -> Reading:
         elif states & {"pass", "warn", "fail"}:
             passed += 1
     if not failed and not passed:
-        raise NoValueError("dcgmi ran no test: all were skipped, or there are none")
+        raise NoValueError("dcgmi ran no test, or skipped all tests")
     return Reading(float(len(failed)), f"failed: {', '.join(failed)}" if failed else "")
 
 
 def _dcgm_tests(answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    # Version 3 has the first name, version 4 the second.
+    # Version 3 uses the first name, version 4 the second.
     for name in ("DCGM GPU Diagnostic", "DCGM Diagnostic"):
         for category in answer.get(name, {}).get("test_categories", ()):
             yield from category.get("tests", ())
@@ -111,7 +112,8 @@ def gpu_memory(text: str) -> Reading:
 
 
 def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the matrices' values. A matrix starts with its columns' numbers, a row with its own."""
+    """Yield the values of all matrices. A matrix starts with its column numbers, and a row with its
+    row number."""
     test = ""
     for line in text.splitlines():
         if found := _COPY_TEST.match(line):
@@ -124,7 +126,8 @@ def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
 
 
 def cpu_memory(text: str) -> Reading:
-    """Return the triad of membw (images/worker/membw.c) in MB/s; 0 if memory lost its content."""
+    """Return the triad of membw (images/worker/membw.c) in MB/s, or 0 if memory returned wrong
+    values."""
     found = _MEMBW.search(text)
     if found is None:
         raise NoValueError("membw has no result")
@@ -133,7 +136,7 @@ def cpu_memory(text: str) -> Reading:
 
 
 def network(text: str) -> Reading:
-    """Return the received Gbit/s, from `iperf3 --json` at the sending end."""
+    """Return the received Gbit/s from the sender's `iperf3 --json`."""
     answer = _json(text, "iperf3")
     if "error" in answer:
         raise NoValueError(f"iperf3: {answer['error']}")

@@ -1,4 +1,4 @@
-"""Plan the next moves of a run: a pure function of the observed state."""
+"""Plan the next moves of a run, with pure functions of the observed state."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from agents.longchecks.wanted import nodeset_of
 from agents.slurm import Job, Node
 
 SETTLES = 180
-"""Seconds after which a request without an answer is either done or lost. slurmrestd waits 40
-seconds for slurmctld, and the client waits 90 seconds for slurmrestd."""
+"""Seconds after which a request without an answer has either succeeded or is lost. slurmrestd waits
+40 seconds for slurmctld, and the client waits 90 seconds for slurmrestd."""
 ARRIVES = 90
-"""Seconds that a job's output may take to appear here: NFS clients cache a folder for up to 60
-seconds."""
+"""Seconds after which a job's output must be visible in this pod. NFS clients cache a folder for up
+to 60 seconds."""
 _OUT = frozenset(
     {"DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"}
 )
@@ -35,14 +35,14 @@ class Submission:
     at: int
     """Seconds since 1970."""
     job: int | None = None
-    """Its ID; None until an answer reports it."""
+    """ID of the job, or None until an answer reports it."""
     ended: int | None = None
-    """Seconds since 1970 at which it was first seen to be over, or to be unknown to Slurm."""
+    """Time (seconds since 1970) when the job was first seen as ended or unknown to Slurm."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a check: all that must outlive its pod."""
+    """Run of a check, with all data that must outlive the pod."""
 
     id: str
     started: int
@@ -66,18 +66,18 @@ class Seen:
     """Seconds since 1970."""
     nodes: Mapping[str, Node]
     jobs: Mapping[Target, Job]
-    """Jobs of the run that Slurm remembers."""
+    """Jobs of the run that Slurm still has on record."""
     outputs: frozenset[Target]
-    """Targets whose job's output is complete."""
+    """Targets with a complete job output."""
     results: Mapping[Target, Record]
-    """Measurements that are in the series already."""
+    """Measurements that are already in the series."""
     quiet_since: int
-    """Seconds since 1970 since which no job has run and no node was measured."""
+    """Time (seconds since 1970) of the last running job or measurement."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One step of a run. `leave` says why a target is not measured, and changes nothing."""
+    """Step of a run. `leave` only reports why a target is not measured."""
 
     kind: Literal["submit", "cancel", "collect", "forget", "note", "wait", "leave"]
     target: Target
@@ -100,9 +100,9 @@ _PARTS = re.compile(r"(\d+)").split
 
 
 def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
-    """Return each node, or pairs of neighbours in one nodeset that are in service.
+    """Return single nodes, or for `size` 2, pairs of neighbouring nodes in service of a nodeset.
 
-    If their number is odd, the last one is measured with the first.
+    If a nodeset has an odd number of nodes, the last node is paired with the first.
     """
     names = in_order(list(nodes))
     if size == 1:
@@ -160,7 +160,8 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
 
 
 def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
-    """Return the move for a job that Slurm does not know: it never arrived, or ended long ago."""
+    """Return the move for a job that Slurm does not know: its request was lost, or it ended long
+    ago."""
     if target in seen.outputs:
         return Move("collect", target)
     if submission.job is None:
@@ -188,13 +189,13 @@ def _of_idle(target: Target, seen: Seen, run: Run, over: bool, later: bool) -> M
             return Move("leave", target, f"{name} is {_state(node)}{reason}")
     taken = [name for name in target if not _is_free(seen.nodes[name], run)]
     if over:
-        busy = f"{taken[0]} is {_state(seen.nodes[taken[0]])}" if taken else "others came first"
+        busy = f"{taken[0]} is {_state(seen.nodes[taken[0]])}" if taken else "other jobs ran first"
         return Move("leave", target, f"{busy}; left for the next run")
     return Move("wait" if taken or later else "submit", target)
 
 
 def _is_free(node: Node | None, run: Run) -> bool:
-    """Return whether no job is on a node, or about to start there."""
+    """Return whether a node is idle, and no job is about to start on it."""
     if node is None:
         return False
     reserved = _RESERVED if run.reservation else frozenset[str]()
@@ -206,7 +207,7 @@ def _state(node: Node) -> str:
 
 
 def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
-    """Yield, for each node of a bad pair, a pair with a node that was found good."""
+    """Yield a second pair for each node of a bad pair, with a good node as the partner."""
     under_way = {node for t in run.submissions if t not in seen.results for node in t}
     well = {n for t, r in seen.results.items() if r.verdict in _SOUND for n in t}
     for target in run.targets:
@@ -215,7 +216,7 @@ def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
             continue
         for node in target:
             partners = {n for t in seen.results if node in t for n in t}
-            # Two partners are enough, or one with which the node is good.
+            # Two partners are enough, or one good measurement.
             if len(partners) > 2 or node in well or node in under_way:
                 continue
             kin = [n for n in in_order(list(well - partners)) if nodeset_of(n) == nodeset_of(node)]
@@ -237,11 +238,11 @@ def drain_reason(check: str, text: str) -> str:
 def decide(
     node: Node, check: str, verdict: Verdict, at: int
 ) -> Literal["drain", "lift", "leave"] | None:
-    """Return what to do with a node after a measurement that began `at`.
+    """Return what to do with a node after a measurement that started `at`.
 
-    `leave`: the node is out of service, and stays so with its present reason. A drain is lifted
-    only if it is this check's, is older than the measurement, and nothing else is wrong. A quick
-    check that failed meanwhile has left no drain of its own, but its evidence.
+    `leave` means that the node stays out of service with its current reason. A drain is lifted if
+    this check set it before the measurement, and no quick check has failed. A quick check that
+    failed after this drain has set no drain, so its evidence decides.
     """
     out = node.state & _OUT
     if verdict is Verdict.BAD:

@@ -1,4 +1,4 @@
-"""All long checks: the programs of each, its nodes, and the parser of its output."""
+"""List all long checks, with their programs, nodes and output parsers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from agents.longchecks.parsers import NoValueError, Reading
 NO_MEASUREMENT = 4
 """Exit code of a job's script if its program is missing."""
 END = "slurmstack: ended with"
-"""Start of the last line of a job's output; without it, the output is incomplete."""
+"""Start of the last line of a job's output. Without it, the output is incomplete."""
 KEPT_DAYS = 30
-"""Days that the jobs' output is kept for people to read."""
+"""Days for which the jobs' outputs are kept for people."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Check:
     name: str
     about: str
     body: str
-    """Shell commands that print the measurement, on the first node of the job. Besides Slurm's
-    variables, they have MEMORY_MIB and GPUS of a node, and SECOND, the other node of a pair."""
+    """Shell commands that print the measurement, on the first node of the job. Their variables are
+    Slurm's, MEMORY_MIB and GPUS of a node, and SECOND, the other node of a pair."""
     parse: Callable[[str], Reading]
     """Parser of the output. Raises `NoValueError`."""
     unit: str
@@ -32,20 +32,20 @@ class Check:
     """Programs that must be on the PATH. The script checks them first."""
     higher_is_better: bool = True
     nodes: int = 1
-    """Nodes of one measurement: 1, or 2 for a pair."""
+    """Number of nodes per measurement: 1, or 2 for a pair."""
     least_gpus: int = 0
-    """GPUs that a node must have."""
+    """Minimum number of GPUs of a node."""
     threshold: float | None = None
-    """Threshold for all nodes; None if it depends on the node or its GPUs."""
+    """Threshold for all nodes, or None if it depends on the node or its GPUs."""
     thresholds: Mapping[tuple[str, int], float] = field(default_factory=dict)
     """Thresholds by type and number of a node's GPUs."""
 
     def default_threshold(self, gpu_type: str, gpus: int) -> float | None:
-        """Return the threshold of nodes with such GPUs, if the settings have none."""
+        """Return the threshold for nodes with these GPUs if the settings contain none."""
         return self.thresholds.get((gpu_type, gpus), self.threshold)
 
     def script(self, logs: str) -> str:
-        """Return the job's script. `logs` is the folder of the outputs, as jobs see it."""
+        """Return the job's script. `logs` is the path of the output folder on nodes."""
         missing = "\n".join(
             f"type -P {program} >/dev/null || {{ echo 'no {program} on the PATH: install it in the "
             f"jail'; exit {NO_MEASUREMENT}; }}"
@@ -68,7 +68,7 @@ class Check:
 
 _SCRIPT = """\
 #!/bin/bash
-# Older output than this goes.
+# Delete old outputs.
 find {logs} -maxdepth 1 -name '*.out' -mtime +{days} -delete 2>/dev/null
 trap 'echo "{end} $?"' EXIT
 echo "slurmstack: {name} on $(hostname)"
@@ -88,18 +88,18 @@ _AZURE_NCCL = {
     ("h100", 8): 460.0,
     ("h200", 8): 431.0,
 }
-"""GB/s that Microsoft's health checks of its own machines require of all_reduce_perf at 16 GiB (8
-GiB on V100), over NVLink in one machine: https://github.com/Azure/azurehpc-health-checks, in conf/
-nd40rs_v2.conf, nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf, nd96isr_h200_v5.conf
-(check_nccl_allreduce)."""
+"""GB/s that Microsoft requires of its own machines for all_reduce_perf at 16 GiB (8 GiB on V100),
+over NVLink in one machine. Source: check_nccl_allreduce in conf/nd40rs_v2.conf,
+nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf and nd96isr_h200_v5.conf of
+https://github.com/Azure/azurehpc-health-checks."""
 _AZURE_COPY = {
     **{("v100", count): 9.0 for count in range(1, 9)},
     **{("a100", count): 21.0 for count in range(1, 9)},
     **{("h100", count): 48.0 for count in range(1, 9)},
     **{("h200", count): 48.0 for count in range(1, 9)},
 }
-"""GB/s that they require between a GPU and its host (check_gpu_bw, first number), for any number of
-GPUs."""
+"""GB/s that the same files require between a GPU and its host, for any number of GPUs
+(check_gpu_bw, first number)."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -107,7 +107,7 @@ CHECKS: Mapping[str, Check] = {
         Check(
             name="cpu-memory",
             about="memory bandwidth of all CPUs together (STREAM triad)",
-            # A quarter of the memory is far more than any cache, and leaves room for the rest.
+            # A quarter of the memory is far larger than any cache, and leaves enough memory free.
             body='membw "$SLURM_CPUS_ON_NODE" "$((MEMORY_MIB / 4))"',
             parse=parsers.cpu_memory,
             unit="MB/s",
@@ -171,7 +171,7 @@ wait""",
         Check(
             name="gpu-burn",
             about="five minutes of full load on all GPUs, results compared (gpu_burn)",
-            # gpu_burn ends each progress report with a carriage return: replace it by a line end.
+            # gpu_burn ends each progress report with a carriage return. Replace it with a newline.
             body="gpu_burn -tc 300 | tr '\\r' '\\n' | tail -n 300",
             parse=parsers.gpu_burn,
             unit="faulty GPUs",

@@ -1,10 +1,10 @@
-"""Run a check on one node or pair after another, by jobs that Slurm starts on free nodes.
+"""Run a check on all its nodes or pairs, with jobs that Slurm starts on free nodes.
 
-A run can be killed at any moment. The next pod continues where this one stopped, and requests
-nothing twice, because
+A run can be killed at any moment. The next pod continues the run, and submits no job twice,
+because
 
-- the run writes each request to disk before it sends it to Slurm,
-- each job's comment names its purpose,
+- the run writes each request to disk before it sends the request to Slurm,
+- each job's comment contains the run and the nodes,
 - a job's output outlives the job.
 """
 
@@ -37,7 +37,7 @@ from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
 POLL = 10.0
 """Seconds between two reads of Slurm's state."""
 STALE = 12 * 3600
-"""Age in seconds at which a killed run is not continued: the next run only waits for its jobs."""
+"""Age in seconds from which a killed run is not continued. The next run only waits for its jobs."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
 """ESLURM_INVALID_JOB_ID of slurm_errno.h."""
@@ -53,21 +53,21 @@ class Summary:
 
     records: tuple[Record, ...]
     left: Mapping[str, str]
-    """Reasons, by names of nodes that were not measured."""
+    """Nodes that were not measured, with the reasons."""
     bad: tuple[str, ...]
-    """Nodes that were found bad, drained by this run or earlier."""
+    """Bad nodes, which this run or an earlier event drained."""
 
     @property
     def is_without_value(self) -> bool:
-        """Whether jobs ran, but none of them gave a value."""
+        """Whether jobs ran, but none of them measured a value."""
         return bool(self.records) and all(record.value is None for record in self.records)
 
 
 class Runner:
-    """Runs one check. Methods raise `SlurmError`, `OSError` and, for a broken file, `ValueError`.
+    """Runs one check. Methods raise `SlurmError`, `OSError` and, for an invalid file, `ValueError`.
 
-    `client` acts as SlurmUser, `submitter` as the user of the checks' jobs. `outputs` is the folder
-    of their outputs, as mounted here.
+    `client` has the rights of SlurmUser, and `submitter` those of the checks' user. `outputs` is
+    the folder of the jobs' outputs in this pod.
     """
 
     def __init__(  # noqa: PLR0913 -- the clock and the output are parameters for tests
@@ -95,10 +95,10 @@ class Runner:
         self._file = series.folder / check.name / "run.json"
 
     def run(self, names: Sequence[str] = (), reservation: str | None = None) -> Summary:
-        """Measure the nodes named, or all nodes of the check, and drain bad ones.
+        """Measure the given nodes, or all nodes of the check, and drain bad nodes.
 
-        Continue an interrupted run if it has the same nodes and is not old. Otherwise wait for its
-        jobs first. Raises `BusyError` if the check is running already.
+        Continue an interrupted run if it has the same nodes and is recent. Otherwise wait for its
+        jobs first. Raises `BusyError` if the check is already running.
         """
         with files.alone(self.series.folder / self.check.name / ".run.lock", wait=False):
             unfinished = self._load()
@@ -112,7 +112,7 @@ class Runner:
             return self._follow(run, self.wanted.at_once)
 
     def record(self, names: Sequence[str], output: str) -> Summary:
-        """Record an output that was measured just now, and act on it as on any other result."""
+        """Record a new output that an operator measured, and drain or lift like after a run."""
         self._refuse_others(names, {node.name for node in self._client.nodes()})
         now = int(self._clock())
         run = Run(f"hand-{now}", now, (tuple(names),))
@@ -132,7 +132,7 @@ class Runner:
             if name not in known or not self.wanted.is_of(self.check, name):
                 fit = ", ".join(self.wanted.checks[self.check.name].nodesets)
                 raise ValueError(
-                    f"--node {name}: expected a node in Slurm of nodesets {fit}; see sinfo"
+                    f"--node {name}: expected a node of Slurm in the nodesets {fit}; see sinfo"
                 )
 
     def _is_same(
@@ -173,7 +173,7 @@ class Runner:
     def _look(
         self, run: Run, results: Mapping[Target, Record], quiet_since: int
     ) -> tuple[Run, Seen]:
-        # Read the nodes before the jobs: a job that is still pending then did not make them busy.
+        # Read the nodes before the jobs: a job that is pending later cannot have made them busy.
         nodes = {node.name: node for node in self._client.nodes()}
         run = self._find_lost(run, results)
         open_ = {t: s for t, s in run.submissions.items() if t not in results}
@@ -185,7 +185,7 @@ class Runner:
         return run, Seen(now, nodes, jobs, whole, results, quiet_since)
 
     def _find_lost(self, run: Run, results: Mapping[Target, Record]) -> Run:
-        """Find jobs whose ID no answer has reported."""
+        """Find jobs whose IDs no answer has reported."""
         lost = [t for t, s in run.submissions.items() if s.job is None and t not in results]
         if not lost:
             return run
@@ -197,7 +197,10 @@ class Runner:
         return run
 
     def _job(self, run: Run, target: Target, submission: Submission) -> Job | None:
-        """Return the job, if Slurm remembers it. After a loss of state, Slurm reuses its ID."""
+        """Return the job, or None if Slurm no longer has it.
+
+        The comment identifies the job, because Slurm reuses IDs after a loss of state.
+        """
         if submission.job is None:
             return None
         try:
@@ -224,7 +227,7 @@ class Runner:
         return run
 
     def _submit(self, run: Run, target: Target, seen: Seen) -> Run:
-        """Write a request to disk, and then send it to Slurm."""
+        """Write a request to disk, then send it to Slurm."""
         submission = Submission(int(self._clock()))
         run = self._submitted(run, target, submission)
         nodes = [seen.nodes[name] for name in target]
@@ -232,7 +235,7 @@ class Runner:
         request = JobRequest(
             name=f"longcheck-{self.check.name}",
             script=self.check.script(self.wanted.logs),
-            directory="/tmp",  # noqa: S108  # the job's own
+            directory="/tmp",  # noqa: S108  # private to the job
             environment=(
                 f"PATH={PATH}",
                 f"MEMORY_MIB={min(node.memory for node in nodes)}",
@@ -244,7 +247,8 @@ class Runner:
             nodes=len(target),
             tasks=len(target),
             on_nodes=target,
-            # 0 is all memory: OverSubscribe=EXCLUSIVE allocates all but that (slurm.conf(5)).
+            # 0 means all memory, because OverSubscribe=EXCLUSIVE does not allocate memory
+            # (slurm.conf(5)).
             memory_per_node=0,
             time_limit=self.check.minutes,
             output=f"{self.wanted.logs}/{self._file_name(run, target, submission)}",
@@ -254,7 +258,7 @@ class Runner:
             job = self._submitter.submit(request)
         except SlurmError as error:
             if error.fault is Fault.UNREACHABLE:
-                # The request may have arrived: the next read shows it.
+                # Slurm may have received the request. The next read shows it.
                 return run
             self._submitted(run, target, None)
             raise
@@ -280,10 +284,10 @@ class Runner:
         output: str,
         why: str = "",
     ) -> Record:
-        """Judge a measurement, drain or lift, and only then store it.
+        """Judge a measurement, drain the node or lift its drain, and store the measurement last.
 
-        A run that is killed in between repeats this, with the same result. `why` is set if there
-        is no measurement.
+        A run that is killed meanwhile repeats this with the same result. `why` is the reason for a
+        missing measurement.
         """
         record = self._judge(run, target, at, output, why)
         self._say(f"{'+'.join(target)}: {record.text}: {record.verdict}")
@@ -300,7 +304,7 @@ class Runner:
         if not why:
             try:
                 reading = self.check.read(output)
-                # Judge a pair by the longer history.
+                # Use the longer history of a pair.
                 histories = [self.series.values(name, node) for node in target]
                 value = reading.value
                 verdict, text = judge(value, max(histories, key=len), rule)
@@ -341,7 +345,7 @@ class Runner:
         for target, record in sorted(results.items()):
             if record.verdict is Verdict.BAD and {found[n] for n in target} == {Verdict.UNKNOWN}:
                 names = " and ".join(target)
-                self._say(f"{names}: bad together, but not clear which one; neither is drained")
+                self._say(f"{names}: bad as a pair, but the faulty node is unknown; not drained")
         bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
         return Summary(tuple(results.values()), left, bad)
 
@@ -361,7 +365,7 @@ class Runner:
         files.replace(self._file, json.dumps(fields))
 
     def _load(self) -> Run | None:
-        """Return the unfinished run, if any. Raises `ValueError` if its file is broken."""
+        """Return the unfinished run or None. Raises `ValueError` if its file is invalid."""
         try:
             fields = json.loads(self._file.read_text())
             made = {tuple(s.pop("target")): Submission(**s) for s in fields.pop("submissions")}
@@ -384,7 +388,7 @@ class Runner:
 
 
 def _mark(run: Run, target: Target, submission: Submission) -> str:
-    """Return a job's comment, by which the job is found again."""
+    """Return a job's comment, which identifies the job."""
     return f"{run.id} {'+'.join(target)} {submission.at}"
 
 

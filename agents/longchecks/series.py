@@ -1,8 +1,8 @@
-"""Time series: for each check and node a file of its newest measurements, one JSON line each.
+"""Time series: one file per check and node, with one JSON line for each of the newest measurements.
 
-Only the pods of long checks mount their volume: no job and no user reaches it. A file is replaced
-as a whole. A reader therefore finds the old or the new one, and a killed writer leaves no partial
-file. Writers hold a lock, so that two at once lose nothing.
+Only the pods of long checks mount the volume of the files, so jobs and users cannot access it.
+Files are replaced atomically: readers see the old or the new file, and a killed writer leaves no
+partial file. Writers hold a lock, so parallel writers lose no measurement.
 """
 
 import json
@@ -17,17 +17,17 @@ from pathlib import Path
 from agents.longchecks.judge import Verdict
 
 TAIL = 16 * 1024
-"""Bytes at the end of a file that are searched for the newest value: about fifty measurements."""
+"""Bytes at the end of a file that are searched for the newest value (about fifty measurements)."""
 Target = tuple[str, ...]
-"""Names of the nodes of one measurement: one, or a pair."""
+"""Names of the node or the two nodes of a measurement."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement, as stored in the series of each of its nodes."""
+    """Measurement, stored in the series of each of its nodes."""
 
     at: int
-    """Seconds since 1970 at which it began."""
+    """Start of the measurement in seconds since 1970."""
     run: str
     nodes: Target
     value: float | None
@@ -41,7 +41,7 @@ class Record:
 
     @classmethod
     def parse(cls, line: str | bytes) -> "Record":
-        """Parse a line. Raises `ValueError` if it is no record."""
+        """Parse a line. Raises `ValueError` if it is invalid."""
         try:
             fields = json.loads(line)
             fields |= {"nodes": tuple(fields["nodes"]), "verdict": Verdict(fields["verdict"])}
@@ -51,12 +51,12 @@ class Record:
 
 
 class BusyError(Exception):
-    """Another process runs the check; one line."""
+    """Another process runs the check. The text is one line."""
 
 
 @contextmanager
 def alone(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold a lock during the context. Raises `BusyError` if it is taken, unless it may `wait`."""
+    """Hold a lock during the context. Without `wait`, raises `BusyError` if the lock is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
@@ -67,7 +67,7 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file, which replaces the old one when it is complete and on disk."""
+    """Replace a file atomically, after the new one is complete and on disk."""
     new = path.with_name(f".{path.name}.new")
     with new.open("w") as file:
         file.write(text)
@@ -81,7 +81,7 @@ def _broken(path: Path, error: ValueError) -> ValueError:
 
 
 class Series:
-    """The series below a folder, each with its newest `keep` measurements."""
+    """Series in a folder, each with its newest `keep` measurements."""
 
     def __init__(self, folder: Path, keep: int = 100) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class Series:
         return sorted(path.stem for path in (self.folder / check).glob("*.jsonl"))
 
     def of(self, check: str, node: str) -> list[Record]:
-        """Return a node's measurements, oldest first. Raises `ValueError` if its file is broken."""
+        """Return a node's measurements, oldest first. Raises `ValueError` for an invalid file."""
         path = self._path(check, node)
         if not path.exists():
             return []
@@ -102,9 +102,9 @@ class Series:
             raise _broken(path, error) from None
 
     def newest(self, check: str, node: str) -> Record | None:
-        """Return a node's newest measurement with a value, among the last ones of its file.
+        """Return the newest measurement with a value in the last `TAIL` bytes of a node's file.
 
-        Raises `ValueError` if that part is broken.
+        Raises `ValueError` if this part is invalid.
         """
         path = self._path(check, node)
         if not path.exists():
@@ -121,13 +121,16 @@ class Series:
             raise _broken(path, error) from None
 
     def values(self, check: str, node: str) -> list[float]:
-        """Return a node's values, oldest first, without bad ones: those must not become usual."""
+        """Return a node's values, oldest first.
+
+        Bad values are left out, because they must not change the usual value.
+        """
         sound = (Verdict.GOOD, Verdict.UNJUDGED)
         found = self.of(check, node)
         return [r.value for r in found if r.value is not None and r.verdict in sound]
 
     def add(self, check: str, record: Record) -> None:
-        """Add a measurement to the series of each of its nodes, unless it is there already."""
+        """Add a measurement to the series of each of its nodes, if the series lacks it."""
         folder = self.folder / check
         with alone(folder / ".lock", wait=True):
             for node in record.nodes:
@@ -138,7 +141,7 @@ class Series:
                 replace(self._path(check, node), "".join(f"{line}\n" for line in lines))
 
     def of_run(self, check: str, run: str, nodes: Sequence[str]) -> dict[Target, Record]:
-        """Return the measurements of one run that are in the series of all their nodes."""
+        """Return the measurements of a run that are in the series of each of their nodes."""
         of_nodes = {node: [r for r in self.of(check, node) if r.run == run] for node in nodes}
         found = {record.nodes: record for records in of_nodes.values() for record in records}
         return {

@@ -1,4 +1,4 @@
-"""Settings of long checks, as `components.slurmconf.longchecks` writes them."""
+"""Settings of long checks, from the file that `components.slurmconf.longchecks` writes."""
 
 from collections.abc import Iterator
 
@@ -19,14 +19,14 @@ class Nodeset(_Part):
     """Number of nodes."""
     gpu_type: str = ""
     gpus: int = 0
-    """GPUs of a node."""
+    """Number of GPUs of a node."""
 
 
 class Chosen(_Part):
     """Settings of one check."""
 
     nodesets: tuple[str, ...]
-    """Names of the nodesets that it runs on."""
+    """Names of the nodesets on which the check runs."""
     threshold: float | None = None
     """Threshold that replaces the check's own."""
     fall: float
@@ -38,22 +38,22 @@ class Wanted(_Part):
     """All settings of long checks."""
 
     partition: str
-    """Hidden partition of the jobs."""
+    """Hidden partition for the jobs."""
     user: str
-    """User that submits the jobs."""
+    """User who submits the jobs."""
     logs: str
-    """Folder of the jobs' outputs, as jobs see it."""
+    """Folder of the jobs' outputs, with its path on nodes."""
     at_once: int
-    """Limit of jobs of one run at a time."""
+    """Maximum number of jobs of a run at a time."""
     wait: int
-    """Seconds that a run waits while none of the remaining nodes is free."""
+    """Seconds for which a run waits if none of the remaining nodes is free."""
     keep: int
     """Number of measurements to keep for each check and node."""
     nodesets: dict[str, Nodeset]
     checks: dict[str, Chosen]
 
     def rule(self, check: Check, node: str) -> Rule:
-        """Return the limits of a check's values on a node."""
+        """Return the limits for a check's values on a node."""
         chosen, nodeset = self.checks[check.name], self.nodesets[nodeset_of(node)]
         threshold = chosen.threshold
         if threshold is None:
@@ -71,7 +71,7 @@ class Wanted(_Part):
         """Return a check by name. Raises `ValueError` if it is unknown or not enabled."""
         if name not in self.checks or name not in CHECKS:
             on = ", ".join(sorted(self.checks)) or "none"
-            raise ValueError(f"{name}: not enabled; expected one of long_checks.checks: {on}")
+            raise ValueError(f"{name}: is not enabled; expected one of long_checks.checks: {on}")
         return CHECKS[name]
 
     def is_of(self, check: Check, node: str) -> bool:
@@ -79,12 +79,12 @@ class Wanted(_Part):
         return nodeset_of(node) in self.checks[check.name].nodesets
 
     def nodes(self, check: Check) -> Iterator[str]:
-        """Yield the nodes that the check runs on."""
+        """Yield the nodes on which the check runs."""
         for name in self.checks[check.name].nodesets:
             for ordinal in range(self.nodesets[name].replicas):
                 yield f"{name}-{ordinal}"
 
 
 def nodeset_of(node: str) -> str:
-    """Return the nodeset of a node, as `gpu` of `gpu-3`."""
+    """Return the nodeset of a node, such as `gpu` for `gpu-3`."""
     return node.rpartition("-")[0]

@@ -1,20 +1,26 @@
 """`python3 -m agents.reconciler [--once] [--after-deploy] [--dry-run] [--json]`: check all nodes.
 
-It compares the settings, the state in Kubernetes and the state in Slurm, and acts: see
-docs/reconciler.md. Without options it repeats this until SIGTERM. The exit code of one pass is:
+The reconciler compares the settings with the states in Kubernetes and Slurm, and repairs
+differences: see docs/reconciler.md. Without options, it repeats this until SIGTERM. The exit code
+of one pass is:
 
     0  all nodes are in service
-    1  something is out of service, and is being handled, or a person wants it so
-    2  Slurm, Kubernetes or the settings cannot be read: the pass did nothing, or not everything
+    1  a node is out of service; the reconciler repairs it, or a person has taken it out
+    2  Slurm, Kubernetes or the settings are unreadable; some or all actions were not carried out
     3  a person is needed
 
-With --after-deploy it first waits for the roll-out, and writes its report to the Job that it runs
-as. It then ends with 0 for 0, 1 and 3: a node out of service does not fail a deploy.
+With --after-deploy, the reconciler first waits for the roll-out, and writes its report to its own
+Job. The exit code is 0 instead of 1 or 3, because a node out of service must not fail a deploy.
 
-Environment: REST_URL (slurmrestd), JWT_KEY (file with slurmctld's key), WANTED (file with the
-settings), NAMESPACE, MEMORY (name of its ConfigMap), OWNER (`apiVersion kind name` of the object
-that it runs as). If PORT is set, repeated passes serve their findings and actions there as metrics:
-see docs/metrics.md.
+Environment variables:
+
+    REST_URL   URL of slurmrestd
+    JWT_KEY    file with slurmctld's key
+    WANTED     file with the settings
+    NAMESPACE  namespace of the stack
+    MEMORY     name of the reconciler's ConfigMap
+    OWNER      `apiVersion kind name` of the reconciler's Deployment or Job
+    PORT       optional: port for metrics of repeated passes (docs/metrics.md)
 """
 
 import argparse
@@ -46,7 +52,7 @@ USER = "slurm"
 PAUSE = 5
 """Seconds between two checks of a roll-out."""
 AGAIN = 15
-"""Seconds until the next pass if the settings cannot be read."""
+"""Seconds until the next pass if the settings are unreadable."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
 
 
@@ -58,7 +64,7 @@ class Pass:
     taken: Mapping[Key, Step]
     """Last step tried for each cause."""
     notes: tuple[str, ...]
-    """Actions that were not done, and why."""
+    """Actions that were not carried out, with the reasons."""
 
     @property
     def code(self) -> int:
@@ -88,9 +94,9 @@ class Reconciler:
         return observe(self._slurm, self._api, self._namespace)
 
     def look(self, *, dry_run: bool = False) -> Pass:
-        """Make one pass. Raises an error of `PROBLEMS` if nothing was done, or not all."""
+        """Make one pass. Raises an error of `PROBLEMS` if the pass is incomplete."""
         asked = self.wanted()
-        # Read the memory first: a reconciler that changes it later has acted on a newer view.
+        # Read the memory first: if another reconciler changes it later, its view is newer.
         kept = self.carrier.recall()
         observed = self.observe()
         made = plan(observed, asked, kept.memory, int(self._clock()))
@@ -103,7 +109,7 @@ class Reconciler:
         return Pass(made, taken(carried.memory, asked), carried.notes)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
-        """Wait until no node is starting any more, at most as long as the settings say."""
+        """Wait until no node is starting any more, or until the time limit in the settings."""
         end = self._clock() + self.wanted().rollout
         while self._clock() < end:
             try:
@@ -113,7 +119,7 @@ class Reconciler:
                 if not rolling and not is_coming(observed, asked, int(self._clock())):
                     return
             except PROBLEMS as error:
-                print(f"still waiting: {error}", file=sys.stderr)
+                print(f"still waiting for the roll-out: {error}", file=sys.stderr)
             sleep(PAUSE)
 
 
@@ -218,7 +224,7 @@ def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int
         reconciler.carrier.event(
             "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", summary
         )
-        # Do this last: the deploy reads the report when this Job has ended.
+        # Do this last, because the deploy reads the report after the end of this Job.
         reconciler.carrier.annotate_job(summary)
     except PROBLEMS as error:
         fail(f"the pass over the nodes did not finish: {error}")
@@ -239,7 +245,7 @@ def _show(done: Pass, *, as_json: bool) -> None:
 
 
 def _say(done: Pass, *, as_json: bool) -> None:
-    """Log what `_show` prints, in the form of a daemon."""
+    """Log the output of `_show` in the format of a daemon."""
     if as_json:
         _show(done, as_json=True)
         return

@@ -1,4 +1,4 @@
-"""Actions, each with the state that it was decided on: it is not done if that has changed."""
+"""Actions. Each contains the state that led to it, and is skipped if this state has changed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from agents.reconciler.memory import Key
 
 @dataclass(frozen=True)
 class Forget:
-    """Delete the record of a ghost."""
+    """Delete the Slurm record of a node without slurmd that is not in the settings."""
 
     node: str
 
@@ -18,7 +18,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class Drain:
-    """Drain a node that has no drain yet."""
+    """Drain a node that is not drained yet."""
 
     node: str
     reason: str
@@ -29,7 +29,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Lift:
-    """Put a node back into service if its drain has this reason and time."""
+    """Return a node to service if its drain still has this reason and time."""
 
     node: str
     reason: str
@@ -41,18 +41,18 @@ class Lift:
 
 @dataclass(frozen=True)
 class Requeue:
-    """Set a node down that slurmstack has drained, so that Slurm requeues its jobs."""
+    """Set a node to DOWN that slurmstack has drained, so that Slurm requeues its jobs."""
 
     node: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: set down, jobs requeued: neither slurmd nor the machine responds"
+        return f"{self.node}: set to DOWN to requeue its jobs: slurmd and machine do not respond"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Mark a machine as unhealthy: its hardware is at fault."""
+    """Mark a machine as unhealthy because of a hardware fault."""
 
     machine: str
     text: str
@@ -81,7 +81,7 @@ class Withdraw:
 
 @dataclass(frozen=True)
 class Restart:
-    """Delete a pod; its nodeset creates a new one."""
+    """Delete a pod. Its StatefulSet creates a new one."""
 
     key: Key
     uid: str
@@ -92,7 +92,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Reboot:
-    """Request a reboot from a machine's rebooter."""
+    """Request a reboot from the rebooter on a machine."""
 
     key: Key
     machine: str
@@ -119,7 +119,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Tell:
-    """Report that no step is left to try and a person is needed."""
+    """Report that no step remains and a person is needed."""
 
     key: Key
     text: str

@@ -1,4 +1,4 @@
-"""Carry out a plan: try each action once, and only in the state that it was decided on."""
+"""Carry out a plan. Try each action once, and skip it if the state that led to it has changed."""
 
 import subprocess
 import time
@@ -32,24 +32,24 @@ from agents.reconciler.plan import Plan
 from agents.slurm import Client, Fault, SlurmError
 
 EVENT_LENGTH = 1024
-"""Limit of an event's message in characters (k8s.io/api/core/v1)."""
+"""Maximum length of an event's message in characters (k8s.io/api/core/v1)."""
 STEPS = (Drain, Lift, Restart, Reboot, Replace)
-"""Actions that are counted: those that drain a node, repair it, or put it back into service."""
+"""Actions in the metrics: those that drain a node, repair it, or return it to service."""
 HOOK_TIMEOUT = 60
-"""Time limit in seconds of the command that replaces a machine."""
+"""Time limit in seconds for the command that replaces a machine."""
 ENTRY = "memory"
-"""Key of the ConfigMap that holds the memory."""
+"""Key of the memory in the ConfigMap."""
 
 Hook = Callable[[list[str], Mapping[str, str]], None]
 
 
 class OvertakenError(Exception):
-    """The state that an action was decided on has changed."""
+    """The state that led to an action has changed."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The memory, and the version of the ConfigMap that it was read from."""
+    """Memory, with the version of its ConfigMap."""
 
     memory: Memory
     version: str
@@ -61,9 +61,9 @@ class Carried:
     """Result of a plan."""
 
     memory: Memory
-    """The memory after the plan."""
+    """Memory after the plan."""
     notes: tuple[str, ...]
-    """One line for each action that was not done, with the reason."""
+    """One line for each action that was not carried out, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Place:
     memory: str
     """Name of the ConfigMap with its memory."""
     owner: Mapping[str, str]
-    """Object that events are about: `kind`, `name`, `apiVersion`."""
+    """Object to which events refer: `kind`, `name`, `apiVersion`."""
 
 
 class Carrier:
@@ -86,7 +86,7 @@ class Carrier:
         self._place = place
         self._hook = hook or run_hook
         self.steps: Counter[tuple[str, str]] = Counter()
-        """Number of steps taken, by node and name, including those of unfinished plans."""
+        """Number of carried out steps by node and step, including those of incomplete plans."""
 
     # --- Memory -------------------------------------------------------------------------------
 
@@ -102,7 +102,8 @@ class Carrier:
     def remember(self, kept: Kept, memory: Memory) -> Kept:
         """Write the memory if it has changed.
 
-        Raises KubernetesError if another reconciler has written it since: that one continues.
+        Raises KubernetesError if another reconciler has written it meanwhile, so that only the
+        other one continues.
         """
         text = dumps(memory)
         if text == kept.text:
@@ -122,8 +123,8 @@ class Carrier:
     ) -> Carried:
         """Carry out all actions.
 
-        Skip an action that Slurm or Kubernetes refuses, or whose state has changed. Stop at any
-        other error.
+        Skip an action if Slurm or Kubernetes refuses it, or if the state that led to it has
+        changed. Stop at any other error.
         """
         kept = self.remember(kept, made.memory)
         climbs = dict(made.memory)
@@ -191,8 +192,8 @@ class Carrier:
             case Tell():
                 self.event("Warning", "PersonNeeded", str(action))
 
-    # Slurm has no conditional update, and a person may have changed the record since. So read it
-    # again just before a change.
+    # Read the record again just before each change: Slurm has no conditional update, and a person
+    # may have changed the record.
 
     def _drain(self, action: Drain) -> None:
         record = self._slurm.node(action.node)
@@ -235,7 +236,7 @@ class Carrier:
             )
 
     def _unmark(self, machine: Machine) -> None:
-        # Remove the taint first: as long as the condition is there, the next pass tries again.
+        # Remove the taint first: while the condition exists, the next pass tries again.
         if machine.is_tainted:
             self._taint(machine, _others(machine))
         if machine.mark:
@@ -246,8 +247,8 @@ class Carrier:
         self._api.ask("PATCH", f"/api/v1/nodes/{machine}/status", body, kind=STRATEGIC)
 
     def _taint(self, machine: Machine, taints: list[Object]) -> None:
-        # A patch replaces the whole list, so it must not overwrite changes by others. Setting the
-        # condition may have changed the version: read it again, and compare the taints.
+        # A patch replaces the whole list, but must not overwrite changes by others. Setting the
+        # condition may have changed the version, so read the Node again and compare the taints.
         found = self._api.ask("GET", f"/api/v1/nodes/{machine.name}")
         if tuple(found["spec"].get("taints") or ()) != machine.taints:
             raise OvertakenError("the taints have changed")
@@ -278,7 +279,7 @@ class Carrier:
     # --- Reports ------------------------------------------------------------------------------
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Create an event about the object that the reconciler runs as.
+        """Create an event about the reconciler's Deployment or Job.
 
         `kind` is Normal or Warning.
         """
@@ -298,7 +299,7 @@ class Carrier:
         self._api.ask("POST", f"/api/v1/namespaces/{self._place.namespace}/events", body)
 
     def annotate_job(self, report: str) -> None:
-        """Write the report to this pod's Job, where the deploy finds it."""
+        """Write the report to this pod's Job, where the deploy reads it."""
         path = f"/apis/batch/v1/namespaces/{self._place.namespace}/jobs/{self._place.owner['name']}"
         body = {"metadata": {"annotations": {labels.REPORT: report}}}
         self._api.ask("PATCH", path, body, kind=MERGE)
@@ -319,7 +320,7 @@ def _mark_done(climbs: dict[Key, Climb], action: Action) -> None:
 
 
 def _only(uid: str) -> Object:
-    """Return the body of a DELETE that spares another object of the same name."""
+    """Return the body of a DELETE that applies only to the object with this UID."""
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
 
 

@@ -1,9 +1,9 @@
-"""Ghosts: records of nodes that the settings no longer name, and whose slurmd is gone.
+"""Find ghosts: records of nodes without slurmd that are no longer in the settings.
 
-A node that leaves in good order deletes its record. The record remains if
+A node deletes its record when it stops. The record remains if
 
 - the node was killed,
-- it has a drain that others have set, or
+- the node has a drain that others have set, or
 - its nodeset was removed while Slurm was unavailable.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from agents.slurm import Node
 
 GONE = frozenset({"DOWN", "NOT_RESPONDING"})
-"""States of a node whose slurmd does not answer."""
+"""States of a node if its slurmd does not respond."""
 
 
 def is_wanted(node: str, nodesets: Mapping[str, int]) -> bool:
-    """Return whether a node belongs to the nodesets, as `cpu-1` to `{"cpu": 2}`."""
+    """Return whether a node belongs to the nodesets, such as `cpu-1` to `{"cpu": 2}`."""
     nodeset, _, ordinal = node.rpartition("-")
     return ordinal.isdecimal() and int(ordinal) < nodesets.get(nodeset, 0)
 

@@ -1,4 +1,4 @@
-"""Find the problems of each wanted node: pure functions of the observed state and the settings."""
+"""Find the problems of each wanted node, with pure functions of the state and the settings."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,17 +14,17 @@ from agents.slurm import Node
 DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
 AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
-"""States of a lost node. In the other states of SILENT, a node only waits to start."""
+"""States of a lost node. In the other states of SILENT, a node has only not started yet."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
 """Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 STUCK = 120
-"""Seconds after its deletion deadline at which a terminating pod counts as stuck."""
+"""Seconds after the deletion deadline from which a terminating pod is treated as stuck."""
 
 UNSTEADY = 300
-"""Seconds for which a restarted munged is not trusted. The kubelet waits at most as long before it
-restarts a container."""
+"""Seconds for which a restarted munged is treated as failed. The kubelet's back-off before a
+restart is at most as long."""
 
 NOT_READY = "not-ready"
 CORDONED = "cordoned"
@@ -41,7 +41,7 @@ LEAVING = "leaving"
 _AWAY_FROM_JOBS = frozenset({POD, SLURMD, CONFIG})
 """Causes that slurmctld may not have noticed yet."""
 _CLOCKS = 5
-"""Seconds by which clocks of machines may differ."""
+"""Maximum difference between clocks of machines in seconds."""
 
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
@@ -50,13 +50,13 @@ class Kind(Enum):
     """Category of a cause."""
 
     WISH = "wish"
-    """A person wants it: the node is drained and left alone."""
+    """A person requests it. The reconciler drains the node and repairs nothing."""
     FAULT = "fault"
-    """An observed fault. If it returns, the last step has not helped."""
+    """Observed fault. If it returns, the last step did not help."""
     ABSENT = "absent"
-    """A node that may only be late. If it is absent again, the reason may be another one."""
+    """The node may only be late. If it is absent again, the reason may be a different one."""
     HELD = "held"
-    """Nothing for the reconciler to do."""
+    """The reconciler has nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,22 @@ class Finding:
     kind: Kind
     text: str
     drains: bool = False
-    """Whether it comes from Kubernetes, so that the node must be drained while it lasts."""
+    """Whether the node must be drained while Kubernetes reports the cause."""
 
 
 @dataclass(frozen=True)
 class View:
-    """All that is known of one wanted node."""
+    """Observed state of a wanted node."""
 
     name: str
     nodeset: Nodeset
     record: Node | None
     pod: Pod | None
     machine: Machine | None
-    """Machine of the pod, if there is one."""
+    """Machine of the pod, or None."""
     findings: tuple[Finding, ...] = ()
     is_unclear: bool = False
-    """Whether Kubernetes does not know the state of its machine."""
+    """Whether the state of the machine is unknown in Kubernetes."""
 
     @property
     def reason(self) -> str:
@@ -96,24 +96,24 @@ class View:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether it is in service, without a cause that slurmctld may not have noticed yet."""
+        """Whether the node is in service. Also considers causes that slurmctld has not noticed."""
         causes = {finding.cause for finding in self.findings}
         return self.is_in_service and not causes & _AWAY_FROM_JOBS
 
     @property
     def is_empty(self) -> bool:
-        """Whether no job is on it, as far as Slurm knows."""
+        """Whether the node has no job in Slurm."""
         record = self.record
         return record is None or not (record.alloc_cpus or "COMPLETING" in record.state)
 
     @property
     def is_out(self) -> bool:
-        """Whether no new job can start on it."""
+        """Whether no new job can start on the node."""
         return self.record is None or bool(self.record.state & (DRAINED | {"DOWN"}))
 
     @property
     def is_up(self) -> bool:
-        """Whether its pod is ready and its slurmd answers."""
+        """Whether the node's pod is ready and its slurmd responds."""
         return (
             self.record is not None
             and not self.record.state & (SILENT | INVALID)
@@ -123,19 +123,19 @@ class View:
         )
 
     def is_without_munged(self, now: int) -> bool:
-        """Return whether its munged does not run, or has just been restarted."""
+        """Return whether the node's munged does not run, or has just been restarted."""
         munged = self.pod.munged if self.pod else None
         return munged is not None and (not munged.is_ready or now - munged.ended < UNSTEADY)
 
     @property
     def is_away(self) -> bool:
-        """Whether it does not respond to slurmctld, although it should."""
+        """Whether the node should respond to slurmctld, but does not."""
         state = self.record.state if self.record else frozenset()
         return bool(state & AWAY) and not state & (SILENT - AWAY)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether others took it out of service, so that it is left to them."""
+        """Whether others took the node out of service. The reconciler leaves such a node alone."""
         record = self.record
         if record is None or is_own(record.reason):
             return False
@@ -148,12 +148,12 @@ class View:
 
     @property
     def failed_check(self) -> str | None:
-        """Name of the check that drained it, if any."""
+        """Name of the check that drained the node, or None."""
         return cause_of(self.reason, CHECK) if self.is_drained else None
 
     @property
     def failing(self) -> str | None:
-        """Check that keeps it out: the one of its drain, or another that has failed since."""
+        """Check that keeps the node out: the drain's own, or one that failed after the drain."""
         name, evidence = self.failed_check, self.evidence
         ours = name is not None or self.has_drain_of_kubernetes
         if ours and self._is_fresh and evidence and evidence.failed and name not in evidence.failed:
@@ -162,7 +162,7 @@ class View:
 
     @property
     def _is_fresh(self) -> bool:
-        """Whether its checks have run since it was drained."""
+        """Whether the node's checks have run since it was drained."""
         evidence, since = self.evidence, self.record.reason_time if self.record else None
         return evidence is not None and since is not None and evidence.at > since.timestamp()
 
@@ -171,9 +171,9 @@ class View:
         return Evidence.parse(self.record.extra) if self.record else None
 
     def is_unchecked(self, now: int, age: int) -> bool:
-        """Return whether jobs can start on it, but its checks reported nothing for `age` seconds.
+        """Return whether jobs can start, but checks have reported nothing for `age` seconds.
 
-        Its pod must have been ready for longer than that: checks need time for their first run.
+        The pod must have been ready for longer, because checks need time for their first run.
         """
         pod = self.pod
         if pod is None or not (self.is_in_service and self.is_up) or now - pod.ready_since <= age:
@@ -183,9 +183,9 @@ class View:
 
     @property
     def has_passed(self) -> bool:
-        """Whether checks that ran after the drain found nothing, including the one that drained it.
+        """Whether all checks passed after the drain, including the check that drained the node.
 
-        If no checks run, the state in Kubernetes is enough for a drain that came from Kubernetes.
+        If no checks run, a drain for a state in Kubernetes needs no check.
         """
         evidence = self.evidence
         if evidence is None:
@@ -195,7 +195,7 @@ class View:
 
     @property
     def may_be_lifted(self) -> bool:
-        """Whether it has a drain that the reconciler lifts, and all conditions for that are met."""
+        """Whether the reconciler set the drain and may lift it now."""
         return (
             (self.has_drain_of_kubernetes or self.failed_check is not None)
             and self.is_up
@@ -207,7 +207,7 @@ class View:
 
 
 def cause_of(reason: str, source: str) -> str | None:
-    """Return the cause in a reason of this source, as `disk` in `slurmstack:check:disk: full`."""
+    """Return the cause in a reason of this source: `disk` in `slurmstack:check:disk: full`."""
     if not reason.startswith(source):
         return None
     return reason.removeprefix(source).partition(":")[0].strip() or None
@@ -248,11 +248,11 @@ def _findings(view: View, wanted: Wanted, now: int, configured: float) -> Iterat
         yield Finding(SLURMD, Kind.ABSENT, f"Slurm reports the state {state}")
 
 
-# --- Its machine ---------------------------------------------------------------------------------
+# --- Machine of a node ---------------------------------------------------------------------------
 
 
 def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
-    """Yield what Kubernetes reports about the pod's machine."""
+    """Yield the problems that Kubernetes reports about the pod's machine."""
     machine = view.machine
     if view.pod is None or not view.pod.machine:
         return
@@ -281,7 +281,7 @@ def _is_unclear(machine: Machine, wanted: Wanted) -> bool:
     return any(said[name].status == "Unknown" for name in wanted.conditions if name in said)
 
 
-# --- Its drain -----------------------------------------------------------------------------------
+# --- Drain of a node -----------------------------------------------------------------------------
 
 
 def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
@@ -295,7 +295,7 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         drained_for = f"{CHECK}{failing}"
         since = "this check failed after the drain"
         text = view.reason.removeprefix(drained_for).lstrip(": ")
-        # Repair nothing if the check has passed since: Kubernetes may still keep the node out.
+        # Repair nothing if the check has passed since: only Kubernetes may keep the node out.
         kind = Kind.HELD if view.has_passed else Kind.FAULT
         yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
     elif view.has_drain_of_kubernetes and not machines:
@@ -308,7 +308,7 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         yield Finding(cause, Kind.ABSENT if cause == JAIL else Kind.HELD, view.reason)
 
 
-# --- Its absence ---------------------------------------------------------------------------------
+# --- Absence of a node ---------------------------------------------------------------------------
 
 
 def _of_absence(view: View, now: int) -> Iterator[Finding]:
@@ -330,7 +330,7 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
 
 
 def _of_configuration(view: View, configured: float) -> Iterator[Finding]:
-    """Find a slurmd that slurmctld has not yet restarted with the new configuration."""
+    """Yield a finding if slurmd has not restarted with the new configuration yet."""
     started = view.record.started if view.record else None
     if started and started.timestamp() < configured - _CLOCKS:
         text = "slurmd has not restarted with the new configuration"
@@ -342,7 +342,7 @@ def _of_size(view: View) -> Finding | None:
     if record is None or view.pod is None:
         return None
     if wanted.conf and view.pod.conf != wanted.conf:
-        # The pod is older than the last edit: the roll-out will replace it.
+        # The pod is older than the last edit. The roll-out will replace it.
         return None
     gpus = sum(map(int, _GPUS.findall(record.gres)))
     compared = {

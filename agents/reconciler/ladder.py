@@ -1,4 +1,4 @@
-"""Ladder of repairs: one step at a time, each with more time than the one before."""
+"""Ladder of repairs. Take one step at a time, and give each step more time than the last one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,10 +11,10 @@ from agents.reconciler.observed import Pod
 from agents.reconciler.wanted import Step, Wanted
 
 IN_VAIN: Mapping[str, frozenset[Step]] = {
-    # On such a machine, nothing would carry out these steps.
+    # The kubelet of the machine does not respond, so these steps have no effect.
     NOT_READY: frozenset({"restart", "reboot"}),
     UNSCHEDULED: frozenset({"restart", "reboot", "replace"}),
-    # The jail recovers by itself, and the node is not at fault.
+    # The jail is at fault, not the node.
     JAIL: frozenset({"restart", "reboot", "replace"}),
 }
 """Steps that cannot help against a cause."""
@@ -22,13 +22,13 @@ IN_VAIN: Mapping[str, frozenset[Step]] = {
 
 @dataclass
 class Room:
-    """Limit of nodes that the reconciler's drains and repairs take out of service at once."""
+    """Limit of nodes that the reconciler's drains and repairs may take out of service at once."""
 
     most: int
     taken: set[str]
 
     def take(self, node: str) -> bool:
-        """Take this node out as well, if the limit permits; return whether it does."""
+        """Return whether the limit permits taking this node out of service too. If so, add it."""
         if node not in self.taken and len(self.taken) >= self.most:
             return False
         self.taken.add(node)
@@ -37,7 +37,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Doing:
-    """Current action about a cause, or what it waits for."""
+    """Current action against a cause, or the reason for waiting."""
 
     text: str
     needs_person: bool = False
@@ -51,11 +51,11 @@ class Repairs:
     actions: list[Repair] = field(default_factory=list)
     doing: dict[Key, Doing] = field(default_factory=dict)
     rebooting: set[str] = field(default_factory=set)
-    """Machines whose reboot is requested, or stays requested."""
+    """Machines with a new or standing request for a reboot."""
 
 
 def under_way(memory: Memory, wanted: Wanted, now: int) -> set[Key]:
-    """Return the repairs that have started and are still within their time."""
+    """Return the repairs that have started and have not timed out."""
     return {
         key
         for key, climb in memory.items()
@@ -71,7 +71,7 @@ def climb(
     now: int,
     room: Room,
 ) -> Repairs:
-    """Take each node one step further if it is time."""
+    """Take the next step for each node whose last step has timed out."""
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         on.setdefault(pod.machine, []).append(pod)
@@ -89,7 +89,7 @@ def climb(
 class _Ladders:
     nodes: Mapping[str, View]
     pods_on: Mapping[str, list[Pod]]
-    """By machine."""
+    """Pods by machine."""
     wanted: Wanted
     now: int
     room: Room
@@ -99,7 +99,7 @@ class _Ladders:
 
     def look_at(self, view: View, past: Mapping[str, Climb]) -> None:
         if view.is_foreign or any(finding.kind is Kind.WISH for finding in view.findings):
-            # A person works on the node: repair nothing, and forget nothing.
+            # A person works on the node. Repair nothing, and keep its memory.
             self.found.memory |= {(view.name, cause): one for cause, one in past.items()}
             return
         live = {f.cause: f for f in view.findings if f.kind in (Kind.FAULT, Kind.ABSENT)}
@@ -128,22 +128,22 @@ class _Ladders:
             self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
             return now
         if not now.target:
-            # The time of a step starts when it can be taken.
+            # The time of a step starts when the step is possible.
             now = replace(now, at=self.now, target=target)
         return self._taken(view, finding, step, now)
 
     def _next(self, past: Climb | None, finding: Finding, top: int) -> Climb:
-        """Return a node's current position; `top` is the one past the last step."""
+        """Return a node's current position. `top` is the position after the last step."""
         if past is None:
             return Climb(0, self.now)
-        # An edit of the settings may have removed rungs.
+        # An edit of the settings may have removed steps.
         here = replace(past, rung=min(past.rung, top), gone=None)
         if not past.done or here.rung == top:
             return here
         if past.gone is not None:
             if finding.kind is Kind.FAULT:
                 return Climb(here.rung + 1, self.now)
-            # The node may be absent for another reason. Count the step as tried and not running.
+            # The node may be absent for another reason. Treat the step as tried and not running.
             return replace(here, at=self.now, target="")
         over = self.now >= past.at + _patience(past, self.wanted)
         return Climb(here.rung + 1, self.now) if over else here
@@ -155,7 +155,7 @@ class _Ladders:
         return now
 
     def _taken(self, view: View, finding: Finding, step: Step, now: Climb) -> Climb:
-        """Add the step's action, unless it was carried out already, recorded or not."""
+        """Add the step's action, unless it was already carried out, whether recorded or not."""
         key, machine = (view.name, finding.cause), view.machine
         self._say(view, finding, f"{step}, since {_clock(now.at)}")
         if now.target != _target(view, step):
@@ -174,7 +174,7 @@ class _Ladders:
         return now
 
     def _hindrance(self, view: View, finding: Finding, step: Step) -> Doing | None:
-        """Return why a step cannot be taken yet, or None."""
+        """Return why a step is not possible yet, or None."""
         if self.begun.get(view.name, finding.cause) != finding.cause:
             return Doing(f"waits for the repair of {self.begun[view.name]}")
         if step == "restart":
@@ -187,9 +187,10 @@ class _Ladders:
         return None
 
     def _still_in_use(self, view: View, step: Step) -> Doing | None:
-        """Return why a machine must stay: all nodes on it must be drained and empty first.
+        """Return why a machine must not be rebooted or replaced yet, or None.
 
-        Other workloads on it are the cluster's responsibility.
+        All nodes on the machine must be drained and empty. Other workloads on it are the cluster's
+        responsibility.
         """
         machine = view.machine
         if machine is None:
@@ -217,7 +218,7 @@ def steps_of(cause: str, wanted: Wanted) -> tuple[Step, ...]:
 
 
 def taken(memory: Memory, wanted: Wanted) -> dict[Key, Step]:
-    """Return the last step tried for each cause; `recheck` does not count."""
+    """Return the last step that was tried for each cause, without `recheck`."""
     found: dict[Key, Step] = {}
     for (node, cause), one in memory.items():
         tried = steps_of(cause, wanted)[: one.rung + one.done]
@@ -232,7 +233,7 @@ def _patience(one: Climb, wanted: Wanted) -> int:
 
 
 def _target(view: View, step: Step) -> str:
-    """Return the ID of the object that a step acts on; "" if there is none."""
+    """Return the ID of the object that a step acts on, or ""."""
     if step == "restart":
         return view.pod.uid if view.pod and view.pod.leaves is None else ""
     if view.machine is None:

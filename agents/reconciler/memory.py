@@ -1,10 +1,11 @@
-"""Progress of each repair: only what a restarted reconciler must know.
+"""Progress of each repair, for a restarted reconciler.
 
-The memory is one object in its own ConfigMap, read and written as a whole. Its `resourceVersion`
-lets only one of two reconcilers continue. It outlives pods and machines, which repairs delete.
+The memory is an entry of its own ConfigMap, and is read and written as a whole. The ConfigMap's
+`resourceVersion` lets only one of two reconcilers continue. The memory outlives pods and machines,
+which repairs delete.
 
-The reconciler writes it before all actions, so that it takes no step that is not recorded. It
-writes it again afterwards, so that it repeats a step that was not carried out.
+The reconciler writes the memory before all actions, so every step is recorded. It writes the memory
+again after the actions, so the next pass repeats steps that were not carried out.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 Key = tuple[str, str]
-"""A node and the cause of its trouble."""
+"""Node, and the cause of its problem."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,13 @@ class Climb:
     """Position of a node on the ladder of a cause."""
 
     rung: int
-    """Index of the current step; the one past the last means that a person is needed."""
+    """Index of the current step. The index after the last step means that a person is needed."""
     at: int
-    """Unix time of the decision."""
+    """Unix time at which the step began."""
     done: bool = False
-    """Whether it has been carried out."""
+    """Whether the step has been carried out."""
     target: str = ""
-    """ID of the object that it acts on: a pod, a boot or a machine."""
+    """ID of the object that the step acts on: a pod, a boot or a machine."""
     gone: int | None = None
     """Unix time since which the cause is gone."""
 
@@ -35,7 +36,7 @@ Memory = Mapping[Key, Climb]
 
 
 class MemoryUnknownError(Exception):
-    """The ConfigMap holds no valid memory, so no conclusion is possible."""
+    """The memory in the ConfigMap is invalid."""
 
 
 def dumps(memory: Memory) -> str:

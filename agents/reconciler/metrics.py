@@ -1,8 +1,7 @@
 """Metrics of the reconciler: findings of its last pass, and counters of all its passes.
 
-A node has a series of its own only for findings, and for counters. Those start at 0, because
-Prometheus ignores the first value of a counter. docs/metrics.md lists all metrics in a table; a
-test compares the two.
+A node has its own series only for findings and counters. Counters start at 0, because Prometheus
+ignores the first value of a counter. docs/metrics.md contains the same list; a test compares both.
 """
 
 from collections import Counter
@@ -18,9 +17,9 @@ from agents.reconciler.plan import Plan
 from agents.reconciler.wanted import Step
 
 IN_AND_OUT = ("drain", "lift")
-"""Steps with a counter for every wanted node, even if none was taken."""
+"""Steps with a counter for every wanted node, even before the first such step."""
 NONE, PERSON = "none", "person"
-"""Values of `step` if no step of the ladder was taken, and if none is left or possible."""
+"""Values of `step` if no step of the ladder was taken yet, and if a person is needed."""
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
@@ -73,8 +72,8 @@ METRICS = (
 
 
 def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
-    """Yield the state of nodes in a pass; `taken` are the last steps tried."""
-    # A node may have a cause twice, as with two announcements of maintenance.
+    """Yield the state of nodes in a pass. `taken` contains the last steps that were tried."""
+    # A node may have a cause twice, for example two announcements of maintenance.
     found: dict[Key, bool] = {}
     for out in plan.out:
         key = (out.node, out.cause)
@@ -93,10 +92,10 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Passes(Collector):
-    """Collector of the metrics. Each pass computes them once, at its end, for all scrapes."""
+    """Collector of the metrics. Each pass computes them once for all scrapes, at its end."""
 
     steps: Mapping[tuple[str, str], int]
-    """Live count of each step, by node and step."""
+    """Current number of each step, by node and step."""
     clock: Callable[[], float]
     """Unix time."""
 
@@ -111,7 +110,7 @@ class Passes(Collector):
     def begin(self, nodes: Iterable[str]) -> None:
         """Start a pass with these wanted nodes.
 
-        Until the first pass ends, show their counters at 0.
+        Until the first pass ends, the nodes' counters are 0.
         """
         self._nodes = tuple(nodes)
         if not any(self._results.values()):
@@ -127,7 +126,7 @@ class Passes(Collector):
         self._shown = (*self._own(seconds), *of_nodes(plan, taken))
 
     def failed(self, seconds: float) -> None:
-        """Record a failed pass, with its duration in seconds: the state of nodes is unknown."""
+        """Record a failed pass, with its duration in seconds. The state of nodes is unknown."""
         self._results["failed"] += 1
         self._shown = tuple(self._own(seconds))
 

@@ -1,7 +1,7 @@
 """Fields of Kubernetes' objects that the reconciler reads, with their names in the API.
 
-The decoder skips all other fields, which are most of an answer, without storing them. Fields not
-marked NotRequired must be present; otherwise the answer is invalid.
+The decoder does not store other fields, which are most of an answer. An answer is invalid if it
+lacks a field that is not marked NotRequired.
 """
 
 from datetime import datetime

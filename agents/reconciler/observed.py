@@ -1,6 +1,6 @@
 """Observed state: Slurm's records of nodes, their pods, and the pods' machines.
 
-A machine is a node of Kubernetes; a node is a node of Slurm.
+A machine is a node of Kubernetes. A node is a node of Slurm.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ OURS = ",".join(
         f"{labels.COMPONENT}!={labels.REBOOTER}",
     )
 )
-"""Selector of the Slurm layer's pods, except those that run on every machine and go with it."""
+"""Selector of the Slurm layer's pods, except the DaemonSets' pods on every machine."""
 CONF = "NODE_CONF"
 """Variable of slurmd's container with the node's configuration that slurmd registers."""
 IN_FORCE = "config-in-force"
-"""Container that waits until slurmctld uses a new configuration, and reports since when."""
+"""Container that waits until slurmctld uses a new configuration, and reports the time."""
 MUNGE = "munge"
 """Container of a pod's munged, if Slurm authenticates users by munge."""
 
 
 @dataclass(frozen=True)
 class Munged:
-    """A pod's munged that the kubelet has restarted because it ended or did not answer."""
+    """munged of a pod after the kubelet restarted it, because it ended or did not answer."""
 
     is_ready: bool
     ended: float
-    """Unix time at which the previous one ended."""
+    """Unix time at which the previous munged ended."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class Pod:
     name: str
     uid: str
     machine: str
-    """Empty while it has no machine."""
+    """Empty before the pod is scheduled."""
     is_worker: bool
     is_ready: bool
     started: float
-    """Unix time of its start; 0 before that."""
+    """Unix time of the start, or 0 before the start."""
     leaves: float | None = None
-    """Unix time by which it must be gone; None unless it is terminating."""
+    """Deletion deadline of a terminating pod (Unix time), or None for other pods."""
     conf: str = ""
-    """Configuration of its node that slurmd registers."""
+    """Node configuration that slurmd registers."""
     ready_since: float = 0.0
-    """Unix time; 0 if it is not ready, or the time is unknown."""
+    """Unix time, or 0 if the pod is not ready or the time is unknown."""
     why: str = ""
-    """Why it is not ready."""
+    """Reason why the pod is not ready."""
     munged: Munged | None = None
-    """None if it has no munged, or its munged was never restarted."""
+    """None if the pod has no munged, or its munged was never restarted."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Machine:
     name: str
     uid: str
     version: str
-    """Version of the Node, which changes with every change."""
+    """`resourceVersion` of the Node."""
     created: float
     """Unix time."""
     boot: str = ""
-    """ID of its current boot."""
+    """ID of the current boot."""
     provider: str = ""
-    """ID that its cloud gives it."""
+    """ID of the machine in its cloud."""
     is_cordoned: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
@@ -101,14 +101,15 @@ class Observed:
     pods: Mapping[str, Pod]
     machines: Mapping[str, Machine]
     configured: float = 0.0
-    """Unix time since which slurmctld uses the last deploy's configuration, or a bit later. 0 if it
-    is unknown."""
+    """Approximate Unix time since which slurmctld uses the last deploy's configuration, or 0 if the
+    time is unknown."""
 
 
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
-    """Read everything: one request to Slurm and, meanwhile, one to Kubernetes per 500 objects.
+    """Read the whole state, from Slurm and Kubernetes in parallel.
 
-    Raises `SlurmError` and `KubernetesError`, the latter also if only a part arrived.
+    Needs one request to Slurm, and one to Kubernetes per 500 objects. Raises `SlurmError` and
+    `KubernetesError`.
     """
     nodes = slurm.begin_nodes()
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -152,7 +153,7 @@ def _conf(spec: objects.PodSpec) -> str:
 
 
 def _configured(status: objects.PodStatus) -> float:
-    """Return the time that images/controller/await-config reported; 0 for any other pod."""
+    """Return the time that images/controller/await-config reported, or 0 for other pods."""
     for container in status.get("containerStatuses", ()):
         said = container.get("state", {}).get("terminated", {}).get("message", "").strip()
         if container["name"] == IN_FORCE and said.isdecimal():
@@ -169,7 +170,7 @@ def _munged(status: objects.PodStatus) -> Munged | None:
 
 
 def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition]) -> str:
-    """Return the first thing that a pod waits for."""
+    """Return the reason why a pod is not ready."""
     placed = conditions.get("PodScheduled")
     if placed and placed["status"] == "False":
         return placed.get("message") or placed.get("reason") or "the pod is not scheduled"

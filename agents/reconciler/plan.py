@@ -1,4 +1,4 @@
-"""Plan the actions: a pure function of the observed state, the settings and the memory."""
+"""Plan the actions, with a pure function of the observed state, the settings and the memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from agents.reconciler.observed import Machine, Observed
 from agents.reconciler.wanted import Wanted
 
 REASON_LENGTH = 200
-"""Limit of a drain's reason in characters: sinfo shows it, and the database keeps it."""
+"""Maximum length of a drain reason in characters: sinfo shows it, and the database stores it."""
 
 
 @dataclass(frozen=True)
 class Out:
-    """A problem of a node, in a report."""
+    """Problem of a node, for a report."""
 
     node: str
     cause: str
     text: str
     doing: str
-    """Current action about it, or what it waits for."""
+    """Current action against the problem, or the reason for waiting."""
     needs_person: bool = False
 
     def __str__(self) -> str:
@@ -42,11 +42,11 @@ class Plan:
     """Number of wanted nodes."""
     in_service: int
     without_munged: int = 0
-    """Number of nodes whose munged ends or hangs, repeatedly or permanently."""
+    """Number of nodes whose munged does not run, or was just restarted."""
     away: frozenset[str] = frozenset()
     """Names of nodes that do not respond to slurmctld."""
     unchecked: int | None = None
-    """Number of nodes in service without recent evidence; None if the settings require none."""
+    """Number of nodes in service without recent evidence, or None if no evidence is required."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
@@ -93,13 +93,16 @@ def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
 
 
 def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
-    """Return drains for Kubernetes' findings, dead machines first, and the nodes over the limit."""
+    """Return drains for Kubernetes' findings, and the nodes that the drain limit excludes.
+
+    Nodes on dead machines are first.
+    """
     asked = [
         (finding.cause != NOT_READY, view.name, finding)
         for view in nodes
         if view.record and not view.is_drained and not view.reason
         for finding in [next((one for one in view.findings if one.drains), None)]
-        # A terminating pod needs no drain, but on a dead machine it cannot terminate.
+        # A terminating pod needs no drain, except on a dead machine, where it cannot terminate.
         if finding and (finding.cause == NOT_READY or not _is_leaving(view))
     ]
     drains, refused = [], set()
@@ -117,7 +120,7 @@ def _is_leaving(view: View) -> bool:
 
 
 def _requeues(nodes: Iterable[View]) -> Iterator[Requeue]:
-    """Yield nodes that respond to neither Slurm nor Kubernetes: their jobs are lost."""
+    """Yield nodes that respond to neither Slurm nor Kubernetes. Their jobs are lost."""
     for view in nodes:
         lost = any(finding.drains and finding.cause == NOT_READY for finding in view.findings)
         record = view.record
@@ -154,7 +157,7 @@ def _is_hardware(view: View, wanted: Wanted) -> bool:
 
 
 def _was_seen_here(view: View) -> bool:
-    """Return whether the check failed while the pod was on this machine: a drain moves with it."""
+    """Return whether the check failed on this machine. A node keeps its drain on a new machine."""
     evidence, pod = view.evidence, view.pod
     return (
         evidence is not None
@@ -165,7 +168,7 @@ def _was_seen_here(view: View) -> bool:
 
 
 def _is_sound(machine: Machine, here: list[View]) -> bool:
-    """Return whether checks have passed on a machine since it was marked."""
+    """Return whether checks on a machine have passed since the machine was marked."""
     since = machine.mark.since if machine.mark else 0.0
     return any(
         view.is_in_service and view.evidence is not None and not view.evidence.failed

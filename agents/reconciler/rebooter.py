@@ -1,10 +1,10 @@
 """`python3 -m agents.reconciler.rebooter`: reboot its own machine if the reconciler requests it.
 
-It sees the machine's processes, may call reboot(2) and may read Nodes, and can do nothing else. The
-request is an annotation that names the boot that must end. No request is therefore carried out
-twice: after the reboot, the boot has another ID.
+The rebooter sees the machine's processes, may call reboot(2) and may read Nodes. It has no other
+rights. The request is an annotation with the ID of the current boot. After the reboot, the boot has
+another ID, so no request is carried out twice.
 
-Environment: MACHINE, the name of its Node.
+The environment variable MACHINE contains the name of the machine's Node.
 """
 
 import ctypes
@@ -21,18 +21,18 @@ from agents.say import say
 INTERVAL = 15
 """Seconds between two reads of the request."""
 ORDERLY = 180
-"""Seconds that the machine's init has to reboot it in good order."""
+"""Seconds for a clean reboot by the machine's init."""
 SIGRTMIN_REBOOT = signal.SIGRTMIN + 5
-"""Signal on which systemd(1) starts reboot.target; other inits ignore it."""
+"""Signal that makes systemd(1) start reboot.target. Other inits ignore it."""
 RB_AUTOBOOT = 0x01234567
 """Command of reboot(2) that restarts the machine."""
 
 
 def is_asked(request: str, boot: str, started: float) -> bool:
-    """Return whether a request is for this boot, whose first process started at that Unix time.
+    """Return whether a request is for this boot. `started` is the Unix time of its first process.
 
-    If machines are containers, the boot's ID is the host's and outlives a restart. A machine that
-    started after the request has therefore carried it out.
+    If machines are containers, the boot's ID is the host's and outlives a restart. So a machine
+    that started after the request has already carried it out.
     """
     asked, _, at = request.partition(" ")
     return asked == boot and at.isdecimal() and started < int(at)
@@ -52,13 +52,16 @@ def started(proc: Path = Path("/proc")) -> float:
     """Return the Unix time at which the machine's first process started, from proc(5)."""
     lines = (proc / "stat").read_text().splitlines()
     booted = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
-    # The process's name, in parentheses, may contain spaces.
+    # The process's name is in parentheses, and may contain spaces.
     fields = (proc / "1/stat").read_text().rpartition(")")[2].split()
     return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def reboot(stop: threading.Event) -> None:
-    """Reboot by the machine's init, or by reboot(2) after `ORDERLY` seconds. Raises `OSError`."""
+    """Reboot with the machine's init, or with reboot(2) after `ORDERLY` seconds.
+
+    Raises `OSError`.
+    """
     os.sync()
     os.kill(1, SIGRTMIN_REBOOT)
     if stop.wait(ORDERLY):
@@ -80,7 +83,7 @@ def main() -> int:
         except (KubernetesError, OSError) as error:
             say(
                 "error",
-                f"machine {machine}: cannot check for a reboot request, or cannot reboot: {error}",
+                f"machine {machine}: cannot read the reboot request or reboot: {error}",
             )
     return 0
 

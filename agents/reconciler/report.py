@@ -1,4 +1,4 @@
-"""Report of a pass: lines for people, JSON for programs, and an exit code for CI."""
+"""Report a pass as lines for people, as JSON, and as an exit code."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from agents.reconciler.plan import Plan
 IN_SERVICE, OUT, UNASKED, PERSON = range(4)
 """Exit codes: see `agents.reconciler.__main__`."""
 MOST = 50
-"""Limit of lines about nodes in a report for people."""
+"""Maximum number of lines about nodes in a report for people."""
 
 
 def code(made: Plan) -> int:
@@ -19,7 +19,7 @@ def code(made: Plan) -> int:
 
 
 def text(made: Plan) -> str:
-    """Return a summary as the first line, then one line for each problem of a node."""
+    """Return a summary in the first line, and one further line for each problem of a node."""
     lines = [f"{made.in_service} of {made.wanted} nodes are in service", *map(str, made.out[:MOST])]
     if len(made.out) > MOST:
         lines.append(f"and {len(made.out) - MOST} more")

@@ -11,9 +11,9 @@ _COMING = frozenset({CONFIG, JAIL, POD, SLURMD, LEAVE, LEAVING})
 
 
 def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:
-    """Return the nodesets whose pods do not all match the current settings yet.
+    """Return the nodesets with pods that do not match the current settings yet.
 
-    Raises `KubernetesError`. The fields are those of a StatefulSet (apps/v1).
+    Raises `KubernetesError`. For the fields, see StatefulSet (apps/v1).
     """
     found = []
     for item in api.items(f"/apis/apps/v1/namespaces/{namespace}/statefulsets", StatefulSet):
@@ -26,9 +26,9 @@ def nodesets_rolling(api: Api, namespace: str, wanted: Wanted) -> list[str]:
 
 
 def is_coming(observed: Observed, wanted: Wanted, now: int) -> bool:
-    """Return whether any node is out of service only because it is still starting.
+    """Return whether a node is out of service only because it is still starting.
 
-    Nodes without a machine, on an unhealthy machine, or with a drain by others do not count.
+    Nodes without a machine, on an unhealthy machine, or with a drain by others are ignored.
     """
     for view in views(observed, wanted, now).values():
         causes = {finding.cause for finding in view.findings}

@@ -1,4 +1,4 @@
-"""Settings of nodes and of the reconciler, from its file."""
+"""Read the settings of nodes and of the reconciler."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 Step = Literal["recheck", "restart", "reboot", "replace"]
-"""A rung of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
+"""Step of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
 
 
 class WantedError(Exception):
-    """The file cannot be used, so no conclusion is possible; the text is one line that says why."""
+    """The settings file is unusable. The text is one line with the reason."""
 
 
 class Nodeset(BaseModel):
@@ -20,47 +20,47 @@ class Nodeset(BaseModel):
     replicas: int
     """Number of nodes."""
     cpus: int
-    """CPUs of a node, as its record must show them."""
+    """Number of CPUs that a node's Slurm record must contain."""
     memory: int
-    """MiB, as RealMemory."""
+    """RealMemory in MiB."""
     gpus: int
-    """Devices or slices of them."""
+    """Number of GPUs or MIG slices."""
     conf: str
-    """Node configuration that its pods' slurmd registers; "" if slurm.conf lists the nodes."""
+    """Node configuration that slurmd registers, or "" if slurm.conf lists the nodes."""
 
 
 class Wanted(BaseModel):
-    """All settings, as `components.slurmconf.wanted_nodes` writes them."""
+    """All settings, in the format of `components.slurmconf.wanted_nodes`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodesets: Mapping[str, Nodeset]
     evidence: int | None
-    """Seconds after which the last report of a node's checks is too old; None if the settings do
-    not have every node checked all the time."""
+    """Seconds after which the last report of a node's checks is too old. None if the settings do not
+    enable checks at an interval on every node."""
     interval: int
     """Seconds from the start of a pass to the start of the next."""
     share: float
-    """Share of the wanted nodes that the reconciler's drains and repairs may take out at once."""
+    """Maximum share of the wanted nodes that drains and repairs may take out of service at once."""
     maintenance: frozenset[str]
     """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]
-    """Conditions of machines that are faults if they are true, with the name of the cause."""
+    """Conditions of machines that are faults if they are true, with the names of the causes."""
     hardware: frozenset[str]
-    """Checks that show faults of the machine and not of the pod."""
+    """Checks that detect faults of the machine, not of the pod."""
     ladder: tuple[Step, ...]
     ladders: Mapping[str, tuple[Step, ...]]
-    """Ladders of single causes, instead of `ladder`."""
+    """Ladders for single causes that replace `ladder`."""
     back_off: int
-    """Seconds that the first step has to take effect; each next step has twice as many."""
+    """Seconds for the first step to take effect. Each further step has twice as long."""
     replace: tuple[str, ...]
-    """Command that replaces a machine; without a command, its Node is deleted."""
+    """Command that replaces a machine. Without a command, the reconciler deletes the Node."""
     replace_age: int
     """Age in seconds below which a machine is not replaced."""
     remember: int
-    """Seconds after which a cause that is gone is forgotten."""
+    """Seconds after which a resolved cause is forgotten."""
     rollout: int
-    """Seconds that nodes have to come up after a deploy."""
+    """Seconds for nodes to start after a deploy."""
 
     def ladder_of(self, cause: str) -> tuple[Step, ...]:
         return self.ladders.get(cause, self.ladder)
@@ -69,7 +69,7 @@ class Wanted(BaseModel):
         return {name: nodeset.replicas for name, nodeset in self.nodesets.items()}
 
     def nodes(self) -> dict[str, Nodeset]:
-        """Return the nodeset of each wanted node by the node's name, in the nodesets' order."""
+        """Return the nodeset of each wanted node, by the node's name and sorted by nodeset."""
         return {
             f"{name}-{ordinal}": nodeset
             for name, nodeset in sorted(self.nodesets.items())
@@ -78,7 +78,7 @@ class Wanted(BaseModel):
 
 
 def read(path: Path) -> Wanted:
-    """Read the settings. Raises `WantedError` if the file cannot be used."""
+    """Read the settings. Raises `WantedError` if the file is unusable."""
     try:
         return Wanted.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

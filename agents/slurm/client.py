@@ -1,7 +1,7 @@
-"""Client of slurmrestd. A request without an answer raises an error; no answer is made up.
+"""Client of slurmrestd. A request without an answer raises an error.
 
-Only requests that are safe to repeat are repeated: queries, and updates that change nothing the
-second time. Any other request is sent again only if it certainly was never received.
+The client repeats queries, and updates that change nothing the second time. It repeats any other
+request only if slurmrestd certainly has not received it.
 """
 
 import time
@@ -21,12 +21,12 @@ from agents.slurm.models import Job, JobRequest, Node, Partition, Ping, Reservat
 from agents.slurm.tokens import Token
 
 TIMEOUT = httpx.Timeout(90, connect=5)
-"""Seconds. slurmrestd itself looks for a missing slurmctld for up to 40."""
+"""Seconds. slurmrestd itself tries to reach slurmctld for up to 40 s."""
 ATTEMPTS = 4
 PAUSE = 1.0
-"""Seconds before the second attempt, doubled before each further one."""
+"""Seconds before the second attempt. The pause doubles for each further attempt."""
 PATIENCE = 20.0
-"""Seconds after which no request is repeated: slurmrestd itself has then tried for that long."""
+"""Seconds after which no request is repeated, because slurmrestd itself also repeats its calls."""
 
 AUTHENTICATION_ERROR = 1007
 """SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
@@ -53,7 +53,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # trust_env: there is no proxy between the pods of a cluster.
+        # trust_env=False: pods of a cluster use no proxy between them.
         self._http = httpx.Client(
             base_url=url, timeout=TIMEOUT, transport=transport, trust_env=False
         )
@@ -67,7 +67,7 @@ class Client:
     # --- Queries ----------------------------------------------------------------------------------
 
     def ping(self) -> tuple[Ping, ...]:
-        """Return each slurmctld's state as slurmrestd sees it; DOWN also for a refused token."""
+        """Return each slurmctld's state. It is also DOWN if slurmctld refuses the token."""
         return self._read("ping/", "pings", tuple[Ping, ...])
 
     def nodes(self) -> tuple[Node, ...]:
@@ -76,8 +76,8 @@ class Client:
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
         """Request all nodes, and return a function that waits for the answer.
 
-        For 5,000 nodes, slurmrestd takes a second. Send no other request until the function has
-        returned.
+        slurmrestd takes a second for 5,000 nodes. Send no other request before the function
+        returns.
         """
         pool = ThreadPoolExecutor(1)
         asked = pool.submit(self.nodes)
@@ -88,11 +88,11 @@ class Client:
         return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return all jobs that slurmctld remembers. Ended jobs stay for `MinJobAge` seconds."""
+        """Return all jobs in slurmctld. It keeps ended jobs for `MinJobAge` seconds."""
         return self._read("jobs/", "jobs", tuple[Job, ...])
 
     def job(self, job_id: int) -> tuple[Job, ...]:
-        """Return the records of one job. An array that has begun has several."""
+        """Return the records of one job. A started array has several records."""
         return self._read(f"job/{job_id}", "jobs", tuple[Job, ...])
 
     def partitions(self) -> tuple[Partition, ...]:
@@ -107,36 +107,36 @@ class Client:
     # --- Changes ----------------------------------------------------------------------------------
 
     def drain(self, node: str, reason: str) -> None:
-        """Drain a node. This replaces any reason that it has."""
+        """Drain a node. The new reason replaces an existing one."""
         self._update(node, {"state": ["DRAIN"], "reason": reason}, repeat=True)
 
     def resume(self, node: str) -> None:
-        """Resume a node. Slurm refuses that for a node in service.
+        """Resume a node. Slurm refuses this request for a node in service.
 
-        The request is not repeated: meanwhile, the node may have been drained for another reason.
+        The request is not repeated, because another drain may have been set meanwhile.
         """
         self._update(node, {"state": ["RESUME"]}, repeat=False)
 
     def down(self, node: str, reason: str) -> None:
-        """Set a node to DOWN. Slurm kills its jobs, and requeues those that may be requeued."""
+        """Set a node to DOWN. Slurm kills its jobs, and requeues those that allow it."""
         self._update(node, {"state": ["DOWN"], "reason": reason}, repeat=True)
 
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
-        """Set a node's comment or its `extra` field. None leaves it as it is."""
+        """Set a node's comment, its `extra` field, or both. None leaves a field unchanged."""
         fields = {"comment": comment, "extra": extra}
         given = {key: value for key, value in fields.items() if value is not None}
         self._update(node, given, repeat=True)
 
     def forget(self, node: str) -> None:
-        """Delete the record of a dynamic node. Slurm refuses that while the node has jobs."""
-        # Not repeated: meanwhile, the node may have come back.
+        """Delete the record of a dynamic node. Slurm refuses this while the node has jobs."""
+        # Do not repeat: the node may have registered again meanwhile.
         self._ask("DELETE", f"node/{quote(node, safe='')}", repeat=False)
 
     def submit(self, job: JobRequest) -> int:
         """Submit a batch job as the token's user, and return its id.
 
-        If the answer is lost, the job may exist or not, and the error says so. Look for the job's
-        name before you submit it again.
+        If the answer is lost, the error says that the job may exist. Search for the job's name
+        before you submit it again.
         """
         answer = self._ask("POST", "job/submit", job.body(), repeat=False)
         return self._parse("POST job/submit", answer, "job_id", int)
@@ -177,7 +177,7 @@ class Client:
         return self._answer(f"{method} {path}", self._send(method, path, body, repeat))
 
     def _send(self, method: str, path: str, body: Answer | None, repeat: bool) -> httpx.Response:
-        """Return the response. Repeats the request, at growing intervals, while that is safe."""
+        """Return the response. Repeats the request at growing intervals if this is safe."""
         end = self._clock() + PATIENCE
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -205,7 +205,7 @@ class Client:
         return attempt == ATTEMPTS or self._clock() >= end
 
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
-        """Return the content of a response. Raises SlurmError if it reports any error."""
+        """Return the content of a response. Raises SlurmError if the response reports an error."""
         try:
             content = from_json(response.content)
         except ValueError:
@@ -229,7 +229,7 @@ class Client:
 
 
 def _is_passing(response: httpx.Response) -> bool:
-    """Return whether slurmrestd did not reach slurmctld, or a proxy before it did not reach it."""
+    """Return whether slurmrestd did not reach slurmctld, or a proxy did not reach slurmrestd."""
     return response.status_code in (
         httpx.codes.BAD_GATEWAY,
         httpx.codes.SERVICE_UNAVAILABLE,

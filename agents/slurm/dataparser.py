@@ -1,10 +1,11 @@
-"""Format of slurmrestd's data parser v0.0.42, which only this module knows.
+"""Format of slurmrestd's data parser v0.0.42.
 
-- Numbers that may be unset or infinite are objects: `{set, infinite, number}`. Others are bare.
-- Times are Unix seconds, with 0 for "never".
+- Numbers that may be unset or infinite are objects: `{set, infinite, number}`. Other numbers are
+  plain.
+- Times are in Unix seconds, with 0 for "never".
 - Sets of flags are lists.
 
-The names of the fields are in `agents.slurm.models`.
+`agents.slurm.models` contains the names of the fields.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 VERSION = "v0.0.42"
-"""The newest version of Slurm 24.11, which is the release of the project's slurmrestd."""
+"""Newest version in Slurm 24.11, the release of the project's slurmrestd."""
 
 Answer = dict[str, Any]
 
 
 def number(value: Any) -> Any:
-    """Return a number of either form; None if it is unset or infinite."""
+    """Return a number from either form, or None if it is unset or infinite."""
     if not isinstance(value, Mapping):
         return value
     if value["infinite"] or not value["set"]:
@@ -29,7 +30,7 @@ def number(value: Any) -> Any:
 
 
 def moment(value: Any) -> Any:
-    """Return a time in UTC; None if it is unset, infinite or "never"."""
+    """Return a time in UTC, or None if it is unset, infinite or "never"."""
     seconds = number(value)
     if isinstance(seconds, int):
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
@@ -37,7 +38,7 @@ def moment(value: Any) -> Any:
 
 
 def positive(value: Any) -> Any:
-    """Return a number; None for 0, which means that there is none, as for array job ids."""
+    """Return a number, or None for 0. For example, array job id 0 means "no array"."""
     return number(value) or None
 
 
@@ -48,14 +49,14 @@ Flags = frozenset[str]
 
 
 def limit(value: int) -> Answer:
-    """Return a number for a field that could be infinite, as an object."""
+    """Return the object for a number in a field that can be infinite."""
     return {"set": True, "infinite": False, "number": value}
 
 
 def said(answer: Answer) -> tuple[str, tuple[int, ...]]:
-    """Return the errors in an answer, as text and as error numbers; "" if there are none.
+    """Return the errors in an answer as text, or "", and as error numbers.
 
-    Not every error is in `errors`. If a job could not be signalled, the error is in `status`.
+    Most errors are in `errors`. If a signal for a job failed, the error is in `status`.
     """
     texts: list[str] = []
     numbers: list[int] = []

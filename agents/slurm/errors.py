@@ -1,4 +1,4 @@
-"""Failures between an agent and Slurm: one exception, with one line for people."""
+"""Exception for failed requests to Slurm, with a message in one line."""
 
 from enum import StrEnum
 
@@ -17,17 +17,17 @@ REMEDIES = {
         "check that slurmrestd and slurmctld run and that nothing blocks the connection"
     ),
     Fault.REFUSED: (
-        "use a token that was made with slurmctld's key and is still valid by slurmctld's clock"
+        "use a token signed with slurmctld's key, and check that slurmctld's clock is correct"
     ),
-    Fault.SLURM: "correct the request, or send it as a user with the permission",
-    Fault.UNEXPECTED: "check that the address is slurmrestd's and that its version is supported",
+    Fault.SLURM: "correct the request, or use the token of a user with permission",
+    Fault.UNEXPECTED: "check the address and the version of slurmrestd",
 }
 
 
 class SlurmError(Exception):
-    """Slurm did not do, or did not report, what was requested.
+    """A request to Slurm failed.
 
-    `numbers` are Slurm's own error numbers (slurm_errno.h), if it gave any.
+    `numbers` are Slurm's own error numbers (slurm_errno.h), if the answer contains any.
     """
 
     def __init__(self, fault: Fault, asked: str, said: str, numbers: tuple[int, ...] = ()) -> None:

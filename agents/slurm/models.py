@@ -12,7 +12,7 @@ from agents.slurm.dataparser import Answer, Flags, Id, Number, Time, limit
 
 
 class Record(BaseModel):
-    """A record of Slurm. Tests make it by the names of its fields."""
+    """Record of Slurm. Tests create records with the Python names of the fields."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -25,7 +25,7 @@ class Node(Record):
     reason_time: Time = Field(validation_alias="reason_changed_at")
     reason_user: str = Field(validation_alias="reason_set_by_user")
     started: Time = Field(validation_alias="slurmd_start_time")
-    """When its slurmd first registered after it had read its configuration."""
+    """Time of slurmd's first registration after it read its configuration."""
     cpus: int
     alloc_cpus: int
     memory: int = Field(validation_alias="real_memory")
@@ -39,16 +39,16 @@ class Node(Record):
 
 
 class Job(Record):
-    """A job, or a task of an array; one record stands for all tasks that have not begun yet."""
+    """Job, or task of an array. All tasks that have not started yet share one record."""
 
     id: int = Field(validation_alias="job_id")
     array_id: Id = Field(validation_alias="array_job_id")
     array_task: Number = Field(validation_alias="array_task_id")
     array_tasks: str = Field(validation_alias="array_task_string")
-    """Tasks that have not begun yet, such as `1-5%2`."""
+    """Tasks that have not started yet, such as `1-5%2`."""
     name: str
     user: str = Field(validation_alias="user_name")
-    """Empty if slurmrestd knows no name for the uid."""
+    """Empty if slurmrestd cannot resolve the uid."""
     uid: int = Field(validation_alias="user_id")
     account: str
     partition: str
@@ -57,9 +57,9 @@ class Job(Record):
     nodes: str
     submit_time: Time
     start_time: Time
-    """When it began. Before that, when Slurm expects it to begin."""
+    """Start of the job; for a pending job, the start that Slurm expects."""
     end_time: Time
-    """When it ended. Before that, when its time limit expires."""
+    """End of the job; for a running job, the time at which its time limit expires."""
     cpus: Number
     memory_per_node: Number
     memory_per_cpu: Number
@@ -97,7 +97,7 @@ class Reservation(Record):
 
 
 class Calls(Record):
-    """Remote procedure calls of one kind, or of one user, since slurmctld's statistics began."""
+    """Remote procedure calls of one type or user, since the start of slurmctld's statistics."""
 
     name: str = Field(validation_alias=AliasChoices("message_type", "user"))
     count: int
@@ -109,7 +109,7 @@ class Calls(Record):
 
 class CallsOfUser(Calls):
     uid: int = Field(validation_alias="user_id")
-    """Identifies the user even if there is no name for the uid."""
+    """uid, which also identifies a user without a name."""
 
 
 class Statistics(Record):
@@ -147,9 +147,9 @@ class Ping(Record):
 
     host: str = Field(validation_alias="hostname")
     mode: str
-    """`primary` or `backup1` and so on."""
+    """`primary`, `backup1` and so on."""
     pinged: str
-    """UP or DOWN; DOWN also if slurmctld refuses the token."""
+    """UP or DOWN. It is also DOWN if slurmctld refuses the token."""
 
     @property
     def up(self) -> bool:
@@ -157,17 +157,17 @@ class Ping(Record):
 
 
 class JobRequest(BaseModel):
-    """A batch job to submit. None is Slurm's own default."""
+    """Batch job to submit. None means Slurm's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     script: str
-    """Script with its `#!` line. Only sbatch reads `#SBATCH` lines, slurmrestd does not."""
+    """Script with its `#!` line. slurmrestd ignores `#SBATCH` lines."""
     directory: str
     """Working directory, and the base of a relative `output`."""
     environment: tuple[str, ...] = ("PATH=/usr/local/bin:/usr/bin:/bin",)
-    """Variables as `NAME=value`. Slurm refuses a job without any."""
+    """Variables in the form `NAME=value`. Slurm refuses a job with no variable."""
     partition: str | None = None
     account: str | None = None
     reservation: str | None = None
@@ -180,14 +180,14 @@ class JobRequest(BaseModel):
     time_limit: int | None = None
     """Minutes."""
     gres_per_node: str | None = None
-    """Such as `gres/gpu:2`."""
+    """GRES of each node, such as `gres/gpu:2`."""
     array: str | None = None
     hold: bool = False
     output: str | None = None
     comment: str | None = None
 
     def body(self) -> Answer:
-        """Return the body of the request, the same for all three versions."""
+        """Return the body of the request."""
         wanted: dict[str, Any] = {
             "name": self.name,
             "script": self.script,

@@ -1,6 +1,6 @@
-"""JSON web tokens, signed with slurmctld's key, which identify a user to slurmrestd.
+"""Make JSON web tokens, which are signed with slurmctld's key and identify a user to slurmrestd.
 
-slurmctld requires HS256, and the claims `sun` (the user's name), `iat` and `exp` (Unix time): see
+slurmctld requires HS256 and the claims `sun` (the user's name), `iat` and `exp` (Unix times). See
 https://slurm.schedmd.com/jwt.html.
 """
 
@@ -15,18 +15,19 @@ from pathlib import Path
 DEFAULT_KEY = Path("/etc/slurmstack/jwt/jwt_hs256.key")
 """Path of the key in pods that may make tokens."""
 LIFETIME = 300
-"""Lifetime of an agent's own token, in seconds."""
+"""Lifetime of an agent's own token in seconds."""
 RENEW_BEFORE = 60
-"""Minimum validity of a token in use, in seconds: clocks differ, and requests take time."""
+"""Minimum remaining lifetime of a token in seconds, because clocks differ and requests take
+time."""
 
 Token = Callable[[], str]
 """Function that returns a valid token."""
 
 
 def make_token(key: bytes, user: str, lifetime: int, now: float | None = None) -> str:
-    """Return a token for `user`, valid for `lifetime` seconds from `now`, by default the present.
+    """Return a token for `user`. It is valid for `lifetime` seconds from `now` (Unix time).
 
-    slurmctld treats an unknown user as the user with id 99, who may read and submit.
+    slurmctld treats an unknown user as uid 99, which may read data and submit jobs.
     """
     issued = int(time.time() if now is None else now)
     claims: dict[str, str | int] = {"sun": user, "iat": issued, "exp": issued + lifetime}
@@ -35,9 +36,9 @@ def make_token(key: bytes, user: str, lifetime: int, now: float | None = None) -
 
 
 def from_key(path: Path, user: str, clock: Callable[[], float] = time.time) -> Token:
-    """Return a function that makes tokens, and uses each until it nearly expires.
+    """Return a function that returns a token, and makes a new one before the token expires.
 
-    It reads the key again for each token, so that a new key in the file needs no restart.
+    The function reads the key for each new token, so a new key needs no restart.
     """
     token, good_until = "", 0.0
 
@@ -53,7 +54,7 @@ def from_key(path: Path, user: str, clock: Callable[[], float] = time.time) -> T
 
 
 def from_file(path: Path) -> Token:
-    """Return a function that reads the token from a file, which another program renews."""
+    """Return a function that reads the token from a file. Another program renews this file."""
     return lambda: path.read_text().strip()
 
 

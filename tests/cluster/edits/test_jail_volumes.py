@@ -109,7 +109,7 @@ def test_deleted_generation_is_refused_in_one_line(cluster: Cluster) -> None:
             for status in pod["status"].get("containerStatuses", [])
             if "terminated" in (state := status["state"])
         ]
-        expected = "jail.refresh: 2: the jail is at 3 and keeps generation 0"
+        expected = "jail.refresh: 2: the jail has generation 3 and keeps generation 0"
         assert any(message.startswith(expected) for message in messages), (line, messages)
         assert cluster.run("tmux -V") == before
     finally:

@@ -135,8 +135,7 @@ def test_missing_controller_leaves_the_other_limits(root: Path, proc: Path) -> N
     assert found.missing.keys() == {"CPUs"}
     assert str(found) == (
         "cgroups of version 2: jobs can be confined to their memory, swap, devices and number of "
-        "processes; not to their CPUs: the runtime does not give the container the controller "
-        "cpuset"
+        "processes; not to their CPUs: the container runtime must delegate the controller cpuset"
     )
 
 
@@ -149,7 +148,8 @@ def test_missing_memory_hierarchy_prevents_accounting_of_use(root: Path, proc: P
     found = prepare(root, proc, ANY, NODE)
 
     assert found.missing.keys() == {"memory", "swap", "use of resources"}
-    assert "not to their memory: the machine's kernel has no cgroups for memory" in str(found)
+    expected = "not to their memory: enable the cgroup hierarchy memory in the machine's kernel"
+    assert expected in str(found)
 
 
 def test_unlimited_swap_is_reported_only_if_swap_exists(root: Path, proc: Path) -> None:
@@ -174,7 +174,7 @@ def test_refused_device_program_leaves_devices_unconfined(root: Path, proc: Path
     found = prepare(version_2(root), proc, Calls(nothing, refuse), NODE)
 
     assert found.missing.keys() == {"devices"}
-    assert "not to their devices: the kernel refuses the program" in str(found)
+    assert "not to their devices: the kernel rejects the BPF program" in str(found)
 
 
 def test_unwritable_group_does_not_fail_the_start(root: Path, proc: Path) -> None:
@@ -199,7 +199,7 @@ def foreign(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (none, "none at {root}: the machine's kernel must support them"),
+        (none, "{root} has no cgroups: enable them in the machine's kernel"),
         (foreign, "{root}/freezer is not the container's own group"),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),

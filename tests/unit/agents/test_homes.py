@@ -161,7 +161,7 @@ def test_replaced_directory_does_not_get_a_new_owner(
     with monkeypatch.context() as patch:
         patch.setattr(os, "mkdir", swapped)
         patch.setattr(os, "chown", lambda *what, **_: given.append(what))
-        with pytest.raises(RefusedError, match="another directory has replaced it"):
+        with pytest.raises(RefusedError, match="a user replaced this new directory"):
             make_home(Tree(jail), "/home/a", 2000, 2000)
 
     assert given == []

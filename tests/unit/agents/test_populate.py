@@ -257,7 +257,7 @@ def test_creates_mount_points_of_nodes(jail: Path, image: Images) -> None:
 
 def test_mount_point_is_never_reached_through_a_link(used_jail: Path, image: Images) -> None:
     with pytest.raises(
-        RefusedError, match=r"data in the jail is not a directory.*nodes mount /data/shared"
+        RefusedError, match=r"/data in the jail: must be a directory.*nodes mount /data/shared"
     ):
         Jail(used_jail, ["/data/shared"]).reach(1, image(OLD))
 
@@ -266,7 +266,7 @@ def test_file_does_not_replace_a_directory_with_users_files(used_jail: Path, ima
     (used_jail / "usr/lib/turns/mine").write_text("own")
     before = read(used_jail)
 
-    with pytest.raises(RefusedError, match=r"/usr/lib/turns is a file in the new.*'mine' in it"):
+    with pytest.raises(RefusedError, match=r"/usr/lib/turns: is a file in the new.*'mine'; move"):
         Jail(used_jail).reach(2, image(NEW))
 
     assert read(used_jail) == before
@@ -300,7 +300,7 @@ def test_too_small_volume_is_refused_before_unpacking(
         Jail(used_jail).reach(2, big)
 
     assert str(caught.value) == (
-        "the jail's volume is full: generation 2 needs 10 MiB, and 5 MiB are free; make room or "
+        "the jail's volume is full: generation 2 needs 10 MiB, and 5 MiB are free; delete files or "
         "raise jail.size, then deploy again; the jail is unchanged"
     )
     assert read(used_jail) == before
@@ -499,7 +499,7 @@ def test_second_job_waits_for_the_first(jail: Path) -> None:
         patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
         patch.setattr(time, "sleep", lambda _: None)
         with (
-            pytest.raises(RefusedError, match="another Job works on the jail"),
+            pytest.raises(RefusedError, match="another Job changes the jail"),
             populate.alone(tree),
         ):
             pytest.fail("both Jobs work on the jail")

@@ -86,7 +86,7 @@ def test_mounts_of_the_job_replace_those_of_the_bundle(tmp_path: Path, mount: An
         ({"root": {"path": "missing"}}, "root.path: 'missing': expected a directory"),
         (
             {"mounts": [{"destination": "/a:b", "source": "/c", "options": ["bind"]}]},
-            "expected a path without : and ,",
+            "expected paths without ':' and ','",
         ),
     ],
 )

@@ -304,7 +304,7 @@ def test_reports_missing_cluster_credentials_in_one_line(
 
     assert command.main() == 1
     (output,) = capsys.readouterr().err.splitlines()
-    assert output.startswith('level=error msg="no lines are sent: Kubernetes: credentials: ')
+    assert output.startswith('level=error msg="cannot send log lines: Kubernetes: credentials: ')
 
 
 @pytest.mark.parametrize("text", [None, "no certificates"])
@@ -322,7 +322,7 @@ def test_reports_invalid_certificates_in_one_line(
 
     assert command.main() == 1
     (output,) = capsys.readouterr().err.splitlines()
-    assert output.startswith('level=error msg="no lines are sent: monitoring.logs.ca: ')
+    assert output.startswith('level=error msg="cannot send log lines: monitoring.logs.ca: ')
 
 
 # --- Unavailable and refusing receivers ----------------------------------------------------------

@@ -83,7 +83,7 @@ def test_unavailable_slurm_fails_the_run(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "dcgm"), "dcgm: not enabled; expected one of long_checks.checks: cpu-memory"),
+        (("run", "dcgm"), "dcgm: is not enabled; expected one of long_checks.checks: cpu-memory"),
         (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
         (("record", "network", "--node", "cpu-0"), "--node: 1 given: expected 2"),
     ],

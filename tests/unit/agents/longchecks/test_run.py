@@ -230,7 +230,7 @@ def test_single_slow_pair_drains_neither_node(tmp_path: Path) -> None:
 
     assert not any("DRAIN" in node.state for node in world.nodes.values())
     assert not summary.bad
-    assert any("not clear which one" in line for line in world.lines)
+    assert any("the faulty node is unknown" in line for line in world.lines)
 
 
 # --- Only the same check lifts a drain -----------------------------------------------------------
@@ -458,7 +458,7 @@ def test_refused_job_ends_the_run_with_slurms_message(tmp_path: Path) -> None:
 def test_unknown_node_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "other-0")
     for name in ("cpu-7", "other-0"):
-        with pytest.raises(ValueError, match=f"--node {name}: expected a node in Slurm"):
+        with pytest.raises(ValueError, match=f"--node {name}: expected a node of Slurm"):
             world.run(nodes=[name])
 
 
