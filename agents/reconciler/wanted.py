@@ -36,8 +36,8 @@ class Wanted(BaseModel):
 
     nodesets: Mapping[str, Nodeset]
     evidence: int | None
-    """Seconds after which the last report of a node's checks is too old. None if the settings do not
-    enable checks at an interval on every node."""
+    """Seconds after which the last report of a node's checks is too old. None if the settings do
+    not enable checks at an interval on every node."""
     interval: int
     """Seconds from the start of a pass to the start of the next."""
     share: float
