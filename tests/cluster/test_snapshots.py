@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from agents import labels
 from agents.kubernetes import Api
-from agents.snapshots import OF, REFUSED, Snapshots, main, take
+from agents.snapshots import REFUSED, Snapshots, main, take
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.graph import record
 from tests.support.stack import config
@@ -118,7 +119,7 @@ def test_keeps_the_newest_snapshots_and_those_of_others(
     for _ in range(3):
         take(snapshots, "jail", "fast", 2, 60, lambda: next(moments), storage)
 
-    ours = {one["metadata"]["name"]: one for one in cluster.objects(KIND, OF)}
+    ours = {one["metadata"]["name"]: one for one in cluster.objects(KIND, labels.SNAPSHOT_OF)}
     assert len(ours) == 2
     assert "jail-20270115-080000" not in ours, "the oldest one is removed"
     assert {one["spec"]["source"]["persistentVolumeClaimName"] for one in ours.values()} == {"jail"}
