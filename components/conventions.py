@@ -174,7 +174,7 @@ EXPORTER_ID: Final = 64035
 MONITORING_ID: Final = 64036
 """User and group id of Prometheus, Alertmanager and Grafana; no image has a name for this id."""
 DAEMON_IDS: Final = range(SLURM_ID, MONITORING_ID + 1)
-"""Ids that users must not have, neither users of the settings nor of a directory."""
+"""Ids that no user may have, in the settings or in a directory."""
 CHECKS_USER: Final = "slurmstack-checks"
 """User of long checks' jobs; the only user in the group and the account of the same name."""
 CHECKS_PARTITION: Final = "slurmstack-checks"

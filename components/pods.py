@@ -267,7 +267,7 @@ def metrics_service(
 
 @dataclass(frozen=True)
 class Volume:
-    """What a PersistentVolumeClaim requests; `size` is in MiB."""
+    """Request of a PersistentVolumeClaim; `size` is in MiB."""
 
     access: Literal["ReadWriteOnce", "ReadWriteMany"]
     size: int

@@ -95,7 +95,8 @@ class Cilium(Model):
             if key in self.model_fields_set:
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: the plugin of '{self.chained}' controls it; remove it",
+                    f"{getattr(self, key)}: the plugin of '{self.chained}' controls this; "
+                    f"remove {key}",
                 )
         if self.encryption == "ipsec":
             raise cross_field(
@@ -103,7 +104,7 @@ class Cilium(Model):
                 "ipsec: cannot be combined with chained; expected wireguard or none",
             )
         if self.bbr:
-            raise cross_field("bbr", "true: cannot be combined with chained; remove it")
+            raise cross_field("bbr", "true: cannot be combined with chained; remove bbr")
         return self
 
     @model_validator(mode="after")
@@ -116,20 +117,20 @@ class Cilium(Model):
             if self.routing != "native" and getattr(self, key):
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: has no effect without routing: native; remove it",
+                    f"{getattr(self, key)}: has no effect without routing: native; remove {key}",
                 )
         return self
 
     @model_validator(mode="after")
     def _the_api_is_found_without_its_service(self) -> Self:
         if self.kube_proxy_replacement and not self.api_host:
-            raise cross_field("api_host", "is required with kube_proxy_replacement; add it")
+            raise cross_field("api_host", "is required with kube_proxy_replacement; add api_host")
         for key in ("api_host", "api_port"):
             if key in self.model_fields_set and not self.kube_proxy_replacement:
                 raise cross_field(
                     key,
                     f"{getattr(self, key)}: has no effect without kube_proxy_replacement; "
-                    "remove it",
+                    f"remove {key}",
                 )
         return self
 
@@ -153,15 +154,19 @@ class Cilium(Model):
     @model_validator(mode="after")
     def _encryption_has_its_key(self) -> Self:
         if self.encryption == "ipsec" and not self.ipsec_secret:
-            raise cross_field("ipsec_secret", "is required with encryption: ipsec; add it")
+            raise cross_field(
+                "ipsec_secret", "is required with encryption: ipsec; add ipsec_secret"
+            )
         if self.ipsec_secret and self.encryption != "ipsec":
             raise cross_field(
                 "ipsec_secret",
-                f"'{self.ipsec_secret}': has no effect without encryption: ipsec; remove it",
+                f"'{self.ipsec_secret}': has no effect without encryption: ipsec; "
+                "remove ipsec_secret",
             )
         if self.host_firewall and self.encryption == "ipsec":
             # Cilium's documentation, "IPsec Transparent Encryption", limitations.
             raise cross_field(
-                "host_firewall", "true: cannot be combined with encryption: ipsec; remove it"
+                "host_firewall",
+                "true: cannot be combined with encryption: ipsec; remove host_firewall",
             )
         return self

@@ -21,7 +21,7 @@ _LEAST_MEMORY = 64
 
 
 class Forwarding(Model):
-    """What SSH forwards, in addition to terminals and files."""
+    """SSH forwarding, in addition to terminals and file transfers."""
 
     tcp: bool = True
     """Forward ports and sockets: `ssh -L`, `-R`, `-D` and `-J`."""

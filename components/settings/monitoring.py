@@ -109,7 +109,7 @@ class Monitoring(Model):
     """Metrics, alerts and logs."""
 
     kind: Literal["bundled", "operator", "none"] = "bundled"
-    """What collects the metrics. bundled: the stack's own Prometheus; operator: an existing
+    """Collector of metrics. bundled: the stack's own Prometheus; operator: an existing
     Prometheus Operator; none: the stack configures no collector."""
     bundled: Bundled = Field(default_factory=Bundled)
     operator: Operator = Field(default_factory=Operator)
@@ -132,7 +132,8 @@ class Monitoring(Model):
         if self.dcgm_namespace and self.kind != "bundled":
             raise cross_field(
                 "dcgm_namespace",
-                f"{self.dcgm_namespace}: has no effect without kind: bundled; remove it",
+                f"{self.dcgm_namespace}: has no effect without kind: bundled; "
+                "remove dcgm_namespace",
             )
         if self.kind != "none" and not self.exporter.enabled:
             raise cross_field(

@@ -4,7 +4,7 @@ from components.settings.types import Line, Model, Path, Registry, ResourcePatte
 
 
 class Policy(Model):
-    """What the policy pack allows in this stack, in addition to what it allows in every stack."""
+    """Permissions of the policy pack for this stack, in addition to those for every stack."""
 
     registries: tuple[Registry, ...] = ()
     """Allowed image registries, in addition to the stack's own."""

@@ -120,7 +120,7 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        # pydantic reports a list with invalid items as too short as well. Report only the items.
+        # pydantic also reports a list with invalid items as too short. Report only the items.
         found = error.errors(include_url=False)
         reported = [
             details

@@ -252,7 +252,7 @@ class Topology(Model):
         parts = {"tree": ("switches",), "block": ("blocks", "block_sizes"), "none": ()}
         for name in ("switches", "blocks", "block_sizes"):
             if getattr(self, name) and name not in parts[self.kind]:
-                raise cross_field(name, f"has no effect with kind: {self.kind}; remove it")
+                raise cross_field(name, f"has no effect with kind: {self.kind}; remove {name}")
         if self.kind == "tree" and not self.switches:
             raise cross_field("switches", "kind: tree requires switches; add them")
         if self.kind == "block" and not self.blocks:

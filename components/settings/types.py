@@ -118,7 +118,7 @@ def _domain(value: str) -> str:
 
 def _nodeset_name(value: str) -> str:
     _dns_label(value)
-    # A node's name is this name and `-<ordinal>`. It must be a DNS label as well.
+    # A node's name is this name followed by `-<ordinal>`; it must be a DNS label too.
     if len(value) > 56:
         raise PydanticCustomError("nodeset_name", "expected at most 56 characters")
     if not value[0].isalpha():

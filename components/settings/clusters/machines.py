@@ -87,7 +87,7 @@ class CloudCluster(BaseCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry that they can reach."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
+            yield "registry", f"is required with cluster.kind: {self.kind}; add one"  # type: ignore[attr-defined]
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",

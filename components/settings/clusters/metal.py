@@ -76,8 +76,8 @@ class MetalMachine(Model):
     """Nodeset that the machine is reserved for; by default everything except workers may run on
     the machine."""
     lost: bool = False
-    """The machine is lost for good. The deploy runs nothing on it. You can then remove it from
-    the list for the next deploy."""
+    """The machine is permanently lost. This deploy runs nothing on the machine. Before the next
+    deploy, you can remove the machine from the list."""
 
 
 class MetalCluster(BaseCluster):
@@ -189,7 +189,7 @@ class MetalCluster(BaseCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines for each nodeset's nodes, and one machine for everything else."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add it"
+            yield "registry", f"is required with cluster.kind: {self.kind}; add one"
         nodesets = {nodeset.name for nodeset in stack.nodesets}
         for index, machine in enumerate(self.machines):
             if machine.nodeset is not None and machine.nodeset not in nodesets:

@@ -103,7 +103,10 @@ class NebiusCluster(CloudCluster):
                 ),
             )
         if machines.fabric and size.gpus != 8:
-            yield "fabric", f"'{machines.fabric}': connects only machines with 8 GPUs; remove it"
+            yield (
+                "fabric",
+                f"'{machines.fabric}': connects only machines with 8 GPUs; remove fabric",
+            )
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Refuse one fabric for two platforms, and a second Cilium."""
