@@ -213,9 +213,7 @@ class Switch(Model):
     def _has_one_kind_of_children(self) -> Self:
         leaf = bool(self.nodes or self.nodesets)
         if leaf == bool(self.switches):
-            raise cross_field(
-                "name", f"'{self.name}': set either switches, or nodes or nodesets"
-            )
+            raise cross_field("name", f"'{self.name}': set either switches, or nodes or nodesets")
         return self
 
 
