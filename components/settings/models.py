@@ -238,7 +238,7 @@ class Network(Model):
     DNS names, the Kubernetes API and cloud metadata; `both`; `none`."""
     names: tuple[DnsPattern, ...] | None = None
     """DNS names outside the cluster that users can reach, such as 'pypi.org' or '*.debian.org'; by
-    default all. Requires policies: cilium."""
+    default all names. Requires policies: cilium."""
     guard: bool = True
     """Run a packet filter in login and worker pods, independent of the network plugin. It blocks
     users from cloud metadata, the Kubernetes API, kubelets, NFS servers and Lustre servers."""

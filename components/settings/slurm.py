@@ -91,16 +91,16 @@ class Timeouts(Model):
     tcp: Annotated[int, Field(ge=1, le=600), Number] = 15
     """Time to set up a connection."""
     slurmctld: Annotated[int, Field(ge=10, le=65533), Number] = 180
-    """Time that slurmctld may not respond."""
+    """Longest time without a response from slurmctld."""
     slurmd: Annotated[int, Field(ge=10, le=65533), Number] = 180
-    """Time that a node may not respond before Slurm sets it to down."""
+    """Longest time without a response from a node; Slurm then sets the node to down."""
     kill_wait: Annotated[int, Field(ge=1, le=65533), Number] = 30
     """Time between SIGTERM and SIGKILL for a job at its time limit."""
     unkillable_step: Annotated[int, Field(ge=1, le=65533), Number] = 600
     """Time that killed processes have to end, before Slurm drains the node; at least five times
     `message`."""
     inactive: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """Time that salloc may not respond; 0: no limit."""
+    """Longest time without a response from salloc; 0: no limit."""
     wait: Annotated[int, Field(ge=0, le=65533), Number] = 0
     """Time that a step's other tasks may continue after its first task has ended; 0: no limit."""
     complete: Annotated[int, Field(ge=0, le=65533), Number] = 0
@@ -340,9 +340,9 @@ class Slurm(Model):
     """Process limits that jobs inherit from the submitting shell, such as `NOFILE`. By default jobs
     have the limits of their node."""
     cgroups: Literal["auto", "required", "disabled"] = "auto"
-    """Confine jobs to the CPUs, memory, swap and devices that they requested. auto: if the node
-    supports it; required: a node without this support accepts no jobs; disabled: only the pod's
-    limits apply."""
+    """Confine jobs to the CPUs, memory, swap and devices that they requested. auto: as far as
+    the node supports this; required: a node without this support accepts no jobs; disabled: only
+    the pod's limits apply."""
     extra: dict[
         Literal[
             "acct_gather.conf",
