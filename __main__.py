@@ -1,4 +1,4 @@
-"""Build the graph of components from the settings."""
+"""Create the stack's components from the settings."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The Slurm cluster as typed Pulumi components."""
+"""Typed Pulumi components of the Slurm cluster."""

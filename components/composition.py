@@ -1,4 +1,4 @@
-"""The Slurm layer, composed of its components."""
+"""Compose the Slurm layer from its components."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,11 +53,13 @@ from components.storage.backup import Backup, BackupArgs, Restore
 from components.storage.jail import Jail, JailArgs
 
 _POD_SECURITY = {
-    # baseline would refuse the mounts of slurmd and sshd, and node-exporter's host access.
+    # The level "baseline" would refuse the mounts of slurmd and sshd, and node-exporter's host
+    # access.
     "pod-security.kubernetes.io/enforce": "privileged",
     "pod-security.kubernetes.io/audit": "baseline",
 }
-"""Pods that the namespace admits, whatever the cluster's default is, and those that it logs."""
+"""Pod Security labels: which pods the namespace admits and which it logs. They override the
+cluster's default."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,19 @@ class SlurmArgs:
     """Folder that paths in the settings are relative to."""
     cluster: Cluster
     after: Sequence[pulumi.Resource] = ()
-    """Resources that must exist before any of Slurm's, such as a network."""
+    """Resources that must exist before Slurm's resources, such as a network."""
 
 
 class Slurm(pulumi.ComponentResource):
-    """Namespace, network, keys, users, jail, accounting, controller, nodesets, login and the rest.
+    """The whole Slurm layer: namespace, network, users, jail, accounting, controller, nodesets, …
 
-    `opts` contains its Kubernetes provider.
+    `opts` contains the Kubernetes provider.
     """
 
     namespace: pulumi.Output[str]
     login_host_key: pulumi.Output[str]
     report: pulumi.Output[str]
-    """State of the nodes after the last deploy that changed anything for them."""
+    """Report on the nodes after the last deploy that changed anything for them."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
@@ -87,7 +89,7 @@ class Slurm(pulumi.ComponentResource):
         self.namespace = _namespace(args, child)
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
-        # The jail refuses another volume before any change for that volume.
+        # If the jail's volume would change, the jail refuses before any resource changes.
         agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         _network(args.settings, self.namespace, agreed)
         snapshots.install(args.settings, identity.site, agreed)
@@ -110,8 +112,8 @@ def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[s
     namespace = k8s.core.v1.Namespace(
         "namespace",
         metadata={"name": settings.namespace, "labels": _POD_SECURITY},
-        # Deleting the namespace deletes its claims. It comes first, so a refusal of its deletion
-        # comes before any other change.
+        # Deleting the namespace would delete its PersistentVolumeClaims, so it is protected. It is
+        # the first resource, so Pulumi refuses its deletion before any other change.
         opts=pulumi.ResourceOptions(
             parent=opts.parent, protect=settings.protect_data, depends_on=list(args.after)
         ),
@@ -122,7 +124,7 @@ def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[s
         metadata={"name": c.HOSTS, "namespace": name},
         spec={
             "clusterIP": "None",
-            # A pod's name must resolve from the start of the pod.
+            # A pod's name must resolve before the pod is ready.
             "publishNotReadyAddresses": True,
             "selector": pods.LABELS,
         },
@@ -231,7 +233,7 @@ class _Control:
     configuration: SlurmConfig
     slurmctld: Slurmctld
     config_digest: pulumi.Output[str]
-    """Word that identifies the configuration, known once slurmctld runs with it."""
+    """Word that identifies the configuration; known once slurmctld uses this configuration."""
 
 
 def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> _Control:
@@ -338,7 +340,7 @@ class _Nodes:
     digests: tuple[pulumi.Output[str], ...]
     """Digests of the nodesets' pods."""
     labels: tuple[Mapping[str, str], ...]
-    """For each nodeset, the project's own labels of its Kubernetes nodes."""
+    """For each nodeset, the labels of its Kubernetes nodes that the project owns."""
     login_host_key: pulumi.Output[str]
     rest_url: pulumi.Output[str]
 
@@ -429,7 +431,7 @@ def _health(
     jail: Jail,
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Output[str]:
-    """Return the state of the nodes after the deploy."""
+    """Return the report on the nodes after the deploy."""
     settings, site = args.settings, identity.site
     if settings.long_checks.checks:
         LongChecks(

@@ -1,4 +1,4 @@
-"""Names, labels, ports, paths and ids: each fact of the cluster defined once."""
+"""Names, labels, ports, paths and ids of the cluster, each defined once."""
 
 import hashlib
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
 REBOOTER: Final = labels.REBOOTER
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LONG_CHECKS: Final = "longchecks"
-"""Pod for queries of long checks. Runs of long checks are on the same Kubernetes node."""
+"""Pod for queries about long checks. The pods that run them are on the same Kubernetes node."""
 LONG_CHECK: Final = "longcheck"
-"""Pods that run a long check, and the first part of its CronJob's name."""
+"""Component of the pods that run a long check; also the prefix of its CronJob's name."""
 LOGIN: Final = "login"
 MONITORING: Final = "monitoring"
 """Pod of Prometheus and Alertmanager."""
@@ -49,13 +49,13 @@ LOGS: Final = labels.LOGS
 SNAPSHOTS: Final = "snapshots"
 """Pods that make VolumeSnapshots."""
 HOSTS: Final = "hosts"
-"""Headless Service, in whose domain every pod of Slurm has its host name."""
+"""Headless Service; its domain has the host names of all Slurm pods."""
 CLUSTER_DOMAIN: Final = "cluster.local"
 """Default domain of a Kubernetes cluster."""
 AWS_CNI: Final = "aws-cni"
-"""Name that Amazon's network plugin gives its network; every EKS cluster has it."""
+"""CNI network of Amazon's network plugin; every EKS cluster has it."""
 GPU_NAMESPACE: Final = "gpu-operator"
-"""Namespace of NVIDIA's GPU operator and DCGM exporter in stacks that install them."""
+"""Namespace of NVIDIA's GPU operator and DCGM exporter, if the stack installs them."""
 
 ACCOUNTING_CONFIG: Final = "accounting"
 ACCOUNTS_CONFIG: Final = "accounts"
@@ -82,7 +82,7 @@ NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
 """ConfigMap that slurmctld reads."""
 SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"
-"""ConfigMap that it will read once it has started with it in a test."""
+"""ConfigMap that slurmctld will read after a test with it has succeeded."""
 SCRIPTS_CONFIG: Final = "scripts"
 USERS_CONFIG: Final = "users"
 AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
@@ -92,7 +92,7 @@ JAIL_CLAIM: Final = "jail"
 JAIL_SERVER: Final = "jail-server"
 """NFS server for the jail, and the objects that belong to it."""
 JAIL_ORIGIN: Final = "jail-origin"
-"""First part of the name of a ConfigMap that identifies the jail's volume."""
+"""Prefix of the name of a ConfigMap that identifies the jail's volume."""
 STATE_CLAIM: Final = "controller-state"
 
 RESERVED_NAMES: Final = frozenset(
@@ -115,7 +115,7 @@ RESERVED_NAMES: Final = frozenset(
         LOGS,
     }
 )
-"""Names of the other workloads. A nodeset with such a name would conflict with them."""
+"""Names of the other workloads; a nodeset must have another name."""
 
 MAX_REPLICAS: Final = 10_000
 """Maximum number of nodes in a nodeset."""
@@ -128,7 +128,7 @@ SLURMDBD_PORT: Final = 6819
 REST_PORT: Final = 6820
 EXPORTER_PORT: Final = 9341
 NODE_EXPORTER_PORT: Final = 9342
-"""Port of the machine itself. It may already have another node-exporter on 9100."""
+"""Port on the machine itself, where another node-exporter may already use 9100."""
 RECONCILER_PORT: Final = 9343
 LONG_CHECKS_PORT: Final = 9344
 LOGS_PORT: Final = 9348
@@ -138,9 +138,9 @@ SCRAPED: Final[Mapping[str, int]] = {
     LONG_CHECKS: LONG_CHECKS_PORT,
     RECONCILER: RECONCILER_PORT,
 }
-"""Metrics port of each component with metrics."""
+"""Metrics port of each component that has metrics."""
 METRICS: Final = "metrics"
-"""Name of that port; DCGM exporter's port has the same name."""
+"""Name of the metrics port; DCGM exporter's port has the same name."""
 PROMETHEUS_PORT: Final = 9345
 ALERTMANAGER_PORT: Final = 9346
 GRAFANA_PORT: Final = 9347
@@ -156,98 +156,99 @@ SSHD_PORT: Final = 2222
 # --- Users --------------------------------------------------------------------------------------
 
 SLURM_ID: Final = 64030
-"""User and group id of `slurm`: the number that Debian gives it."""
+"""User and group id of `slurm` in Debian."""
 MUNGE_ID: Final = 64031
-"""User and group id of `munge` in every image of this project."""
+"""User and group id of `munge` in every image."""
 REST_ID: Final = 64032
 """User and group id of `slurmrestd` in its image."""
 MYSQL_ID: Final = 64033
-"""User and group id of `mysql` in the database's image."""
+"""User and group id of `mysql` in the image of MariaDB."""
 CHECKS_ID: Final = 64034
-"""User and group id of `CHECKS_USER` in every image but those of databases."""
+"""User and group id of `CHECKS_USER` in every image except those of databases."""
 EXPORTER_ID: Final = 64035
-"""User and group id of the exporter. No image has a name for it."""
+"""User and group id of the exporter; no image has a name for this id."""
 MONITORING_ID: Final = 64036
-"""User and group id of Prometheus, Alertmanager and Grafana. No image has a name for it."""
+"""User and group id of Prometheus, Alertmanager and Grafana; no image has a name for this id."""
 DAEMON_IDS: Final = range(SLURM_ID, MONITORING_ID + 1)
-"""Ids that no user may have, from the settings or from a directory."""
+"""Ids that no user may have, in the settings or in a directory."""
 CHECKS_USER: Final = "slurmstack-checks"
-"""User of the jobs of long checks, alone in the group and the account of the same name."""
+"""User of long checks' jobs; the only user in the group and the account of the same name."""
 CHECKS_PARTITION: Final = "slurmstack-checks"
-"""Hidden partition of these jobs."""
+"""Hidden partition of long checks' jobs."""
 NOBODY_ID: Final = 65534
-"""User and group id of `nobody`: the number that Debian gives it."""
+"""User and group id of `nobody` in Debian."""
 USER_IDS: Final = range(1000, 60000)
-"""Debian's range for people (`adduser.conf`: FIRST_UID, LAST_UID)."""
+"""Debian's range of user ids (`adduser.conf`: FIRST_UID, LAST_UID)."""
 
 # --- Paths inside the containers ----------------------------------------------------------------
 
 JAIL: Final = "/mnt/jail"
 """Mount point of the shared root in login and worker pods."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
-"""File in the jail with its generation, once it has one."""
+"""File in the jail with the generation of the system files, once they exist."""
 JAIL_VOLUMES: Final = "/mnt/volumes"
-"""Folder in pods for volumes that users see in the jail, each mounted at its name."""
+"""Folder in pods for volumes that users see in the jail; each is mounted at its name."""
 LOGIN_TMP: Final = f"{JAIL_VOLUMES}/tmp"
-"""Folder that a login node shows as /tmp in the jail."""
+"""Folder on a login node that users see as /tmp in the jail."""
 JAIL_SERVED: Final = "/srv/jail"
 """Mount point of the jail server's volume: `files` is the jail, `recovery` lists its clients."""
 JAIL_SERVER_ETC: Final = "/etc/slurmstack/jail-server"
-"""Folder of its configuration, `ganesha.conf`."""
+"""Folder of the jail server's configuration, `ganesha.conf`."""
 CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
-"""Folder of the jail for the output of long checks. Other users' jobs cannot enter it."""
+"""Folder in the jail for the output of long checks. Other users' jobs cannot open it."""
 LONG_CHECKS_ETC: Final = "/etc/slurmstack/longchecks"
-"""Folder of the wanted checks for agents/longchecks."""
+"""Folder with the wanted checks for agents/longchecks."""
 LONG_CHECKS_FILE: Final = "wanted.json"
 LONG_CHECKS_DATA: Final = "/var/lib/slurmstack/longchecks"
-"""Mount point of the volume with their time series."""
+"""Mount point of the volume with the time series of long checks."""
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"
-"""Folder for the configuration that sackd fetched. Slurm's clients look here by default."""
+"""Folder with the configuration that sackd fetched. Slurm's clients read it here by default."""
 MUNGE_RUN: Final = "/run/munge"
-"""Directory of munge's socket for all but munged itself: munge's default."""
+"""Folder of munge's socket in all containers except munged's; this is munge's default."""
 ACCOUNTING_ETC: Final = "/etc/slurmstack/accounting"
 """Mount point of slurmdbd's configuration, without the password."""
 ACCOUNTS_WANTED: Final = "/etc/slurmstack/accounts"
-"""Folder of the wanted accounts for agents/accounts."""
+"""Folder with the wanted accounts for agents/accounts."""
 ACCOUNTS_FILE: Final = "wanted.json"
 DATABASE_PASSWORD: Final = "/etc/slurmstack/database_password"
-"""Folder of the database's password for the database and slurmdbd, in the file `password`."""
+"""Folder with the file `password`: the database's password, for the database and slurmdbd."""
 BACKUP_DATA: Final = "/var/lib/slurmstack/backup"
-"""Mount point of the volume of dumps."""
+"""Mount point of the volume for dumps."""
 BACKUP_KEYS: Final = "/etc/slurmstack/backup_s3"
 """Mount point of the credentials of an S3-compatible store."""
 BACKUP_PASSWORD: Final = "/etc/slurmstack/backup_password"
-"""Mount point of the password that encrypts dumps, in the file `password`."""
+"""Folder with the file `password`: the password that encrypts dumps."""
 BACKUP_RUN: Final = "/run/backup"
-"""Volume in memory for dumps and restores: credentials in the form that programs read."""
+"""Volume in memory, for dumps and restores, with credentials in the format that programs read."""
 DATABASE_DATA: Final = "/var/lib/mysql"
 DATABASE_RUN: Final = "/run/mysqld"
 DBD_ARCHIVE: Final = "/var/spool/slurmdbd"
-"""Folder in which slurmdbd archives the records that it removes."""
+"""Folder for the archive of records that slurmdbd removes."""
 DBD_RUN: Final = "/run/slurmdbd"
-"""slurmdbd's volume in memory: the configuration that it reads, including the password."""
+"""slurmdbd's volume in memory, with its configuration including the password."""
 AUTH_SECRET_DIR: Final = "/etc/auth-secret"
-"""Folder of the keys for munged or sackd. Names are the times at which keys take effect."""
+"""Folder with the keys for munged or sackd. A file's name is the time at which its key takes
+effect."""
 AUTH_KEYS: Final = "/run/slurm-keys"
-"""Volume with the key file of sackd, slurmctld and slurmd."""
+"""Mount point of the volume with the key file for sackd, slurmctld and slurmd."""
 MUNGE_OWN: Final = "/run/munged"
-"""munged's volume: `key` is a copy of the key, and other containers mount `socket`."""
+"""munged's volume: `key` is a copy of the key; other containers mount the folder `socket`."""
 MUNGE_SOCKET: Final = f"{MUNGE_OWN}/socket/munge.socket.2"
 EXTRAUSERS: Final = "/var/lib/extrausers"
-"""Folder in which libnss-extrausers reads passwd and group."""
+"""Folder where libnss-extrausers reads passwd and group."""
 DIRECTORY: Final = "/etc/slurmstack/directory"
 """Mount point of sssd's configuration, without the password."""
 DIRECTORY_PASSWORD: Final = "/etc/slurmstack/directory_password"
 DIRECTORY_OWN: Final = "/run/sss"
-"""sssd's volume: the configuration that it reads, and `pipes`, which other containers mount."""
+"""sssd's volume: the configuration that sssd reads, and `pipes`, which other containers mount."""
 DIRECTORY_PIPES: Final = "/var/lib/sss/pipes"
-"""Folder in which libnss-sss looks for sssd."""
+"""Folder where libnss-sss finds sssd's sockets."""
 AUTHORIZED_KEYS: Final = "/etc/slurmstack/authorized_keys"
 HOST_KEY: Final = "/etc/slurmstack/host_key"
 NODESETS: Final = "/etc/slurmstack/nodesets"
-"""Folder of the wanted nodes for agents/reconciler."""
+"""Folder with the wanted nodes for agents/reconciler."""
 NODES_FILE: Final = "wanted.json"
 CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
 WORKER_SPOOL: Final = "/var/spool/slurmd"
@@ -259,30 +260,30 @@ CONTAINER_PLUGIN: Final = f"{PROGRAMS}/container.so"
 USER_IMAGES: Final = f"{PROGRAMS}/user-images"
 """Mount point of the site's settings for users' images."""
 NODE_SETTINGS: Final = "/etc/slurmstack/isolation"
-"""Mount point on workers of their nodeset's checks and options for the plugin."""
+"""Mount point on workers of the nodeset's checks and of its options for the SPANK plugin."""
 CONFINEMENT_REQUIRED: Final = "confinement-required"
-"""Name of a file there. If it exists, a node that cannot confine jobs accepts none."""
+"""Name of a file in `NODE_SETTINGS`; with it, a node that cannot confine jobs accepts no jobs."""
 NODE_OPTIONS: Final = "node.conf"
-"""Name of the file there with the plugin's options."""
+"""Name of the file in `NODE_SETTINGS` with the plugin's options."""
 NODE_CHECKS: Final = "checks.json"
-"""Name of the file there with the nodeset's checks."""
+"""Name of the file in `NODE_SETTINGS` with the nodeset's checks."""
 SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 """Debian's plugin directory on amd64, the only architecture of the images."""
 PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
 """Directory of PMIx in Debian."""
 CHECKS: Final = f"{PROGRAMS}/checks"
-"""Folder of the programs with which slurmd checks a node: `interval`, `prolog`, `epilog`."""
+"""Folder with the programs that slurmd runs to check a node: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
-"""Program that slurmctld runs at its start: sets static nodes that never registered to down."""
+"""Program that slurmctld runs at its start. It sets static nodes that never registered to down."""
 SCRIPTS: Final = f"{PROGRAMS}/scripts"
-"""Mount point on workers of the scripts for slurmd and tasks. Jobs see this path as well."""
+"""Mount point on workers of the scripts for slurmd and tasks; jobs see this path too."""
 LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"
-"""Folder of files from the settings, for login nodes and their users."""
+"""Folder with files from the settings, for login nodes and their users."""
 NODE_SSH: Final = f"{PROGRAMS}/node-ssh"
-"""Folder of ssh's files for logins to nodes. Users see it on login nodes and in jobs."""
+"""Folder with ssh's files for logins to nodes. Users see it on login nodes and in jobs."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
-"""Key with which slurmctld signs and verifies tokens."""
+"""Key that slurmctld uses to sign and verify tokens."""
 WORKER_VOLUMES: Final = frozenset(
     {
         "auth-keys",
@@ -303,27 +304,28 @@ WORKER_VOLUMES: Final = frozenset(
         "users",
     }
 )
-"""Volumes of every worker. A further volume with such a name would conflict with them."""
+"""Names of the volumes of every worker; a further volume must have another name."""
 WORKER_PATHS: Final = (
     *(JAIL, JAIL_VOLUMES, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
     *(NODE_SETTINGS, WORKER_SPOOL, WORKER_SCRATCH),
     *(PROGRAMS, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
-"""Paths of a worker. Mounts at, above, or (except for the jail) below them are not allowed."""
+"""Paths that a worker uses. Further mounts at, above or below these paths are not allowed. The only
+exception is below the jail."""
 
 
 CONFIG_REFUSED: Final = 3
-"""Exit code of the configuration check for a configuration that must not take effect."""
+"""Exit code of the configuration check if the configuration must not take effect."""
 ACCOUNTS_REFUSED: Final = 3
-"""Exit code of agents/accounts if jobs use something that is to be removed."""
+"""Exit code of agents/accounts if jobs use an object that the settings remove."""
 SNAPSHOTS_REFUSED: Final = 3
-"""Exit code of agents/snapshots if the cluster has no VolumeSnapshots."""
+"""Exit code of agents/snapshots if the cluster does not support VolumeSnapshots."""
 JAIL_REFUSED: Final = 3
-"""Exit code of the jail's Jobs if every retry would fail until an operator acts."""
+"""Exit code of the jail's Jobs if retries are useless until an operator acts."""
 
 
 def checksum(files: Mapping[str, str]) -> str:
-    """Return a digest of files. A pod that carries it is replaced when they change."""
+    """Return a digest of files. A pod annotated with it is replaced when the files change."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{content}\0".encode())
@@ -331,7 +333,7 @@ def checksum(files: Mapping[str, str]) -> str:
 
 
 def type_token(module: str, kind: str) -> str:
-    """Return a component's Pulumi type, `slurmstack:<module>:<Class>`. A change needs an alias."""
+    """Return a component's Pulumi type, `slurmstack:<module>:<Class>`. A rename needs an alias."""
     return f"{PROJECT}:{module}:{kind}"
 
 
@@ -351,7 +353,7 @@ def conf_server(address: str) -> str:
 
 
 def hosts_domain(namespace: str, cluster_domain: str) -> str:
-    """Return the DNS domain of the names of controllers, login nodes and workers."""
+    """Return the DNS domain with the host names of controllers, login nodes and workers."""
     return f"{HOSTS}.{namespace}.svc.{cluster_domain}"
 
 

@@ -10,11 +10,11 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PART = re.compile(r"([^\[\],]*)(?:\[([0-9,-]+)\])?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 MAX_HOSTS = 65_536
-"""Limit of hosts, as for one range in Slurm (its MAX_RANGE is 64 Ki)."""
+"""Maximum number of hosts; Slurm has the same limit for one range (MAX_RANGE, 64 Ki)."""
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return the shortest expression of these names, each once, sorted by prefix and number."""
+    """Return the shortest expression of the names: each once, sorted by prefix and number."""
     plain: set[str] = set()
     numbered: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for name in names:
@@ -35,7 +35,7 @@ def compress(names: Iterable[str]) -> str:
 
 
 def expand(expression: str) -> tuple[str, ...]:
-    """Return the names of an expression with at most one bracket in each part, in its order.
+    """Return the names of an expression, in its order. Each part may have at most one bracket.
 
     Raises `ValueError` with the reason if the expression is invalid.
     """
@@ -43,17 +43,17 @@ def expand(expression: str) -> tuple[str, ...]:
     for part in _split(expression):
         match = _PART.fullmatch(part)
         if match is None:
-            raise ValueError(f"'{part}' is not a hostlist; write it as in 'gpu-[0-3,7]'")
+            raise ValueError(f"'{part}' is not a hostlist; write it in the form 'gpu-[0-3,7]'")
         prefix, ranges = match.groups()
         found = [prefix] if ranges is None else [f"{prefix}{n}" for n in _numbers(ranges)]
         for name in found:
             if not _NAME.fullmatch(name):
                 raise ValueError(
-                    f"'{name}' is not a host name; write a hostlist as in 'gpu-[0-3,7]'"
+                    f"'{name}' is not a host name; write a hostlist in the form 'gpu-[0-3,7]'"
                 )
         names += found
         if len(names) > MAX_HOSTS:
-            raise ValueError(f"has more than {MAX_HOSTS} hosts")
+            raise ValueError(f"has more than {MAX_HOSTS} hosts; name fewer")
     return tuple(names)
 
 
@@ -66,12 +66,12 @@ def _numbers(ranges: str) -> Iterator[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise ValueError(f"'{part}' is not a range of numbers; write it as in '0-3'")
+            raise ValueError(f"'{part}' is not a range of numbers; write it in the form '0-3'")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise ValueError(f"the range '{part}' is descending; put the smaller number first")
         if int(last) - int(first) >= MAX_HOSTS:
-            raise ValueError(f"the range '{part}' has more than {MAX_HOSTS} hosts")
+            raise ValueError(f"the range '{part}' has more than {MAX_HOSTS} hosts; name fewer")
         yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
 
 

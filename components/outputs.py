@@ -1,4 +1,4 @@
-"""Values of resources that are created later."""
+"""Pulumi outputs that depend on other resources."""
 
 from typing import TypeVar
 
@@ -8,8 +8,9 @@ T = TypeVar("T")
 
 
 def once_known(value: pulumi.Input[T], *others: pulumi.Input[object]) -> pulumi.Output[T]:
-    """Return the value, known once the others are: its consumers are created after their resources.
+    """Return the value as an output that is known once the others are known.
 
-    The others must be values that a preview knows as well; otherwise it shows false changes.
+    Resources that use the output are created after the resources of the others. A preview must know
+    the others' values; otherwise it shows false changes.
     """
     return pulumi.Output.all(value, *others).apply(lambda known: known[0])

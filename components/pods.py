@@ -1,4 +1,4 @@
-"""Common parts of the Slurm layer's pods: rights, volumes, users."""
+"""Common parts of the Slurm layer's pods, such as rights, volumes and users."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ Spec = dict[str, Any]
 LABELS = {"app.kubernetes.io/name": c.PROJECT}
 """Labels of all pods of the project."""
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
-"""Let every user ping, as Debian does. It is one of Kubernetes' safe sysctls."""
+"""Let every user ping, as Debian does. Kubernetes allows this sysctl as a safe one."""
 
 NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
-"""Remove System V shared memory that no process has attached any more. Also a safe sysctl."""
+"""Remove System V shared memory when no process has it attached. This is also a safe sysctl."""
 
 
 ALONE: Spec = {"replicas": 1, "strategy": {"type": "Recreate"}}
@@ -52,22 +52,23 @@ class Images:
 
 
 def image(name: str, images: Images) -> Spec:
-    """Return the image of a container. Its name identifies its content, so one pull is enough."""
+    """Return the image of a container. The image's name identifies its content, so one pull is
+    enough."""
     return {"image": _reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
 
 
 @cache
 def _reference(name: str, registry: str | None) -> str:
-    """Return the image's reference. Cached: many containers share an image, so read it once."""
+    """Return the image's reference; cached, because many containers have the same image."""
     return digests.pinned(name, registry)
 
 
 def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool = True) -> Spec:
-    """Return a container's rights: never privileged, and only the named capabilities.
+    """Return a container's rights: only the named capabilities, and never privileged.
 
     The runtime's AppArmor profile refuses all mounts, and its seccomp profile refuses
-    pivot_root(2). A container that needs these runs without the profiles. Instead of the seccomp
-    profile, it has a filter of its own (agents/confine.py).
+    pivot_root(2). A container that needs mounts or pivot_root(2) runs without the profiles. It has
+    its own seccomp filter instead (agents/confine.py).
     """
     context: Spec = {
         "allowPrivilegeEscalation": bool(capabilities),
@@ -89,7 +90,8 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
 def termination_log_outside_dev() -> Spec:
     """Move the termination message of a container that shows its /dev to users.
 
-    By default, the message is a file in /dev that all users can write, on the machine's disk.
+    By default, the message is a file in /dev. All users could write to it and fill the machine's
+    disk.
     """
     return {"terminationMessagePath": "/run/termination-log"}
 
@@ -119,9 +121,9 @@ def requests(cpu: str, memory: str) -> Spec:
 
 
 def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
-    """Return probes of a daemon that is ready while it answers; `at_start` is its startup probe.
+    """Return probes of a daemon that is ready while it responds; `at_start` is its startup probe.
 
-    Probes start processes on the node. So a daemon that has answered once is asked less often.
+    Probes start processes on the node. After the first response, the interval is therefore longer.
     A start has no time limit, because a restart would only begin the same work again.
     """
     limit = {"timeoutSeconds": 10}
@@ -133,22 +135,22 @@ def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
 
 
 def command(*words: str) -> Spec:
-    """Run a command in the container, for a probe or a hook."""
+    """Return a probe or hook that runs a command in the container."""
     return {"exec": {"command": list(words)}}
 
 
 def open_port(port: int) -> Spec:
-    """Connect to a port by TCP, for a probe."""
+    """Return a probe that connects to a TCP port."""
     return {"tcpSocket": {"port": port}}
 
 
 def page(path: str, port: int) -> Spec:
-    """Get a page by HTTP, for a probe."""
+    """Return a probe that gets a page by HTTP."""
     return {"httpGet": {"path": path, "port": port}}
 
 
 def fail_on(container: str, *codes: int) -> Spec:
-    """Fail a Job at these exit codes of a container. After any other failure, the Job retries."""
+    """Fail a Job at these exit codes of a container. The Job retries after any other failure."""
     refused = {"containerName": container, "operator": "In", "values": list(codes)}
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}
 
@@ -167,7 +169,7 @@ def scheduled(schedule: str, job: Spec) -> Spec:
 
 
 def pod_defaults(images: Images) -> Spec:
-    """Give a pod no credentials of Kubernetes' API, and no Service addresses in its environment."""
+    """Return a pod's defaults: no Kubernetes API credentials, no Service addresses as variables."""
     secrets = [{"name": name} for name in images.pull_secrets]
     return {
         "automountServiceAccountToken": False,
@@ -244,21 +246,21 @@ def alias(ip: str, name: str) -> Spec:
 
 
 def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
-    """Let a pod find the others by their bare host names, as `cpu-0`; `daemons` are aliases.
+    """Let a pod resolve bare host names of other pods, such as `cpu-0`; `daemons` are aliases.
 
-    slurmctld needs this as well as users: it calls an srun back on the host name that srun sent.
-    A name that does not resolve blocks slurmctld for ten seconds.
+    Users need this, and slurmctld too: it connects to srun on the host name that srun sent. A name
+    that does not resolve blocks slurmctld for ten seconds.
     """
-    # Slurm does not cache addresses: each job would ask DNS for slurmctld's five times. That would
-    # be a twentieth of the whole cost of a short job.
+    # Slurm does not cache addresses. Without aliases, each job would look up slurmctld in DNS five
+    # times. This would be a twentieth of the whole cost of a short job.
     hosts = {"hostAliases": list(daemons)}
-    # Look up full names as they are, as on any machine, and not below five domains first.
+    # Look up full names as they are first. Otherwise the resolver would try five search domains.
     whole = {"name": "ndots", "value": "1"}
     return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}, **hosts}
 
 
 def service_port(name: str, port: int) -> list[Spec]:
-    """Return the only port of a Service, the same as its pods'."""
+    """Return the only port of a Service; its pods have the same port."""
     return [{"name": name, "port": port, "targetPort": port}]
 
 
@@ -296,8 +298,8 @@ def metrics_service(
 ) -> k8s.core.v1.Service:
     """Create the Service for scrapes of a component.
 
-    It uses the port's name, so pods of the component without this port, as those of a Job, are not
-    behind it.
+    The Service selects the port by its name. Pods of the component without this port, such as those
+    of a Job, therefore get no scrapes.
     """
     port = {"name": c.METRICS, "port": c.SCRAPED[component], "targetPort": c.METRICS}
     return k8s.core.v1.Service(
@@ -313,14 +315,14 @@ def metrics_service(
 
 @dataclass(frozen=True)
 class Volume:
-    """Request of a PersistentVolumeClaim; `size` in MiB."""
+    """Request of a PersistentVolumeClaim; `size` is in MiB."""
 
     access: Literal["ReadWriteOnce", "ReadWriteMany"]
     size: int
     storage_class: pulumi.Input[str] | None
-    """None is the default class; "" is no class."""
+    """None: the default StorageClass; "": no StorageClass."""
     name: pulumi.Input[str] | None = None
-    """PersistentVolume to which it is bound."""
+    """Name of the PersistentVolume that the claim is bound to."""
 
 
 def claim(
@@ -401,7 +403,7 @@ def disk_volume(name: str) -> Spec:
 
 
 def memory_volume(name: str, size: str) -> Spec:
-    """Return a volume in memory, which is deleted with the pod and counts as its memory."""
+    """Return a volume in memory. It is deleted with the pod, and it uses the pod's memory limit."""
     return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 
@@ -415,7 +417,7 @@ def config_map(
     data: Any,
     opts: pulumi.ResourceOptions,
 ) -> k8s.core.v1.ConfigMap:
-    """Create a ConfigMap with a fixed name. `data` are its files, or an output of them."""
+    """Create a ConfigMap with a fixed name. `data` maps file names to texts, or is an output."""
     return k8s.core.v1.ConfigMap(
         resource_name, metadata={"name": name, "namespace": namespace}, data=data, opts=opts
     )
@@ -446,5 +448,5 @@ def users_volume(accounts: pulumi.Input[str]) -> Spec:
 
 
 def users_mount() -> Spec:
-    """Return the mount by which a container knows the configured users."""
+    """Return the mount that makes the configured users known in a container."""
     return mount("users", c.EXTRAUSERS, read_only=True)

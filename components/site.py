@@ -1,4 +1,4 @@
-"""What components share: the stack's namespace and users, slurmctld's address, and the jail."""
+"""Values that components share: the stack's namespace and users, slurmctld's address, the jail."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from components.storage.volumes import shown, submount_mounts, submount_volumes
 
 @dataclass(frozen=True)
 class Site:
-    """What nearly every component needs, and the parts by which its pods know the users."""
+    """Values that nearly every component needs, and the parts of pods that make users known."""
 
     namespace: pulumi.Input[str]
     images: pods.Images
@@ -43,37 +43,37 @@ class Site:
         return [*self.sssd.volumes(), pods.users_volume(self.users)]
 
     def user_mounts(self) -> list[pods.Spec]:
-        """Return the mounts by which a container knows the users."""
+        """Return the mounts that make the users known in a container."""
         return [*self.sssd.mounts(), pods.users_mount()]
 
 
 @dataclass(frozen=True)
 class Slurmctld:
-    """The running slurmctld, and names that its nodes and clients can resolve."""
+    """The running slurmctld, and the host names that nodes and clients must resolve."""
 
     server: pulumi.Input[str]
     """`host:port` for `--conf-server`."""
     config: pulumi.Input[str]
     """ConfigMap with Slurm's configuration files."""
     alias: pulumi.Input[pods.Spec]
-    """Its line of /etc/hosts."""
+    """slurmctld's line in /etc/hosts."""
     slurmdbd: Sequence[pulumi.Input[pods.Spec]]
-    """The line for slurmdbd, if there is one."""
+    """slurmdbd's line in /etc/hosts; empty without accounting."""
     hosts_domain: str
 
     @property
     def daemons(self) -> list[pulumi.Input[pods.Spec]]:
-        """Lines of /etc/hosts for both daemons."""
+        """Lines in /etc/hosts for slurmctld and slurmdbd."""
         return [self.alias, *self.slurmdbd]
 
     def names(self) -> pods.Spec:
-        """Let a pod find the daemons and all nodes by their bare host names."""
+        """Let a pod resolve the bare host names of the daemons and all nodes."""
         return pods.named(self.hosts_domain, *self.daemons)
 
 
 @dataclass(frozen=True)
 class MountedJail:
-    """The jail's claim and the volumes in it, for pods that show it to users or read it."""
+    """The jail's claim and volumes, for pods that show the jail to users or read it."""
 
     claim: pulumi.Input[str]
     submounts: Sequence[Submount]
@@ -85,5 +85,5 @@ class MountedJail:
         return [pods.mount("jail", c.JAIL), *submount_mounts(self.submounts)]
 
     def shown(self, further: Iterable[Volume] = ()) -> list[str]:
-        """Return what `agents.mounts` must show of all volumes in the jail, as `source=target`."""
+        """Return the mounts that `agents.mounts` must show in the jail, as `source=target`."""
         return shown(self.submounts, further)

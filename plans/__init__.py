@@ -1,1 +1,1 @@
-"""Effect of a deploy, for those who approve it: a comment, and a refusal if necessary."""
+"""Explain the effect of a deploy to its reviewers in a comment, and refuse dangerous deploys."""

@@ -1,12 +1,12 @@
-"""Command that explains a preview's JSON, for people and for pipelines.
+"""Explain the JSON of a preview to people, and check it in pipelines.
 
 python -m plans show preview.json --stack gpu     print the comment on standard output
 python -m plans check preview.json                refuse to remove protected resources or data
-python -m plans post preview.json --stack gpu     create or update the comment
-python -m plans fetch plan.json --stack gpu       fetch the saved plan of the merged change
+python -m plans post preview.json --stack gpu     create or update the comment on the pull request
+python -m plans fetch plan.json --stack gpu       save the plan of the merged change in plan.json
 
-`preview.json` is the output of `pulumi preview --json`, `-` is standard input; --status is the exit
-code of the command that printed it.
+`preview.json` is the output of `pulumi preview --json`; `-` is standard input. --status is the exit
+code of the preview command.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from plans.protection import refusals
 from plans.reading import PlanError, Preview, read
 
 REFUSED: Final = 3
-"""Exit code of `check` if protected resources or data would be removed; 1 is any other failure."""
+"""Exit code of `check` if a plan would remove protected resources or data; 1: any other failure."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,11 +46,13 @@ def _preview(file: Path, status: int) -> Preview:
     try:
         return read(file.read_text(), str(file), status)
     except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{file}: cannot be read: {error}") from None
+        raise PlanError(
+            f"{file}: cannot be read: {error}; expected the output of `pulumi preview --json`"
+        ) from None
 
 
 def check(preview: Preview) -> int:
-    """Return the exit code; print the reasons on standard error, one per line."""
+    """Print each reason for a refusal and each error on standard error. Return the exit code."""
     refused = refusals(preview)
     for line in refused:
         print(f"refused: {line}", file=sys.stderr)
@@ -62,7 +64,7 @@ def check(preview: Preview) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code: 0 done, 1 failed, 3 refused."""
+    """Run the command. Return the exit code: 0 done, 1 failed, 3 refused."""
     options = _parser().parse_args(arguments)
     try:
         match options.command:

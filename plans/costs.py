@@ -1,8 +1,8 @@
-"""Find the billed resources that a deploy would add or remove, from the resources' own inputs.
+"""Find the billed resources that a deploy would add or remove, from the resources' inputs.
 
-Names of inputs are those of the Kubernetes API, and of the SDKs of Nebius (`Mk8sV1NodeGroup`,
-`ComputeV1Filesystem`) and AWS (`fsx.LustreFileSystem`, and `eks.NodeGroup`, with the same names in
-the component of the EKS SDK that creates one).
+The inputs have the names of the Kubernetes API and of these SDK resources:
+- Nebius: `Mk8sV1NodeGroup`, `ComputeV1Filesystem`;
+- AWS: `fsx.LustreFileSystem`, `eks.NodeGroup`; the EKS SDK's component has the same names.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,16 +21,16 @@ _GIB: Final = 1024**3
 
 @dataclass(frozen=True)
 class Cost:
-    """Amount of a billed resource; `amount` is None if it is not known before the deploy."""
+    """Amount of a billed resource; `amount` is None if it is unknown before the deploy."""
 
     what: str
-    """Sort of resource, as "Slurm nodes"."""
+    """Kind of resource, such as "Slurm nodes"."""
     name: str
-    """Name, as of a nodeset."""
+    """Name, for example of a nodeset."""
     amount: Decimal | None
     unit: str = ""
     each: str = ""
-    """Size or type of one of them."""
+    """Size or type of one unit, such as one node."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Difference:
 
     @property
     def more(self) -> Decimal | None:
-        """Change of the amount, None if it is not known."""
+        """Change of the amount; None if it is unknown."""
         sides = (self.before, self.after)
         amounts = [Decimal(0) if side is None else side.amount for side in sides]
         if amounts[0] is None or amounts[1] is None:
@@ -53,7 +53,7 @@ class Difference:
 
 
 def differences(preview: Preview) -> list[Difference]:
-    """Return the changes by a preview's steps, in the order of the comment."""
+    """Return the cost changes of a preview's steps, in the order of the comment."""
     found: list[Difference] = []
     for step in preview.steps:
         before, after = ({(c.what, c.name): c for c in side} for side in _sides(step))
@@ -101,7 +101,7 @@ def _stateful_set(name: str, inputs: Inputs) -> Iterator[Cost]:
 
 
 def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
-    """Return the sum of the limits of one pod's containers, by name of the resource."""
+    """Return the sum of the limits of a pod's containers, by the resource's name."""
     total: dict[str, Decimal] = {}
     for container in containers:
         for key, value in (at(container, "resources", "limits") or {}).items():
@@ -122,7 +122,7 @@ def _each(limits: Mapping[str, Decimal]) -> str:
 
 
 def _is_gpu(resource: str) -> bool:
-    """Return whether device plugins offer whole GPUs or slices of them by that name."""
+    """Return whether a resource is GPUs or GPU slices, judging by the names of device plugins."""
     name = resource.rpartition("/")[2]
     return name == "gpu" or name.startswith("mig-")
 
@@ -149,7 +149,8 @@ def _nebius_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
 def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     sizes = inputs.get("scalingConfig") or {}
     least, most = sizes.get("minSize"), sizes.get("maxSize")
-    # EKS requires a maxSize of at least 1, even for a fixed group of 0 machines (scalingConfig).
+    # EKS requires maxSize to be at least 1, even for a group that always has 0 machines
+    # (scalingConfig).
     fixed = sizes.get("desiredSize") == least and most in (least, 1)
     kind = ", ".join(map(str, inputs.get("instanceTypes") or ()))
     count = sizes.get("desiredSize") if fixed else most
@@ -157,7 +158,7 @@ def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
 
 
 def _own_machine(name: str, _inputs: Inputs) -> Iterator[Cost]:
-    """Count a machine by the command that joins it to the cluster, among all commands by SSH."""
+    """Yield a machine for each SSH command that joins a machine to the cluster."""
     kind, _, machine = name.partition("-member-")
     if kind != name:
         yield Cost("Machines", machine, Decimal(1), each="self-managed")
@@ -193,14 +194,14 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
 
 
 def at(value: Any, *keys: str) -> Any:
-    """Return the value below some keys; None if one of them is missing, or not known yet."""
+    """Return the value below some keys; None if a key is missing or its value is not known yet."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
 def number(amount: Decimal) -> str:
-    """Format a number with at most two decimals, and without trailing zeros."""
+    """Format a number with at most two decimals and without trailing zeros."""
     text = f"{amount:.2f}"
     return text.rstrip("0").rstrip(".")
 
@@ -216,7 +217,7 @@ _parse: Callable[[Any], Decimal] = parse_quantity
 
 
 def _quantity(value: Any) -> Decimal | None:
-    """Parse a quantity of Kubernetes, in its own unit: CPUs, bytes, pieces."""
+    """Parse a Kubernetes quantity: a number of CPUs, bytes or devices."""
     try:
         return None if value is None else _parse(value)
     except (ValueError, TypeError):

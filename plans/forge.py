@@ -1,6 +1,6 @@
-"""Clients of GitHub and GitLab for pull requests, by HTTP and with the variables of their jobs.
+"""HTTP clients of GitHub and GitLab for pull requests; the variables of CI jobs configure them.
 
-GitHub: REST API of 2022-11-28 (issue comments, pull requests of a commit, artifacts, runs).
+GitHub: REST API, version 2022-11-28 (issue comments, pull requests of a commit, artifacts, runs).
 GitLab: REST API v4 (notes of merge requests, merge requests of a commit, jobs' artifacts).
 """
 
@@ -16,11 +16,12 @@ import httpx
 from plans.reading import PlanError
 
 PLAN: Final = "plan.json"
-"""Name of the saved plan in an artifact."""
+"""File name of the saved plan in an artifact."""
 WORKFLOW: Final = ".github/workflows/preview.yml"
 """Workflow on GitHub whose plans are deployed."""
 EVENT: Final = "pull_request_target"
-"""Its event: GitHub then takes the workflow from the default branch, never from a pull request."""
+"""Event of `WORKFLOW`. For this event, GitHub runs the workflow file of the default branch, never
+that of a pull request."""
 JUDGE: Final = "judge"
 """Job that refuses plans. A plan is valid only if this job has succeeded for the plan's stack."""
 _SECONDS: Final = 30.0
@@ -29,19 +30,19 @@ _MOST_PAGES: Final = 50
 
 
 class Forge(Protocol):
-    """Interface of both. All methods raise `PlanError`."""
+    """Interface of both clients. All methods raise `PlanError`."""
 
     def comment(self, marker: str, body: str) -> str:
-        """Create or update the comment that begins with the marker; return where it is."""
+        """Create or update the comment that begins with the marker; return its address."""
         ...
 
     def plan(self, stack: str) -> bytes:
-        """Return the plan that was saved for the change that this job's commit has merged."""
+        """Return the saved plan of the change that this job's commit merged."""
         ...
 
 
 def forge(environment: Mapping[str, str]) -> Forge:
-    """Return the client for this job. Raises `PlanError` if it is a job of neither."""
+    """Return the client for this job. Raises `PlanError` outside of GitHub and GitLab jobs."""
     if environment.get("GITHUB_ACTIONS"):
         return GitHub(environment)
     if environment.get("GITLAB_CI"):
@@ -53,7 +54,7 @@ def forge(environment: Mapping[str, str]) -> Forge:
 
 
 class _Api:
-    """JSON over HTTP. Errors are one line, and hold no credential."""
+    """Client for JSON over HTTP. Errors are one line without credentials."""
 
     def __init__(self, base: str, headers: Mapping[str, str]) -> None:
         self._client = httpx.Client(
@@ -64,12 +65,15 @@ class _Api:
         try:
             response = self._client.request(method, path, **more)
         except httpx.HTTPError as error:
-            raise PlanError(f"{method} {path}: {type(error).__name__}: {error}") from None
+            raise PlanError(
+                f"{method} {path}: {type(error).__name__}: {error}; check the network, and run the"
+                " job again"
+            ) from None
         if not response.is_success:
             answer = " ".join(response.text.split())[:200]
             raise PlanError(
-                f"{method} {path}: {response.status_code}: {answer}; does the job's token have the"
-                " rights that docs/ci.md lists?"
+                f"{method} {path}: {response.status_code}: {answer}; check that the job's token has"
+                " the rights that docs/ci.md lists"
             )
         return response
 
@@ -86,7 +90,7 @@ class _Api:
 
 
 class GitHub:
-    """A job of GitHub Actions."""
+    """Client for a job of GitHub Actions."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -101,7 +105,7 @@ class GitHub:
         )
 
     def comment(self, marker: str, body: str) -> str:
-        """Create or update the comment, in a job that a pull request started."""
+        """Create or update the comment on the pull request that started this job."""
         issue = f"{self._repository}/issues/{self._pull_request()}/comments"
         for entry in self._api.pages(issue):
             # Any user can write the marker, so update only comments of bots.
@@ -113,11 +117,14 @@ class GitHub:
     def _pull_request(self) -> int:
         event = json.loads(Path(_needed(self._environment, "GITHUB_EVENT_PATH")).read_text())
         if "pull_request" not in event:
-            raise PlanError("GITHUB_EVENT_PATH: expected the event of a pull request")
+            raise PlanError(
+                "GITHUB_EVENT_PATH: expected the event of a pull request; run this in a job that a"
+                " pull request starts"
+            )
         return int(event["pull_request"]["number"])
 
     def plan(self, stack: str) -> bytes:
-        """Return the plan of the pull request that brought the commit."""
+        """Return the plan of the pull request that merged the commit."""
         commit = _needed(self._environment, "GITHUB_SHA")
         found = self._api.json("GET", f"{self._repository}/commits/{commit}/pulls")
         merged = [pull for pull in found if pull.get("merged_at")]
@@ -129,7 +136,7 @@ class GitHub:
         )
         for artifact in listed["artifacts"]:
             run = artifact["workflow_run"]
-            # A fork can give its artifacts any name.
+            # A fork can give its artifacts any name, so ignore artifacts of forks.
             ours = run["head_repository_id"] == run["repository_id"]
             if ours and not artifact["expired"] and self._passed(run["id"], stack, head):
                 path = f"{self._repository}/actions/artifacts/{artifact['id']}/zip"
@@ -137,14 +144,15 @@ class GitHub:
         raise _no_plan(stack, commit)
 
     def _passed(self, run: int, stack: str, head: str) -> bool:
-        """Return whether a run is of `WORKFLOW`, for this commit, and its judge accepted the plan.
+        """Return whether a run of `WORKFLOW` previewed this commit and its judge accepted the plan.
 
-        Any branch can bring a workflow that gives its artifacts any name, so the name proves
-        nothing. The run's title names the commit, because its `head_sha` is the base branch's.
+        The artifact's name proves nothing: a workflow in any branch can give its artifacts any
+        name. Read the commit from the run's title, because the run's `head_sha` is that of the base
+        branch.
         """
         path = f"{self._repository}/actions/runs/{run}"
         found = self._api.json("GET", path)
-        # GitHub may add the branch: `.github/workflows/preview.yml@main`.
+        # GitHub can append the branch: `.github/workflows/preview.yml@main`.
         workflow = found["path"].partition("@")[0]
         if (found["event"], workflow, found["display_title"]) != (EVENT, WORKFLOW, title(head)):
             return False
@@ -155,7 +163,7 @@ class GitHub:
 
 
 class GitLab:
-    """A job of GitLab CI; `GITLAB_TOKEN` is a project access token with the scope `api`."""
+    """Client for a job of GitLab CI. `GITLAB_TOKEN` is a project access token with scope `api`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -166,7 +174,7 @@ class GitLab:
         )
 
     def comment(self, marker: str, body: str) -> str:
-        """Create or update the note, in a job that a merge request started."""
+        """Create or update the note on the merge request that started this job."""
         merge_request = _needed(self._environment, "CI_MERGE_REQUEST_IID")
         notes = f"{self._project}/merge_requests/{merge_request}/notes"
         own = self._api.json("GET", "/user")["id"]
@@ -178,7 +186,7 @@ class GitLab:
         return f"note {made['id']} of !{merge_request}"
 
     def plan(self, stack: str) -> bytes:
-        """Return the plan of the merge request that brought the commit."""
+        """Return the plan of the merge request that merged the commit."""
         commit = _needed(self._environment, "CI_COMMIT_SHA")
         path = f"{self._project}/repository/commits/{commit}/merge_requests"
         merged = [one for one in self._api.json("GET", path) if one["state"] == "merged"]
@@ -194,14 +202,14 @@ class GitLab:
 
 
 def title(head: str) -> str:
-    """Return the title of the workflow's run that previews a commit (`run-name`)."""
+    """Return the title (`run-name`) of the workflow run that previews a commit."""
     return f"preview of {head}"
 
 
 def _needed(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name)
     if not value:
-        raise PlanError(f"{name}: is not set; docs/ci.md lists what a job needs")
+        raise PlanError(f"{name}: is not set; set it in the job, as docs/ci.md describes")
     return value
 
 
@@ -217,4 +225,6 @@ def _unzipped(content: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.read(PLAN)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise PlanError(f"the artifact does not contain {PLAN}: {error}") from None
+        raise PlanError(
+            f"the artifact does not contain {PLAN}: {error}; run the pull request's preview again"
+        ) from None

@@ -1,4 +1,4 @@
-"""A preview as a comment on a pull request."""
+"""Render a preview as a comment on a pull request."""
 
 import re
 from collections import Counter
@@ -12,9 +12,10 @@ from plans.protection import refusals
 from plans.reading import Preview, Step, rolls_pods
 
 LIMIT: Final = 65_536
-"""GitHub's limit of a comment in characters, used here as a limit in bytes, which are no fewer."""
+"""GitHub's limit of a comment, in characters. It is used here as a limit in bytes, which is safe:
+a text has at least as many bytes as characters."""
 _MOST_CHANGES: Final = 12
-"""Limit of the shown properties of one resource."""
+"""Maximum number of properties to show for one resource."""
 _ORDER: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
 """Order of operations: destructive ones first, so that truncation spares them."""
 _DONE: Final = {
@@ -26,14 +27,15 @@ _DONE: Final = {
 
 
 def marker(stack: str) -> str:
-    """Return the comment's invisible first line, by which a later push finds the comment again."""
+    """Return the comment's invisible first line; a later push finds the comment by this line."""
     return f"<!-- slurmstack preview of {stack} -->"
 
 
 def render(preview: Preview, stack: str, limit: int = LIMIT) -> str:
-    """Render the comment with at most `limit` bytes; a cut one says so, and how to see everything.
+    """Render the comment with at most `limit` bytes.
 
-    Names come from the program, and values from its inputs: they show no secret in plain text.
+    If the comment is cut, its last line says so, and how to see everything. The comment shows names
+    from the program and values from its inputs, but no secret in plain text.
     """
     head = "\n".join(_head(preview, stack))
     lines = _cut([*_details(preview)], limit - _bytes(head), stack)
@@ -137,7 +139,7 @@ def _kinds(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _details(preview: Preview) -> Iterator[str]:
-    """Yield one text for each resource; the comment is cut only between these texts."""
+    """Yield one text per resource. The comment is cut only between these texts."""
     for op in _ORDER:
         for step in sorted(
             (s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)
@@ -157,7 +159,7 @@ def _resource(step: Step) -> Iterator[str]:
 
 def _change(change: Change) -> str:
     why = " (replaces it)" if change.replaces else ""
-    if change.old == change.new:  # a secret, or a value that only the cluster has
+    if change.old == change.new:  # a secret, or a value that only the cluster knows
         return f"{code(change.path)}{why}"
     if change.old is None:
         return f"{code(change.path)}: + {code(str(change.new))}{why}"
@@ -167,7 +169,7 @@ def _change(change: Change) -> str:
 
 
 def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:
-    """Return as many lines as fit into `room` bytes, with one line in place of the others."""
+    """Return as many lines as fit into `room` bytes, then one line that replaces the others."""
     if sum(map(_bytes, lines)) + 2 <= room:
         return ["", *lines] if lines else []
     kept: list[str] = [""]
@@ -188,7 +190,7 @@ def _bytes(line: str) -> int:
 
 
 def code(text: str) -> str:
-    """Return text that is shown literally: Markdown, HTML and mentions in it have no effect."""
+    """Format text as code, so that Markdown, HTML and mentions in it have no effect."""
     plain = " ".join(text.encode(errors="replace").decode().split())
     fence = "`" * (max((len(run) for run in re.findall("`+", plain)), default=0) + 1)
     pad = " " if plain.startswith("`") or plain.endswith("`") or not plain else ""

@@ -1,4 +1,4 @@
-"""Refuse plans that remove protected resources or data: this requires a person."""
+"""Refuse plans that remove protected resources or data: only a person may deploy such plans."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -38,7 +38,10 @@ def _reason(step: Step) -> str | None:
 
 
 def _has_data(stateful_set: Mapping[str, Any]) -> bool:
-    """Return whether its pods keep data; workers and login nodes mount only what outlives them."""
+    """Return whether the pods have their own data.
+
+    Workers and login nodes have none: they only mount volumes that outlive them.
+    """
     spec = at(stateful_set, "spec") or {}
     if spec.get("volumeClaimTemplates"):
         return True

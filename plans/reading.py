@@ -1,4 +1,4 @@
-"""Read the output of `pulumi preview --json`, or of the embedded engine in its place."""
+"""Read the output of `pulumi preview --json`, or the same output of the embedded engine."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from engine.urns import is_provider, name_of, resource_type_of, short
 from engine.values import UNKNOWN_STRING, changed_paths, format_path
 
 _OPS: Final = {op.value: op for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE)}
-# These change nothing, or are a part of a step "replace" that is listed as well.
+# These operations change nothing, or are part of a step "replace", which is also listed.
 _PASSED_OVER: Final = frozenset(
     {"create-replacement", "delete-replaced", "read", "read-replacement", "refresh", "same"}
 )
@@ -21,12 +21,13 @@ _KUBERNETES: Final = "kubernetes:"
 
 
 class PlanError(Exception):
-    """A preview or plan that cannot be read or published; the text is one line for people."""
+    """A preview or plan cannot be read or published. The text is one line for users."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Planned change of a resource. Its inputs hold no secret: Pulumi puts a word in its place."""
+    """Planned change of a resource. Its inputs contain no secrets: Pulumi replaces each secret by
+    a fixed word."""
 
     op: Op
     urn: str
@@ -36,40 +37,42 @@ class Step:
     """Planned inputs; None if the resource will no longer exist."""
     protected: bool = False
     retained: bool = False
-    """Whether a deletion only removes it from the state."""
+    """Whether a deletion only removes the resource from the state."""
     changes: tuple[Change, ...] = ()
 
     @property
     def type(self) -> str:
-        """Its type token, `kubernetes:apps/v1:StatefulSet`."""
+        """Type token of the resource, such as `kubernetes:apps/v1:StatefulSet`."""
         return resource_type_of(self.urn)
 
     @property
     def kind(self) -> str:
-        """Last part of the type token, `StatefulSet`."""
+        """Last part of the type token, such as `StatefulSet`."""
         return self.type.rpartition(":")[2]
 
     @property
     def name(self) -> str:
-        """Name that the program gives it."""
+        """Name of the resource in the program."""
         return name_of(self.urn)
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Steps for real resources, and for components whose resources are not known yet. `unchanged`
-    is the number of unchanged resources."""
+    """Steps for real resources, and for components whose resources are not known yet.
+
+    `unchanged` is the number of unchanged resources.
+    """
 
     steps: tuple[Step, ...]
     unchanged: int = 0
     errors: tuple[str, ...] = field(default=())
-    """Reasons of a failure, one line each."""
+    """Reasons for a failure, one line each."""
 
 
 def read(text: str, source: str, status: int = 0) -> Preview:
-    """Parse the JSON document of a preview command that ended with this exit status.
+    """Parse the JSON document of a preview command; `status` is the command's exit code.
 
-    If a policy refuses a plan, or cannot be evaluated, the status may be the only sign. Raises
+    If a policy refuses a plan or cannot be evaluated, the exit code may be the only sign. Raises
     `PlanError`, which names the source.
     """
     try:
@@ -84,7 +87,7 @@ def read(text: str, source: str, status: int = 0) -> Preview:
             f"{source}: expected an object with `steps`, the output of `pulumi preview --json`"
         )
     errors = list(_errors(document.get("diagnostics", [])))
-    # A run that failed early has no summary, and sometimes no reason either.
+    # A run that failed early has no summary, and may have no reason.
     if not errors and (status or "changeSummary" not in document):
         errors.append(
             f"the preview failed (exit code {status}), or a policy refused it; see the job's log"
@@ -105,7 +108,7 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
         if op not in _OPS or not isinstance(urn, str):
             raise PlanError(
                 f"{source}: steps[{index}].op: {op!r}: expected one of {', '.join(_OPS)}; this"
-                " version of the command is not supported"
+                " version of the preview command is not supported"
             )
         old, new = entry.get("oldState"), entry.get("newState")
         state = old or new
@@ -114,14 +117,14 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
         if state.get("custom"):
             is_shown = not is_provider(resource_type_of(urn))
         else:
-            # A component of another process, which has not reported its resources yet.
+            # This component runs in another process, which has not reported its resources yet.
             is_shown = bool(state.get("inputs")) and _types(urn) not in parents
         if is_shown:
             yield _step(_OPS[op], urn, entry, old, new)
 
 
 def _types(urn: Any) -> str:
-    """Return a resource's type, after the types of its parents; "" if this is no URN."""
+    """Return a resource's type, preceded by its parents' types; "" if `urn` is not a URN."""
     return urn.split("::")[2] if isinstance(urn, str) and urn.count("::") > 2 else ""
 
 
@@ -153,7 +156,7 @@ def _step(
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON, cut if it is long, with words for secret and unknown values."""
+    """Return a value as JSON. Long values are cut; secret and unknown values become fixed words."""
     if value == SECRET_SHOWN:
         return SECRET_SHOWN
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -169,7 +172,7 @@ def _errors(diagnostics: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def rolls_pods(step: Step) -> bool:
-    """Return whether a workload stays but its pods are replaced."""
+    """Return whether the step replaces a workload's pods, but not the workload."""
     return step.op is Op.UPDATE and any(
         parse_path(change.path)[:2] == ("spec", "template") for change in step.changes
     )

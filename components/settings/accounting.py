@@ -37,18 +37,18 @@ from components.settings.types import (
 from components.settings.volumes import Nfs
 
 DATABASE_NAME = "slurm_acct_db"
-"""Slurm's default."""
+"""Default of StorageLoc (slurmdbd.conf(5))."""
 
 
 class BundledDatabase(Model):
     """The stack's own MariaDB."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
-    """Size of its volume."""
+    """Size of the database's volume."""
     storage_class: str | None = None
-    """Class of that volume; by default the cluster's default class."""
+    """StorageClass of this volume; by default the cluster's default."""
     buffer_pool: MemoryMiB = Field("4GiB", validate_default=True)
-    """Memory that caches tables; Slurm's manual asks for 4 GiB and more."""
+    """Memory for cached tables; Slurm's manual recommends at least 4 GiB."""
     host: ClassVar[str] = DATABASE
     port: ClassVar[int] = MARIADB_PORT
     name: ClassVar[str] = DATABASE_NAME
@@ -60,86 +60,87 @@ class ExternalDatabase(Model):
     """An existing MariaDB or MySQL."""
 
     host: Domain
-    """Its name or address."""
+    """Host name or address of the database server."""
     port: Port = MARIADB_PORT
     name: Word = DATABASE_NAME
-    """Database for this cluster; it is created if the user may do so."""
+    """Name of the database. It is created if it is missing and `user` has the right to do so."""
     user: Word = "slurm"
     password_secret: Domain
-    """Secret of the namespace; its entry `password` is that user's password."""
+    """Secret in the stack's namespace; its entry `password` is the password of `user`."""
     tls_ca: ProjectFile | None = None
-    """File with certificates (PEM) that verify the server, relative to the project; read at deploy
-    time. By default the connection is encrypted if the server offers that."""
+    """File with CA certificates (PEM) to verify the server: a path relative to the project, read at
+    deploy time. By default, the connection is encrypted only if the server supports it."""
 
 
 class Purge(Model):
-    """Ages at which records are removed, as '24months', '90days' or '36hours'; by default never.
+    """Ages at which records are removed, such as '24months', '90days' or '36hours'; default: never.
 
     slurmdbd removes records at the beginning of each month, day or hour, depending on the unit.
     """
 
     events: PurgeAge | None = None
-    """Times when nodes were down or drained."""
+    """Records of nodes that were down or drained."""
     jobs: PurgeAge | None = None
     reservations: PurgeAge | None = None
     steps: PurgeAge | None = None
     suspensions: PurgeAge | None = None
     transactions: PurgeAge | None = None
-    """Changes of accounts, with their authors."""
+    """Records of changes to accounts, with their authors."""
     usage: PurgeAge | None = None
-    """Totals of usage by hour, day and month."""
+    """Usage totals by hour, day and month."""
 
 
 class Archive(Model):
-    """A volume for removed records, which `sacctmgr archive load` restores."""
+    """A volume for removed records; `sacctmgr archive load` restores them."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the volume."""
     storage_class: str | None = None
-    """Class of the volume; by default the cluster's default class."""
+    """StorageClass of the volume; by default the cluster's default."""
 
 
 class S3(Model):
-    """A bucket of a server with an S3 interface."""
+    """A bucket on an S3-compatible server."""
 
     endpoint: Endpoint
-    """The server, as 'https://s3.example.org'."""
+    """URL of the server, such as 'https://s3.example.org'."""
     bucket: Bucket
-    """Name of the bucket; it is created if the credentials may do so."""
+    """Name of the bucket. It is created if it is missing and the credentials allow it."""
     prefix: ObjectPrefix | None = None
     """Prefix of all object names, before the cluster's name."""
     region: Word | None = None
     """Region for signing requests, if the server requires one."""
     secret: Domain
-    """Secret of the namespace; its entries `access_key` and `secret_key` are the credentials."""
+    """Secret in the stack's namespace with the credentials in its entries `access_key` and
+    `secret_key`."""
     ca: ProjectFile | None = None
-    """File with certificates (PEM) that verify the server, relative to the project; read at deploy
-    time. By default the public ones."""
+    """File with CA certificates (PEM) to verify the server: a path relative to the project, read at
+    deploy time. By default, the public CA certificates."""
 
 
 class Keep(Model):
-    """Numbers of dumps to keep. A dump that matches several of them counts for each."""
+    """Numbers of dumps to keep. One dump can satisfy several of these rules."""
 
     last: Annotated[int, Field(ge=0, le=10_000), Number] = 3
     """Number of newest dumps to keep."""
     daily: Annotated[int, Field(ge=0, le=10_000), Number] = 7
-    """Number of days to keep the last dump of."""
+    """Number of days; the last dump of each day is kept."""
     weekly: Annotated[int, Field(ge=0, le=10_000), Number] = 5
-    """Number of weeks to keep the last dump of."""
+    """Number of weeks; the last dump of each week is kept."""
     monthly: Annotated[int, Field(ge=0, le=10_000), Number] = 12
-    """Number of months to keep the last dump of."""
+    """Number of months; the last dump of each month is kept."""
 
     @model_validator(mode="after")
     def _keeps_some(self) -> Self:
         if not any((self.last, self.daily, self.weekly, self.monthly)):
             raise cross_field(
-                "last", "0: expected at least one of last, daily, weekly and monthly above 0"
+                "last", "0: all of last, daily, weekly and monthly are 0; set one above 0"
             )
         return self
 
 
 def _refuse_settings_of_disabled(model: "Backup | Accounting") -> None:
-    """Refuse further settings of a model with `enabled: false`."""
+    """Refuse other settings together with `enabled: false`."""
     chosen = model.model_fields_set - {"enabled"}
     if not model.enabled and chosen:
         raise cross_field(min(chosen), "has no effect with enabled: false; remove one of the two")
@@ -155,19 +156,19 @@ class Backup(Model):
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the stack's own volume for dumps."""
     storage_class: str | None = None
-    """Class of that volume; by default the cluster's default class."""
+    """StorageClass of this volume; by default the cluster's default."""
     claim: DnsLabel | None = None
-    """A PersistentVolumeClaim of the namespace, instead of the stack's own volume."""
+    """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""
     nfs: Nfs | None = None
-    """A folder that an NFS server exports, instead of the stack's own volume."""
+    """Folder that an NFS server exports, instead of the stack's own volume."""
     s3: S3 | None = None
     """A bucket, instead of a volume."""
     password_secret: Domain | None = None
-    """Secret of the namespace; its entry `password` encrypts the dumps. By default every reader of
-    the store can read them."""
+    """Secret in the stack's namespace; its entry `password` encrypts the dumps. By default, anyone
+    with access to the store can read them."""
     restore: DumpName | None = None
-    """Dump to load into a database without tables, before slurmdbd starts: 'latest', or a dump's
-    name."""
+    """Dump to restore: 'latest', or a dump's name. It is loaded before slurmdbd starts, and only
+    into a database without tables."""
 
     @model_validator(mode="after")
     def _is_one_store(self) -> Self:
@@ -178,7 +179,9 @@ class Backup(Model):
                 given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
             )
         if given and given[0] != "storage_class" and "size" in self.model_fields_set:
-            raise cross_field("size", f"{self.size} MiB: has no effect with {given[0]}; remove it")
+            raise cross_field(
+                "size", f"{self.size} MiB: has no effect with {given[0]}; remove size"
+            )
         return self
 
     @model_validator(mode="after")
@@ -188,14 +191,14 @@ class Backup(Model):
 
 
 class Accounting(Model):
-    """slurmdbd and its database, for `sacct`, accounts, limits and fair shares."""
+    """slurmdbd and its database, for `sacct`, accounts, limits and fair-share."""
 
     enabled: bool = True
     database: BundledDatabase = Field(default_factory=BundledDatabase)
     external: ExternalDatabase | None = None
     """An existing database, instead of the stack's own."""
     gather_interval: Annotated[int, Field(ge=0, le=65533), Number] = 30
-    """Seconds between two samples of what tasks use; 0 samples only when they end."""
+    """Seconds between two samples of a task's usage; 0: one sample, when the task ends."""
     energy: Literal["none", "gpu", "ipmi", "pm_counters", "rapl", "xcc"] = "none"
     """Source of energy measurements on the nodes."""
     store_scripts: bool = False
@@ -206,20 +209,22 @@ class Accounting(Model):
     archive: Archive | None = None
     """Volume for removed records; by default they are lost."""
     enforce: tuple[Enforced, ...] = ("associations", "limits", "qos")
-    """Rules that Slurm enforces by refusing or holding jobs. With a directory none by default:
-    directory-only users have no association, and could not submit jobs."""
+    """Rules that Slurm enforces by refusing or holding jobs. With `directory`, the default is no
+    rules: directory-only users have no association, so they could not submit jobs."""
     accounts: tuple[Account, ...] = ()
     """Accounts and their users."""
     default_account: AccountName = "users"
-    """Account of users without an account in `accounts`; the deploy creates it for them."""
+    """Account of users without an account in `accounts`. The deploy creates it for such users."""
     qos: tuple[Qos, ...] = ()
     """Qualities of service."""
     operators: tuple[UserName, ...] = ()
-    """Users who may see everything and change accounts, but no AdminLevel (AdminLevel Operator)."""
+    """Users with AdminLevel Operator: they can see everything and change accounts, but no
+    AdminLevel."""
     administrators: tuple[UserName, ...] = ()
-    """Users with root's rights in Slurm (AdminLevel Administrator)."""
+    """Users with AdminLevel Administrator: they have root's rights in Slurm."""
     remove_with_jobs: tuple[Removal, ...] = ()
-    """Objects to remove despite their jobs, which are cancelled, as 'user ada account physics'."""
+    """Objects to remove although jobs use them, such as 'user ada account physics'. The jobs are
+    cancelled."""
     backup: Backup = Field(default_factory=Backup)
 
     def server(self) -> BundledDatabase | ExternalDatabase:
@@ -235,7 +240,9 @@ class Accounting(Model):
     @model_validator(mode="after")
     def _archive_has_something_to_keep(self) -> Self:
         if self.archive and not self.purge.model_fields_set:
-            raise cross_field("archive", "has no effect without purge; add that, or remove archive")
+            raise cross_field(
+                "archive", "has no effect without purge; add purge, or remove archive"
+            )
         return self
 
     @model_validator(mode="after")
@@ -250,7 +257,7 @@ class Accounting(Model):
             if thing in things(self.accounts, self.qos):
                 raise cross_field(
                     "remove_with_jobs",
-                    f"'{thing}': is still in the settings; remove one of the two",
+                    f"'{thing}': is still in accounts or qos; remove it there or here",
                 )
         return self
 

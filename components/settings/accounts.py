@@ -1,7 +1,7 @@
 """Limits of usage: accounts, their users, and qualities of service.
 
-Fields have the names of sacctmgr(1): `GrpTRES` is `grp_tres`. The stack does not manage a limit
-that is not set here: a value that an administrator sets by hand stays.
+Fields have the names of sacctmgr(1), in snake case: `grp_tres` is `GrpTRES`. The stack manages only
+limits that are set here: other limits keep the value that an administrator gave them.
 """
 
 import re
@@ -27,7 +27,7 @@ from components.settings.types import (
 ROOT = "root"
 """The account above all others, which Slurm creates."""
 NORMAL = "normal"
-"""The QOS that slurmdbd creates, and that all users have."""
+"""The QOS that slurmdbd creates and gives to all users."""
 
 _MOST = 2_147_483_647
 
@@ -37,7 +37,7 @@ _THING = re.compile(r"(account|qos) [a-z0-9_.-]+|user [a-z0-9_-]+ account [a-z0-
 
 
 def _name(value: str) -> str:
-    # sacctmgr converts names to lower case, so that two names could become the same.
+    # sacctmgr converts names to lower case, so names that differ only in case would collide.
     if not _NAME.fullmatch(value):
         raise PydanticCustomError(
             "account_name",
@@ -49,13 +49,14 @@ def _name(value: str) -> str:
 def _tres(value: str) -> str:
     if not _TRES.fullmatch(value):
         raise PydanticCustomError(
-            "tres", "expected a TRES (trackable resource), as 'cpu', 'mem', 'node' or 'gres/gpu'"
+            "tres",
+            "expected a TRES (trackable resource), such as 'cpu', 'mem', 'node' or 'gres/gpu'",
         )
     return value
 
 
 def _amounts(value: object) -> object:
-    """Convert memory from its text to MiB; the other amounts are checked as numbers later."""
+    """Convert memory from text to MiB. pydantic checks the other amounts later."""
     if not isinstance(value, Mapping):
         return value
     return {name: parse_memory(n) if name == "mem" else n for name, n in value.items()}
@@ -73,8 +74,8 @@ def _thing(value: str) -> str:
     if not _THING.fullmatch(value):
         raise PydanticCustomError(
             "thing",
-            "expected 'account NAME', 'user NAME account NAME' or 'qos NAME', "
-            "as in the deploy's error",
+            "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'; "
+            "copy it from the deploy's error",
         )
     return value
 
@@ -91,64 +92,65 @@ Tres = Annotated[
     BeforeValidator(_amounts),
     WithJsonSchema({"type": "object", "examples": [{"cpu": 100, "mem": "1TiB", "gres/gpu": 8}]}),
 ]
-"""Amounts by kind of resource; memory with its unit."""
+"""Amounts by TRES; memory is text with its unit."""
 Shares = Annotated[int | Literal["parent"], BeforeValidator(_shares)]
 
 
 class Limits(Model):
     """Limits that accounts, users in accounts and QOS have in common.
 
-    `grp_…` apply to all jobs together, `max_…` to each job or each user. Past usage decays by
-    slurm.priority.decay_half_life.
+    `grp_…` limits apply to all jobs together, `max_…` limits to each job or each user. The
+    half-life of past usage is slurm.priority.decay_half_life.
     """
 
     priority: Count | None = None
-    """Priority, weighted by slurm.priority.association, or for a QOS by slurm.priority.qos."""
+    """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: Count | None = None
-    """Lowest priority of a job that may reserve resources."""
+    """Minimum priority of a job that may reserve resources."""
     grp_jobs: Count | None = None
-    """Running jobs."""
+    """Limit of running jobs."""
     grp_jobs_accrue: Count | None = None
-    """Waiting jobs that gain priority by age."""
+    """Limit of pending jobs that gain priority by age."""
     grp_submit_jobs: Count | None = None
-    """Waiting and running jobs."""
+    """Limit of pending and running jobs."""
     grp_tres: Tres | None = None
-    """Resources of all running jobs together, as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
+    """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: Tres | None = None
-    """Past and present usage of all jobs together, in minutes of each resource."""
+    """Limit of the past and present usage of all jobs, in minutes of each resource."""
     grp_tres_run_mins: Tres | None = None
-    """Usage that running jobs may still reach by their time limits, in minutes of each resource."""
+    """Limit of the usage that running jobs can still reach before their time limits, in minutes of
+    each resource."""
     grp_wall: SlurmTime | None = None
-    """Run time of past and running jobs together."""
+    """Limit of the total run time of past and running jobs."""
     max_tres_per_job: Tres | None = None
     max_tres_per_node: Tres | None = None
-    """Resources of a job on one node."""
+    """Limit of a job's resources on one node."""
     max_tres_mins_per_job: Tres | None = None
-    """Usage of a job by its time limit, in minutes of each resource."""
+    """Limit of a job's usage until its time limit, in minutes of each resource."""
     max_wall: SlurmTime | None = None
-    """Time limit of a job."""
+    """Longest time limit of a job."""
 
 
 class _Association(Limits):
-    """An account, or a user in one. Those below inherit each limit that they do not set."""
+    """An account, or a user in an account. Its children inherit each limit that they do not set."""
 
     fairshare: Shares | None = None
-    """Share relative to its siblings, by default 1 as in Slurm; `parent`: no share of its own."""
+    """Share relative to sibling associations; by default 1, as in Slurm. `parent`: no own share."""
     max_jobs: Count | None = None
-    """Running jobs of each user."""
+    """Limit of each user's running jobs."""
     max_jobs_accrue: Count | None = None
-    """Waiting jobs of each user that gain priority by age."""
+    """Limit of each user's pending jobs that gain priority by age."""
     max_submit_jobs: Count | None = None
-    """Waiting and running jobs of each user."""
+    """Limit of each user's pending and running jobs."""
     qos: tuple[AccountName, ...] = ()
-    """QOS that jobs may request; by default those of the account above, in the end `normal`."""
+    """QOS that jobs may request; by default those of the parent account, at the root `normal`."""
     default_qos: AccountName | None = None
-    """QOS of jobs that request none."""
+    """QOS of jobs that do not request one."""
 
     @model_validator(mode="after")
     def _default_is_allowed(self) -> Self:
         if self.default_qos and self.qos and self.default_qos not in self.qos:
-            raise cross_field("default_qos", f"'{self.default_qos}': is not in qos; add it")
+            raise cross_field("default_qos", f"'{self.default_qos}': is not in qos; add it to qos")
         return self
 
 
@@ -157,7 +159,8 @@ class AccountUser(_Association):
 
     name: UserName
     default: bool = False
-    """Default account of the user's jobs. If none is the default, Slurm takes the first one."""
+    """Make this the default account of the user's jobs. Without a default, Slurm uses the first
+    account."""
 
 
 class Account(_Association):
@@ -194,24 +197,24 @@ Flag = Literal[
 
 
 class Qos(Limits):
-    """A quality of service, which jobs request by `--qos`."""
+    """A quality of service, which jobs request with `--qos`."""
 
     name: AccountName
     flags: tuple[Flag, ...] = ()
     preempt: tuple[AccountName, ...] = ()
-    """QOS with jobs that its jobs may preempt, with slurm.preemption.type qos."""
+    """QOS whose jobs this QOS may preempt; requires slurm.preemption.type: qos."""
     preempt_mode: Literal["cancel", "requeue", "suspend"] | None = None
-    """Action on its preempted jobs; by default slurm.preemption.mode."""
+    """Action on this QOS's jobs when they are preempted; by default slurm.preemption.mode."""
     preempt_exempt_time: SlurmTime | None = None
-    """Run time before its jobs can be preempted."""
+    """Minimum run time of this QOS's jobs before they can be preempted."""
     grace_time: Seconds | None = None
-    """Seconds that its preempted jobs may continue."""
+    """Seconds that this QOS's jobs may continue after they are preempted."""
     usage_factor: Factor | None = None
-    """Factor of usage for limits and shares; by default 1 as in Slurm."""
+    """Factor for the usage of jobs, in limits and fair-share; by default 1, as in Slurm."""
     usage_threshold: Factor | None = None
-    """Fair-share below which jobs are neither accepted nor started."""
+    """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: Factor | None = None
-    """Factor of associations' limits in minutes (`…_tres_mins`)."""
+    """Factor for associations' limits in minutes (`…_tres_mins`)."""
     max_jobs_per_account: Count | None = None
     max_jobs_per_user: Count | None = None
     max_jobs_accrue_per_account: Count | None = None
@@ -223,14 +226,14 @@ class Qos(Limits):
     max_tres_run_mins_per_account: Tres | None = None
     max_tres_run_mins_per_user: Tres | None = None
     min_tres_per_job: Tres | None = None
-    """Smallest request of a job."""
+    """Smallest amounts that a job may request."""
 
 
 Removal = Annotated[str, AfterValidator(_thing)]
 Enforced = Literal["associations", "limits", "qos", "safe"]
 
 
-# --- Rules between them --------------------------------------------------------------------------
+# --- Rules between accounts, users and QOS -------------------------------------------------------
 
 
 def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
@@ -257,7 +260,7 @@ def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
 def _qos_named(
     accounts: Iterable[Account], qos: Iterable[Qos]
 ) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Return the names of QOS in each key."""
+    """Yield each key that names QOS, with these names."""
     for i, account in enumerate(accounts):
         places: list[tuple[str, _Association]] = [(f"accounts[{i}]", account)]
         places += [(f"accounts[{i}].users[{j}]", user) for j, user in enumerate(account.users)]

@@ -25,15 +25,16 @@ class Hubble(Model):
     relay: bool = False
     """Run one service that queries all nodes, for `hubble observe`."""
     ui: bool = False
-    """Run a map of the flows for browsers, behind `kubectl port-forward`; requires `relay`."""
+    """Run Hubble's web page with a map of the flows, for `kubectl port-forward`; requires
+    `relay`."""
 
     @model_validator(mode="after")
     def _each_has_its_requirements(self) -> Self:
         # The chart's own rules (templates/validate.yaml).
         if self.relay and not self.enabled:
-            raise cross_field("relay", "true: has no effect without enabled: true; remove it")
+            raise cross_field("relay", "true: has no effect without enabled: true; remove relay")
         if self.ui and not self.relay:
-            raise cross_field("ui", "true: requires the relay; add relay: true")
+            raise cross_field("ui", "true: requires relay; add relay: true")
         return self
 
 
@@ -41,42 +42,44 @@ class Cilium(Model):
     """Cilium as a Helm release of its official chart, in `kube-system`."""
 
     version: ChartVersion = "1.19.6"
-    """Version of the chart, which is Cilium's own."""
+    """Version of the chart, which is also Cilium's version."""
     chained: Word | None = None
-    """CNI network of the cloud's own plugin that Cilium runs on top of, as `aws-cni`. That plugin
-    then assigns addresses and routes, and Cilium enforces policies. By default Cilium does
-    everything."""
+    """CNI network of the cloud's own plugin, such as `aws-cni`, if Cilium runs on top of it. The
+    cloud's plugin then assigns addresses and routes, and Cilium enforces policies. By default,
+    Cilium does everything."""
     pod_cidr: Cidr | None = None
-    """Address range of pods; by default those that Kubernetes has set aside for each node, as with
-    kubeadm."""
+    """Address range of pods. By default, Cilium uses the range that Kubernetes assigns to each
+    node, for example with kubeadm."""
     routing: Literal["tunnel", "native"] = "tunnel"
-    """tunnel: from node to node in VXLAN; native: the network below routes to pods."""
+    """tunnel: VXLAN between nodes; native: the underlying network routes to pods."""
     native_cidr: Cidr | None = None
-    """Range that the network below routes, for native: destinations there see a pod's own
-    address."""
+    """For native routing: address range that the underlying network routes. Destinations in this
+    range see a pod's own address."""
     node_routes: bool = False
-    """For native, if all nodes are on one link: give each node routes to the pods of the others."""
+    """For native routing, if all nodes are on one link: add routes to the other nodes' pods on each
+    node."""
     mtu: Annotated[int, Field(ge=1280, le=65_520), Number] | None = None
-    """Size of the largest packet of the network below in bytes; by default what its devices say."""
+    """MTU of the underlying network in bytes; by default the MTU of its devices."""
     devices: tuple[InterfaceName, ...] = ()
-    """Interfaces of the machines that pods' packets use, as `eth0` or `bond+`; by default those
-    with a default route or the node's address. Set it on machines with InfiniBand or RoCE, so that
-    Cilium does not use the interfaces of the fast network."""
+    """Network interfaces for pods' traffic, such as `eth0` or `bond+`; by default those with a
+    default route or the node's address. Set it on machines with InfiniBand or RoCE, so that Cilium
+    does not use the interfaces of the fast network."""
     kube_proxy_replacement: bool = False
     """Let Cilium resolve Services, without kube-proxy."""
     api_host: Domain | None = None
-    """Name or address of Kubernetes' API without its Service, for kube_proxy_replacement."""
+    """Host name or address of the Kubernetes API for kube_proxy_replacement, without its
+    Service."""
     api_port: Port = 6443
-    """Port of the API there."""
+    """Port of the API at `api_host`."""
     bandwidth_manager: bool = False
-    """Pace what pods send, and enforce `kubernetes.io/egress-bandwidth`."""
+    """Pace the traffic that pods send, and enforce `kubernetes.io/egress-bandwidth`."""
     bbr: bool = False
-    """Use BBR for pods' TCP, for users far away; requires `bandwidth_manager`,
+    """Use BBR for TCP connections of pods, for clients far away; requires `bandwidth_manager`,
     `kube_proxy_replacement` and Linux 5.18."""
     encryption: Literal["none", "wireguard", "ipsec"] = "none"
     """Encryption between pods on different nodes."""
     ipsec_secret: Domain | None = None
-    """Secret of `kube-system` with the key in its entry `keys`, for ipsec; Cilium's documentation
+    """Secret in `kube-system` with the IPsec key in its entry `keys`; Cilium's documentation
     describes the format."""
     host_firewall: bool = False
     """Apply CiliumClusterwideNetworkPolicies to the machines too."""
@@ -84,15 +87,16 @@ class Cilium(Model):
 
     @model_validator(mode="after")
     def _chained_leaves_the_rest_to_the_other(self) -> Self:
-        # The other plugin assigns addresses and routes. Cilium does not support IPsec on top of one
-        # (Cilium's documentation, "CNI Chaining").
+        # The cloud's plugin assigns addresses and routes. Cilium does not support IPsec on top of
+        # another plugin (Cilium's documentation, "CNI Chaining").
         if not self.chained:
             return self
         for key in ("routing", "native_cidr", "node_routes", "pod_cidr"):
             if key in self.model_fields_set:
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: the plugin of '{self.chained}' controls it; remove it",
+                    f"{getattr(self, key)}: the plugin of '{self.chained}' controls this; "
+                    f"remove {key}",
                 )
         if self.encryption == "ipsec":
             raise cross_field(
@@ -100,7 +104,7 @@ class Cilium(Model):
                 "ipsec: cannot be combined with chained; expected wireguard or none",
             )
         if self.bbr:
-            raise cross_field("bbr", "true: cannot be combined with chained; remove it")
+            raise cross_field("bbr", "true: cannot be combined with chained; remove bbr")
         return self
 
     @model_validator(mode="after")
@@ -113,20 +117,20 @@ class Cilium(Model):
             if self.routing != "native" and getattr(self, key):
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: has no effect without routing: native; remove it",
+                    f"{getattr(self, key)}: has no effect without routing: native; remove {key}",
                 )
         return self
 
     @model_validator(mode="after")
     def _the_api_is_found_without_its_service(self) -> Self:
         if self.kube_proxy_replacement and not self.api_host:
-            raise cross_field("api_host", "is required with kube_proxy_replacement; add it")
+            raise cross_field("api_host", "is required with kube_proxy_replacement; add api_host")
         for key in ("api_host", "api_port"):
             if key in self.model_fields_set and not self.kube_proxy_replacement:
                 raise cross_field(
                     key,
                     f"{getattr(self, key)}: has no effect without kube_proxy_replacement; "
-                    "remove it",
+                    f"remove {key}",
                 )
         return self
 
@@ -150,15 +154,19 @@ class Cilium(Model):
     @model_validator(mode="after")
     def _encryption_has_its_key(self) -> Self:
         if self.encryption == "ipsec" and not self.ipsec_secret:
-            raise cross_field("ipsec_secret", "is required with encryption: ipsec; add it")
+            raise cross_field(
+                "ipsec_secret", "is required with encryption: ipsec; add ipsec_secret"
+            )
         if self.ipsec_secret and self.encryption != "ipsec":
             raise cross_field(
                 "ipsec_secret",
-                f"'{self.ipsec_secret}': has no effect without encryption: ipsec; remove it",
+                f"'{self.ipsec_secret}': has no effect without encryption: ipsec; "
+                "remove ipsec_secret",
             )
         if self.host_firewall and self.encryption == "ipsec":
             # Cilium's documentation, "IPsec Transparent Encryption", limitations.
             raise cross_field(
-                "host_firewall", "true: cannot be combined with encryption: ipsec; remove it"
+                "host_firewall",
+                "true: cannot be combined with encryption: ipsec; remove host_firewall",
             )
         return self

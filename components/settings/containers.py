@@ -1,4 +1,4 @@
-"""Settings of `srun --container-image`: registries, cache and defaults."""
+"""Settings for `srun --container-image`: registries, cache and defaults."""
 
 import re
 from typing import Annotated, Final, Self
@@ -29,11 +29,11 @@ _OF_SLURM: Final = ("SLURM", "PMIX", "PMI_")
 def _cache(value: str) -> str:
     if not _CACHE.fullmatch(value) or ".." in value.split("/"):
         raise PydanticCustomError(
-            "cache", "expected a path for each user, as in '~/.cache/slurmstack' or '/local/%u'"
+            "cache", "expected a path per user, such as '~/.cache/slurmstack' or '/local/%u'"
         )
     if not value.startswith("~/") and "%u" not in value:
         raise PydanticCustomError(
-            "cache", "is the same path for all users; add %u for the user's name"
+            "cache", "is the same path for all users; add %u, which becomes the user's name"
         )
     return value
 
@@ -41,7 +41,7 @@ def _cache(value: str) -> str:
 def _mount(value: str) -> str:
     if not _MOUNT.fullmatch(value) or ".." in value.split("/"):
         raise PydanticCustomError(
-            "container_mount", "expected SOURCE:TARGET[:FLAGS], as in '/data:/data:ro'"
+            "container_mount", "expected SOURCE:TARGET[:FLAGS], such as '/data:/data:ro'"
         )
     return value
 
@@ -53,61 +53,61 @@ def _variable(value: str) -> str:
 
 
 ImagePattern = Annotated[
-    str, matches(_PATTERN, "pattern", "a pattern of images, as in 'nvcr.io/*'")
+    str, matches(_PATTERN, "pattern", "a pattern of images, such as 'nvcr.io/*'")
 ]
 
 
 class ImageRegistry(Model):
-    """A registry with mirrors or without TLS."""
+    """A registry that has mirrors, or no TLS."""
 
     name: Registry
     """Host of the registry, with an optional port and path prefix."""
     mirrors: tuple[Registry, ...] = ()
-    """Mirrors and pull-through caches, in the order of use."""
+    """Mirrors and pull-through caches, in the order in which they are tried."""
     insecure: bool = False
     """Allow HTTP and unverified certificates."""
 
 
 class Containers(Model):
-    """Jobs in images (`srun --container-image`). Users can override the defaults of options."""
+    """Jobs in images (`srun --container-image`). Users can override the options' defaults."""
 
     enabled: bool = True
-    """Offer the options."""
+    """Offer `--container-image` and its related options."""
     cache: Annotated[str, AfterValidator(_cache)] = "~/.cache/slurmstack"
-    """Path of each user's cache: in the home directory (~), shared by all nodes, or on a node's
+    """Path of each user's cache: in the home directory (~), which all nodes share, or on a node's
     disk, with %u for the user's name."""
-    site_cache: Annotated[str, matches(_FOLDER, "folder", "a path, as in '/images'")] | None = None
-    """Directory in the jail with layers for all users, which `slurm-image share` adds. An account
-    of the site owns it."""
+    site_cache: Annotated[str, matches(_FOLDER, "folder", "a path such as '/images'")] | None = None
+    """Directory in the jail with image layers for all users; `slurm-image share` adds layers. An
+    account of the site owns the directory."""
     cache_size: MemoryMiB = Field("100GiB", validate_default=True)
-    """Limit of a user's cache. The least recently used images are removed first."""
+    """Size limit of a user's cache. The least recently used images are removed first."""
     image_size: MemoryMiB = Field("100GiB", validate_default=True)
-    """Limit of an image's files."""
+    """Size limit of an image's files."""
     fresh_for: Annotated[int, Field(ge=0, le=31_536_000), Number] = 3600
     """Seconds until a tag is looked up in its registry again."""
     allowed: tuple[ImagePattern, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
     files are always permitted."""
     registries: tuple[ImageRegistry, ...] = ()
-    """Registries with mirrors, or without TLS."""
+    """Registries that have mirrors, or no TLS."""
     credentials_secret: DnsLabel | None = None
     """Secret of type kubernetes.io/dockerconfigjson with credentials for users without their own.
     All users can read it."""
     mounts: tuple[Annotated[str, AfterValidator(_mount)], ...] = ()
-    """Mounts of every container, in the syntax of `--container-mounts`."""
+    """Mounts in every container, in the syntax of `--container-mounts`."""
     environment: dict[
         Annotated[VariableName, AfterValidator(_variable)],
         Annotated[str, StringConstraints(max_length=4096)],
     ] = {}
-    """Variables of every container; those of the image take precedence."""
+    """Environment variables in every container; the image's own variables take precedence."""
     mount_home: bool = True
-    """Show the home directory by default."""
+    """By default, mount the home directory in the container."""
     remap_root: bool = False
-    """Be root in the container by default."""
+    """By default, run as root in the container."""
     entrypoint: bool = False
-    """Run the image's entrypoint by default."""
+    """By default, run the image's entrypoint."""
     writable: bool = True
-    """Let containers write to their own files by default."""
+    """By default, let a container write to its own files."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -119,5 +119,5 @@ class Containers(Model):
     def _values_are_lines(self) -> Self:
         for name, value in self.environment.items():
             if not value.isprintable():
-                raise cross_field(f"environment.{name}", "expected printable characters")
+                raise cross_field(f"environment.{name}", "has unprintable characters; remove them")
         return self

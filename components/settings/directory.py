@@ -1,4 +1,4 @@
-"""Settings of a directory service with users of the cluster."""
+"""Settings of an LDAP directory with users of the cluster."""
 
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -15,27 +15,27 @@ class Directory(Model):
     """An LDAP directory with users in addition to `users`."""
 
     uris: Annotated[tuple[LdapUri, ...], Field(min_length=1)]
-    """Servers, as 'ldaps://ldap.example.org'; each is used if those before it do not answer. With
-    'ldap://' StartTLS encrypts the connection."""
+    """Servers, such as 'ldaps://ldap.example.org', in the order in which they are tried. With
+    'ldap://', StartTLS encrypts the connection."""
     base: Line
-    """Base of users and groups, as 'dc=example,dc=org'."""
+    """Search base of users and groups, such as 'dc=example,dc=org'."""
     bind_dn: Line | None = None
-    """Bind DN, as 'cn=reader,dc=example,dc=org'; by default an anonymous bind."""
+    """Bind DN, such as 'cn=reader,dc=example,dc=org'; by default an anonymous bind."""
     password_secret: Domain | None = None
-    """Secret of the namespace; its entry `password` is the password of bind_dn."""
+    """Secret in the stack's namespace; its entry `password` is the password of bind_dn."""
     ca: ProjectFile | None = None
-    """File with certificates (PEM) that verify the servers, relative to the project; read at deploy
-    time. By default Debian's."""
+    """File with CA certificates (PEM) to verify the servers: a path relative to the project, read
+    at deploy time. By default, Debian's CA certificates."""
     kind: Literal["rfc2307", "rfc2307bis", "ad"] = "rfc2307"
-    """Kind of group members. rfc2307: user names; rfc2307bis: entries; ad: those of Active
-    Directory."""
+    """Schema of the directory. rfc2307: group members are user names; rfc2307bis: group members are
+    entries; ad: Active Directory."""
     user_filter: Line | None = None
-    """Filter of users' entries, as '(memberOf=cn=hpc,dc=example,dc=org)'; by default all."""
+    """LDAP filter for users, such as '(memberOf=cn=hpc,dc=example,dc=org)'; by default all."""
     key_attribute: Word = "sshPublicKey"
-    """Attribute of an entry with public SSH keys."""
+    """Attribute of a user's entry with the public SSH keys."""
 
     def servers(self) -> dict[int, tuple[str, ...]]:
-        """Return the names or addresses of the servers by their TCP port."""
+        """Return the servers' host names or addresses, by TCP port."""
         found = sorted(
             {
                 (uri.port or _PORTS[uri.scheme], uri.hostname or "")
@@ -49,7 +49,7 @@ class Directory(Model):
         if self.password_secret and not self.bind_dn:
             raise cross_field(
                 "password_secret",
-                f"'{self.password_secret}': has no effect without bind_dn; add it",
+                f"'{self.password_secret}': has no effect without bind_dn; add bind_dn",
             )
         return self
 
@@ -59,6 +59,6 @@ class Directory(Model):
         if found and (not found.startswith("(") or found.count("(") != found.count(")")):
             raise cross_field(
                 "user_filter",
-                f"'{found}': expected a filter in parentheses, as '(objectClass=person)'",
+                f"'{found}': expected a filter in parentheses, such as '(objectClass=person)'",
             )
         return self

@@ -12,24 +12,27 @@ from components.settings.slurm import Script
 from components.settings.types import Model, Number, cross_field, known_names
 
 Choices = dict[str, JsonValue]
-"""By name of a check: a mapping with its `effect` and its limits, or false to disable it."""
+"""For each check by name: a mapping with its `effect` and limits, or false to disable it."""
 
 
 class Health(Model):
     """Checks that every node runs on itself; docs/health.md explains each."""
 
     enabled: bool = True
-    """Drain nodes that are unfit for jobs."""
+    """Run the checks, which drain nodes that are unfit for jobs."""
     interval: Annotated[int, Field(ge=10, le=65533), Number] = 60
     """Seconds between two rounds of checks."""
     node_states: Annotated[
         tuple[Literal["any", "alloc", "cycle", "idle", "mixed"], ...], Field(min_length=1)
     ] = ("any", "cycle")
-    """States in which a node runs checks, including any or idle; cycle: not all nodes at once."""
+    """States in which a node runs checks; any or idle must be among them. cycle: the nodes run
+    checks at different times."""
     checks: Choices = {}
-    """Checks' effects and limits on all nodes, as `disk: {max_percent: 90}`; false disables one."""
+    """Effect and limits of each check on all nodes, such as `disk: {max_percent: 90}`; false
+    disables a check."""
     script: Script | None = None
-    """Runs as root on every node, after the checks or without them; it may drain its node."""
+    """Script that runs as root on every node, after the checks, or alone if checks are disabled. It
+    may drain its node."""
 
     @model_validator(mode="after")
     def _drained_nodes_run_checks(self) -> Self:
@@ -37,8 +40,8 @@ class Health(Model):
         if not {"any", "idle"} & set(self.node_states):
             raise cross_field(
                 "node_states",
-                f"{list(self.node_states)}: expected any or idle among them; otherwise "
-                "drained nodes run no checks and stay drained",
+                f"{list(self.node_states)}: add any or idle; otherwise drained nodes run no "
+                "checks and stay drained",
             )
         return self
 
@@ -64,7 +67,8 @@ def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
         if not isinstance(choice, dict):
             raise cross_field(
                 key,
-                f"{json.dumps(choice)}: expected false to disable it, or a mapping of its limits",
+                f"{json.dumps(choice)}: expected false to disable the check, or a mapping of "
+                "its limits",
             )
         limits = CHECKS[name].limits
         for limit, value in choice.items():
@@ -84,12 +88,12 @@ def _expected_effect(value: JsonValue) -> str | None:
 
 
 def _expected(default: Limit, value: JsonValue) -> str | None:
-    """Return the expected kind of value for a limit, or None if the value fits."""
+    """Return the expected kind of value for a limit, or None if the value is valid."""
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(default, tuple):
         fits = isinstance(value, list) and all(_fits(default[0], member) for member in value)
-        return None if fits else f"a list, as in {json.dumps(default[:2])}"
+        return None if fits else f"a list, such as {json.dumps(default[:2])}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return "a number, at least 0"
     return None

@@ -8,36 +8,36 @@ from components.settings.types import DeviceName, MemoryMiB, Model, Number, Path
 
 
 class Isolation(Model):
-    """Isolation of a nodeset's jobs by the SPANK plugin; see slurmstack-chroot(8).
+    """How the SPANK plugin isolates a nodeset's jobs; see slurmstack-chroot(8).
 
-    A job always has its own /tmp, /var/tmp and /dev/shm, which are deleted after it, and sees only
-    its own processes.
+    A job always has its own /tmp, /var/tmp and /dev/shm, which are deleted after the job. A job
+    sees only its own processes.
     """
 
     no_new_privileges: bool = True
-    """In jobs, set-user-ID programs such as sudo, su and newgrp have no effect, and root has few
-    capabilities."""
+    """In jobs, set-user-ID programs such as sudo, su and newgrp gain no privileges, and root has
+    few capabilities."""
     private_devices: bool = True
-    """/dev has only the standard devices, the node's GPUs and its network devices."""
+    """In jobs, /dev has only the standard devices, the node's GPUs and its network devices."""
     devices: tuple[DeviceName, ...] = ()
-    """Further devices of the node's /dev in jobs, as 'vfio' or 'tty*'."""
+    """Further devices of the node's /dev in jobs, such as 'vfio' or 'tty*'."""
     tmp: MemoryMiB | None = None
-    """Size of a job's /tmp, which is then in memory, as '8GiB'; by default on the node's disk."""
+    """Size of a job's /tmp in memory, such as '8GiB'; by default /tmp is on the node's disk."""
     var_tmp: MemoryMiB | None = None
-    """The same for /var/tmp."""
+    """Size of a job's /var/tmp in memory; by default /var/tmp is on the node's disk."""
     shm: MemoryMiB | None = None
     """Size of a job's /dev/shm; by default half the node's memory, for all jobs together."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] = 32_768
-    """Limit of a job's processes and threads on a node, if the node can limit them; at most an
-    eighth of the machine's kernel.pid_max. (kernel.pid_max is at most 4,194,304.)"""
+    """Limit of a job's processes and threads on a node, if the node can limit them. It is never
+    more than an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
     steps: Annotated[int, Field(ge=8, le=65_536), Number] | None = None
-    """Limit of a job's steps on a node, including its script and Slurm's own step; None for one per
-    4 MiB that the node reserves, at most 256. Each step has a slurmstepd, which does not count as
-    the job's memory."""
+    """Limit of a job's steps on a node, including the batch step and the extern step. By default
+    one step per 4 MiB that the node reserves, at most 256: each step has a slurmstepd, whose memory
+    is not part of the job's memory."""
     overlay: bool = False
     """Keep a job's writes to the shared root private, and delete them after the job."""
     shared: tuple[Path, ...] = ("/home",)
-    """Folders of the shared root that stay shared with `overlay`."""
+    """Folders of the shared root that jobs still share when `overlay` is true."""
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> Self:
@@ -46,13 +46,13 @@ class Isolation(Model):
             raise cross_field(
                 "shared",
                 f"{list(self.shared)}: has no effect without overlay: true; "
-                "set that, or remove shared",
+                "set overlay, or remove shared",
             )
         if self.devices and not self.private_devices:
             raise cross_field(
                 "devices",
                 f"{list(self.devices)}: has no effect without private_devices: true; "
-                "set that, or remove devices",
+                "set private_devices, or remove devices",
             )
         return self
 

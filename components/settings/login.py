@@ -17,27 +17,27 @@ from components.settings.types import (
 )
 
 _LEAST_MEMORY = 64
-"""Smallest memory limit in MiB: two processes of sshd, a shell and its tools require it."""
+"""Smallest memory limit, in MiB: two sshd processes, a shell and its tools need this much."""
 
 
 class Forwarding(Model):
-    """Forwarding by SSH, in addition to terminals and files."""
+    """SSH forwarding, in addition to terminals and file transfers."""
 
     tcp: bool = True
     """Forward ports and sockets: `ssh -L`, `-R`, `-D` and `-J`."""
     agent: bool = True
-    """Forward the agent with the user's keys: `ssh -A`."""
+    """Forward the user's SSH agent: `ssh -A`."""
     x11: bool = True
     """Forward graphical windows: `ssh -X`."""
 
 
 class Limits(Model):
-    """Limits of all processes of one user on one login node together."""
+    """Limits of each user on each login node, for all of the user's processes together."""
 
     cpus: Annotated[float, Field(ge=0.1, le=4096), Number] | None = None
-    """CPUs; by default what others leave."""
+    """CPUs; by default all that other users leave free."""
     memory: MemoryMiB | None = None
-    """Memory, as '16GiB'; by default what the node has."""
+    """Memory, such as '16GiB'; by default all of the node's memory."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] | None = None
     """Processes and threads, including two of sshd for each session; by default the pod's limit."""
 
@@ -57,25 +57,25 @@ class Motd(Model):
     text: Text | None = None
     """Text of the message."""
     state: bool = True
-    """Add the number of idle nodes, and of the user's running and waiting jobs."""
+    """Add the numbers of idle nodes, and of the user's running and pending jobs."""
 
 
 class Login(Model):
     """Login nodes `login-0`, `login-1`, …, which users reach by SSH."""
 
     replicas: Annotated[int, Field(ge=1, le=64), Number] = 1
-    """Number of login nodes; all have one host key."""
+    """Number of login nodes; all have the same host key."""
     service: Literal["NodePort", "LoadBalancer", "ClusterIP"] = "LoadBalancer"
     node_port: NodePort | None = None
-    """Port on every Kubernetes node, for service NodePort."""
+    """Port on every Kubernetes node, with `service: NodePort`."""
     source_ranges: tuple[Cidr, ...] = ()
-    """Networks that clients may connect from, for service LoadBalancer; by default all."""
+    """Networks that clients may connect from, with `service: LoadBalancer`; by default all."""
     home_keys: bool = True
     """Accept keys in users' own ~/.ssh/authorized_keys, in addition to those of `users`."""
     ssh_to_nodes: bool = True
     """Let `ssh <node>` enter the user's job on that node."""
     drain_grace: Seconds = 30
-    """Seconds that a leaving login node keeps its sessions."""
+    """Seconds that sessions may continue on a login node that is being removed."""
     forwarding: Forwarding = Field(default_factory=Forwarding)
     limits: Limits = Field(default_factory=Limits)
     motd: Motd = Field(default_factory=Motd)
@@ -86,12 +86,12 @@ class Login(Model):
             raise cross_field(
                 "node_port",
                 f"{self.node_port}: has no effect without service: NodePort; "
-                "set that, or remove node_port",
+                "set service, or remove node_port",
             )
         if self.source_ranges and self.service != "LoadBalancer":
             raise cross_field(
                 "source_ranges",
                 f"{', '.join(self.source_ranges)}: has no effect without service: LoadBalancer; "
-                "set that, or remove source_ranges",
+                "set service, or remove source_ranges",
             )
         return self

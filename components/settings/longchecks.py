@@ -1,4 +1,4 @@
-"""Settings of long checks, which measure nodes without jobs."""
+"""Settings of long checks, which measure nodes that run no jobs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
@@ -34,20 +34,20 @@ class LongCheck(Model):
 
     name: Literal["cpu-memory", "dcgm", "gpu-burn", "gpu-memory", "nccl", "nccl-pair", "network"]
     enabled: bool = True
-    """Run by schedule; false: only on demand."""
+    """Run on the schedule; false: only on demand."""
     schedule: Cron = "30 1 * * *"
     """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     nodesets: tuple[str, ...] = ()
-    """Nodesets to measure; by default all that have the GPUs for it."""
+    """Nodesets to measure; by default all with enough GPUs for the check."""
     threshold: Annotated[float, Field(ge=0), Number] | None = None
-    """Lowest good value, in the check's unit; highest for `dcgm` and `gpu-burn`. By default what is
-    known of such GPUs."""
+    """Lowest good value, in the check's unit; for `dcgm` and `gpu-burn`, the highest. By default,
+    the known threshold for this type of GPU."""
     fall: Annotated[float, Field(gt=0, lt=1), Number] = 0.15
     """Fraction by which a value may be worse than the node's usual value."""
     history: Annotated[int, Field(ge=3, le=1000), Number] = 20
     """Number of a node's newest values; their median is its usual value."""
     least: Annotated[int, Field(ge=3, le=1000), Number] = 5
-    """Values that a node must have before its usual value counts."""
+    """Minimum number of values before a node is compared with its usual value."""
 
     @model_validator(mode="after")
     def _history_is_enough(self) -> Self:
@@ -58,7 +58,7 @@ class LongCheck(Model):
         return self
 
     def fits(self, nodeset: Nodeset) -> bool:
-        """Return whether a nodeset's nodes have the GPUs for it; MIG slices are not measured."""
+        """Return whether a nodeset's nodes have enough GPUs; MIG slices are not measured."""
         gpus = nodeset.gpus.count if nodeset.gpus and not nodeset.gpus.mig else 0
         return gpus >= LEAST_GPUS[self.name]
 
@@ -67,17 +67,17 @@ class LongChecks(Model):
     """Long checks, their use of the cluster, and the volume for their measurements."""
 
     checks: tuple[LongCheck, ...] = ()
-    """Enabled long checks."""
+    """The long checks."""
     at_once: Annotated[int, Field(ge=1, le=1000), Number] = 1
-    """Limit of nodes, or pairs, that a check measures at the same time."""
+    """Limit of nodes, or of node pairs, that a check measures at the same time."""
     wait: Seconds = 3600
-    """Seconds that a run waits if no remaining node is free."""
+    """Seconds that a run waits for one of its remaining nodes to become free."""
     keep: Annotated[int, Field(ge=10, le=10_000), Number] = 100
-    """Measurements to keep of each check and node."""
+    """Number of measurements to keep for each check and node."""
     size: MemoryMiB = Field("1GiB", validate_default=True)
     """Size of the volume for measurements."""
     storage_class: str | None = None
-    """Class of that volume; by default the cluster's default class."""
+    """StorageClass of this volume; by default the cluster's default."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -105,7 +105,7 @@ class LongChecks(Model):
         known = {nodeset.name: nodeset for nodeset in nodesets}
         for index, check in enumerate(self.checks):
             key = f"checks[{index}]"
-            needed = f"{LEAST_GPUS[check.name]} or more whole GPUs; remove it"
+            needed = f"{LEAST_GPUS[check.name]} or more whole GPUs; remove"
             for name in check.nodesets:
                 if name not in known:
                     yield (
@@ -113,6 +113,7 @@ class LongChecks(Model):
                         f"'{name}' is not a nodeset; {known_names(name, known)}",
                     )
                 elif not check.fits(known[name]):
-                    yield f"{key}.nodesets", f"'{name}': {check.name} requires nodes with {needed}"
+                    problem = f"{check.name} requires nodes with {needed} this nodeset"
+                    yield f"{key}.nodesets", f"'{name}': {problem}"
             if not self.nodesets_of(check, nodesets):
-                yield f"{key}.name", f"'{check.name}': no nodeset has nodes with {needed}"
+                yield f"{key}.name", f"'{check.name}': no nodeset has nodes with {needed} the check"

@@ -62,31 +62,32 @@ from components.settings.volumes import Csi, NfsExport, NfsServer, Submount, eac
 
 
 class Jail(Model):
-    """The shared root file system of login and workers."""
+    """The shared root file system of login nodes and workers."""
 
     size: MemoryMiB = Field("100GiB", validate_default=True)
-    """Size of the volume, as '100GiB'."""
+    """Size of the volume, such as '100GiB'."""
     storage_class: str | None = None
-    """Class that offers ReadWriteMany; by default the cluster's default class."""
+    """StorageClass that supports ReadWriteMany; by default the cluster's default."""
     nfs: NfsExport | None = None
-    """An NFS server's folder, instead of a class; root must own files in it (no_root_squash)."""
+    """Folder that an NFS server exports, instead of a StorageClass. The server must let root own
+    files in it (no_root_squash)."""
     csi: Csi | None = None
-    """An existing volume of a storage driver, instead of a class."""
+    """Existing volume of a CSI driver, instead of a StorageClass."""
     host_path: Path | None = None
-    """A folder that all Kubernetes nodes share, instead of a class."""
+    """Folder that all Kubernetes nodes share, instead of a StorageClass."""
     claim: DnsLabel | None = None
-    """A PersistentVolumeClaim of the namespace with ReadWriteMany, instead of a class."""
+    """Name of an existing PersistentVolumeClaim with ReadWriteMany, instead of a StorageClass."""
     server: NfsServer | None = None
-    """The stack's own NFS server, instead of a class; its volume has the size `size`."""
+    """The stack's own NFS server, instead of a StorageClass; `size` is the size of its volume."""
     refresh: Annotated[int, Field(ge=0), Number] = 0
-    """Generation of the system files. Raise it by one to unpack the jail image again, lower it by
-    one to restore the files from before; users' files stay."""
+    """Generation of the system files. Raise it by one to unpack the jail image again. Lower it by
+    one to restore the previous system files. Users' files do not change."""
     volumes: tuple[Submount, ...] = ()
     """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """Return the origin of its volume: a kind, and a claim's name; () for a storage class.
-        Another origin means another volume, which no other resource would show."""
+        """Return the origin of the volume: its kind, and a claim's name; () for a StorageClass.
+        A changed origin means a different volume, and no other resource would show this change."""
         if self.claim:
             return ("claim", self.claim)
         static = {
@@ -98,7 +99,7 @@ class Jail(Model):
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
-        """Return whether the settings choose its volume, instead of the cluster."""
+        """Return whether the settings, not the cluster, choose the volume."""
         return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
@@ -110,7 +111,7 @@ class Jail(Model):
                 given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
             )
         if self.claim and "size" in self.model_fields_set:
-            raise cross_field("size", f"{self.size} MiB: the claim determines the size; remove it")
+            raise cross_field("size", f"{self.size} MiB: jail.claim sets the size; remove size")
         return self
 
     @model_validator(mode="after")
@@ -123,13 +124,13 @@ class Snapshots(Model):
     """VolumeSnapshots of volumes whose storage supports them."""
 
     jail: Domain | None = None
-    """VolumeSnapshotClass for the jail's volume; by default it has no snapshots."""
+    """VolumeSnapshotClass for the jail's volume; without one, this volume has no snapshots."""
     state: Domain | None = None
-    """VolumeSnapshotClass for the controller's volume; by default it has no snapshots."""
+    """VolumeSnapshotClass for the controller's volume; without one, it has no snapshots."""
     schedule: Cron = "47 2 * * *"
     """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     keep: Annotated[int, Field(ge=1, le=1000), Number] = 7
-    """Number of snapshots to keep of each volume; an old one is deleted once a new one is ready."""
+    """Number of snapshots to keep of each volume. An old one is deleted when a new one is ready."""
 
     @model_validator(mode="after")
     def _has_a_class(self) -> Self:
@@ -144,32 +145,32 @@ class Controller(Model):
     state_size: MemoryMiB = Field("10GiB", validate_default=True)
     """Size of the volume for the queue and the state of nodes."""
     storage_class: str | None = None
-    """Class of that volume; by default the cluster's default class."""
+    """StorageClass of this volume; by default the cluster's default."""
     standby: bool = False
-    """Let a second controller wait on another Kubernetes node. It takes over within seconds if the
-    first does not respond. The volume's class must offer ReadWriteMany; choose before the first
-    deploy."""
+    """Run a standby controller on another Kubernetes node. It takes over within seconds if the
+    first controller does not respond. The StorageClass must support ReadWriteMany. Decide before
+    the first deploy."""
 
 
 class User(Model):
-    """A person with the same name and id on login, workers and controller."""
+    """A user with the same name and id on login nodes, workers and the controller."""
 
     name: UserName
     uid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop), Number]
-    """User id, and the id of the user's own group."""
+    """User id, and group id of the user's private group."""
     ssh_keys: tuple[SshKey, ...] = ()
-    """Public keys that may log in."""
+    """Public SSH keys of the user, for logins."""
     ssh_key_files: tuple[str, ...] = ()
-    """Files with one public key each, relative to the project; read at deploy time."""
+    """Files with one public key each: paths relative to the project, read at deploy time."""
     shell: Path = "/bin/bash"
 
 
 class Group(Model):
-    """A group of users, in addition to each user's own group."""
+    """A group of users, in addition to each user's private group."""
 
     name: UserName
     gid: Annotated[int, Field(ge=USER_IDS.start, lt=USER_IDS.stop), Number]
-    """Group id; not the uid of a user, which is also the id of the user's own group."""
+    """Group id. It must differ from every uid: the uid is also the id of a user's private group."""
     members: tuple[UserName, ...] = ()
     """Names of users."""
 
@@ -180,15 +181,15 @@ class Auth(Model):
     type: Literal["munge", "slurm"] = "munge"
     """munge: a munged in every pod; slurm: Slurm's own plugin. Choose before the first deploy."""
     rotations: tuple[AwareDatetime, ...] = ()
-    """Times at which a new key takes over, as '2026-12-01T03:00:00Z', oldest first; at least three
-    minutes ahead, so that every pod has the key by then. Past times may be removed, except the
-    latest one."""
+    """Times at which a new key takes effect, such as '2026-12-01T03:00:00Z', oldest first. Add a
+    time at least three minutes in advance, so that every pod has the key by then. You may remove
+    past times, except the latest one."""
 
     @field_validator("rotations")
     @classmethod
     def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
         if list(value) != sorted(set(value)):
-            raise PydanticCustomError("rotations", "expected each time once, oldest first")
+            raise PydanticCustomError("rotations", "expected different times, oldest first")
         return value
 
 
@@ -196,20 +197,21 @@ class Rest(Model):
     """slurmrestd, Slurm's HTTP interface, and the tokens (JWT) that Slurm accepts."""
 
     replicas: Annotated[int, Field(ge=1, le=16), Number] = 1
-    """Number of slurmrestd's pods."""
+    """Number of slurmrestd pods."""
     jwks: ProjectFile | None = None
-    """File with the public keys (JSON Web Key Set) of an identity provider, relative to the
-    project; read at deploy time. Slurm accepts its tokens as well as its own."""
+    """File with the public keys (JSON Web Key Set) of an identity provider: a path relative to the
+    project, read at deploy time. Slurm then accepts the provider's tokens, and still its own."""
     user_claim: Word | None = None
-    """Claim of such a token with the user's name; by default `sun`, as in Slurm's own."""
+    """Claim in the provider's tokens that has the user's name; by default `sun`, as in Slurm's own
+    tokens."""
     token_lifetime: SlurmTime = "30-00:00:00"
-    """Longest lifetime of a token by `scontrol token`; UNLIMITED for no limit."""
+    """Longest lifetime of a token from `scontrol token`; UNLIMITED: no limit."""
 
     @model_validator(mode="after")
     def _claim_has_jwks(self) -> Self:
         if self.user_claim and not self.jwks:
             raise cross_field(
-                "user_claim", f"'{self.user_claim}': has no effect without jwks; add it"
+                "user_claim", f"'{self.user_claim}': has no effect without jwks; add jwks"
             )
         return self
 
@@ -223,26 +225,27 @@ Policies = Annotated[
     BeforeValidator(_policies),
     WithJsonSchema({"enum": ["kubernetes", "cilium", "both", "none", True, False]}),
 ]
-"""`true` is `kubernetes` and `false` is `none`, as before there were two kinds of policies."""
+"""`true` means `kubernetes` and `false` means `none`, for stack files from before the `cilium`
+kind."""
 
 
 class Network(Model):
-    """Allowed connections."""
+    """Which network connections are allowed."""
 
     policies: Policies = "kubernetes"
-    """Kind of policies that protect Slurm's daemons. `kubernetes`: NetworkPolicies, as far as the
-    cluster's network plugin enforces them; `cilium`: CiliumNetworkPolicies, which also know names,
-    the API and the clouds' metadata; `both`; `none`."""
+    """Kind of policies that protect Slurm's daemons. `kubernetes`: NetworkPolicies, if the
+    cluster's network plugin enforces them; `cilium`: CiliumNetworkPolicies, which can also match
+    DNS names, the Kubernetes API and cloud metadata; `both`; `none`."""
     names: tuple[DnsPattern, ...] | None = None
-    """Names outside the cluster that users can reach, as 'pypi.org' or '*.debian.org', with
-    policies: cilium; by default all."""
+    """DNS names outside the cluster that users can reach, such as 'pypi.org' or '*.debian.org'; by
+    default all names. Requires policies: cilium."""
     guard: bool = True
     """Run a packet filter in login and worker pods, independent of the network plugin. It blocks
-    users from the cloud's metadata, Kubernetes' API, kubelets, and servers of NFS and Lustre."""
+    users from cloud metadata, the Kubernetes API, kubelets, NFS servers and Lustre servers."""
     refuse: tuple[Cidr, ...] = ()
-    """Further addresses to block for users, as '10.0.0.0/16'; none of pods."""
+    """Further addresses to block for users, such as '10.0.0.0/16'; not those of pods."""
     cilium: Cilium | None = None
-    """Install and upgrade Cilium; by default the stack leaves the cluster's network alone."""
+    """Install and upgrade Cilium; by default the stack does not change the cluster's network."""
 
     def kinds(self) -> frozenset[str]:
         """Return the kinds of policies in use."""
@@ -251,7 +254,7 @@ class Network(Model):
 
     @model_validator(mode="after")
     def _names_are_judged_by_cilium_alone(self) -> Self:
-        # Policies are additive: those of Kubernetes would allow all destinations again.
+        # Policies are additive: NetworkPolicies would allow all destinations again.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
                 "names", f"has no effect with policies: {self.policies}; set policies: cilium"
@@ -269,9 +272,10 @@ class Settings(Model):
     namespace: DnsLabel = "slurm"
     """Kubernetes namespace of the Slurm layer."""
     registry: Registry | None = None
-    """Registry for images, to push and to pull; without one, they are loaded into local nodes."""
+    """Registry to push images to and to pull images from. Without a registry, images are loaded
+    into local nodes."""
     pull_secrets: tuple[Domain, ...] = ()
-    """Secrets of the namespace that hold the registry's credentials."""
+    """Secrets in the stack's namespace with the registry's credentials."""
     protect_data: bool = True
     """Refuse deploys that would delete the jail or the controller's state."""
     jail: Jail = Field(default_factory=Jail)
@@ -321,8 +325,8 @@ class Settings(Model):
         if self.jail.server and not self.jail.server.machines and policies != "cilium":
             raise cross_field(
                 "jail.server.machines",
-                f"is required with network.policies: {policies}; add the ranges of the Kubernetes "
-                "nodes' addresses, as [10.0.0.0/16]",
+                f"is required with network.policies: {policies}; add the address ranges of the "
+                "Kubernetes nodes, such as [10.0.0.0/16]",
             )
         return self
 
@@ -404,8 +408,8 @@ class Settings(Model):
             if self.accounting.enabled and partition.qos and partition.qos not in known:
                 raise cross_field(
                     f"partitions[{index}].qos",
-                    f"'{partition.qos}' is not a QOS; {known_names(partition.qos, known)}; "
-                    "add it to accounting.qos",
+                    f"'{partition.qos}' is not a QOS; add it to accounting.qos; "
+                    f"{known_names(partition.qos, known)}",
                 )
         return self
 
@@ -448,7 +452,7 @@ class Settings(Model):
                         raise cross_field(
                             f"partitions[{index}].{field}",
                             f"{value}: has no effect with slurm.preemption.type: none; "
-                            "set that to 'partition_prio'",
+                            "set slurm.preemption.type: partition_prio",
                         )
         return self
 
@@ -467,8 +471,9 @@ class Settings(Model):
             for node in self.nodes_of(group):
                 if node not in owner:
                     raise cross_field(key, f"'{node}' is not a node; add it to a nodeset")
-                # slurmctld 24.11 does not know a dynamic node before its first start. It dies if
-                # such a node is in a block, and logs an error for each port of a switch with one.
+                # slurmctld 24.11 does not know a dynamic node before the node's first start.
+                # slurmctld dies if such a node is in a block. It logs an error for each port of a
+                # switch with such a node.
                 if owner[node] not in static:
                     raise cross_field(
                         key,
@@ -525,7 +530,7 @@ class Settings(Model):
             return self
         for index, gpus in enumerate(nodeset.gpus for nodeset in self.nodesets):
             for profile, slices in gpus.mig.items() if gpus else ():
-                # A layout applies to all GPUs of a machine.
+                # A MIG layout applies to all GPUs of a machine.
                 if gpus and slices % gpus.count:
                     raise cross_field(
                         f"nodesets[{index}].gpus.mig",
@@ -549,7 +554,7 @@ class Settings(Model):
         return (*hosts_of(group), *(node for nodeset in whole for node in self.nodes(nodeset)))
 
     def queues(self) -> tuple[Partition, ...]:
-        """Return the partitions; if the settings have none, one over all nodesets."""
+        """Return the partitions, or one over all nodesets if the settings have none."""
         if self.partitions or not self.nodesets:
             return self.partitions
         everything = tuple(nodeset.name for nodeset in self.nodesets)

@@ -41,11 +41,12 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
     "port": "all nodes share slurmd's port",
     "state": "use `scontrol update`",
 }
-"""Parameters of a node, in lower case, that follow from other settings, and what to do instead."""
+"""Node parameters, in lower case, that the stack derives from other settings, and what to do
+instead."""
 
 
 def refuse_owned(parameters: Mapping[str, Any], owned: Mapping[str, str]) -> None:
-    """Refuse duplicate parameters, and those that follow from other settings."""
+    """Refuse duplicate parameters, and those that the stack derives from other settings."""
     for name, value in parameters.items():
         if name.lower() in owned:
             raise cross_field(f"parameters.{name}", f"{value}: is reserved; {owned[name.lower()]}")
@@ -57,26 +58,27 @@ class Gpus(Model):
     """GPUs of a node, which Slurm allocates as gres."""
 
     type: GpuType
-    """Name for `--gres=gpu:<type>:1`, as 'h100'."""
+    """Name for `--gres=gpu:<type>:1`, such as 'h100'."""
     count: Annotated[int, Field(ge=1, le=64), Number]
-    """GPUs of a node."""
+    """Number of GPUs of a node."""
     resource: ResourceName = "nvidia.com/gpu"
     """Name of the resource in Kubernetes."""
     shards: Annotated[int, Field(ge=1, le=256), Number] | None = None
-    """Shares of each GPU, for `--gres=shard:1`."""
+    """Number of shards of each GPU, for `--gres=shard:1`."""
     mig: dict[MigProfile, Annotated[int, Field(ge=1, le=448), Number]] = {}
-    """Slices of a node by MIG profile, as `1g.10gb: 7`; jobs then get slices, not whole GPUs."""
+    """Number of a node's slices for each MIG profile, such as `1g.10gb: 7`. Jobs then get slices
+    instead of whole GPUs."""
 
     @model_validator(mode="after")
     def _shards_are_of_whole_gpus(self) -> Self:
         if self.mig and self.shards:
-            raise cross_field("shards", f"{self.shards}: MIG slices have no shards; remove it")
+            raise cross_field("shards", f"{self.shards}: MIG slices have no shards; remove shards")
         return self
 
     @model_validator(mode="after")
     def _slices_are_nvidias(self) -> Self:
         if self.mig and self.vendor() == AMD:
-            raise cross_field("mig", f"GPUs of {AMD} have no MIG; remove it")
+            raise cross_field("mig", f"GPUs of {AMD} have no MIG; remove mig")
         return self
 
     def number(self) -> int:
@@ -84,7 +86,7 @@ class Gpus(Model):
         return sum(self.mig.values()) or self.count
 
     def vendor(self) -> str:
-        """Return the vendor of the GPUs, as `NVIDIA`."""
+        """Return the vendor's domain: `NVIDIA` or `AMD`."""
         return self.resource.partition("/")[0]
 
     def kubernetes_resources(self) -> dict[str, int]:
@@ -105,7 +107,7 @@ class Toleration(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; by default every effect."""
     seconds: Seconds | None = None
-    """Seconds that pods stay after a NoExecute taint appears; by default for good."""
+    """Seconds that pods stay after a NoExecute taint appears; by default they stay forever."""
 
     @model_validator(mode="after")
     def _fits_kubernetes(self) -> Self:
@@ -114,13 +116,14 @@ class Toleration(Model):
         if self.operator == "Exists" and self.value is not None:
             raise cross_field(
                 "value",
-                f"'{self.value}': has no effect without operator: Equal; set that, or remove value",
+                f"'{self.value}': has no effect without operator: Equal; "
+                "set operator, or remove value",
             )
         if self.seconds is not None and self.effect != "NoExecute":
             raise cross_field(
                 "seconds",
                 f"{self.seconds}: has no effect without effect: NoExecute; "
-                "set that, or remove seconds",
+                "set effect, or remove seconds",
             )
         return self
 
@@ -129,37 +132,39 @@ class Nodeset(Model):
     """Workers of one kind: nodes `<name>-0`, `<name>-1`, …"""
 
     name: NodesetName
-    """First part of the node names, and a feature of its nodes."""
+    """Prefix of the node names; also a feature of the nodes."""
     kind: Literal["dynamic", "static"] = "dynamic"
-    """dynamic: Slurm knows a node from its first start until it leaves; static: slurm.conf lists
-    the node, and it is down while it is absent. A topology requires static."""
+    """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
+    the node, which is down while it is absent. A topology requires static."""
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]
     """Number of nodes."""
     cpus: Annotated[int, Field(ge=1, le=4096), Number]
-    """CPUs of a node, and the limit of its pod."""
+    """Number of CPUs of a node; also the CPU limit of its pod."""
     sockets: Annotated[int, Field(ge=1, le=64), Number] | None = None
-    """Sockets of these CPUs; by default the machine's, and for static nodes one for each CPU."""
+    """Number of sockets with these CPUs; by default the machine's, or one per CPU for static
+    nodes."""
     threads_per_core: Annotated[int, Field(ge=1, le=8), Number] | None = None
-    """CPUs of each core; by default the machine's, and for static nodes one."""
+    """CPUs per core; by default the machine's number, or one for static nodes."""
     cpu_request: Annotated[float, Field(gt=0), Number] | None = None
     """CPUs that a pod reserves in Kubernetes; by default all of them. A smaller number lets nodes
     share a machine, for development."""
     memory: MemoryMiB
-    """Memory of a node, as '16GiB', and the limit of its pod. A part is reserved for Slurm's
-    daemons."""
+    """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
+    Slurm's daemons."""
     ephemeral_storage: MemoryMiB | None = None
-    """Disk of a node's pod, as '100GiB', for its spool and the jobs' /tmp; by default no limit."""
+    """Disk limit of a node's pod, such as '100GiB', for its spool and the jobs' /tmp; by default no
+    limit."""
     gpus: Gpus | None = None
     features: tuple[DnsLabel, ...] = ()
     """Further features for `sbatch --constraint`."""
     weight: Annotated[int, Field(ge=1, le=4_294_967_280), Number] | None = None
-    """Weight: Slurm fills nodes of low weight first; by default 1 as in Slurm."""
+    """Scheduling weight: Slurm fills nodes of low weight first; by default 1, as in Slurm."""
     parameters: dict[ParameterName, Scalar] = {}
     """Further parameters of slurm.conf's NodeName lines; they override the stack's."""
     drain_grace: Seconds = 3600
-    """Seconds that jobs of a leaving node may continue before they are requeued."""
+    """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
     node_selector: dict[LabelKey, str] = {}
-    """Labels of the Kubernetes nodes for its pods."""
+    """Labels of the Kubernetes nodes that its pods may run on."""
     affinity: dict[str, JsonValue] = {}
     """Affinity of its pods, in Kubernetes' format."""
     tolerations: tuple[Toleration, ...] = ()
@@ -172,8 +177,9 @@ class Nodeset(Model):
     pod: Pod = Pod()
     limits: ProcessLimits = ProcessLimits()
     checks: Choices = {}
-    """Effects and limits of checks on its nodes, over those of `health.checks`; false disables one.
-    A check that is named here applies to its nodes, whatever hardware they have."""
+    """Effect and limits of each check on its nodes; they override `health.checks`. false disables a
+    check. A check that is named here runs on the nodes even if their hardware does not require
+    it."""
 
     @model_validator(mode="after")
     def _request_fits_size(self) -> Self:
@@ -216,7 +222,7 @@ class Nodeset(Model):
         each_its_own(self.volumes)
         for feature in duplicates((self.name, *self.features)):
             raise cross_field(
-                "features", f"'{feature}': is listed twice, or is the nodeset's name; keep one"
+                "features", f"'{feature}': is listed twice, or is the nodeset's name; remove one"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""Settings of partitions, the queues over nodesets."""
+"""Settings of partitions: queues over nodesets."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -27,7 +27,8 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
     "nodes": "use nodesets",
     "partitionname": "use name",
 }
-"""Parameters of a partition, in lower case, that follow from other settings."""
+"""Partition parameters, in lower case, that the stack derives from other settings, and what to use
+instead."""
 
 Nodes = Annotated[int, Field(ge=0, le=1_000_000), Number]
 
@@ -41,45 +42,47 @@ class Partition(Model):
     default: bool = False
     """Make it the default partition of jobs."""
     state: Literal["up", "down", "drain", "inactive"] = "up"
-    """up: accepts and starts jobs; down: accepts only; drain: starts only; inactive: neither."""
+    """up: accepts and starts jobs; down: only accepts jobs; drain: only starts jobs; inactive:
+    neither."""
     max_time: SlurmTime = "UNLIMITED"
-    """Longest time limit of a job, as '2-00:00:00'."""
+    """Longest time limit of a job, such as '2-00:00:00'."""
     default_time: SlurmTime | None = None
-    """Time limit of a job that requests none; by default max_time."""
+    """Time limit of a job that does not request one; by default max_time."""
     min_nodes: Nodes | None = None
-    """Fewest nodes of a job."""
+    """Minimum number of nodes of a job."""
     max_nodes: Annotated[int, Field(ge=1, le=1_000_000), Number] | None = None
-    """Most nodes of a job; by default all."""
+    """Maximum number of nodes of a job; by default all."""
     memory_per_gpu: MemoryMiB | None = None
-    """Memory of a job for each GPU, if it requests none; by default the memory of the smallest node
-    divided by its GPUs, if all nodes have GPUs."""
+    """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is the
+    smallest share: a node's memory divided by its GPUs."""
     memory_per_cpu: MemoryMiB | None = None
-    """Memory of a job for each CPU, if it requests none, as '2GiB'; by default an equal share of
-    the leanest node."""
+    """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is the smallest
+    share: a node's memory divided by its CPUs."""
     priority_tier: Uint16 | None = None
-    """slurmctld considers jobs of a higher tier first, and they may preempt jobs of lower tiers."""
+    """Priority tier. slurmctld considers jobs of higher tiers first. They may preempt jobs of lower
+    tiers."""
     priority_job_factor: Uint16 | None = None
     """Factor of the partition in the multifactor priority."""
     preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = None
-    """Action on its preempted jobs; by default slurm.preemption.mode."""
+    """Action on the partition's jobs when they are preempted; by default slurm.preemption.mode."""
     grace_time: Seconds | None = None
-    """Seconds that preempted jobs may continue."""
+    """Seconds that the partition's jobs may continue after they are preempted."""
     qos: Word | None = None
     """QOS with the limits of the partition; requires accounting."""
     allow_qos: tuple[Word, ...] = ()
-    """QOS that may use it; by default all. Requires accounting."""
+    """QOS that may use the partition; by default all. Requires accounting."""
     deny_qos: tuple[Word, ...] = ()
-    """QOS that may not use it. Requires accounting."""
+    """QOS that may not use the partition. Requires accounting."""
     allow_accounts: tuple[Word, ...] = ()
-    """Accounts that may use it; by default all."""
+    """Accounts that may use the partition; by default all."""
     allow_groups: tuple[UserName, ...] = ()
-    """Groups with members that may use it; by default all."""
+    """Groups whose members may use the partition; by default all."""
     hidden: bool = False
-    """Hide it from users by default."""
+    """Hide the partition from users, unless a command asks for all partitions."""
     exclusive: bool = False
     """Allocate whole nodes to jobs."""
     over_subscribe: Literal["no", "yes", "force"] = "no"
-    """Let jobs share CPUs. no: never; yes: if they request it; force: always."""
+    """Let jobs share CPUs. no: never; yes: jobs that request it; force: always."""
     parameters: dict[ParameterName, Scalar] = {}
     """Further parameters of slurm.conf's PartitionName lines; they override the stack's."""
 

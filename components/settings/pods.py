@@ -1,4 +1,4 @@
-"""Settings that add to the pods of a nodeset."""
+"""Settings of additions to a nodeset's pods."""
 
 import re
 from collections.abc import Mapping
@@ -56,21 +56,21 @@ def _variable(value: str) -> str:
 
 def _hugepages(value: str) -> str:
     if not re.fullmatch(r"hugepages-[1-9]\d*[KMG]i", value):
-        raise PydanticCustomError("hugepages", "expected a page size, as in 'hugepages-2Mi'")
+        raise PydanticCustomError("hugepages", "expected a page size, such as 'hugepages-2Mi'")
     return value
 
 
 def _not_ours(value: str) -> str:
     if value.partition("/")[0] == DOMAIN:
         raise PydanticCustomError(
-            "annotation", "has the project's reserved prefix; choose another prefix"
+            "annotation", "has a prefix that is reserved for the stack; choose another prefix"
         )
     return value
 
 
 def _capability(value: str) -> str:
     if not re.fullmatch(r"[A-Z][A-Z_]{2,30}", value):
-        raise PydanticCustomError("capability", "expected a capability, as in 'NET_ADMIN'")
+        raise PydanticCustomError("capability", "expected a capability, such as 'NET_ADMIN'")
     return value
 
 
@@ -81,10 +81,10 @@ Text = Annotated[str, StringConstraints(max_length=4096)]
 
 
 class InitContainer(Model):
-    """A container that runs once in a pod, before slurmd and its sidecars."""
+    """A container that runs once in a pod, before slurmd and slurmd's sidecars."""
 
     name: DnsLabel
-    """Name of the container, different from the pod's other containers."""
+    """Name of the container; unique in the pod."""
     image: ImageReference
     """Image of the container."""
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -94,24 +94,24 @@ class InitContainer(Model):
     user: Annotated[int, Field(ge=0, le=2**31 - 1), Number] = 65534
     """Uid that the container runs as; the default is unprivileged."""
     capabilities: tuple[Capability, ...] = ()
-    """Its capabilities, as `SYS_ADMIN`; by default none."""
+    """Capabilities of the container, such as `SYS_ADMIN`; by default none."""
 
 
 class Pod(Model):
-    """Further fields of a nodeset's pods. The policy pack judges them like all others."""
+    """Further fields of a nodeset's pods. The policy pack checks them like all other fields."""
 
     image: ImageReference | None = None
     """Image of slurmd's container, based on the stack's image."""
     resources: dict[ResourceName, Annotated[int, Field(ge=1), Number]] = {}
-    """Resources of a device plugin for slurmd's container, as `rdma/hca: 1`."""
+    """Resources of a device plugin for slurmd's container, such as `rdma/hca: 1`."""
     hugepages: dict[Hugepages, MemoryMiB] = {}
-    """Huge pages by their size, as `hugepages-2Mi: 4GiB`."""
+    """Amount of huge pages of each page size, such as `hugepages-2Mi: 4GiB`."""
     environment: dict[Variable, Text] = {}
-    """Environment variables of slurmd, which jobs do not get."""
+    """Environment variables of slurmd; jobs do not get them."""
     annotations: dict[Annotated[LabelKey, AfterValidator(_not_ours)], Text] = {}
     """Annotations of the pods, for example to attach networks."""
     init_containers: tuple[InitContainer, ...] = ()
-    """Containers that run once, one after the other, after the guard and before all others."""
+    """Containers that run once, in this order, after the guard and before all other containers."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -121,9 +121,9 @@ class Pod(Model):
 
 
 def is_rdma(resource: str) -> bool:
-    """Return whether a resource is an RDMA device, for which jobs must lock memory.
+    """Return whether a resource is an RDMA device, which requires that jobs can lock memory.
 
-    Device plugins call such resources `rdma/…`, `…/infiniband…`, and `vpc.amazonaws.com/efa`.
+    Device plugins use the names `rdma/…`, `…/infiniband…` and `vpc.amazonaws.com/efa`.
     """
     return any(word in resource for word in ("rdma", "infiniband", "amazonaws.com/efa"))
 
@@ -135,7 +135,7 @@ def _size(value: object) -> int | str:
         return parse_memory(value)
     except PydanticCustomError:
         raise PydanticCustomError(
-            "size", "expected a size with its unit, as in '512MiB', or 'unlimited', or 'none'"
+            "size", "expected a size with its unit, such as '512MiB', or 'unlimited', or 'none'"
         ) from None
 
 
@@ -144,15 +144,17 @@ Size = Annotated[
     BeforeValidator(_size),
     WithJsonSchema({"type": "string", "examples": ["512MiB", *_WORDS]}),
 ]
-"""MiB, or 'unlimited' or 'none'."""
+"""A size in MiB, 'unlimited' or 'none'."""
 
 
 class ProcessLimits(Model):
-    """Limits of each process of a node (setrlimit(2)); by default the container runtime's."""
+    """Limits of each process on a node (setrlimit(2)); by default those of the container
+    runtime."""
 
     core: Size | None = None
-    """Size of a core file."""
+    """Size limit of a core file."""
     open_files: Annotated[int, Field(ge=1024, le=2**30), Number] | None = None
-    """Files that a process may have open."""
+    """Number of files that a process may have open."""
     locked_memory: Size | None = None
-    """Memory that a process may lock, as RDMA requires; unlimited if the pods have RDMA devices."""
+    """Memory that a process may lock; RDMA requires this. By default unlimited if the pods have
+    RDMA devices."""

@@ -4,13 +4,13 @@ from components.settings.types import Line, Model, Path, Registry, ResourcePatte
 
 
 class Policy(Model):
-    """Permissions of this stack, in addition to what the policy pack allows in every stack."""
+    """Permissions of the policy pack for this stack, in addition to those for every stack."""
 
     registries: tuple[Registry, ...] = ()
-    """Allowed registries of images, in addition to the stack's own."""
+    """Allowed image registries, in addition to the stack's own."""
     host_paths: tuple[Path, ...] = ()
-    """Folders of Kubernetes nodes that volumes may use, including everything below."""
+    """Folders of Kubernetes nodes that volumes may use, including everything below them."""
     exceptions: dict[Word, dict[ResourcePattern, Line]] = {}
-    """By policy and resource, the reason for an exception. A resource is given by its name in
-    Pulumi, or by type and name, as `kubernetes:core/v1:Service::login-service`; `*` matches any
+    """Exceptions: for each policy, resources with the reason. Write a resource as its Pulumi name,
+    or as type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches any
     text."""

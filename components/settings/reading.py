@@ -16,7 +16,7 @@ from components.settings.types import duplicates, known_names
 
 
 class SettingsError(Exception):
-    """Unusable settings. The text has each key, its value and the expected value."""
+    """Invalid settings. The text names each wrong key, its value and the expected value."""
 
     def __init__(self, text: str) -> None:
         # Escape unprintable characters, such as line breaks in the user's keys and values.
@@ -24,7 +24,7 @@ class SettingsError(Exception):
 
 
 def from_config(config: Mapping[str, str]) -> Settings:
-    """Return the settings from Pulumi's configuration: full keys, objects as JSON text.
+    """Return the settings from Pulumi's configuration. It has full keys, and objects as JSON text.
 
     Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`.
     """
@@ -41,14 +41,14 @@ def read_stack(stack: str, root: Path) -> Settings:
     except FileNotFoundError:
         raise SettingsError(
             f"no stack '{stack}': {path.name} does not exist; "
-            f"stacks here: {', '.join(_stacks(root)) or 'none'}"
+            f"existing stacks: {', '.join(_stacks(root)) or 'none'}"
         ) from None
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
-        raise SettingsError(f"{path.name}: expected a mapping 'config' with {_PREFIX}… keys")
+        raise SettingsError(f"{path.name}: add a mapping 'config' with {_PREFIX}… keys")
     for key in map(str, config):
         if ":" not in key:
-            raise SettingsError(f"{path.name}: {key}: expected a full key, '{_PREFIX}{key}'")
+            raise SettingsError(f"{path.name}: {key}: write the full key, '{_PREFIX}{key}'")
     return _validate({str(key): value for key, value in config.items()}, path.name)
 
 
@@ -57,7 +57,7 @@ def _stacks(root: Path) -> list[str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that refuses duplicate keys, as Pulumi does; PyYAML would take the last one."""
+    """Loader that refuses duplicate keys, as Pulumi does; PyYAML would use the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -90,8 +90,8 @@ def _parse(path: Path) -> Any:
     except RecursionError:
         raise SettingsError(f"{path.name}: invalid YAML: nested too deeply") from None
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
-        # PyYAML's own constructors raise these, for example for the 45th of a month or '!!bool
-        # maybe'.
+        # PyYAML's own constructors raise these errors, for example for a date with day 45, or for
+        # '!!bool maybe'.
         raise SettingsError(
             f"{path.name}: invalid YAML: a value is not a valid date or number ({error}); "
             "put it in quotes"
@@ -138,8 +138,8 @@ def _validate(config: Mapping[str, Any], source: str) -> Settings:
 _PREFIX = f"{PROJECT}:"
 _MOST = 10
 """Limit of problems in one line."""
-_MAPPING = "a mapping, as in {{key: value}}"
-_MOMENT = "a date and time with a time zone, as '2026-12-01T03:00:00Z'"
+_MAPPING = "a mapping, such as {{key: value}}"
+_MOMENT = "a date and time with a time zone, such as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
 _SWITCH = "true or false"
 _TEXT = "text; put it in quotes"
@@ -159,7 +159,7 @@ _EXPECTED: Mapping[str, str] = {
     "greater_than_equal": "at least {ge}",
     "int_from_float": _WHOLE,
     "int_parsing": _WHOLE,
-    "int_parsing_size": "a smaller number",
+    "int_parsing_size": "a number with fewer digits",
     "int_type": _WHOLE,
     "invalid-json-value": "text, a number, true, false, a list or a mapping; put a date in quotes",
     "invalid_key": "a key that is text",
@@ -174,9 +174,9 @@ _EXPECTED: Mapping[str, str] = {
     "string_unicode": "valid Unicode text",
     "timezone_aware": _MOMENT,
     "too_short": "at least {min_length} in the list",
-    "tuple_type": "a list, as in [a, b]",
+    "tuple_type": "a list, such as [a, b]",
 }
-"""Expected value by pydantic's error type; braces hold keys of the error's context."""
+"""Expected value for each error type of pydantic; braces have keys of the error's context."""
 
 
 def _problem(details: ErrorDetails) -> str:
@@ -220,10 +220,10 @@ def _is_encrypted(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return the beginning of a value as JSON, and nothing of a private key."""
+    """Return the beginning of a value as JSON; hide private keys."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # keys unknown to JSON, or endless
+    except (TypeError, ValueError, RecursionError):  # keys that JSON cannot have, or a cycle
         text = "{…}" if isinstance(value, dict) else "[…]"
     if "PRIVATE KEY" in text:
         return '"…"'
@@ -231,7 +231,7 @@ def _shown(value: object) -> str:
 
 
 def _key(place: Sequence[str | int]) -> str:
-    """Render a place in the settings as a user writes it: `slurmstack:nodesets[0].cpus`."""
+    """Render a place in the settings in the user's notation: `slurmstack:nodesets[0].cpus`."""
     if place[:1] == ["cluster"] and place[1:2] and place[1] in KINDS:
         place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)

@@ -1,4 +1,4 @@
-"""Settings of the reconciler: causes that take a node out of service, and repairs."""
+"""Settings of the reconciler: causes that drain a node, and repairs."""
 
 from typing import Annotated, Literal
 
@@ -9,11 +9,11 @@ from components.settings.types import LabelKey, Line, Model, Number, Seconds, Wo
 Step = Literal["recheck", "restart", "reboot", "replace"]
 Ladder = Annotated[tuple[Step, ...], Field(max_length=8)]
 CONDITIONS = {
-    # kubelet's own, except MemoryPressure: jobs that use the memory that they requested cause it.
+    # From kubelet, except MemoryPressure: jobs cause it by using the memory that they requested.
     "DiskPressure": "disk-pressure",
     "PIDPressure": "pid-pressure",
     "NetworkUnavailable": "network",
-    # node-problem-detector's.
+    # From node-problem-detector.
     "KernelDeadlock": "kernel",
     "ReadonlyFilesystem": "read-only",
 }
@@ -31,36 +31,40 @@ HARDWARE = (
 
 
 class Reconciler(Model):
-    """The reconciler: drains for faults and maintenance that Kubernetes reports, and repairs."""
+    """The reconciler drains nodes for faults and maintenance that Kubernetes reports. It also
+    repairs nodes."""
 
     interval: Annotated[int, Field(ge=5, le=3600), Number] = 60
     """Seconds between two passes over all nodes."""
     share: Annotated[float, Field(gt=0, le=1), Number] = 0.1
-    """Fraction of the nodes that its own drains and repairs may take out at once, at least one
-    node; it reports the excess."""
+    """Maximum fraction of the nodes that the reconciler drains and repairs at once, at least one
+    node. It reports further nodes that need a drain or a repair."""
     maintenance: tuple[LabelKey, ...] = MAINTENANCE
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: dict[Word, Word] = Field(default_factory=CONDITIONS.copy)
-    """Conditions of Kubernetes nodes that are faults when true, each with the name of its cause."""
+    """Conditions of Kubernetes nodes that are faults when true; each with a name for the cause."""
     hardware: tuple[Word, ...] = HARDWARE
-    """Checks of the machine's hardware: if one fails, the Kubernetes node is marked and takes no
-    other pods."""
+    """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
+    no other pods."""
     ladder: Ladder = ("recheck", "restart", "restart")
-    """Repairs to try for a node, in order, before an alert calls a person. recheck: check again
-    later; restart: its pod; reboot: its machine; replace: its machine."""
+    """Repairs to try for a node, in this order, before an alert asks for a person. recheck: check
+    again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
+    machine."""
     ladders: dict[Word, Ladder] = {}
-    """Ladders of single causes instead, by the cause's name, as `gpu-ecc`."""
+    """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
     """Seconds for the first step; each further step gets twice as many."""
     replace: tuple[Line, ...] = ()
-    """Command with arguments that replaces a Kubernetes node. By default the Node is deleted, and
-    its creator creates another."""
+    """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
+    the Node, and the Node's creator creates a new one."""
     replace_age: Seconds = 3600
-    """Minimum age of a Kubernetes node for its replacement, in seconds."""
+    """Minimum age in seconds of a Kubernetes node that is replaced."""
     remember: Seconds = 86_400
-    """Seconds after which a resolved cause is forgotten, and starts at the first step again."""
+    """Seconds until the reconciler forgets a resolved cause. After that, the cause starts at the
+    first step again."""
     rollout: Annotated[int, Field(ge=0, le=86_400), Number] = 900
-    """Seconds for nodes to come up after a deploy before their state is reported; 0 checks once."""
+    """Seconds that a deploy waits for nodes to come up before it reports their state; 0: check
+    once, without waiting."""
 
     def steps(self) -> frozenset[str]:
         """Return all steps of all ladders."""

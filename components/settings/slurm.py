@@ -36,10 +36,11 @@ _OWNED_KEYS: Mapping[str, str] = {
     "slurmuser": "the controller's image determines it",
     "statesavelocation": "the controller's volume determines it",
 }
-"""Keys of slurm.conf, in lower case, that pods depend on, and what to do instead."""
+"""Keys of slurm.conf, in lower case, that the stack sets because pods depend on them, and what to
+do instead."""
 
 COMMUNICATION = ("block_null_hash", "block_zero_hash")
-"""CommunicationParameters that make each credential valid for one message only."""
+"""CommunicationParameters that make each credential valid for only one message."""
 
 
 class Scheduler(Model):
@@ -53,19 +54,19 @@ class Scheduler(Model):
         "max_rpc_cnt": 32,
         "nohold_on_prolog_fail": True,
     }
-    """Values from experience on large clusters. `defer_batch` is not among them: it leaves the
-    nodes of an ended job idle for up to three seconds (batch_sched_delay), although jobs wait.
+    """Values from experience on large clusters. `defer_batch` is not among them: with it, the nodes
+    of an ended job stay idle for up to three seconds (batch_sched_delay) while jobs wait.
 
-    `max_rpc_cnt` is half the number of threads that answer calls: `conmgr_threads`, by default 64
-    (slurm.conf(5), 24.11). The manual's entry for `max_rpc_cnt` still assumes 256 threads, a number
-    that is never reached.
+    `max_rpc_cnt` is half the number of threads that answer RPCs: `conmgr_threads`, by default 64
+    (slurm.conf(5), 24.11). The manual's entry for `max_rpc_cnt` still assumes 256 threads, which
+    slurmctld never reaches.
     """
 
     type: Literal["backfill", "builtin"] = "backfill"
-    """backfill: a job may start earlier if it delays none before it; builtin: strictly in order."""
+    """backfill: a job may start early if it delays no job before it; builtin: strictly in order."""
     parameters: dict[ParameterName, Scalar] = {}
-    """SchedulerParameters, over the stack's defaults, as `bf_max_time: 120`; true sets a flag,
-    false removes a default."""
+    """SchedulerParameters, such as `bf_max_time: 120`; they override the stack's defaults. true
+    sets a flag, false removes a default."""
 
     def effective(self) -> dict[str, str | int | bool]:
         """Return the defaults, overridden by the chosen parameters."""
@@ -76,36 +77,36 @@ class Preemption(Model):
     """Preemption of jobs by other jobs."""
 
     type: Literal["none", "partition_prio", "qos"] = "none"
-    """Jobs that can be preempted. none: no jobs; partition_prio: those of a lower priority_tier;
-    qos: by QOS, which requires accounting."""
+    """Which jobs can be preempted. none: no jobs; partition_prio: jobs of a lower priority_tier;
+    qos: jobs of a QOS in another QOS's `preempt`, which requires accounting."""
     mode: Literal["requeue", "cancel", "suspend"] = "requeue"
     """Action on preempted jobs."""
 
 
 class Timeouts(Model):
-    """Times in seconds; 0 disables `inactive` and `wait`."""
+    """Timeouts in seconds; 0 disables `inactive` and `wait`."""
 
     message: Annotated[int, Field(ge=1, le=600), Number] = 60
-    """Time that a daemon or client waits for an answer."""
+    """Time that a daemon or client waits for a response."""
     tcp: Annotated[int, Field(ge=1, le=600), Number] = 15
     """Time to set up a connection."""
     slurmctld: Annotated[int, Field(ge=10, le=65533), Number] = 180
-    """Time that slurmctld may be silent."""
+    """Longest time without a response from slurmctld."""
     slurmd: Annotated[int, Field(ge=10, le=65533), Number] = 180
-    """Time that a node may be silent before it is down."""
+    """Longest time without a response from a node; Slurm then sets the node to down."""
     kill_wait: Annotated[int, Field(ge=1, le=65533), Number] = 30
     """Time between SIGTERM and SIGKILL for a job at its time limit."""
     unkillable_step: Annotated[int, Field(ge=1, le=65533), Number] = 600
-    """Time for killed processes to end before the node is drained; at least five times
+    """Time that killed processes have to end, before Slurm drains the node; at least five times
     `message`."""
     inactive: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """Time that an salloc may be silent; 0: no limit."""
+    """Longest time without a response from salloc; 0: no limit."""
     wait: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """Time that tasks may continue after the first task of a step has ended; 0: no limit."""
+    """Time that a step's other tasks may continue after its first task has ended; 0: no limit."""
     complete: Annotated[int, Field(ge=0, le=65533), Number] = 0
-    """Time that new jobs wait for the nodes of an ending job."""
+    """Time that new jobs wait for the nodes of a completing job."""
     min_job_age: Annotated[int, Field(ge=2, le=65533), Number] = 1800
-    """Time that ended jobs are shown."""
+    """Time that slurmctld keeps and shows ended jobs."""
 
     @model_validator(mode="after")
     def _unkillable_leaves_time_for_messages(self) -> Self:
@@ -128,7 +129,7 @@ class Priority(Model):
     association: Weight = 0
     """Weight of the association's priority; requires accounting."""
     fairshare: Weight = 0
-    """Weight of fair-share, from recent usage; requires accounting."""
+    """Weight of fair-share, which depends on recent usage; requires accounting."""
     job_size: Weight = 0
     """Weight of the job's size."""
     partition: Weight = 0
@@ -136,7 +137,7 @@ class Priority(Model):
     qos: Weight = 0
     """Weight of the QOS's priority; requires accounting."""
     tres: dict[Literal["cpu", "mem", "node"], Weight] = {}
-    """Weights of requested resources, by kind."""
+    """Weights of the requested resources."""
     max_age: SlurmTime = "7-00:00:00"
     """Time in the queue at which `age` reaches its full weight."""
     decay_half_life: SlurmTime = "7-00:00:00"
@@ -152,7 +153,7 @@ class Priority(Model):
             raise cross_field(
                 name,
                 f"{getattr(self, name)}: has no effect without type: multifactor; "
-                f"set that, or remove {name}",
+                f"set type, or remove {name}",
             )
         return self
 
@@ -161,7 +162,7 @@ _LUA_FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
 
 
 class _Source(Model):
-    """A text, or a file of the project that contains it."""
+    """A script: its text, or a file in the project."""
 
     text: str | None = None
     """The script itself."""
@@ -183,18 +184,18 @@ class _Source(Model):
 
 
 class Script(_Source):
-    """A script: its text, or a file of the project."""
+    """A script that begins with `#!`: its text, or a file in the project."""
 
     def problem(self, text: str) -> str | None:
         return None if text.startswith("#!") else "expected a script that begins with '#!'"
 
 
 class Lua(_Source):
-    """A Lua script: its text, or a file of the project."""
+    """A Lua script with the functions that slurmctld calls: its text, or a file in the project."""
 
     def problem(self, text: str) -> str | None:
         missing = [name for name in _LUA_FUNCTIONS if name not in text]
-        return f"expected a function {missing[0]}, which slurmctld calls" if missing else None
+        return f"add the function {missing[0]}, which slurmctld calls" if missing else None
 
 
 class Switch(Model):
@@ -202,19 +203,17 @@ class Switch(Model):
 
     name: Word
     switches: tuple[Word, ...] = ()
-    """Names of the switches below it."""
+    """Names of the switches below this one."""
     nodes: Hosts | None = None
-    """Nodes below it, as 'gpu-[0-7]'."""
+    """Nodes below this switch, such as 'gpu-[0-7]'."""
     nodesets: tuple[str, ...] = ()
-    """Nodesets with all their nodes below it."""
+    """Nodesets whose nodes are all below this switch."""
 
     @model_validator(mode="after")
     def _has_one_kind_of_children(self) -> Self:
         leaf = bool(self.nodes or self.nodesets)
         if leaf == bool(self.switches):
-            raise cross_field(
-                "name", f"'{self.name}': requires either switches, or nodes or nodesets"
-            )
+            raise cross_field("name", f"'{self.name}': set either switches, or nodes or nodesets")
         return self
 
 
@@ -223,19 +222,19 @@ class Block(Model):
 
     name: Word
     nodes: Hosts | None = None
-    """Nodes in it, as 'gpu-[0-7]'."""
+    """Nodes in the block, such as 'gpu-[0-7]'."""
     nodesets: tuple[str, ...] = ()
-    """Nodesets with all their nodes in it."""
+    """Nodesets whose nodes are all in the block."""
 
     @model_validator(mode="after")
     def _has_nodes(self) -> Self:
         if not (self.nodes or self.nodesets):
-            raise cross_field("name", f"'{self.name}': requires nodes or nodesets")
+            raise cross_field("name", f"'{self.name}': has no nodes; set nodes or nodesets")
         return self
 
 
 class Topology(Model):
-    """The network between nodes, for jobs of several nodes. Only static nodesets can be in it."""
+    """The network between nodes, for multi-node jobs. Only static nodesets can be in it."""
 
     kind: Literal["none", "block", "tree"] = "none"
     switches: tuple[Switch, ...] = ()
@@ -243,15 +242,15 @@ class Topology(Model):
     blocks: tuple[Block, ...] = ()
     """Blocks, for kind block."""
     block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
-    """Nodes of a block for planning jobs, then of groups of blocks: the first size times 1, 2, 4,
-    …; by default the size of the smallest block."""
+    """Sizes in nodes for planning jobs: of a block, then of groups of blocks. Each is the first
+    size times 1, 2, 4, …; by default the size of the smallest block."""
 
     @model_validator(mode="after")
     def _parts_fit_kind(self) -> Self:
         parts = {"tree": ("switches",), "block": ("blocks", "block_sizes"), "none": ()}
         for name in ("switches", "blocks", "block_sizes"):
             if getattr(self, name) and name not in parts[self.kind]:
-                raise cross_field(name, f"has no effect with kind: {self.kind}; remove it")
+                raise cross_field(name, f"has no effect with kind: {self.kind}; remove {name}")
         if self.kind == "tree" and not self.switches:
             raise cross_field("switches", "kind: tree requires switches; add them")
         if self.kind == "block" and not self.blocks:
@@ -265,10 +264,10 @@ class Topology(Model):
         _unique("switches", (switch.name for switch in self.switches))
         for child in children:
             if child not in names:
-                raise cross_field("switches", f"'{child}' is not a switch; add it")
+                raise cross_field("switches", f"'{child}' is not a switch; add it to switches")
         for child in duplicates(children):
             raise cross_field("switches", f"'{child}' is below two switches; keep one")
-        # Each switch has at most one parent, so a switch below no root is in a cycle.
+        # Each switch has at most one parent. A switch that no root reaches is therefore in a cycle.
         below = {switch.name: switch.switches for switch in self.switches}
         reached: set[str] = set()
         waiting = sorted(names - set(children))
@@ -294,7 +293,7 @@ class Topology(Model):
         return self
 
     def groups(self) -> tuple[Switch | Block, ...]:
-        """Return the leaf switches or the blocks, which contain nodes."""
+        """Return the switches or blocks that contain nodes."""
         leaves = tuple(switch for switch in self.switches if not switch.switches)
         return (*leaves, *self.blocks)
 
@@ -321,28 +320,29 @@ class Slurm(Model):
     timeouts: Timeouts = Field(default_factory=Timeouts)
     priority: Priority = Field(default_factory=Priority)
     max_jobs: Annotated[int, Field(ge=1, le=2_000_000), Number] = 20_000
-    """Jobs that slurmctld keeps at once, including ended ones."""
+    """Maximum number of jobs that slurmctld keeps at the same time, including ended jobs."""
     prolog: Script | None = None
-    """Runs as root on each node before a job."""
+    """Script that runs as root on each node before a job."""
     epilog: Script | None = None
-    """Runs as root on each node after a job."""
+    """Script that runs as root on each node after a job."""
     task_prolog: Script | None = None
-    """Runs as the user before each task, in the jail."""
+    """Script that runs as the user before each task, in the jail."""
     task_epilog: Script | None = None
-    """Runs as the user after each task, in the jail."""
+    """Script that runs as the user after each task, in the jail."""
     job_submit_lua: Lua | None = None
     """Lua script that inspects each submitted job, and may change or refuse it."""
     topology: Topology = Field(default_factory=Topology)
     slurmctld_parameters: dict[ParameterName, Scalar] = {}
-    """Further SlurmctldParameters, as `max_dbd_msg_action: exit`; true sets a flag."""
+    """Further SlurmctldParameters, such as `max_dbd_msg_action: exit`; true sets a flag."""
     private_data: tuple[PrivateKind, ...] = ()
     """Categories in which users see only their own entries; Slurm's operators see all entries."""
     propagated_limits: tuple[Limit, ...] = ()
-    """Process limits that jobs inherit from the submitting shell, as `NOFILE`; by default they have
-    those of their node."""
+    """Process limits that jobs inherit from the submitting shell, such as `NOFILE`. By default jobs
+    have the limits of their node."""
     cgroups: Literal["auto", "required", "disabled"] = "auto"
-    """Confine jobs to the CPUs, memory, swap and devices that they requested. auto: as far as the
-    node can; required: a node that cannot takes no jobs; disabled: only the pod's limits apply."""
+    """Confine jobs to the CPUs, memory, swap and devices that they requested. auto: as far as
+    the node supports this; required: a node without this support accepts no jobs; disabled: only
+    the pod's limits apply."""
     extra: dict[
         Literal[
             "acct_gather.conf",
@@ -358,7 +358,7 @@ class Slurm(Model):
         ],
         tuple[Line, ...],
     ] = {}
-    """Lines for Slurm's files; a key of slurm.conf overrides the stack's."""
+    """Further lines of Slurm's files. In slurm.conf, a key overrides the stack's value."""
 
     def confines(self) -> bool:
         """Return whether Slurm creates cgroups for jobs."""
@@ -382,8 +382,8 @@ class Slurm(Model):
             ):
                 raise cross_field(
                     "extra.slurm.conf",
-                    f"'{line}': expected {' and '.join(missing)} among the parameters; otherwise "
-                    "anyone who gets a credential can send any message with it",
+                    f"'{line}': add {' and '.join(missing)}; otherwise anyone who gets a "
+                    "credential can send any message with it",
                 )
         return self
 
@@ -394,5 +394,5 @@ def key_of(line: str) -> str:
 
 
 def hosts_of(group: Switch | Block) -> tuple[str, ...]:
-    """Return the nodes in the field `nodes` of a leaf switch or a block."""
+    """Return the nodes in the field `nodes` of a switch or a block."""
     return expand(group.nodes) if group.nodes else ()

@@ -1,4 +1,4 @@
-"""Domain types: each value is checked once, where it enters."""
+"""Domain types. Each type checks its values when the settings are read."""
 
 import base64
 import difflib
@@ -54,8 +54,8 @@ _RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
-# Amazon's families with ARM CPUs have a g after the generation, except the first one and those of
-# Grace (EC2, instance type naming conventions).
+# Amazon's instance families with ARM CPUs have a 'g' after the generation. Exceptions are the first
+# family, a1, and the families with Grace CPUs (EC2, instance type naming conventions).
 _ARM_INSTANCE = re.compile(r"(a1|[a-z]+\d+[a-z]*g[a-z]*|p\d+[a-z]*-gb\d+)\..+")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
@@ -70,7 +70,7 @@ class Model(BaseModel):
 
 
 def cross_field(key: str, message: str) -> PydanticCustomError:
-    """Return the error of a broken rule between fields; `key` is relative to the raising model."""
+    """Return the error for a broken rule between fields; `key` is relative to the raising model."""
     return PydanticCustomError("cross_field", "{message}", {"key": key, "message": message})
 
 
@@ -88,7 +88,7 @@ def known_names(name: str, known: Iterable[str]) -> str:
 
 
 def matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
-    """Return a validator of the whole text; the error says that `expected` was expected."""
+    """Return a validator that matches the whole text; its error names what was `expected`."""
 
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
@@ -105,27 +105,27 @@ def _dns_label(value: str) -> str:
     if len(value) > 63 or not _DNS_LABEL.fullmatch(value):
         raise PydanticCustomError(
             "dns_label",
-            "expected a DNS label: at most 63 lower-case letters, digits and inner hyphens",
+            "expected a DNS label: at most 63 lower-case letters, digits, and hyphens between them",
         )
     return value
 
 
 def _domain(value: str) -> str:
     if len(value) > 253 or not all(map(_DNS_LABEL.fullmatch, value.split("."))):
-        raise PydanticCustomError("domain", "expected a DNS domain, as in 'cluster.local'")
+        raise PydanticCustomError("domain", "expected a DNS domain, such as 'cluster.local'")
     return value
 
 
 def _nodeset_name(value: str) -> str:
     _dns_label(value)
-    # The node's name has `-<ordinal>` after it, and must be a DNS label as well.
+    # A node's name is this name followed by `-<ordinal>`; it must be a DNS label too.
     if len(value) > 56:
         raise PydanticCustomError("nodeset_name", "expected at most 56 characters")
     if not value[0].isalpha():
-        raise PydanticCustomError("nodeset_name", "expected a letter first, as in 'cpu'")
+        raise PydanticCustomError("nodeset_name", "expected a name that begins with a letter")
     if value in RESERVED_NAMES:
         raise PydanticCustomError(
-            "nodeset_name", "is the name of another component; choose another"
+            "nodeset_name", "is reserved for another component; choose another name"
         )
     return value
 
@@ -136,7 +136,7 @@ def _label_key(value: str) -> str:
         _domain(prefix)
     if not _LABEL_NAME.fullmatch(name):
         raise PydanticCustomError(
-            "label_key", "expected a Kubernetes key, as in 'pool' or 'example.org/pool'"
+            "label_key", "expected a Kubernetes key, such as 'pool' or 'example.org/pool'"
         )
     return value
 
@@ -146,7 +146,8 @@ def _ldap_uri(value: str) -> str:
     if match is None or not 1 <= int(match["port"] or 1) <= 65535:
         raise PydanticCustomError(
             "ldap_uri",
-            "expected a server URL, as in 'ldaps://ldap.example.org' or 'ldaps://ldap.example.org:636'",
+            "expected a server URL, such as 'ldaps://ldap.example.org' or "
+            "'ldaps://ldap.example.org:636'",
         )
     return value
 
@@ -156,7 +157,8 @@ def _endpoint(value: str) -> str:
     if match is None or not 1 <= int(match["port"] or 1) <= 65535:
         raise PydanticCustomError(
             "endpoint",
-            "expected a server URL, as in 'https://s3.example.org' or 'https://s3.example.org:9000'",
+            "expected a server URL, such as 'https://s3.example.org' or "
+            "'https://s3.example.org:9000'",
         )
     return value
 
@@ -169,7 +171,7 @@ def _url(value: str) -> str:
     except PydanticCustomError:
         path = "#"
     if not _URL_PATH.fullmatch(path):
-        raise PydanticCustomError("url", "expected a URL, as in 'https://hooks.example.org/1'")
+        raise PydanticCustomError("url", "expected a URL, such as 'https://hooks.example.org/1'")
     return value
 
 
@@ -188,7 +190,7 @@ def endpoint_host(endpoint: str) -> str:
 def _resource_name(value: str) -> str:
     if "/" not in value:
         raise PydanticCustomError(
-            "resource_name", "expected a Kubernetes resource, as in 'nvidia.com/gpu'"
+            "resource_name", "expected a Kubernetes resource, such as 'nvidia.com/gpu'"
         )
     return _label_key(value)
 
@@ -201,41 +203,47 @@ UserName = Annotated[
     matches(
         _USER_NAME,
         "user_name",
-        "a user name: lower-case letters, digits, '_' and '-', with a letter first",
+        "a user name: a lower-case letter, then lower-case letters, digits, '_' and '-'",
     ),
 ]
 Registry = Annotated[
     str,
-    matches(_REGISTRY, "registry", "a host and a path, as in 'registry.example.org:5000/hpc'"),
+    matches(_REGISTRY, "registry", "a host and a path, such as 'registry.example.org:5000/hpc'"),
 ]
 ImageReference = Annotated[
-    str, matches(_IMAGE, "image", "an image name, as in 'docker.io/grafana/grafana:11.6.0'")
+    str, matches(_IMAGE, "image", "an image name, such as 'docker.io/grafana/grafana:11.6.0'")
 ]
-VariableName = Annotated[str, matches(_VARIABLE, "variable", "a variable name, as in 'NCCL_DEBUG'")]
+VariableName = Annotated[
+    str, matches(_VARIABLE, "variable", "a variable name, such as 'NCCL_DEBUG'")
+]
 ResourcePattern = Annotated[
     str,
-    matches(_RESOURCES, "resources", "a resource name, as in 'login-sshd' or 'nodeset-*'"),
+    matches(_RESOURCES, "resources", "a resource name, such as 'login-sshd' or 'nodeset-*'"),
 ]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
 Bucket = Annotated[str, matches(_BUCKET, "bucket", "a bucket name of 3 to 63 characters")]
 ObjectPrefix = Annotated[
-    str, matches(_PREFIX, "object_prefix", "names separated by '/', as in 'hpc/slurm'")
+    str, matches(_PREFIX, "object_prefix", "names separated by '/', such as 'hpc/slurm'")
 ]
-DumpName = Annotated[str, matches(_DUMP, "dump_name", "'latest' or a dump name, as in '1f2e3d4c'")]
+DumpName = Annotated[
+    str, matches(_DUMP, "dump_name", "'latest' or a dump name, such as '1f2e3d4c'")
+]
 ChartVersion = Annotated[
-    str, matches(_CHART_VERSION, "chart_version", "a full chart version, as '1.19.6'")
+    str, matches(_CHART_VERSION, "chart_version", "a full chart version, such as '1.19.6'")
 ]
 InterfaceName = Annotated[
     str,
     matches(
-        _INTERFACE, "interface", "a network interface, as 'eth0', or a prefix with '+', as 'eth+'"
+        _INTERFACE,
+        "interface",
+        "a network interface, such as 'eth0', or a prefix with '+', such as 'eth+'",
     ),
 ]
 DnsPattern = Annotated[
-    str, matches(_DNS_PATTERN, "dns_pattern", "a DNS name, as 'pypi.org' or '*.pypi.org'")
+    str, matches(_DNS_PATTERN, "dns_pattern", "a DNS name, such as 'pypi.org' or '*.pypi.org'")
 ]
-"""A name or a pattern; a star matches any part of a name up to the next dot."""
+"""A name or a pattern; `*` matches any text without a dot."""
 LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
 Word = Annotated[str, matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """Name of an object in Slurm: an account, a QOS, a switch."""
@@ -244,34 +252,39 @@ LabelValue = Annotated[
     str, matches(_LABEL_NAME, "label_value", "a label value: letters, digits, '_', '.', '-'")
 ]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
-GpuType = Annotated[str, matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, as 'h100'")]
+GpuType = Annotated[
+    str, matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, such as 'h100'")
+]
 DeviceName = Annotated[
-    str, matches(_DEVICE, "device_name", "a name in /dev, as in 'fuse' or 'nvidia*'")
+    str, matches(_DEVICE, "device_name", "a name in /dev, such as 'fuse' or 'nvidia*'")
 ]
 MountOption = Annotated[
-    str, matches(_MOUNT_OPTION, "mount_option", "a mount option, as in 'nfsvers=4.2'")
+    str, matches(_MOUNT_OPTION, "mount_option", "a mount option, such as 'nfsvers=4.2'")
 ]
 MigProfile = Annotated[
-    str, matches(_MIG_PROFILE, "mig_profile", "a MIG profile, as in '1g.10gb' or '1g.10gb.me'")
+    str, matches(_MIG_PROFILE, "mig_profile", "a MIG profile, such as '1g.10gb' or '1g.10gb.me'")
 ]
 
 KubernetesVersion = Annotated[
-    str, matches(_KUBERNETES, "kubernetes_version", "a minor version of Kubernetes, as '1.33'")
+    str, matches(_KUBERNETES, "kubernetes_version", "a minor version of Kubernetes, such as '1.33'")
 ]
 KubernetesRelease = Annotated[
-    str, matches(_RELEASE, "kubernetes_release", "a Kubernetes release, 1.31 or later, as '1.34.4'")
+    str,
+    matches(
+        _RELEASE, "kubernetes_release", "a Kubernetes release, 1.31 or later, such as '1.34.4'"
+    ),
 ]
 Platform = Annotated[
-    str, matches(_PLATFORM, "platform", "a Nebius platform, as 'gpu-h100-sxm' or 'cpu-d3'")
+    str, matches(_PLATFORM, "platform", "a Nebius platform, such as 'gpu-h100-sxm' or 'cpu-d3'")
 ]
-Preset = Annotated[str, matches(_PRESET, "preset", "a preset, as '8gpu-128vcpu-1600gb'")]
+Preset = Annotated[str, matches(_PRESET, "preset", "a preset, such as '8gpu-128vcpu-1600gb'")]
 
 
 def _amd64_instance(value: str) -> str:
     if _ARM_INSTANCE.fullmatch(value):
         raise PydanticCustomError(
             "amd64_instance",
-            "has ARM CPUs, but the images require amd64; expected an Intel or AMD type, as "
+            "has ARM CPUs, but the images require amd64; expected an Intel or AMD type, such as "
             "'m7i.4xlarge'",
         )
     return value
@@ -279,7 +292,7 @@ def _amd64_instance(value: str) -> str:
 
 InstanceType = Annotated[
     str,
-    matches(_INSTANCE, "instance_type", "an instance type, as 'p5.48xlarge'"),
+    matches(_INSTANCE, "instance_type", "an instance type, such as 'p5.48xlarge'"),
     AfterValidator(_amd64_instance),
 ]
 
@@ -288,7 +301,7 @@ InstanceType = Annotated[
 
 
 def parse_memory(value: object) -> int:
-    """Return the MiB of a text with a unit."""
+    """Convert a text with a unit to MiB."""
     match = _MEMORY.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
         raise PydanticCustomError(
@@ -299,9 +312,9 @@ def parse_memory(value: object) -> int:
 
 
 def parse_time(value: str) -> float:
-    """Return the minutes of a time in Slurm's format, infinite for UNLIMITED.
+    """Convert a time in Slurm's format to minutes; UNLIMITED is infinite.
 
-    The formats of slurm.conf(5), MaxTime, are minutes, minutes:seconds, hours:minutes:seconds,
+    The formats (slurm.conf(5), MaxTime) are minutes, minutes:seconds, hours:minutes:seconds,
     days-hours, days-hours:minutes, days-hours:minutes:seconds. Raises `ValueError`.
     """
     if value.upper() in ("UNLIMITED", "INFINITE"):
@@ -319,7 +332,7 @@ def parse_time(value: str) -> float:
 
 
 def _slurm_time(value: object) -> str:
-    # YAML 1.1 reads 12:00:00 without quotes as the number 43200, which would then be minutes.
+    # YAML 1.1 reads 12:00:00 without quotes as the number 43200. Slurm would read it as minutes.
     try:
         if isinstance(value, str) and parse_time(value) > 0:
             return value
@@ -346,7 +359,7 @@ SlurmTime = Annotated[
 
 
 PurgeAge = Annotated[
-    str, matches(_PURGE_AGE, "purge_age", "an age, as '24months', '90days' or '36hours'")
+    str, matches(_PURGE_AGE, "purge_age", "an age, such as '24months', '90days' or '36hours'")
 ]
 
 
@@ -354,13 +367,13 @@ def _cron(value: str) -> str:
     fields = value.split(" ")
     if len(fields) != len(_CRON) or not all(map(_is_cron_field, fields, _CRON)):
         raise PydanticCustomError(
-            "cron", "expected five cron fields, as '17 3 * * *' for 03:17 every day"
+            "cron", "expected five cron fields, such as '17 3 * * *' for 03:17 every day"
         )
     return value
 
 
 def _is_cron_field(field: str, allowed: range) -> bool:
-    """Return whether each part of the list is a star, a number or a range; steps are optional."""
+    """Return whether each part of a cron field is `*`, a number or a range; steps are optional."""
     for part in field.split(","):
         match = _CRON_PART.fullmatch(part)
         if match is None:
@@ -375,7 +388,7 @@ Cron = Annotated[str, AfterValidator(_cron)]
 
 
 def _number(value: object) -> object:
-    # YAML has many words for true and false, and pydantic would accept these as 1 and 0.
+    # YAML has many words for true and false. pydantic would accept them as 1 and 0.
     if isinstance(value, bool):
         raise PydanticCustomError("number", "expected a number")
     return value
@@ -387,7 +400,7 @@ Port = Annotated[int, Field(ge=1, le=65535), Number]
 NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
 Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), Number]
 Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
-"""Slurm keeps tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
+"""Slurm stores priority tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
 
 
 # --- Addresses -----------------------------------------------------------------------------------
@@ -398,10 +411,10 @@ def _cidr(value: str) -> str:
         network = ipaddress.ip_network(value)
     except ValueError:
         network = None
-    # A range of all addresses would separate nodes from each other.
+    # A range of all addresses would cut nodes off from each other.
     if network is None or network.prefixlen == 0 or "%" in value:
         raise PydanticCustomError(
-            "cidr", "expected a range of addresses, as in '10.0.0.0/16' or 'fd00:1::/64'"
+            "cidr", "expected a range of addresses, such as '10.0.0.0/16' or 'fd00:1::/64'"
         )
     return str(network)
 
@@ -411,7 +424,7 @@ def _address(value: str) -> str:
         return str(ipaddress.IPv4Address(value))
     except ValueError:
         raise PydanticCustomError(
-            "address", "expected an IPv4 address, as in '192.0.2.10'"
+            "address", "expected an IPv4 address, such as '192.0.2.10'"
         ) from None
 
 
@@ -419,25 +432,25 @@ Cidr = Annotated[str, AfterValidator(_cidr)]
 Address = Annotated[str, AfterValidator(_address)]
 
 
-# --- Text that goes into files -------------------------------------------------------------------
+# --- Text in files -------------------------------------------------------------------------------
 
 
 def _scalar(value: object) -> object:
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    # A blank would begin another parameter of the same line, and a '#' a comment. A backslash at
-    # the end would join the next line.
+    # A space would begin another parameter on the same line, and a '#' would begin a comment. A
+    # backslash at the end would append the next line.
     if isinstance(value, str) and value.isprintable() and re.fullmatch(r"[^\s#\"'\\]+", value):
         return value
     raise PydanticCustomError(
         "scalar",
-        "expected a number, true, false, or a text without blanks, quotes, '#' and backslashes",
+        "expected a number, true, false, or a text without spaces, quotes, '#' and backslashes",
     )
 
 
 def _line(value: str) -> str:
     if not value.strip() or not value.isprintable():
-        raise PydanticCustomError("line", "expected one line of text, not empty")
+        raise PydanticCustomError("line", "expected one line of text that is not empty")
     return value.strip()
 
 
@@ -457,14 +470,14 @@ def _hosts(value: str) -> str:
 
 def _path(value: str) -> str:
     if not _PATH.fullmatch(value) or {".", ".."} & set(value.split("/")):
-        raise PydanticCustomError("path", "expected an absolute path, as in '/data'")
+        raise PydanticCustomError("path", "expected an absolute path, such as '/data'")
     return value
 
 
 def _project_file(value: str) -> str:
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts:
-        raise PydanticCustomError("project_file", "expected a path inside the project")
+        raise PydanticCustomError("project_file", "expected a relative path inside the project")
     return value
 
 
@@ -479,7 +492,7 @@ Scalar = Annotated[
 ]
 Line = Annotated[str, AfterValidator(_line)]
 Text = Annotated[str, AfterValidator(_text)]
-"""Lines of text for people."""
+"""Lines of text for users to read."""
 Hosts = Annotated[str, AfterValidator(_hosts)]
 Path = Annotated[str, AfterValidator(_path)]
 
@@ -495,16 +508,16 @@ def parse_ssh_key(value: str) -> str:
     kind, _, rest = value.strip().partition(" ")
     blob, _, comment = rest.strip().partition(" ")
     if "PRIVATE KEY" in value:
-        raise ValueError("is a private key; use the public key, from the file that ends in .pub")
+        raise ValueError("is a private key; use the public key, in the file that ends in .pub")
     if kind not in _KEY_TYPES:
-        raise ValueError("expected an OpenSSH public key, as in 'ssh-ed25519 AAAA… comment'")
+        raise ValueError("expected an OpenSSH public key, such as 'ssh-ed25519 AAAA… comment'")
     try:
         data = base64.b64decode(blob, validate=True)
     except ValueError:
         data = b""
     # RFC 4253, section 6.6: the blob begins with its own type as a length-prefixed string.
     if data[4 : 4 + len(kind)] != kind.encode() or data[:4] != len(kind).to_bytes(4, "big"):
-        raise ValueError(f"the part after '{kind}' is not a key of that type; was it cut short?")
+        raise ValueError(f"the part after '{kind}' is not a key of this type; copy the whole key")
     if not comment.isprintable():
         raise ValueError("expected one key on one line")
     return f"{kind} {blob} {comment}".strip()

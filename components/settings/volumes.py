@@ -23,27 +23,27 @@ from components.settings.types import (
 
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp")
 _JAIL_SYSTEM = (*_SYSTEM, "/usr", "/var")
-"""Folders of the jail that belong to its image or to nodes."""
+"""Folders of the jail that belong to the jail's image or to the nodes."""
 _SITES_OWN = "/usr/local"
-"""Exception among them: it belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
+"""Exception below /usr: it belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
 _NAME_LENGTH = 58
-"""Limit of a name's characters: Kubernetes allows 63, including the prefix `jail-`."""
+"""Maximum length of a name: Kubernetes allows 63 characters, including the prefix `jail-`."""
 
 
 class Empty(Model):
     """Space that is deleted with the pod."""
 
     size: MemoryMiB | None = None
-    """Limit of its size, as '10GiB'; by default what the machine has."""
+    """Size limit, such as '10GiB'; by default all of the machine's space."""
     medium: Literal["disk", "memory"] = "disk"
-    """Kind of storage; memory counts as the pod's memory."""
+    """Kind of storage; with memory, files use the pod's memory."""
 
 
 class Nfs(Model):
     """A folder that an NFS server exports."""
 
     server: Domain
-    """Its host name or address, as Kubernetes nodes resolve it."""
+    """Host name or address of the server; the Kubernetes nodes resolve it."""
     path: Path
     """The exported folder."""
 
@@ -52,45 +52,46 @@ class NfsExport(Nfs):
     """A folder that an NFS server exports, with mount options."""
 
     options: tuple[MountOption, ...] = ()
-    """Mount options, as 'nfsvers=4.2'."""
+    """Mount options, such as 'nfsvers=4.2'."""
 
 
 class NfsServer(Model):
-    """The stack's own NFS server, on a volume that one machine at a time mounts."""
+    """The stack's own NFS server, on a volume that only one machine mounts at a time."""
 
     storage_class: str | None = None
-    """Class of that volume; by default the cluster's default class."""
+    """StorageClass of this volume; by default the cluster's default."""
     machines: tuple[Cidr, ...] = ()
-    """Ranges of the addresses from which Kubernetes nodes connect to the server, as '10.0.0.0/16';
-    none of pods. Only these nodes mount the jail. Optional if network.policies is cilium."""
+    """Address ranges of the Kubernetes nodes that connect to the server, such as '10.0.0.0/16', but
+    not of pods. Only these nodes can mount the jail. Optional if network.policies is cilium."""
 
     @field_validator("machines")
     @classmethod
     def _are_understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        # Ganesha 6.5 reads two digits of a prefix (src/config_parsing/conf_lex.l).
+        # Ganesha 6.5 reads only two digits of a prefix length (src/config_parsing/conf_lex.l).
         for cidr in value:
             if 99 < ip_network(cidr).prefixlen < 128:
                 raise PydanticCustomError(
-                    "prefix", "expected prefixes of at most 99 bits, or single addresses (/128)"
+                    "prefix", "expected prefix lengths up to /99, or single addresses (/128)"
                 )
         return value
 
 
 class Csi(Model):
-    """An existing volume of a storage driver."""
+    """An existing volume of a CSI driver."""
 
     driver: Domain
-    """Name of the CSI driver, as 'csi.example.org'."""
+    """Name of the CSI driver, such as 'csi.example.org'."""
     handle: Line
-    """The driver's own id of the volume."""
+    """Id of the volume in the driver (volumeHandle)."""
     attributes: dict[Line, str] = {}
     """Further attributes for the driver."""
     options: tuple[MountOption, ...] = ()
     """Mount options."""
     node_stage_secret: Domain | None = None
-    """Secret of the namespace with which the driver mounts the volume on a Kubernetes node."""
+    """Secret in the stack's namespace that the driver uses to mount the volume on a Kubernetes
+    node."""
     node_publish_secret: Domain | None = None
-    """Secret of the namespace with which the driver mounts the volume for a pod."""
+    """Secret in the stack's namespace that the driver uses to mount the volume for a pod."""
 
 
 class Source(Model):
@@ -127,13 +128,14 @@ class Volume(Source):
     """A further volume of the nodeset's pods, from one source."""
 
     path: Path
-    """Mount path in the worker; jobs see paths below /mnt/jail: /mnt/jail/data as /data."""
+    """Mount path in the worker. Jobs see only paths below /mnt/jail: they see /mnt/jail/data as
+    /data."""
 
     @model_validator(mode="after")
     def _fits_beside_ours(self) -> Self:
         if self.name in WORKER_VOLUMES:
             raise cross_field(
-                "name", f"'{self.name}': is the name of a volume of every worker; choose another"
+                "name", f"'{self.name}': is a volume that every worker has; choose another name"
             )
         for path in WORKER_PATHS:
             inside = self.path.startswith(f"{path}/") and path != JAIL
@@ -152,14 +154,14 @@ class Submount(Source):
     """A further volume in the jail, on all nodes, from one source."""
 
     path: Path
-    """Path for users, as '/data' or '/home'."""
+    """Path for users, such as '/data' or '/home'."""
     login: bool = True
     """Mount it on login nodes too. With `empty` and `host_path` each node has its own files."""
 
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
-            # In metrics, this is the name of the volume that they are mounted in.
+            # In metrics, this is the name of the jail's own volume.
             raise cross_field(
                 "name", "'jail': is the name of the jail's own volume; choose another"
             )
@@ -167,7 +169,7 @@ class Submount(Source):
             raise cross_field("name", f"'{self.name}': expected at most {_NAME_LENGTH} characters")
         if self.path == "/home" and self.empty:
             raise cross_field(
-                "path", "'/home': with empty, each node has separate homes; use a claim instead"
+                "path", "'/home': with empty, each node has separate homes; use claim instead"
             )
         if self.path == _SITES_OWN or self.path.startswith(f"{_SITES_OWN}/"):
             return self
@@ -178,7 +180,7 @@ class Submount(Source):
 
 
 def each_its_own(volumes: Iterable[Volume | Submount]) -> None:
-    """Refuse two volumes with the same name or path; for models with a field `volumes`."""
+    """Refuse volumes with the same name or path, in a model with a field `volumes`."""
     listed = tuple(volumes)
     for name in duplicates(volume.name for volume in listed):
         raise cross_field("volumes", f"two are named '{name}'; give each a unique name")

@@ -1,4 +1,4 @@
-"""Slurm's configuration files, as functions of the settings and of files that these name."""
+"""Render Slurm's configuration files from the settings, and from files that the settings name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,7 +68,7 @@ def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 
 
 def config_digest(settings: Settings, root: Path = Path()) -> str:
-    """Return a word that identifies these files wherever Slurm shows its configuration.
+    """Return a word that identifies these files.
 
     Slurm accepts any word in SlurmctldParameters, and shows it in `scontrol show config`.
     """
@@ -89,7 +89,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         lines = [line for nodeset in nodesets for line in gres_lines(nodeset)]
         files["gres.conf"] = render("gres.conf", {"lines": lines})
-    # A site's own lines are for another runtime.
+    # A site with its own lines in oci.conf uses another runtime.
     if settings.containers.enabled and "oci.conf" not in slurm.extra:
         files["oci.conf"] = render("oci.conf", {"program": f"{c.PROGRAMS}/start-container"})
     if slurm.topology.kind != "none":
@@ -107,7 +107,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
 
 
 def _slurm_conf(settings: Settings, mark: str) -> str:
-    """Render slurm.conf without the keys of the settings' own lines, which are appended later."""
+    """Render slurm.conf without the keys in slurm.extra: `_files` appends those lines later."""
     rendered = render("slurm.conf", {**_slurm(settings), "mark": mark})
     lines = settings.slurm.extra.get("slurm.conf", ())
     replaced = {key for line in lines if (key := key_of(line))} - REPEATABLE
@@ -156,7 +156,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
 
 
 def _flags(parameters: Mapping[str, object]) -> str:
-    """Write parameters as Slurm does: flags by name, values as `name=value`, in order."""
+    """Write parameters in Slurm's format, sorted by name: a flag's name, or `name=value`."""
     return ",".join(
         name if value is True else f"{name}={value}"
         for name, value in sorted(parameters.items())
@@ -165,7 +165,7 @@ def _flags(parameters: Mapping[str, object]) -> str:
 
 
 def _preempt_mode(settings: Settings) -> str:
-    """Return the cluster's PreemptMode; suspension in any partition needs the gang scheduler."""
+    """Return the cluster's PreemptMode. Suspension in any partition requires GANG."""
     chosen = settings.slurm.preemption
     if chosen.type == "none":
         return "CANCEL" if settings.long_checks.checks else "OFF"
@@ -197,15 +197,15 @@ _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat"),
 )
-"""Slurm's commands for users. In containers, they have those of spank/Makefile."""
+"""Slurm's user commands in the jail. spank/Makefile lists the commands in containers."""
 
 
 def _for_clients(settings: Settings) -> tuple[str, ...]:
-    """Return the paths that Slurm's commands in a job open, whatever the root is."""
+    """Return the paths that Slurm's commands open in a job, both in the jail and in containers."""
     return (
         c.PROGRAMS,
         c.SLURM_PLUGIN_DIR,
-        # It has the configuration; /etc/slurm in the jail is a link to it.
+        # Slurm's configuration is here; /etc/slurm in the jail is a link to this directory.
         c.SLURM_RUN,
         *((c.MUNGE_RUN,) if settings.auth.type == "munge" else ()),
         "/etc/hostname",
@@ -225,7 +225,7 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             *_for_clients(settings),
             c.EXTRAUSERS,
             *((c.DIRECTORY_PIPES,) if settings.directory else ()),
-            # The daemons' version of the commands, whatever the jail was filled from.
+            # The commands must have the daemons' version, even if the jail has another version.
             *(f"/usr/bin/{command}" for command in _COMMANDS),
         ),
         "container_plugin": c.CONTAINER_PLUGIN if settings.containers.enabled else None,
@@ -235,10 +235,10 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "defaults": plugin_defaults(settings.containers),
         "in_containers": (
             *_for_clients(settings),
-            # The jail's /usr: Slurm's commands need its libraries.
+            # Slurm's commands need the libraries in the jail's /usr.
             f"/usr={c.PROGRAMS}/usr",
             c.WORKER_SPOOL,
         ),
-        # srun loads it even without MPI. An image's own PMIx stays, as it fits the image's MPI.
+        # srun loads PMIx even without MPI. An image keeps its own PMIx, which fits the image's MPI.
         "pmix": c.PMIX_DIR,
     }

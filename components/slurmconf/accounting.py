@@ -34,7 +34,7 @@ def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     accounting, database = settings.accounting, settings.accounting.server()
     files = {
         **_client_files(settings, root),
-        # Only for the clients in that pod, which test whether slurmdbd answers.
+        # Only for clients in slurmdbd's pod, which test whether slurmdbd responds.
         "slurm.conf": render(
             "dbd-client.conf",
             {
@@ -65,7 +65,7 @@ def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 
 
 def _purges(accounting: Accounting) -> dict[str, str]:
-    """Return the lines of slurmdbd.conf for purges, by key."""
+    """Return the values of slurmdbd.conf for purges, by key."""
     lines: dict[str, str] = {}
     for kind, (purge, archive) in _RECORDS.items():
         age = getattr(accounting.purge, kind)
@@ -75,7 +75,7 @@ def _purges(accounting: Accounting) -> dict[str, str]:
 
 
 def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
-    """Return the files of dumps and restores of the database by name, without credentials.
+    """Return the files for dumps and restores of the database, by name and without credentials.
 
     Raises `SettingsError` if a file below `root` cannot be used.
     """
@@ -87,9 +87,9 @@ def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 
 
 def backup_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment of dumps and restores: database, store, and dumps to keep."""
+    """Return the environment for dumps and restores: database, store, and dumps to keep."""
     backup, s3 = settings.accounting.backup, settings.accounting.backup.s3
-    # A folder for each cluster, because clusters may share a store.
+    # Each cluster has its own folder, because clusters can share a store.
     store = c.BACKUP_DATA
     if s3:
         store = "/".join(part for part in (f"s3:{s3.endpoint}", s3.bucket, s3.prefix) if part)
@@ -105,12 +105,12 @@ def backup_environment(settings: Settings) -> dict[str, str]:
 
 
 def _ca(settings: Settings) -> str | None:
-    """Return the path of the database's CA certificates, if there are any."""
+    """Return the path of the CA certificates for the database, or None."""
     return f"{c.ACCOUNTING_ETC}/{_CA}" if settings.accounting.server().tls_ca else None
 
 
 def _client_files(settings: Settings, root: Path) -> dict[str, str]:
-    """Return the files with which MariaDB's own programs find the database."""
+    """Return the files that MariaDB's client programs need to connect to the database."""
     database, ca = settings.accounting.server(), _ca(settings)
     options = {
         "host": database.host,
@@ -126,7 +126,7 @@ def _client_files(settings: Settings, root: Path) -> dict[str, str]:
 
 
 def accounting_lines(settings: Settings) -> dict[str, str]:
-    """Return the lines of slurm.conf for accounting, by key."""
+    """Return the values of slurm.conf for accounting, by key."""
     accounting = settings.accounting
     if not accounting.enabled:
         # Without slurmdbd, gathered data could not be stored.
@@ -134,7 +134,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
             "AccountingStorageType": "accounting_storage/none",
             "JobAcctGatherType": "jobacct_gather/none",
         }
-    # Directory-only users have no association, and would be locked out.
+    # Directory-only users have no association, so Slurm would refuse their jobs.
     chosen = "enforce" in accounting.model_fields_set
     enforced = accounting.enforce if chosen or not settings.directory else ()
     kept = {"job_script": accounting.store_scripts, "job_env": accounting.store_environments}
@@ -156,7 +156,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
 
 
 def tres(settings: Settings) -> list[str]:
-    """Return what is counted besides CPUs, memory and nodes: GPUs, in total and by type."""
+    """Return AccountingStorageTRES in addition to Slurm's own TRES: GPUs, in total and by type."""
     found = {f"gres/{kind}" for kind in gres_types(settings)}
     for nodeset in settings.nodesets:
         if nodeset.gpus:

@@ -1,4 +1,4 @@
-"""Wanted accounts, as agents/accounts reads them."""
+"""Render the wanted accounts for agents/accounts."""
 
 import json
 import math
@@ -11,21 +11,21 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
-"""Fields with different names in sacctmgr and in the settings, apart from underscores."""
+"""Fields whose names in sacctmgr and in the settings differ in more than underscores."""
 _TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
 
 
 def wanted_accounts(settings: Settings) -> str:
-    """Render the file: QOS, accounts, and users in accounts, with the fields that are set.
+    """Render QOS, accounts, and users in accounts, with the fields that are set.
 
-    Values are strings in agents/accounts' canonical form: times in seconds, memory in MiB, lists
-    sorted, all in lower case.
+    Values are strings in the canonical form of agents/accounts: lower case, times in seconds,
+    memory in MiB, sorted lists.
     """
     accounting = settings.accounting
     accounts = {account.name: _fields(account) for account in accounting.accounts}
     people = _people(settings)
     if settings.long_checks.checks:
-        # The jobs of long checks need an association, as those of all users.
+        # Long checks run as jobs of this user, who needs an association like all users.
         accounts[CHECKS_USER] = {"description": "long checks"}
         people[CHECKS_USER] = {CHECKS_USER: {}}
     if any(accounting.default_account in of for of in people.values()):
@@ -43,7 +43,7 @@ def wanted_accounts(settings: Settings) -> str:
 
 
 def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
-    """Return fields by user and account; each user is in at least one account."""
+    """Return the fields of each user in each account. Each user has at least one account."""
     accounting = settings.accounting
     ranks = dict.fromkeys(accounting.operators, "operator")
     ranks |= dict.fromkeys(accounting.administrators, "administrator")
@@ -55,7 +55,7 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     for name in (*(user.name for user in settings.users), *ranks):
         found.setdefault(name, {accounting.default_account: {}})
     for name, rank in ranks.items():
-        # It belongs to the user. One of the accounts records that it comes from the settings.
+        # The admin level belongs to the user. One account records that the settings set it.
         next(iter(found[name].values()))["adminlevel"] = rank
     return found
 
@@ -65,7 +65,7 @@ def _fields(given: Account | AccountUser | Qos) -> Fields:
 
 
 def _written(given: Limits) -> Iterator[tuple[str, str]]:
-    """Yield the fields that are set, one for each kind of resource."""
+    """Yield the fields that are set; a TRES field yields one field for each TRES."""
     for name in sorted(given.model_fields_set - {"name", "users", "default"}):
         value, field = getattr(given, name), _NAMES.get(name, name.replace("_", ""))
         if value is None:
@@ -81,6 +81,6 @@ def _written(given: Limits) -> Iterator[tuple[str, str]]:
 
 
 def _seconds(value: str) -> str:
-    """Return seconds in whole minutes, as Slurm stores most times; "" for no limit."""
+    """Return a time in seconds, rounded up to minutes, as Slurm stores most times; "": no limit."""
     minutes = parse_time(value)
     return "" if math.isinf(minutes) else str(math.ceil(minutes) * 60)

@@ -1,4 +1,4 @@
-"""Checks of a nodeset's nodes, with values from the settings; see agents/checks."""
+"""Render the checks of a nodeset's nodes, with limits from the settings; see agents/checks."""
 
 import json
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from components.settings.nodesets import NVIDIA
 INFINIBAND: Final = "infiniband"
 """Feature of nodesets with InfiniBand."""
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
-"""Checks that a node with slices of GPUs cannot run: others use the rest of its GPUs."""
+"""Checks that a node with GPU slices cannot run: other pods use the other slices of its GPUs."""
 
 
 def _program(name: str) -> str:
     program = f"{c.CHECKS}/{name}"
     return (
         "#!/bin/sh\n"
-        "# A node whose image is of a release without checks has none.\n"
+        "# An older image of the node may not have this program.\n"
         f"[ ! -x {program} ] || exec {program}\n"
     )
 
@@ -27,18 +27,19 @@ def _program(name: str) -> str:
 AROUND_JOBS: Mapping[str, str] = {
     f"checks_{name}": _program(name) for name in (When.EPILOG, When.PROLOG)
 }
-"""Scripts that slurmctld sends to every node: a missing path would fail each job."""
+"""Scripts that slurmctld sends to every node. slurm.conf names them instead of the programs: on a
+node without the programs, each job would fail."""
 
 
 def node_checks(nodeset: Nodeset, settings: Settings) -> str:
-    """Render the checks of the nodes, with their options, as JSON; "" if checks are disabled."""
+    """Render the nodes' checks and their limits as JSON; "" if checks are disabled."""
     if not settings.health.enabled:
         return ""
     return json.dumps(_chosen(nodeset, settings), sort_keys=True, indent=1) + "\n"
 
 
 def around_jobs(settings: Settings) -> bool:
-    """Return whether a nodeset has checks before or after jobs."""
+    """Return whether any nodeset has checks before or after jobs."""
     return settings.health.enabled and any(
         CHECKS[name].when - {When.INTERVAL}
         for nodeset in settings.nodesets
@@ -76,7 +77,7 @@ def _concerns(check: Check, nodeset: Nodeset, settings: Settings) -> bool:
 
 
 def _known(nodeset: Nodeset, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return limits that follow from other settings."""
+    """Return limits that are derived from other settings."""
     found: dict[str, dict[str, Any]] = {"jail": {"generation": settings.jail.refresh}}
     if nodeset.gpus:
         found["gpu-count"] = {"count": nodeset.gpus.count}

@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 def container_files(containers: Containers) -> dict[str, str]:
-    """Return the files by name; empty files are left out."""
+    """Return the files by name, without empty files."""
     settings = {
         "allowed": containers.allowed,
         "cache": containers.cache,
@@ -35,7 +35,7 @@ def container_files(containers: Containers) -> dict[str, str]:
 
 
 def plugin_defaults(containers: Containers) -> dict[str, str]:
-    """Return plugin arguments for the options whose default the site changed."""
+    """Return the plugin's arguments for options whose default the site changed."""
     chosen = {
         "mount_home": containers.mount_home,
         "remap_root": containers.remap_root,

@@ -1,4 +1,4 @@
-"""A node's own options of the SPANK plugin; see slurmstack-chroot(8)."""
+"""Render a node's own options of the SPANK plugin; see slurmstack-chroot(8)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,13 +7,13 @@ from components.settings import Nodeset, Submount
 from components.slurmconf.nodes import reserved_memory
 
 _DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
-"""Devices in a node's /dev for jobs: GPUs of both vendors, fast networks, FUSE."""
+"""Devices in a node's /dev that jobs can use: GPUs of both vendors, fast networks, FUSE."""
 
 _STEPS = 256
-"""A job's steps on a node with much memory."""
+"""Limit of a job's steps on a node with much memory."""
 _FEWEST_STEPS = 8
 _SLURMSTEPD = 4
-"""MiB of a slurmstepd. 3 were measured."""
+"""Memory in MiB of a slurmstepd; measured: 3."""
 
 
 def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
@@ -43,7 +43,7 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
 
 
 def _fitting_steps(nodeset: Nodeset) -> int:
-    """Return the number of steps of all jobs that the node's reserved memory suffices for."""
+    """Return the number of steps, of all jobs together, that fit in the node's reserved memory."""
     return max(reserved_memory(nodeset) // _SLURMSTEPD, _FEWEST_STEPS)
 
 

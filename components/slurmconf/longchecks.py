@@ -1,4 +1,4 @@
-"""Wanted long checks, as agents/longchecks reads them, and their jobs' partition."""
+"""Render the wanted long checks for agents/longchecks, and the partition of their jobs."""
 
 import json
 
@@ -13,7 +13,7 @@ _LONGEST = 60
 
 
 def wanted_long_checks(settings: Settings) -> str:
-    """Render the file of agents/longchecks."""
+    """Render the file that agents/longchecks reads."""
     chosen = settings.long_checks
     wanted = Wanted(
         partition=c.CHECKS_PARTITION,
@@ -41,7 +41,7 @@ def wanted_long_checks(settings: Settings) -> str:
 
 
 def _wanted(nodeset: Nodeset) -> WantedNodeset:
-    """Return the nodes of a nodeset and their GPUs; slices are not measured."""
+    """Return the nodes of a nodeset and their GPUs, without MIG slices: these are not measured."""
     gpus = nodeset.gpus
     if not gpus or gpus.mig:
         return WantedNodeset(replicas=nodeset.replicas)
@@ -51,8 +51,8 @@ def _wanted(nodeset: Nodeset) -> WantedNodeset:
 def checks_partition_lines(settings: Settings) -> list[str]:
     """Return the line of slurm.conf for the hidden partition of long checks, if there are any.
 
-    Slurm considers users' jobs, in all other partitions, first, and they preempt running checks at
-    once. Checks get whole nodes: on a shared node, they would measure and slow down other jobs.
+    Users' jobs are in other partitions. Slurm considers them first, and they preempt running checks
+    at once. Checks get whole nodes: on a shared node, they would measure and slow down other jobs.
     """
     if not settings.long_checks.checks:
         return []
@@ -76,6 +76,6 @@ def checks_partition_lines(settings: Settings) -> list[str]:
 
 
 def preemption(settings: Settings) -> str:
-    """Return PreemptType: jobs of long checks can be preempted even if users' jobs cannot."""
+    """Return PreemptType: long checks' jobs can be preempted even if users' jobs cannot."""
     chosen = settings.slurm.preemption.type
     return "partition_prio" if chosen == "none" and settings.long_checks.checks else chosen

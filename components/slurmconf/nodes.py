@@ -1,4 +1,4 @@
-"""Lines of Slurm's configuration for nodes and partitions."""
+"""Render the lines of Slurm's configuration for nodes and partitions."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from components.settings import Gpus, Nodeset, Partition, Settings
 
 _SHAPE = ("cpus", "sockets", "corespersocket", "threadspercore", "gres")
 _NOWHERE = "192.0.2.1"
-"""An address that no host has (RFC 5737), and that needs no lookup."""
+"""Address that no host has (RFC 5737). It needs no DNS lookup."""
 
 
 def node_conf(nodeset: Nodeset) -> str:
-    """Return the description with which a node of this nodeset registers (`slurmd -Z --conf`)."""
+    """Return the description that a node of this nodeset registers with (`slurmd -Z --conf`)."""
     features = ",".join((nodeset.name, *sorted(nodeset.features)))
     ours: dict[str, object] = {
         "CPUs": nodeset.cpus,
@@ -26,7 +26,7 @@ def node_conf(nodeset: Nodeset) -> str:
 
 
 def node_shape(nodeset: Nodeset) -> str:
-    """Return what a node of this nodeset must find on its machine (agents/node.py)."""
+    """Return the hardware that a node of this nodeset must have (see agents/node.py)."""
     return " ".join(
         word for word in node_conf(nodeset).split() if word.partition("=")[0].lower() in _SHAPE
     )
@@ -35,11 +35,13 @@ def node_shape(nodeset: Nodeset) -> str:
 def node_line(nodeset: Nodeset) -> str | None:
     """Return the line of slurm.conf for a static nodeset's nodes.
 
-    A name that does not resolve blocks slurmctld for ten seconds, so an absent node must have an
-    address that needs no lookup. For a CLOUD node, slurmctld 24.11 takes the address from which it
-    registers, keeps that over a restart, and gives it to srun. For any other node, the address in
-    slurm.conf stays, and steps are launched to it. slurmctld assumes that a CLOUD node is powered
-    down, and would start jobs on it. So the program at `ABSENT_PROGRAM` sets absent nodes to down.
+    A name that does not resolve blocks slurmctld for ten seconds. An absent node must therefore
+    have an address that needs no lookup. When a CLOUD node registers, slurmctld 24.11 replaces that
+    address with the sender's, keeps it across restarts, and gives it to srun. For any other node,
+    steps are launched to the address in slurm.conf.
+
+    slurmctld assumes that a CLOUD node is powered down, and would start jobs on it. The program at
+    `ABSENT_PROGRAM` therefore sets absent nodes to down.
     """
     if nodeset.kind != "static" or not nodeset.replicas:
         return None
@@ -48,23 +50,24 @@ def node_line(nodeset: Nodeset) -> str | None:
 
 
 def real_memory(nodeset: Nodeset) -> int:
-    """Return the memory that Slurm may give to jobs on a node, in MiB."""
+    """Return the memory in MiB that Slurm may allocate to jobs on a node."""
     return nodeset.memory - reserved_memory(nodeset)
 
 
 def reserved_memory(nodeset: Nodeset) -> int:
-    """Return the memory of a node for daemons, in MiB: an eighth, at most 4 GiB.
+    """Return the memory in MiB that a node reserves for daemons: an eighth, at most 4 GiB.
 
-    The pod's limit also covers slurmd, one slurmstepd per step, and the jobs' files in
-    memory-backed /dev/shm.
+    The pod's memory limit includes slurmd, one slurmstepd per step, and the jobs' files in
+    /dev/shm, which is in memory.
     """
     return min(nodeset.memory // 8, 4096)
 
 
 def memory_per_cpu(partition: Partition, settings: Settings) -> int:
-    """Return a job's default memory per CPU in MiB, by the partition's nodes with the least.
+    """Return a job's default memory per CPU in MiB: the smallest share among the partition's nodes.
 
-    Without it, Slurm would give every job all memory of its node, and so the node to one job.
+    Without a default, Slurm would give a job all memory of its node, so no second job could run
+    there.
     """
     return partition.memory_per_cpu or min(
         real_memory(nodeset) // nodeset.cpus
@@ -74,7 +77,10 @@ def memory_per_cpu(partition: Partition, settings: Settings) -> int:
 
 
 def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
-    """Return a job's default memory per GPU in MiB; None if unset and a nodeset has no GPUs."""
+    """Return a job's default memory per GPU in MiB, or None.
+
+    It is None if the settings have no value and not all of the partition's nodesets have GPUs.
+    """
     nodesets = [each for each in settings.nodesets if each.name in partition.nodesets]
     shares = [real_memory(each) // each.gpus.number() for each in nodesets if each.gpus]
     fair = min(shares) if shares and len(shares) == len(nodesets) else None
@@ -82,7 +88,10 @@ def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
 
 
 def max_node_count(settings: Settings) -> int:
-    """Return room for dynamic nodes: the next power of two over twice the nodes, at least 1024."""
+    """Return MaxNodeCount: a power of two above twice the number of nodes, at least 1024.
+
+    The surplus is for dynamic nodes.
+    """
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
     return max(_MIN_NODE_COUNT, 1 << (2 * nodes).bit_length())
 
@@ -124,7 +133,7 @@ def partition_line(partition: Partition, settings: Settings) -> str:
 
 
 def _preempt_mode(partition: Partition, settings: Settings) -> str | None:
-    """Return the partition's PreemptMode; None if it is the cluster's."""
+    """Return the partition's PreemptMode; None: the cluster's PreemptMode applies."""
     if settings.slurm.preemption.type == "none":
         # Long checks need preemption; users' jobs still must not be preempted.
         return "OFF" if settings.long_checks.checks else None
@@ -132,14 +141,14 @@ def _preempt_mode(partition: Partition, settings: Settings) -> str | None:
 
 
 def gres_lines(nodeset: Nodeset) -> list[str]:
-    """Return the nodeset's lines of gres.conf, without which slurmctld accepts no node with GPUs.
+    """Return the nodeset's lines of gres.conf. slurmctld needs them to accept nodes with GPUs.
 
-    The names of the files do not matter to it: each node reports its own (agents/gpus.py).
+    slurmctld ignores the names of the device files: each node reports its own (agents/gpus.py).
     """
     gpus = nodeset.gpus
     if gpus is None:
         return []
-    # All nodes that may ever exist, so that a resize does not change the file.
+    # List all nodes that can ever exist, so that a resize does not change the file.
     node = f"NodeName={nodeset.name}-[0-{c.MAX_REPLICAS - 1}]"
     lines, last = [], 0
     for kind, count in sorted(gpus.mig.items()) or [(gpus.type, gpus.count)]:
@@ -151,7 +160,7 @@ def gres_lines(nodeset: Nodeset) -> list[str]:
 
 
 def gres_types(settings: Settings) -> list[str]:
-    """Return the kinds of gres that any node has."""
+    """Return GresTypes: the kinds of gres on any node."""
     gpus = [nodeset.gpus for nodeset in settings.nodesets if nodeset.gpus]
     return ["gpu"] * bool(gpus) + ["shard"] * any(gpu.shards for gpu in gpus)
 
@@ -180,7 +189,7 @@ def _layout(nodeset: Nodeset) -> dict[str, int]:
 
 
 def _gres(gpus: Gpus) -> str:
-    """Return a node's gres, as `gpu:h100:8,shard:32`."""
+    """Return a node's gres, such as `gpu:h100:8,shard:32`."""
     if gpus.mig:
         return ",".join(f"gpu:{profile}:{n}" for profile, n in sorted(gpus.mig.items()))
     shards = f",shard:{gpus.count * gpus.shards}" if gpus.shards else ""

@@ -1,4 +1,4 @@
-"""Scripts of the settings, with their text in the settings or in files."""
+"""The site's scripts; their text is in the settings or in files."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -8,20 +8,20 @@ from components.settings import Script, Settings, SettingsError
 from components.settings.slurm import Lua
 
 SHIPPED: Mapping[str, str] = {"prolog": "Prolog", "epilog": "Epilog"}
-"""Files, and slurm.conf's keys, of scripts that slurmctld sends to every node with the
-configuration. It sends those that are named without a path (configless documentation)."""
+"""File name, and key in slurm.conf, of scripts that slurmctld sends to every node with the
+configuration. slurmctld sends scripts that have no path (configless documentation)."""
 MOUNTED: Mapping[str, str] = {
     "task_prolog": "TaskProlog",
     "task_epilog": "TaskEpilog",
     "health_check": "HealthCheckProgram",
 }
-"""The same for scripts that it does not send."""
+"""File name, and key in slurm.conf, of scripts that slurmctld does not send; pods mount them."""
 
 
 def script_files(
     settings: Settings, root: Path = Path(), names: Collection[str] = MOUNTED
 ) -> dict[str, str]:
-    """Return scripts by file name; files are read below `root`.
+    """Return the scripts' texts by file name; `root` is the folder of the settings' paths.
 
     Raises `SettingsError` if a file cannot be used.
     """
@@ -37,7 +37,7 @@ def script_paths(settings: Settings) -> dict[str, str]:
     }
     found = {key: path for key, (name, path) in places.items() if _source(settings, name)[1]}
     if settings.health.enabled:
-        # It runs the site's own script afterwards.
+        # After the checks, this program runs the site's own script.
         found["HealthCheckProgram"] = f"{CHECKS}/interval"
     return found
 
@@ -61,14 +61,14 @@ def text_of(key: str, source: Script | Lua, root: Path) -> str:
 
 
 def read_text(key: str, file: str, root: Path) -> str:
-    """Return the text of a file of the project; `key` is its key in the settings.
+    """Return the text of a file in the project; `key` is its key in the settings.
 
-    Raises `SettingsError` if it cannot be read.
+    Raises `SettingsError` if the file cannot be read.
     """
     try:
         return (root / file).read_text()
     except (OSError, ValueError) as error:  # invalid characters in a name or a text
         reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise SettingsError(
-            f"{PROJECT}:{key}: {file}: {reason}; expected a text file of the project"
+            f"{PROJECT}:{key}: {file}: {reason}; expected a text file in the project"
         ) from None

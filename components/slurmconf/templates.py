@@ -1,4 +1,4 @@
-"""Slurm's files, from the templates beside this module."""
+"""Render Slurm's files from the templates in this folder."""
 
 from collections.abc import Mapping
 
@@ -15,5 +15,5 @@ _templates = Environment(
 
 
 def render(name: str, values: Mapping[str, object]) -> str:
-    """Render the file of this name, from the template `<name>.j2`."""
+    """Render the file `name` from the template `<name>.j2`."""
     return _templates.get_template(f"{name}.j2").render(values)

@@ -1,4 +1,4 @@
-"""Tokens that Slurm's daemons accept, and the longest lifetime of those that they issue."""
+"""Parameters for the tokens that Slurm's daemons accept, and for the lifetime of users' tokens."""
 
 import math
 
@@ -17,7 +17,7 @@ def lifetime_parameter(settings: Settings) -> str:
 
 
 def token_parameters(settings: Settings, folder: str) -> str:
-    """Return AuthAltParameters of a daemon that has its files in `folder`."""
+    """Return AuthAltParameters of a daemon whose files are in `folder`."""
     rest = settings.rest
     keys = [f"jwt_key={c.JWT_KEY}"]
     if rest.jwks:

@@ -1,4 +1,4 @@
-"""Settings of nodes and of the reconciler, as agents/reconciler reads them."""
+"""Render the settings of nodes and of the reconciler for agents/reconciler."""
 
 import json
 
@@ -8,11 +8,12 @@ from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import node_conf
 
 _LOOKS = 3
-"""Intervals that a node may be without evidence: Slurm may have been too busy to accept it."""
+"""Number of intervals after which a node's last report is too old. More than one, because a busy
+Slurm can miss reports."""
 
 
 def wanted_nodes(settings: Settings) -> str:
-    """Render the file."""
+    """Render the file that agents/reconciler reads."""
     health = settings.health
     wanted = Wanted(
         **settings.reconciler.model_dump(),
@@ -26,9 +27,9 @@ def wanted_nodes(settings: Settings) -> str:
 
 
 def _wanted(nodeset: Nodeset) -> WantedNodeset:
-    """Return the number of nodes, and the values that Slurm's record of each must have."""
+    """Return the number of nodes, and the values that Slurm must have for each node."""
     conf = node_conf(nodeset)
-    # The nodeset's free parameters override the others.
+    # These include the nodeset's `parameters`, which override the other settings.
     parameters = {
         name.lower(): value for name, _, value in (w.partition("=") for w in conf.split())
     }

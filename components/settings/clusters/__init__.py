@@ -1,6 +1,6 @@
-"""Kubernetes clusters: each kind is one model here and one file in `components.cluster`.
+"""Kubernetes clusters: each kind has one model here and one file in `components.cluster`.
 
-Add a new kind to `Cluster`; all other code finds it there.
+To add a kind, add its model to `Cluster`; all other code finds it there.
 """
 
 from collections.abc import Mapping

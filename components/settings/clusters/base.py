@@ -1,4 +1,4 @@
-"""Base of clusters of all kinds."""
+"""Base of all kinds of clusters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from components.settings.models import Settings
 
 Problem = tuple[str, str]
-"""A key of the stack, and what is wrong there."""
+"""A key in the stack file, and what is wrong with it."""
 
 
 class BaseCluster(Model):
     """A Kubernetes cluster; each subclass has its own `kind`."""
 
     makes_machines: ClassVar[bool] = False
-    """Whether a deploy sets up the machines, and what their GPUs and networks require."""
+    """Whether a deploy sets up the machines, and the operators for their GPUs and networks."""
     brings_driver: ClassVar[bool] = False
-    """Whether machines with NVIDIA's GPUs come with the driver and the container toolkit."""
+    """Whether machines with NVIDIA GPUs come with the driver and the container toolkit."""
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Yield conflicts of the other settings with this cluster."""
+        """Yield conflicts between this cluster and the other settings."""
         return iter(())

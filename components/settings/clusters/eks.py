@@ -1,4 +1,4 @@
-"""Settings of a cluster in Amazon's cloud."""
+"""Settings of a cluster in AWS."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from components.settings.nodesets import Nodeset
 
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
-"""Families of instances with GPUs (EC2, instance types, accelerated computing)."""
+"""Instance families with GPUs (EC2, instance types, accelerated computing)."""
 _WIDEST: Final = 20
-"""Longest prefix of a network: its 16 subnets are then of /24."""
+"""Longest prefix of the network: with /20, each of its 16 subnets is a /24."""
 ZONES: Final = "abcdefgh"
-"""Letters of a region's zones; no region has more than six zones."""
+"""Letters of zones; a region has at most six zones."""
 _LUSTRE: Final = 1_228_800, 2_457_600
-"""Sizes of an SSD file system in MiB: 1.2 TiB, and multiples of 2.4 TiB (FSx for Lustre,
+"""Sizes of an SSD file system in MiB: 1.2 TiB, or a multiple of 2.4 TiB (FSx for Lustre,
 StorageCapacity)."""
 
 
@@ -33,10 +33,10 @@ class EksMachines(Machines):
     """Machines of one nodeset."""
 
     type: InstanceType
-    """Instance type, as 'p5.48xlarge'."""
+    """Instance type, such as 'p5.48xlarge'."""
     efa: Annotated[int, Field(ge=1, le=32), Number] | None = None
-    """Elastic Fabric Adapters of an instance; each node gets all of them. The machines are then
-    close together, in a placement group."""
+    """Number of Elastic Fabric Adapters of an instance; each node gets all of them. The machines
+    are then close together, in a placement group."""
 
 
 class EksSystem(System):
@@ -47,29 +47,29 @@ class EksSystem(System):
 
 
 class EksCluster(CloudCluster):
-    """Amazon's EKS in a network of its own, with FSx for Lustre or EFS for the jail."""
+    """Amazon EKS in a network of its own, with FSx for Lustre or EFS for the jail."""
 
     brings_driver: ClassVar[bool] = True
     kind: Literal["eks"]
     region: Word
-    """Region, as 'eu-central-1'."""
+    """Region, such as 'eu-central-1'."""
     zones: Annotated[tuple[Word, ...], Field(min_length=2, max_length=4)]
-    """Availability zones of the region, as 'eu-central-1a'. The first one has the workers and the
-    file system: choose it before the first deploy."""
+    """Availability zones of the region, such as 'eu-central-1a'. The workers and the file system
+    are in the first zone: choose it before the first deploy."""
     network: Cidr = "10.0.0.0/16"
-    """Addresses of the new network, of /16 to /20."""
+    """Address range of the new network, from /16 to /20."""
     machines: dict[str, EksMachines] = {}
-    """Machines by nodeset."""
+    """Machines of each nodeset, by the nodeset's name."""
     system: EksSystem = EksSystem()
     """Machines for everything except workers."""
     file_system: Literal["lustre", "efs"] = "lustre"
-    """File system of the jail: FSx for Lustre, which has the size `jail.size`, or EFS, which has no
+    """File system of the jail: FSx for Lustre of size `jail.size`, or EFS, which has no fixed
     size."""
     throughput: Literal[125, 250, 500, 1000] = 250
-    """Throughput of Lustre, in MB/s for each TiB."""
+    """Throughput of Lustre, in MB/s per TiB."""
 
     def groups(self) -> Mapping[str, EksMachines]:
-        """Return the machines by name of the nodeset."""
+        """Return the machines of each nodeset, by the nodeset's name."""
         return self.machines
 
     @model_validator(mode="after")
@@ -95,15 +95,15 @@ class EksCluster(CloudCluster):
         return self
 
     def has_cards(self, nodeset: Nodeset) -> bool:
-        """Return whether its pods request GPUs, or adapters of its machines."""
+        """Return whether the nodeset's pods request GPUs or Elastic Fabric Adapters."""
         return super().has_cards(nodeset) or bool(self.machines[nodeset.name].efa)
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
         """Require instances with GPUs for nodes with GPUs, and instances without for others."""
         machines = self.machines[nodeset.name]
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
-            wanted = "with GPUs, as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
-            yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
+            wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
+            yield "type", f"'{machines.type}': expected a type {wanted}, as in the nodeset"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Check the limits of Amazon's network and file systems."""
@@ -113,7 +113,7 @@ class EksCluster(CloudCluster):
         yield from self._lustre_problems(stack)
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Check that a Cilium runs on top of Amazon's plugin and kube-proxy, which EKS has."""
+        """Check that Cilium runs on top of Amazon's plugin and kube-proxy, which EKS has."""
         cilium = stack.network.cilium
         if cilium is None:
             if "cilium" in stack.network.kinds():
@@ -129,29 +129,29 @@ class EksCluster(CloudCluster):
             chained = f"'{cilium.chained}'" if cilium.chained else "none"
             yield (
                 "network.cilium.chained",
-                f"{chained}: expected {AWS_CNI}, because EKS has Amazon's own plugin; set that",
+                f"{chained}: expected {AWS_CNI}, because EKS has Amazon's own network plugin",
             )
         if cilium.kube_proxy_replacement:
             yield (
                 "network.cilium.kube_proxy_replacement",
-                "true: EKS runs kube-proxy; remove it",
+                "true: EKS runs kube-proxy; remove kube_proxy_replacement",
             )
 
     def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Refuse snapshots of a state on EFS, whose driver has none (aws-efs-csi-driver)."""
+        """Refuse snapshots of the state on EFS: aws-efs-csi-driver does not support them."""
         state, controller = stack.snapshots and stack.snapshots.state, stack.controller
         on_efs = self.file_system == "efs" and controller.storage_class is None
         if state and controller.standby and on_efs:
             yield (
                 "snapshots.state",
                 (
-                    f"'{state}': with controller.standby the state is on EFS, which has no "
-                    "VolumeSnapshots; remove it, or set controller.storage_class"
+                    f"'{state}': with controller.standby, the state is on EFS, which has no "
+                    "VolumeSnapshots; remove snapshots.state, or set controller.storage_class"
                 ),
             )
 
     def _lustre_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Check the size of the Lustre file system, and the storage of two controllers."""
+        """Check the size of the Lustre file system, and the storage of a standby controller."""
         if self.file_system == "efs":
             return
         smallest, step = _LUSTRE
@@ -160,15 +160,15 @@ class EksCluster(CloudCluster):
             yield (
                 "jail.size",
                 (
-                    f"{size} MiB: expected 1200GiB or a multiple of 2400GiB, the sizes of FSx for "
-                    "Lustre"
+                    f"{size} MiB: FSx for Lustre has other sizes; expected 1200GiB or a multiple "
+                    "of 2400GiB"
                 ),
             )
         if stack.controller.standby and stack.controller.storage_class is None:
             yield (
                 "controller.standby",
                 (
-                    "true: requires storage that offers ReadWriteMany; add "
+                    "true: requires a StorageClass with ReadWriteMany; add "
                     "controller.storage_class, or set cluster.file_system: efs"
                 ),
             )

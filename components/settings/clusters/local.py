@@ -20,15 +20,15 @@ class LocalCluster(BaseCluster):
 
     kind: Literal["local"]
     nodes: Annotated[int, Field(ge=1, le=9), Number] = 2
-    """Kubernetes nodes; the first one carries the control plane too."""
+    """Number of Kubernetes nodes; the first one also runs the control plane."""
     api_port: Port = 16443
     """Loopback port of the Kubernetes API."""
     ssh_port: Port = 12222
-    """Loopback port that leads to the login node's sshd."""
+    """Loopback port of the login node's sshd."""
     domain: ClassVar[str] = CLUSTER_DOMAIN
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Refuse a load balancer, another network, and one port for two purposes."""
+        """Refuse a load balancer, another network plugin, and equal ports."""
         service = stack.login.service
         if service != "NodePort":
             yield (
@@ -43,7 +43,7 @@ class LocalCluster(BaseCluster):
         if self.api_port == self.ssh_port:
             yield "cluster.ssh_port", f"{self.ssh_port}: is the same as api_port; choose another"
         if stack.network.cilium:
-            yield "network.cilium", "a local cluster has its own network; remove it"
+            yield "network.cilium", "a local cluster has its own network; remove network.cilium"
         chosen = stack.network.policies
         if chosen in ("cilium", "both"):
             expected = "expected kubernetes or none"

@@ -1,4 +1,4 @@
-"""Settings of machines that a deploy rents for the nodesets, and rules for every cloud."""
+"""Settings of the machines that a deploy rents for nodesets, and rules for every cloud."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SYSTEM: Final = "system"
 
 
 class Autoscaling(Model):
-    """Limits of the number of machines, which follows the pods."""
+    """Limits of autoscaling: the number of machines depends on the pods."""
 
     min: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number] = 0
-    """Machines that stay even if no pod needs them."""
+    """Minimum number of machines, even if no pod needs them."""
     max: Annotated[int, Field(ge=1, le=MAX_REPLICAS), Number]
-    """Largest number of machines."""
+    """Maximum number of machines."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -44,14 +44,14 @@ class Autoscaling(Model):
 
 
 class Machines(Model):
-    """Machines of one nodeset: one for each of its nodes, of its size."""
+    """Machines of one nodeset: one machine for each node."""
 
     disk: MemoryMiB = Field("256GiB", validate_default=True)
-    """System disk of a machine, for its images and its pods' own files."""
+    """Size of a machine's system disk, for images and the pods' own files."""
     spot: bool = False
     """Use cheaper machines that the cloud may take back at any time."""
     autoscaling: Autoscaling | None = None
-    """By default the number of machines is the nodeset's replicas."""
+    """Autoscaling of the machines; by default their number is the nodeset's replicas."""
 
 
 class System(Model):
@@ -69,32 +69,32 @@ class CloudCluster(BaseCluster):
     version: KubernetesVersion = "1.33"
     """Kubernetes version."""
     api_from: Annotated[tuple[Cidr, ...], Field(min_length=1)]
-    """Networks that may connect to Kubernetes' API, as '192.0.2.0/24', including that of the
-    deploy."""
+    """Networks that may connect to the Kubernetes API, such as '192.0.2.0/24'. The network of the
+    machine that deploys must be among them."""
 
     def groups(self) -> Mapping[str, Machines]:
-        """Return the machines by name of the nodeset."""
+        """Return the machines of each nodeset, by the nodeset's name."""
         raise NotImplementedError
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Yield conflicts of a nodeset with its machines; keys are relative to the machines."""
+        """Yield conflicts between a nodeset and its machines; keys are relative to the machines."""
         raise NotImplementedError
 
     def has_cards(self, nodeset: Nodeset) -> bool:
-        """Return whether its pods request devices, which machines report only once they run."""
+        """Return whether the nodeset's pods request devices that only a running machine reports."""
         return nodeset.gpus is not None
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry that they can reach."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
+            yield "registry", f"is required with cluster.kind: {self.kind}; add one"  # type: ignore[attr-defined]
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",
                 (
-                    f"'{stack.snapshots.jail}': the jail is on the file system that the cloud "
-                    "creates for it, which has no VolumeSnapshots; remove it and use the cloud's "
-                    "backups, or give the jail a volume of another driver"
+                    f"'{stack.snapshots.jail}': the jail is on the cloud's file system, which has "
+                    "no VolumeSnapshots; remove snapshots.jail and use the cloud's backups, or "
+                    "give the jail a volume of another driver"
                 ),
             )
         groups = self.groups()
@@ -104,8 +104,8 @@ class CloudCluster(BaseCluster):
                 yield (
                     f"nodesets[{index}].name",
                     (
-                        f"'{SYSTEM}': is the name of the machines for everything except workers; "
-                        "choose another"
+                        f"'{SYSTEM}': is reserved for the machines without workers; choose "
+                        "another name"
                     ),
                 )
         for name in groups:
@@ -130,7 +130,7 @@ class CloudCluster(BaseCluster):
             yield (
                 "autoscaling.min",
                 (
-                    "0: expected at least 1, because an autoscaler without machines cannot know "
-                    "that new ones will have GPUs and network cards"
+                    "0: expected at least 1, because without a running machine, the autoscaler "
+                    "cannot know which GPUs and network cards new machines have"
                 ),
             )

@@ -1,4 +1,4 @@
-"""Settings of a cluster on your own machines, reached by SSH."""
+"""Settings of a cluster on your own machines; the deploy connects to them by SSH."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ KubeadmKind = Literal[
 API_PORT: Final = 6443
 """Port of kube-apiserver (kubeadm, APIEndpoint)."""
 _NODE_BITS: Final = 24
-"""Prefix of the pods' addresses on one machine (kube-controller-manager, --node-cidr-mask-size)."""
+"""Prefix length of one machine's pod addresses (kube-controller-manager, --node-cidr-mask-size)."""
 _POD_BITS: Final = range(8, _NODE_BITS + 1)
 _SERVICE_BITS: Final = range(12, 29)
-"""kube-apiserver accepts no larger range for Services (--service-cluster-ip-range)."""
+"""kube-apiserver accepts no range larger than /12 for Services (--service-cluster-ip-range)."""
 _QUORUMS: Final = (1, 3)
-"""Numbers of etcd's members. With two, etcd would stop when either of them is lost."""
+"""Allowed numbers of etcd members. With two, etcd would stop when either of them fails."""
 _OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
     "ClusterConfiguration": {
         "clusterName": "cluster_name",
@@ -55,32 +55,33 @@ _OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
         "taints": "cluster.machines[].nodeset",
     },
 }
-"""Fields that the deploy sets itself, and the settings to use instead."""
+"""Fields of kubeadm that the deploy sets itself, and the settings to use instead."""
 
 
 class MetalMachine(Model):
     """A machine with Debian or Ubuntu."""
 
     name: DnsLabel
-    """Its name in Kubernetes."""
+    """Name of the machine in Kubernetes."""
     address: Address
-    """Its IPv4 address, which the deploy and the other machines connect to."""
+    """IPv4 address of the machine; the deploy and the other machines connect to it."""
     host_key: SshKey
-    """Its SSH host's public key, as in /etc/ssh/ssh_host_ed25519_key.pub; the deploy accepts no
-    other."""
+    """Public SSH host key of the machine, as in /etc/ssh/ssh_host_ed25519_key.pub. The deploy
+    accepts no other key."""
     port: Port = 22
-    """Port of its sshd."""
+    """Port of the machine's sshd."""
     user: UserName = "root"
-    """User that logs in: root, or a user of sudo without a password."""
+    """User for SSH logins: root, or a user with sudo rights without a password."""
     nodeset: DnsLabel | None = None
-    """Nodeset whose pods alone run on it; by default everything except workers may run on it."""
+    """Nodeset that the machine is reserved for; by default everything except workers may run on
+    the machine."""
     lost: bool = False
-    """The machine is gone for good. The deploy runs nothing on it, so that it can be removed from
-    the list for the next deploy."""
+    """The machine is permanently lost. This deploy runs nothing on the machine. Before the next
+    deploy, you can remove the machine from the list."""
 
 
 class MetalCluster(BaseCluster):
-    """Kubernetes by kubeadm on existing machines."""
+    """Kubernetes on existing machines, installed with kubeadm."""
 
     makes_machines: ClassVar[bool] = True
     domain: ClassVar[str] = CLUSTER_DOMAIN
@@ -90,23 +91,23 @@ class MetalCluster(BaseCluster):
     machines: tuple[MetalMachine, ...] = ()
     """The machines."""
     control_planes: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
-    """Names of the one or three machines with Kubernetes' own data; the first creates the
-    cluster."""
+    """Names of the one or three control plane machines, which store the data of Kubernetes. The
+    first one creates the cluster."""
     endpoint: Domain | None = None
-    """Name or address, without a port, that leads to port 6443 of each control plane; by default
-    the address of the only one. It can never change."""
+    """Host name or address, without a port, that leads to port 6443 of all control planes. With one
+    control plane, the default is its address. The endpoint can never change."""
     pods: Cidr = "10.244.0.0/16"
-    """Addresses of pods."""
+    """Address range of pods."""
     services: Cidr = "10.96.0.0/12"
-    """Addresses of Services."""
+    """Address range of Services."""
     key_file: str | None = None
-    """File with the SSH private key, on the machine that deploys; by default the stack's secret
+    """File with the private SSH key, on the machine that deploys; by default the stack's secret
     `metal:ssh_key`."""
     kubeadm: dict[KubeadmKind, dict[str, JsonValue]] = {}
-    """Further fields of kubeadm's configuration, by kind, with the names of its reference."""
+    """Further fields of kubeadm's configuration, by kind, with the names in kubeadm's reference."""
 
     def api(self) -> str:
-        """Return host and port of Kubernetes' API."""
+        """Return the host and port of the Kubernetes API."""
         return f"{self.endpoint or self.machine(self.control_planes[0]).address}:{API_PORT}"
 
     def machine(self, name: str) -> MetalMachine:
@@ -186,9 +187,9 @@ class MetalCluster(BaseCluster):
         return self
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require machines for the nodes of each nodeset, and one for everything else."""
+        """Require machines for each nodeset's nodes, and one machine for everything else."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add it"
+            yield "registry", f"is required with cluster.kind: {self.kind}; add one"
         nodesets = {nodeset.name for nodeset in stack.nodesets}
         for index, machine in enumerate(self.machines):
             if machine.nodeset is not None and machine.nodeset not in nodesets:
@@ -200,7 +201,8 @@ class MetalCluster(BaseCluster):
         if all(machine.nodeset is not None for machine in self.machines):
             yield (
                 "cluster.machines",
-                "each has a nodeset; add one without a nodeset, for everything except workers",
+                "every machine has a nodeset; add one without a nodeset, for everything except "
+                "workers",
             )
         for index, nodeset in enumerate(stack.nodesets):
             own = [machine.name for machine in self.machines if machine.nodeset == nodeset.name]
@@ -208,8 +210,8 @@ class MetalCluster(BaseCluster):
                 yield (
                     f"nodesets[{index}].replicas",
                     (
-                        f"{nodeset.replicas}: nodeset '{nodeset.name}' has {len(own)} of "
-                        f"cluster.machines ({', '.join(own) or 'none'}); lower replicas, or add "
+                        f"{nodeset.replicas}: cluster.machines has only {len(own)} for nodeset "
+                        f"'{nodeset.name}' ({', '.join(own) or 'none'}); lower replicas, or add "
                         "machines"
                     ),
                 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a machine, from its preset's name; memory in MiB."""
+    """Size of a machine, parsed from the name of its preset; memory in MiB."""
 
     gpus: int
     cpus: int
@@ -26,7 +26,7 @@ class Size:
 
 
 def size_of(preset: str) -> Size:
-    """Return the size of a checked preset, as `8gpu-128vcpu-1600gb`."""
+    """Return the size of a valid preset, such as `8gpu-128vcpu-1600gb`."""
     *gpus, cpus, gb = map(int, re.findall(r"\d+", preset))
     return Size(sum(gpus), cpus, gb * 1024)
 
@@ -35,12 +35,12 @@ class NebiusMachines(Machines):
     """Machines of one nodeset."""
 
     platform: Platform
-    """Kind of machine, as 'gpu-h100-sxm' or 'cpu-d3'."""
+    """Kind of machine, such as 'gpu-h100-sxm' or 'cpu-d3'."""
     preset: Preset
-    """Size of a machine, as '8gpu-128vcpu-1600gb'."""
+    """Size of a machine, such as '8gpu-128vcpu-1600gb'."""
     fabric: DnsLabel | None = None
-    """InfiniBand fabric that connects machines of eight GPUs, as 'fabric-7'; it depends on region
-    and platform."""
+    """InfiniBand fabric that connects machines with eight GPUs, such as 'fabric-7'. It depends on
+    the region and the platform."""
 
 
 class NebiusSystem(System):
@@ -57,39 +57,41 @@ class NebiusCluster(CloudCluster):
 
     kind: Literal["nebius"]
     project: Word
-    """Id of the project for all resources, as 'project-e00…'."""
+    """Id of the project for all resources, such as 'project-e00…'."""
     subnet: Word | None = None
-    """Id of an existing subnet; by default one in a network of the stack's own."""
+    """Id of an existing subnet; by default the stack creates a network with a subnet."""
     machines: dict[str, NebiusMachines] = {}
-    """Machines by nodeset."""
+    """Machines of each nodeset, by the nodeset's name."""
     system: NebiusSystem = NebiusSystem()
     """Machines for everything except workers."""
     file_system_type: Literal["NETWORK_SSD", "NETWORK_HDD", "WEKA", "VAST"] = "NETWORK_SSD"
-    """Type of the shared file system for the jail, which has the size `jail.size`."""
+    """Type of the shared file system for the jail; `jail.size` is its size."""
 
     def groups(self) -> Mapping[str, NebiusMachines]:
-        """Return the machines by name of the nodeset."""
+        """Return the machines of each nodeset, by the nodeset's name."""
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Compare a node's GPUs, CPUs and memory with its machine, which needs a part for
-        itself."""
+        """Compare a node's GPUs, CPUs and memory with its machine. The machine needs a part of the
+        CPUs and memory for itself."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
-            wanted = "with GPUs, as 'gpu-h100-sxm'" if gpus else "without GPUs, as 'cpu-d3'"
+            wanted = (
+                "with GPUs, such as 'gpu-h100-sxm'" if gpus else "without GPUs, such as 'cpu-d3'"
+            )
             yield (
                 "platform",
                 f"'{machines.platform}': expected a platform {wanted}, for nodes with {gpus} GPUs",
             )
         elif size.gpus != gpus:
-            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, to match the nodeset"
+            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, as in the nodeset"
         if size.cpus <= (nodeset.cpu_request or nodeset.cpus):
             yield (
                 "preset",
                 (
                     f"'{machines.preset}': expected more CPUs than the nodeset's {nodeset.cpus}, "
-                    "for kubelet and other daemons"
+                    "because kubelet and other daemons need some"
                 ),
             )
         if size.memory <= nodeset.memory:
@@ -97,21 +99,24 @@ class NebiusCluster(CloudCluster):
                 "preset",
                 (
                     f"'{machines.preset}': expected more memory than the nodeset's "
-                    f"{nodeset.memory} MiB, for kubelet and other daemons"
+                    f"{nodeset.memory} MiB, because kubelet and other daemons need some"
                 ),
             )
         if machines.fabric and size.gpus != 8:
-            yield "fabric", f"'{machines.fabric}': connects only machines with 8 GPUs; remove it"
+            yield (
+                "fabric",
+                f"'{machines.fabric}': connects only machines with 8 GPUs; remove fabric",
+            )
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Refuse a fabric with two platforms, and a second Cilium."""
+        """Refuse one fabric for two platforms, and a second Cilium."""
         yield from super().problems(stack)
         if stack.network.cilium:
             yield (
                 "network.cilium",
                 (
-                    "the cloud installs Cilium in its clusters; remove it "
-                    "(network.policies: cilium requires nothing more)"
+                    "the cloud installs Cilium in its clusters; remove network.cilium "
+                    "(network.policies: cilium does not require it)"
                 ),
             )
         seen: dict[str, tuple[str, str]] = {}
@@ -123,7 +128,7 @@ class NebiusCluster(CloudCluster):
                 yield (
                     f"cluster.machines.{name}.fabric",
                     (
-                        f"'{machines.fabric}': nodeset {first} uses it with {platform}; "
-                        "a fabric connects one platform only, choose another"
+                        f"'{machines.fabric}': nodeset {first} uses it with {platform}, and a "
+                        "fabric connects only one platform; choose another"
                     ),
                 )

@@ -96,7 +96,10 @@ def test_an_existing_network_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("network", "key"),
     [
-        ({"cilium": {}}, "network.cilium: a local cluster has its own network; remove it"),
+        (
+            {"cilium": {}},
+            "network.cilium: a local cluster has its own network; remove network.cilium",
+        ),
         ({"policies": "cilium"}, "network.policies: cilium: a local cluster has no Cilium; "),
         ({"policies": "both"}, "network.policies: both: a local cluster has no Cilium; "),
     ],

@@ -41,7 +41,7 @@ def test_the_default_partition_has_all_nodesets() -> None:
 def test_an_unknown_stack_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text("config: {}\n")
 
-    with pytest.raises(SettingsError, match=r"no stack 'dev'.*stacks here: lab"):
+    with pytest.raises(SettingsError, match=r"no stack 'dev'.*existing stacks: lab"):
         read_stack("dev", tmp_path)
 
 

@@ -556,21 +556,21 @@ _WORD = "expected one word"
 _KEY_OF_KUBERNETES = "expected a Kubernetes key"
 _USER = "expected a user name"
 _PATH = "expected an absolute path"
-_INSIDE = "expected a path inside the project"
-_SCALAR = "expected a number, true, false, or a text without blanks"
+_INSIDE = "expected a relative path inside the project"
+_SCALAR = "expected a number, true, false, or a text without spaces"
 _PARAMETER = "expected a parameter name"
 _TEXT = "expected text; put it in quotes"
-_CAPABILITY = "expected a capability, as in 'NET_ADMIN'"
-_SIZE = "expected a size with its unit, as in '512MiB', or 'unlimited', or 'none'"
-_DEVICE = "expected a name in /dev, as in 'fuse'"
+_CAPABILITY = "expected a capability, such as 'NET_ADMIN'"
+_SIZE = "expected a size with its unit, such as '512MiB', or 'unlimited', or 'none'"
+_DEVICE = "expected a name in /dev, such as 'fuse'"
 _NO_SCRIPT = "expected a script that begins with '#!'"
 _RANGE = "expected a range of addresses"
 _MOMENT = "expected a date and time with a time zone"
-_SERVER = "expected a server URL, as in 'ldaps://ldap.example.org'"
+_SERVER = "expected a server URL, such as 'ldaps://ldap.example.org'"
 _OPTION = "expected a mount option"
-_LINE = "expected one line of text, not empty"
+_LINE = "expected one line of text that is not empty"
 _LINES = "expected lines of text"
-_AGE = "expected an age, as '24months'"
+_AGE = "expected an age, such as '24months'"
 _ACCOUNT = "expected a name of at most 40 lower-case letters"
 _SHARES = "expected a whole number, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'"
@@ -578,17 +578,17 @@ _CRON = "expected five cron fields"
 _DUMP = "expected 'latest' or a dump name"
 _BUCKET = "expected a bucket name"
 _OBJECTS = "expected names separated by '/'"
-_URL = "expected a URL, as in 'https://hooks.example.org/1'"
+_URL = "expected a URL, such as 'https://hooks.example.org/1'"
 _IMAGE = "expected an image name"
 _LABEL_VALUE = "expected a label value"
-_DNS = "expected a DNS name, as 'pypi.org' or '*.pypi.org'"
-_CHART = "expected a full chart version, as '1.19.6'"
+_DNS = "expected a DNS name, such as 'pypi.org' or '*.pypi.org'"
+_CHART = "expected a full chart version, such as '1.19.6'"
 _ARM = "has ARM CPUs, but the images require amd64"
-_INTERFACE = "expected a network interface, as 'eth0'"
+_INTERFACE = "expected a network interface, such as 'eth0'"
 _MINOR = "expected a minor version of Kubernetes"
 _RELEASE = "expected a Kubernetes release, 1.31 or later"
 _IPV4 = "expected an IPv4 address"
-_ENDPOINT = "expected a server URL, as in 'https://s3.example.org'"
+_ENDPOINT = "expected a server URL, such as 'https://s3.example.org'"
 
 WORDS: dict[str, dict[Any, str]] = {
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
@@ -632,9 +632,9 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "pull_secrets[0]": {"My Secret": _DOMAIN, 5: _TEXT},
     "containers.cache": {
-        "cache": "expected a path for each user",
-        "/local/../%u": "expected a path for each user",
-        "/local/cache": "add %u for the user's name",
+        "cache": "expected a path per user",
+        "/local/../%u": "expected a path per user",
+        "/local/cache": "add %u, which becomes the user's name",
     },
     "containers.site_cache": {
         "images": "expected a path",
@@ -659,9 +659,9 @@ WORDS: dict[str, dict[Any, str]] = {
     "controller.storage_class": {5: _TEXT},
     "nodesets[0].name": {
         "GPU_1": _LABEL,
-        "9gpu": "expected a letter first",
+        "9gpu": "expected a name that begins with a letter",
         "a" * 57: "expected at most 56 characters",
-        "controller": "is the name of another component; choose another",
+        "controller": "is reserved for another component; choose another name",
         False: _TEXT,
     },
     "nodesets[0].memory": {
@@ -674,7 +674,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].ephemeral_storage": {"1TB": _UNIT},
     "nodesets[0].gpus.type": {"H100": "expected lower-case letters and digits", 100: _TEXT},
     "nodesets[0].gpus.resource": {
-        "gpu": "expected a Kubernetes resource, as in 'nvidia.com/gpu'",
+        "gpu": "expected a Kubernetes resource, such as 'nvidia.com/gpu'",
         "nvidia.com/": "expected a Kubernetes key",
         "NVIDIA/gpu": _DOMAIN,
     },
@@ -687,7 +687,7 @@ WORDS: dict[str, dict[Any, str]] = {
         "": _SCALAR,
     },
     "nodesets[0].tolerations[0].key": {
-        "a b": "expected a Kubernetes key, as in 'pool'",
+        "a b": "expected a Kubernetes key, such as 'pool'",
         "_/pool": _DOMAIN,
     },
     "nodesets[0].tolerations[0].value": {True: _TEXT, 5: _TEXT},
@@ -769,7 +769,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "slurm.priority.decay_half_life": {True: _TIME},
     "slurm.topology.switches[0].name": {"a b": _WORD},
     "slurm.topology.switches[0].nodes": {
-        "gpu-[0-1": "is not a hostlist; write it as in 'gpu-[0-3,7]'",
+        "gpu-[0-1": "is not a hostlist; write it in the form 'gpu-[0-3,7]'",
         "gpu-[1-0]": "is descending",
         "": "is not a host name",
         "gpu-[0-99999]": "has more than 65536 hosts",
@@ -830,7 +830,7 @@ WORDS: dict[str, dict[Any, str]] = {
         "moon": "expected 'kubernetes', 'cilium', 'both' or 'none'",
         2: "expected 'kubernetes', 'cilium', 'both' or 'none'",
     },
-    "network.names": {"x": "expected a list, as in [a, b]"},
+    "network.names": {"x": "expected a list, such as [a, b]"},
     "network.names[0]": {"pypi": _DNS, "**.lab": _DNS, "https://a.lab": _DNS, "": _DNS, 5: _TEXT},
     "network.cilium.version": {"1.19": _CHART, "latest": _CHART, 1.19: _TEXT},
     "network.cilium.chained": {"aws cni": _WORD, 5: _TEXT},
@@ -850,10 +850,10 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "users[0].name": {"Ada": _USER, "a" * 33: _USER, "a:b": _USER, "1a": _USER},
     "users[0].ssh_keys[0]": {
-        "hunter2": "expected an OpenSSH public key, as in 'ssh-ed25519",
-        "ssh-ed25519 AAAA": "was it cut short?",
-        "ssh-ed25519 !!!!": "was it cut short?",
-        KEY.replace("ssh-ed25519", "ssh-rsa"): "is not a key of that type",
+        "hunter2": "expected an OpenSSH public key, such as 'ssh-ed25519",
+        "ssh-ed25519 AAAA": "copy the whole key",
+        "ssh-ed25519 !!!!": "copy the whole key",
+        KEY.replace("ssh-ed25519", "ssh-rsa"): "is not a key of this type",
         f"{KEY}\n{KEY}": "expected one key on one line",
     },
     "users[0].ssh_key_files[0]": {5: _TEXT},
@@ -1135,7 +1135,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "give each a unique name"),
     ("cluster.machines[0].address", "192.0.2.2", "cluster.machines",
      "two have the address '192.0.2.2'", "give each a unique address"),
-    ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "each has a nodeset",
+    ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "every machine has a nodeset",
      "add one without a nodeset"),
     ("cluster.control_planes", ["d"], "cluster.control_planes", "'d' is not a machine",
      "known: a, b, c"),
@@ -1198,14 +1198,14 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("users", [*FULL["users"], {"name": "slurmstack-checks", "uid": 2002}], "users",
      "'slurmstack-checks'", "is reserved for long checks; choose another"),
     ("directory.bind_dn", None, "directory.password_secret", "'ldap-reader'",
-     "has no effect without bind_dn; add it"),
+     "has no effect without bind_dn; add bind_dn"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
      "expected a filter in parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
      "expected a filter in parentheses"),
     ("directory.uris", [], "directory.uris", "[]", "at least 1 in the list"),
     ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB",
-     "the claim determines the size; remove it"),
+     "jail.claim sets the size; remove size"),
     ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs",
      "cannot be combined with claim", "keep one"),
     ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class",
@@ -1215,9 +1215,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("snapshots", {"keep": 5}, "snapshots.jail", "is not set",
      "set snapshots.jail or snapshots.state"),
     ("jail.server.machines", ["fd00::/112"], "jail.server.machines", "fd00::/112",
-     "at most 99 bits"),
+     "expected prefix lengths up to /99"),
     ("jail", {"server": {}}, "jail.server.machines", "network.policies: kubernetes",
-     "add the ranges of the Kubernetes nodes' addresses"),
+     "add the address ranges of the Kubernetes nodes"),
     ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
      "expected one of claim, host_path, nfs, empty, config_map, secret"),
     ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source", "expected one of claim"),
@@ -1228,7 +1228,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",
        f"{path} is in use; choose another")
       for path in ("/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var")),
-    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "use a claim"),
+    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "use claim instead"),
     ("nodesets[0].volumes[1].name", "jail-homes", "nodesets[0].volumes", "'jail-homes'",
      "is already in jail.volumes; choose another name"),
     ("nodesets[0].volumes[1].path", "/mnt/jail/home", "nodesets[0].volumes", "'/mnt/jail/home'",
@@ -1241,7 +1241,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "a multiple of sockets times"),
     ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "keep one"),
     ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "is the nodeset's name"),
-    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove it"),
+    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove shards"),
     ("nodesets[0].gpus.mig", {"big": 1}, "nodesets[0].gpus.mig.big", '"big"', "a MIG profile"),
     ("nodesets[0].tolerations[0].operator", "Exists", "nodesets[0].tolerations[0].value", "'yes'",
      "has no effect without operator: Equal"),
@@ -1254,7 +1254,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].volumes[0].claim", None, "nodesets[0].volumes[0].name", "no source",
      "expected one of claim, host_path"),
     ("nodesets[0].volumes[0].name", "jail", "nodesets[0].volumes[0].name", "'jail'",
-     "is the name of a volume of every worker; choose another"),
+     "is a volume that every worker has; choose another name"),
     ("nodesets[0].volumes[0].path", "/mnt/jail", "nodesets[0].volumes[0].path", "'/mnt/jail'",
      "is in use; choose another"),
     ("nodesets[0].volumes[0].path", "/dev/x", "nodesets[0].volumes[0].path", "'/dev/x'",
@@ -1269,21 +1269,22 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "has no effect without private_devices: true"),
     ("nodesets[0].isolation.tmp", "500GiB", "nodesets[0].isolation", "578560 MiB",
      "expected at most memory, which is 524288 MiB"),
-    ("nodesets[0].pod.resources.gpu", 1, "nodesets[0].pod.resources.gpu", '"gpu"', "as in 'nvidia"),
+    ("nodesets[0].pod.resources.gpu", 1, "nodesets[0].pod.resources.gpu", '"gpu"',
+     "such as 'nvidia"),
     ("nodesets[0].pod.hugepages.pages", "1GiB", "nodesets[0].pod.hugepages.pages", '"pages"',
-     "expected a page size, as in 'hugepages-2Mi'"),
+     "expected a page size, such as 'hugepages-2Mi'"),
     ("containers.environment.SLURM_JOB_ID", "1", "containers.environment.SLURM_JOB_ID",
      "is reserved by Slurm", "choose another"),
     ("containers.environment.A-B", "1", "containers.environment.A-B", "expected a variable name",
-     "as in"),
-    ("containers.environment.A", "1\n2", "containers.environment.A", "expected printable",
-     "characters"),
+     "such as"),
+    ("containers.environment.A", "1\n2", "containers.environment.A", "has unprintable characters",
+     "remove them"),
     ("containers.registries", [{"name": "r.lab"}, {"name": "r.lab"}], "containers.registries",
      "'r.lab' is defined twice", "remove one"),
     *(("nodesets[0].pod.environment." + name, "x", "nodesets[0].pod.environment." + name,
        f'"{name}"', remedy)
       for name, remedy in (
-          ("A-B", "expected a variable name, as in 'NCCL_DEBUG'"),
+          ("A-B", "expected a variable name, such as 'NCCL_DEBUG'"),
           ("NODE_NAME", "is reserved; the stack sets it to the pod's name"),
           ("LIMITS", "is reserved; use limits"),
           ("PYTHONPATH", "would change slurmd, which runs as root"),
@@ -1322,7 +1323,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("partitions[0].parameters.a-b", 1, "partitions[0].parameters.a-b", '"a-b"', _PARAMETER),
     ("partitions[0].allow_groups", ["lap"], "partitions[0].allow_groups", "'lap'", "mean 'lab'?"),
     ("slurm.preemption.type", "none", "partitions[0].preempt_mode", "off",
-     "set that to 'partition_prio'"),
+     "set slurm.preemption.type: partition_prio"),
     ("slurm.timeouts.unkillable_step", 299, "slurm.timeouts.unkillable_step", "299",
      "five times message, which is 300"),
     ("slurm.priority", {"age": 9}, "slurm.priority.age", "9",
@@ -1341,34 +1342,34 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.task_epilog.text", "#\n", "slurm.task_epilog.text", r"'#\n'", _NO_SCRIPT),
     ("health.script.text", "exit", "health.script.text", "'exit'", _NO_SCRIPT),
     ("slurm.job_submit_lua.text", "return 1", "slurm.job_submit_lua.text", "'return 1'",
-     "expected a function slurm_job_submit, which slurmctld calls"),
+     "add the function slurm_job_submit, which slurmctld calls"),
     ("health.script", {"file": "/x"}, "health.script.file", '"/x"', _INSIDE),
     ("health.node_states", [], "health.node_states", "[]", "at least 1"),
-    ("health.node_states", ["alloc"], "health.node_states", "['alloc']", "any or idle among them"),
+    ("health.node_states", ["alloc"], "health.node_states", "['alloc']", "add any or idle"),
     *((f"{place}checks", {name: choice}, f"{place}checks.{key}", shown, expected)
       for place in ("health.", "nodesets[0].")
       for name, choice, key, shown, expected in (
           ("disc", {}, "disc", "unknown check", "did you mean 'disk'?"),
-          ("disk", True, "disk", "true", "expected false to disable it, or a mapping"),
-          ("disk", "off", "disk", '"off"', "expected false to disable it, or a mapping"),
+          ("disk", True, "disk", "true", "expected false to disable the check, or a mapping"),
+          ("disk", "off", "disk", '"off"', "expected false to disable the check, or a mapping"),
           ("disk", {"effect": "kill"}, "disk.effect", '"kill"', "'drain' or 'report'"),
           ("disk", {"effect": ["drain"]}, "disk.effect", '["drain"]', "'drain' or 'report'"),
           ("disk", {"max_procent": 5}, "disk.max_procent", "unknown key", "did you mean 'max_per"),
           ("disk", {"max_percent": "5"}, "disk.max_percent", '"5"', "a number, at least 0"),
           ("disk", {"max_percent": -1}, "disk.max_percent", "-1", "a number, at least 0"),
           ("disk", {"max_percent": True}, "disk.max_percent", "true", "a number, at least 0"),
-          ("disk", {"paths": "/"}, "disk.paths", '"/"', 'a list, as in ["/", "/tmp"]'),
-          ("disk", {"paths": ["tmp"]}, "disk.paths", '["tmp"]', 'a list, as in ["/", "/tmp"]'),
-          ("gpu-xid", {"xids": ["79"]}, "gpu-xid.xids", '["79"]', "a list, as in [46, 48]"),
-          ("kernel-log", {"patterns": ["("]}, "kernel-log.patterns", '["("]', "a list, as in"),
+          ("disk", {"paths": "/"}, "disk.paths", '"/"', 'a list, such as ["/", "/tmp"]'),
+          ("disk", {"paths": ["tmp"]}, "disk.paths", '["tmp"]', 'a list, such as ["/", "/tmp"]'),
+          ("gpu-xid", {"xids": ["79"]}, "gpu-xid.xids", '["79"]', "a list, such as [46, 48]"),
+          ("kernel-log", {"patterns": ["("]}, "kernel-log.patterns", '["("]', "a list, such as"),
           ("gpu-busy", {"shared": 1}, "gpu-busy.shared", "1", "true or false"),
           ("gpu-count", {"count": None}, "gpu-count.count", "null", "a number, at least 0"),
       )),
     ("slurm.job_submit_lua", {"text": "slurm_job_submit"}, "slurm.job_submit_lua.text",
-     "'slurm_job_submit'", "expected a function slurm_job_modify, which slurmctld calls"),
-    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind: none", "remove it"),
+     "'slurm_job_submit'", "add the function slurm_job_modify, which slurmctld calls"),
+    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind: none", "remove switches"),
     ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
-     "slurm.topology.block_sizes", "kind: tree", "remove it"),
+     "slurm.topology.block_sizes", "kind: tree", "remove block_sizes"),
     ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree",
      "requires switches; add them"),
     ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block",
@@ -1380,9 +1381,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
      "expected at least the first of block_sizes, 4"),
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
-     "slurm.topology.blocks[0].name", "'one'", "requires nodes or nodesets"),
+     "slurm.topology.blocks[0].name", "'one'", "has no nodes; set nodes or nodesets"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
-     "requires either switches, or nodes or nodesets"),
+     "set either switches, or nodes or nodesets"),
     ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
      "is not a switch; add it"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
@@ -1407,7 +1408,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "slurm.extra.slurm.conf", "EnableIPv6", "block_zero_hash"),
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
-     "expected each time once, oldest first"),
+     "expected different times, oldest first"),
     ("accounting", {"enabled": False, "energy": "gpu"}, "accounting.energy", "",
      "has no effect with enabled: false"),
     ("accounting", {"database": {"size": "1GiB"}, **EXTERNAL["accounting"]},
@@ -1422,7 +1423,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
         )
     ),
     ("accounting.accounts[0].grp_tres", {"gpu": 1}, "accounting.accounts[0].grp_tres.gpu", "gpu",
-     "expected a TRES (trackable resource), as 'cpu', 'mem', 'node' or 'gres/gpu'"),
+     "expected a TRES (trackable resource), such as 'cpu', 'mem', 'node' or 'gres/gpu'"),
     ("accounting.accounts[0].grp_tres", {"mem": 1024}, "accounting.accounts[0].grp_tres", "1024",
      _UNIT),
     ("accounting.accounts[0].grp_tres", {"cpu": -1}, "accounting.accounts[0].grp_tres.cpu", "-1",
@@ -1442,7 +1443,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.accounts[1].users[0].default", True, "accounting.accounts", "'ada'",
      "has two default accounts, 'physics' and 'science'; keep one"),
     ("accounting.accounts[0].qos", ["low"], "accounting.accounts[0].default_qos", "'high'",
-     "is not in qos; add it"),
+     "is not in qos; add it to qos"),
     ("accounting.accounts[0].users[0].qos", ["high", "hihg"], "accounting.accounts[0].users[0].qos",
      "'hihg'", "did you mean 'high'?"),
     ("accounting.accounts[1].default_qos", "low", "accounting.accounts[1].default_qos", "'low'",
@@ -1453,33 +1454,33 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
      "is also in administrators; keep one"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
-     "'account physics'", "is still in the settings; remove one of the two"),
+     "'account physics'", "is still in accounts or qos; remove it there or here"),
     ("accounting.operators", ["eve"], "accounting.operators", "'eve'", "known: ada, bob"),
     ("partitions[0].qos", "hihg", "partitions[0].qos", "'hihg'", "did you mean 'high'?"),
     ("accounting.backup", {"enabled": False, "restore": "latest"}, "accounting.backup.restore", "",
      "has no effect with enabled: false"),
     ("accounting.backup", {"claim": "mine", "size": "10MiB"}, "accounting.backup.size", "10 MiB",
-     "has no effect with claim; remove it"),
+     "has no effect with claim; remove size"),
     ("accounting.backup", {"claim": "mine", "storage_class": "slow"},
      "accounting.backup.storage_class", "cannot be combined with claim", "keep one"),
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0",
-     "expected at least one of last, daily, weekly and monthly above 0"),
+     "all of last, daily, weekly and monthly are 0; set one above 0"),
     ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "hooks",
      "add it to the secret's alertmanager.yml instead"),
     ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
-     "without kind: bundled; set that, or remove bundled"),
+     "without kind: bundled; set kind, or remove bundled"),
     ("monitoring", {"operator": {}}, "monitoring.operator", "has no effect",
-     "without kind: operator; set that, or remove operator"),
+     "without kind: operator; set kind, or remove operator"),
     ("monitoring", {"kind": "operator", "dcgm_namespace": "gpu"}, "monitoring.dcgm_namespace",
-     "gpu", "has no effect without kind: bundled; remove it"),
+     "gpu", "has no effect without kind: bundled; remove dcgm_namespace"),
     ("monitoring", {"exporter": {"enabled": False}}, "monitoring.exporter.enabled", "false",
-     "kind: bundled requires the exporter; set true, or set kind: none"),
+     "kind bundled requires the exporter; set true, or set kind: none"),
     ("monitoring.logs.endpoint", "http://collector:4318/v1/logs/", "monitoring.logs.endpoint",
-     "collector", "expected an address without /v1/logs and without a query"),
+     "collector", "expected a URL without /v1/logs and without a query; remove them"),
     ("monitoring.logs.endpoint", "https://loki.lab/otlp?to=x", "monitoring.logs.endpoint",
-     "loki.lab", "expected an address without /v1/logs and without a query"),
-    ("rest.jwks", None, "rest.user_claim", "'name'", "has no effect without jwks; add it"),
+     "loki.lab", "expected a URL without /v1/logs and without a query; remove them"),
+    ("rest.jwks", None, "rest.user_claim", "'name'", "has no effect without jwks; add jwks"),
     ("users[1].name", "ada", "users", "'ada'", "give each a unique name"),
     ("users[1].uid", 2000, "users", "2000", "give each a unique uid"),
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
@@ -1499,10 +1500,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ("api_host", None, "api_host", "", "is required with kube_proxy_replacement"),
           ("bandwidth_manager", False, "bbr", "true", "add bandwidth_manager: true"),
           ("chained", "aws-cni", "routing", "native",
-           "the plugin of 'aws-cni' controls it; remove it"),
+           "the plugin of 'aws-cni' controls this; remove routing"),
           ("ipsec_secret", "keys", "ipsec_secret", "'keys'",
            "has no effect without encryption: ipsec"),
-          ("hubble", {"ui": True}, "hubble.ui", "true", "requires the relay; add relay: true"),
+          ("hubble", {"ui": True}, "hubble.ui", "true", "requires relay; add relay: true"),
           ("hubble", {"enabled": False, "relay": True}, "hubble.relay", "true", "enabled: true"),
       )),
     *(("network.cilium", given, f"network.cilium.{named}", shown, remedy)
@@ -1511,10 +1512,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ({"api_port": 443}, "api_port", "443", "has no effect without kube_proxy_replacement"),
           ({"bbr": True, "bandwidth_manager": True}, "bbr", "true", "add kube_proxy_replacement"),
           ({"chained": "a", "pod_cidr": "10.0.0.0/8"}, "pod_cidr", "10.0.0.0/8",
-           "of 'a' controls it; remove"),
+           "of 'a' controls this; remove pod_cidr"),
           ({"chained": "a", **_IPSEC}, "encryption", "ipsec", "expected wireguard or none"),
           ({"chained": "a", "bbr": True}, "bbr", "true",
-           "cannot be combined with chained; remove it"),
+           "cannot be combined with chained; remove bbr"),
           ({"encryption": "ipsec"}, "ipsec_secret", "", "is required with encryption: ipsec"),
           ({**_IPSEC, "host_firewall": True}, "host_firewall", "true",
            "cannot be combined with encryption: ip"),
@@ -1588,9 +1589,9 @@ def cases() -> Iterator[Case]:
     for key in SWITCHES:
         yield from wrong(key, "expected true or false", "perhaps", 2, None)
     for key in LISTS:
-        yield from wrong(key, "expected a list, as in [a, b]", "x", None)
+        yield from wrong(key, "expected a list, such as [a, b]", "x", None)
     for key in MAPPINGS:
-        yield from wrong(key, "expected a mapping, as in {key: value}", "x")
+        yield from wrong(key, "expected a mapping, such as {key: value}", "x")
     for key, values in WORDS.items():
         for value, remedy in values.items():
             yield from wrong(key, remedy, value)
@@ -1708,7 +1709,7 @@ def test_snapshots_of_a_clouds_file_system_are_refused(values: Values) -> None:
     given = {**values, "snapshots": {"jail": "fast"}}
 
     text = refused(given, jail={"size": "2400GiB"})
-    assert "snapshots.jail: 'fast': the jail is on the file system that the cloud creates" in text
+    assert "snapshots.jail: 'fast': the jail is on the cloud's file system" in text
     settings(base={**given, "jail": {"storage_class": "shared"}})
     settings(
         base={**given, "jail": {"server": {"storage_class": "fast", "machines": ["10.0.0.0/16"]}}}
@@ -1719,7 +1720,7 @@ def test_snapshots_of_the_state_on_efs_are_refused() -> None:
     given = {**ON_EFS, "snapshots": {"state": "fast"}}
 
     text = refused(given, controller={"standby": True})
-    assert "snapshots.state: 'fast': with controller.standby the state is on EFS" in text
+    assert "snapshots.state: 'fast': with controller.standby, the state is on EFS" in text
     settings(base={**given, "controller": {"standby": False}})
     settings(base={**given, "controller": {"standby": True, "storage_class": "shared"}})
 
@@ -1754,7 +1755,7 @@ def test_a_nodeset_may_not_be_named_system_on_a_cloud() -> None:
     cluster = {**NEBIUS["cluster"], "machines": machines}
     given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
 
-    assert "nodesets[0].name: 'system': is the name of the machines for everything" in refused(
+    assert "nodesets[0].name: 'system': is reserved for the machines without workers" in refused(
         given
     )
 
@@ -1764,8 +1765,8 @@ def test_more_nodes_than_machines_are_refused() -> None:
     text = refused(METAL, nodesets=[{**_NODESET, "replicas": 3}])
 
     assert (
-        "slurmstack:nodesets[0].replicas: 3: nodeset 'cpu' has 2 of cluster.machines (a, c); "
-        in text
+        "slurmstack:nodesets[0].replicas: 3: cluster.machines has only 2 for nodeset "
+        "'cpu' (a, c); " in text
     )
 
 
@@ -1800,7 +1801,7 @@ def test_sizes_of_lustre_are_accepted(size: str) -> None:
 def test_two_controllers_on_eks_require_shared_storage() -> None:
     lustre = {**EKS, "controller": {"standby": True}}
 
-    assert "controller.standby: true: requires storage" in refused(lustre)
+    assert "controller.standby: true: requires a StorageClass" in refused(lustre)
     settings(base={**lustre, "cluster": {**EKS["cluster"], "file_system": "efs"}})
 
 
@@ -1812,7 +1813,8 @@ def test_two_controllers_on_eks_require_shared_storage() -> None:
         ({"routing": "native", "native_cidr": "10.0.0.0/8"}, "network.cilium.chained: none: "),
         (
             {"chained": "aws-cni", "kube_proxy_replacement": True, "api_host": "api.lab"},
-            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; remove it",
+            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; "
+            "remove kube_proxy_replacement",
         ),
     ],
 )
@@ -1837,7 +1839,10 @@ def test_cilium_policies_require_cilium(policies: str) -> None:
 def test_a_second_cilium_on_nebius_is_refused() -> None:
     text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
 
-    assert "slurmstack:network.cilium: the cloud installs Cilium in its clusters; remove it" in text
+    assert (
+        "slurmstack:network.cilium: the cloud installs Cilium in its clusters; "
+        "remove network.cilium" in text
+    )
 
 
 def test_every_gpu_of_a_machine_has_the_same_slices() -> None:
@@ -1866,10 +1871,10 @@ def written(text: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a mapping 'config' with slurmstack:… keys"),
-        ("- a\n", "expected a mapping 'config'"),
-        ("config:\n", "expected a mapping 'config'"),
-        ("config: [a]\n", "expected a mapping 'config'"),
+        ("", "add a mapping 'config' with slurmstack:… keys"),
+        ("- a\n", "add a mapping 'config'"),
+        ("config:\n", "add a mapping 'config'"),
+        ("config: [a]\n", "add a mapping 'config'"),
         ("config: {}\n", "slurmstack:cluster_name: is required; add it"),
         ("config: [\n", "invalid YAML: line 2, column 1: "),
         ("config:\n\tslurmstack:cluster_name: a\n", "invalid YAML: line 2, column 1: "),
@@ -1886,8 +1891,8 @@ def written(text: str, folder: Path) -> str:
         ),
         ("config: {slurmstack:a: !!python/object:os.x {}}\n", "could not determine a constructor"),
         ("config: {slurmstack:a: 1, slurmstack:a: 2}\n", "duplicate key 'slurmstack:a'; keep one"),
-        ("config: {nodesets: []}\n", "nodesets: expected a full key, 'slurmstack:nodesets'"),
-        ("config: {1: []}\n", "1: expected a full key, 'slurmstack:1'"),
+        ("config: {nodesets: []}\n", "nodesets: write the full key, 'slurmstack:nodesets'"),
+        ("config: {1: []}\n", "1: write the full key, 'slurmstack:1'"),
         ('config: {"slurmstack:a\\nb": 1}\n', r"slurmstack:a\nb: unknown key"),
         ("config: {slurmstack:a: &a [*a]}\n", "slurmstack:a: unknown key"),
     ],

@@ -229,11 +229,11 @@ def test_a_lua_script_is_part_of_the_configuration() -> None:
         (
             "lost.sh",
             None,
-            "lost.sh: No such file or directory; expected a text file of the project",
+            "lost.sh: No such file or directory; expected a text file in the project",
         ),
-        ("folder", None, "folder: Is a directory; expected a text file of the project"),
-        ("bytes.sh", b"\xff\xfe", "bytes.sh: is not text; expected a text file of the project"),
-        ("nul\0", None, r"nul\x00: is not text; expected a text file of the project"),
+        ("folder", None, "folder: Is a directory; expected a text file in the project"),
+        ("bytes.sh", b"\xff\xfe", "bytes.sh: is not text; expected a text file in the project"),
+        ("nul\0", None, r"nul\x00: is not text; expected a text file in the project"),
         ("plain.sh", b"exit 0", "plain.sh: expected a script that begins with '#!'"),
     ],
 )
