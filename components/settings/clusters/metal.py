@@ -201,8 +201,10 @@ class MetalCluster(BaseCluster):
         if all(machine.nodeset is not None for machine in self.machines):
             yield (
                 "cluster.machines",
-                "every machine has a nodeset; add one without a nodeset, for everything except "
-                "workers",
+                (
+                    "every machine has a nodeset; add one without a nodeset, for everything except "
+                    "workers"
+                ),
             )
         for index, nodeset in enumerate(stack.nodesets):
             own = [machine.name for machine in self.machines if machine.nodeset == nodeset.name]

@@ -1813,8 +1813,10 @@ def test_two_controllers_on_eks_require_shared_storage() -> None:
         ({"routing": "native", "native_cidr": "10.0.0.0/8"}, "network.cilium.chained: none: "),
         (
             {"chained": "aws-cni", "kube_proxy_replacement": True, "api_host": "api.lab"},
-            "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; "
-            "remove kube_proxy_replacement",
+            (
+                "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; "
+                "remove kube_proxy_replacement"
+            ),
         ),
     ],
 )
