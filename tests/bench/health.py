@@ -408,7 +408,7 @@ def machine() -> dict[str, Any]:
                         "type": kind,
                         "status": str(kind == "Ready"),
                         "reason": f"KubeletHas{kind}",
-                        "message": "kubelet has told of it",
+                        "message": "kubelet reported it",
                         "lastHeartbeatTime": "2026-11-22T00:00:00Z",
                         "lastTransitionTime": "2026-11-01T00:00:00Z",
                     }

@@ -22,28 +22,29 @@ class Alerts(abc.ABC):
         """Return the names of alerts that fire, or are in one of these states."""
 
     @abc.abstractmethod
-    def told(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """Return the alerts that the receiver got."""
 
-    def is_told(self, name: str, status: str = "firing", since: float = 0) -> bool:
+    def has_received(self, name: str, status: str = "firing", since: float = 0) -> bool:
         """Whether the receiver got an alert that started after this time."""
         return any(
             (one["labels"]["alertname"], one["status"]) == (name, status)
             and datetime.fromisoformat(one["startsAt"]).timestamp() > since
-            for one in self.told()
+            for one in self.received()
         )
 
-    def is_told_of(
+    def check_alerts_of(
         self, fault: AbstractContextManager[None], alerts: Collection[str], timeout: float
     ) -> None:
         """Check that a fault raises all these alerts, and that none was active before."""
-        becomes("the set of these alerts before the fault", lambda: self._held(alerts), set(), 900)
+        becomes(
+            "the set of these alerts before the fault", lambda: self._active(alerts), set(), 900
+        )
         begun = self.now()
         with fault:
             for name in alerts:
-                eventually(
-                    f"the receiver gets {name}", partial(self.is_told, name, since=begun), timeout
-                )
+                probe = partial(self.has_received, name, since=begun)
+                eventually(f"the receiver gets {name}", probe, timeout)
 
-    def _held(self, alerts: Collection[str]) -> set[str]:
+    def _active(self, alerts: Collection[str]) -> set[str]:
         return self.firing("pending").intersection(alerts)

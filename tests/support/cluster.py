@@ -124,9 +124,9 @@ class Cluster:
     # --- The operator -----------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
-        return self.kubectl_said(*arguments, **options).stdout
+        return self.kubectl_result(*arguments, **options).stdout
 
-    def kubectl_said(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def kubectl_result(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run kubectl, and return its result with exit code and errors."""
         if "delete" in arguments:
             self.log_out()

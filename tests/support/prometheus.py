@@ -49,7 +49,7 @@ class Watch(Alerts):
         states, alerts = {"firing", *others}, self.get("alerts")["alerts"]
         return {one["labels"]["alertname"] for one in alerts if one["state"] in states}
 
-    def told(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """Return the alerts that the receiver got."""
         lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
         return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]

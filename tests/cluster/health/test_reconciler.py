@@ -17,7 +17,7 @@ LOOK = ("python3", "-m", "agents.reconciler", "--once")
 def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[int, str]:
     """Return exit code and output of one pass."""
     command = ("env", *where, *LOOK, *options)
-    done = cluster.kubectl_said("exec", *POD, "--", *command, check=False, timeout=180)
+    done = cluster.kubectl_result("exec", *POD, "--", *command, check=False, timeout=180)
     # kubectl prints a line about the exit code, too.
     output = done.stdout + done.stderr
     lines = [line for line in output.splitlines() if not line.startswith("command terminated")]

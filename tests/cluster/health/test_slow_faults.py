@@ -47,4 +47,4 @@ def hastened(text: str) -> str:
 @pytest.mark.parametrize("fault", faults.LASTING)
 def test_lasting_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = faults.LASTING[fault]
-    watch.is_told_of(broken(watch.cluster), alerts, 600)
+    watch.check_alerts_of(broken(watch.cluster), alerts, 600)

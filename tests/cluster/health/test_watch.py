@@ -234,11 +234,15 @@ def test_labels_contain_no_secrets(watch: Watch) -> None:
 @pytest.mark.parametrize("fault", faults.QUICK)
 def test_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = faults.QUICK[fault]
-    watch.is_told_of(broken(watch.cluster), alerts, 300)
+    watch.check_alerts_of(broken(watch.cluster), alerts, 300)
 
 
 def test_end_of_a_fault_is_reported(watch: Watch) -> None:
-    eventually("the exporter is back", lambda: watch.is_told("SlurmExporterDown", "resolved"), 120)
+    eventually(
+        "the receiver gets the end of SlurmExporterDown",
+        lambda: watch.has_received("SlurmExporterDown", "resolved"),
+        120,
+    )
 
 
 def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
@@ -261,6 +265,6 @@ def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
 
 
 def test_alerts_link_to_runbooks(watch: Watch) -> None:
-    for one in watch.told():
+    for one in watch.received():
         assert one["annotations"]["runbook"].startswith("docs/runbooks/")
         assert "{{" not in yaml.safe_dump(one["annotations"])
