@@ -11,22 +11,22 @@ from tests.support.waiting import becomes, eventually
 
 
 class Alerts(abc.ABC):
-    """Alerts of a Prometheus, and those that a receiver got."""
+    """Alerts of a Prometheus, and the alerts that a receiver got."""
 
     @abc.abstractmethod
     def now(self) -> float:
-        """Return seconds since 1970, by the clock of the alerts' timestamps."""
+        """Return the Unix time of the clock that sets the alerts' timestamps."""
 
     @abc.abstractmethod
     def firing(self, *others: str) -> set[str]:
-        """Return the names of alerts that fire, or are in one of these states."""
+        """Return the names of alerts that fire or are in one of the states `others`."""
 
     @abc.abstractmethod
     def received(self) -> list[dict[str, Any]]:
         """Return the alerts that the receiver got."""
 
     def has_received(self, name: str, status: str = "firing", since: float = 0) -> bool:
-        """Whether the receiver got an alert that started after this time."""
+        """Return whether the receiver got an alert that started after `since` (Unix time)."""
         return any(
             (one["labels"]["alertname"], one["status"]) == (name, status)
             and datetime.fromisoformat(one["startsAt"]).timestamp() > since
