@@ -108,7 +108,7 @@ def test_steps_together_keep_the_process_limit_of_the_job(cluster: Cluster, fold
 
 
 def used(cluster: Cluster, job: int) -> dict[str, float]:
-    """Return the seconds that a job has used each CPU, as the kernel of its node reports them.
+    """Return the seconds for which a job has used each CPU, as the kernel of its node reports them.
 
     Version 2 of cgroups has no times per CPU: attribute all time to the CPU that the job may use.
     """
