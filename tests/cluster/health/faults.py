@@ -331,7 +331,7 @@ def starved_scheduler(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patient_exporter(cluster: Cluster) -> Iterator[None]:
-    """The exporter polls rarely with a long timeout, so a slow slurmctld is not reported as down."""
+    """The exporter polls rarely with a long timeout, so a slow slurmctld is not shown as down."""
     exporter = f"deployment/{c.EXPORTER}"
     interval = "{.spec.template.spec.containers[*].env[?(@.name=='INTERVAL')].value}"
     before = cluster.kubectl("get", exporter, "-o", f"jsonpath={interval}")

@@ -248,7 +248,10 @@ def test_end_of_a_fault_is_reported(watch: Watch) -> None:
 def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
     becomes(
-        "whether AlertsNotDelivered fires", lambda: "AlertsNotDelivered" in watch.firing(), False, 900
+        "whether AlertsNotDelivered fires",
+        lambda: "AlertsNotDelivered" in watch.firing(),
+        False,
+        900,
     )
     service = watch.cluster.kubectl("get", there, "service", "receiver", "-o", "json")
     watch.cluster.kubectl("delete", there, "service", "receiver")
