@@ -117,7 +117,7 @@ class World:
         )
 
     def ask(self, user: int, address: str, port: int, how: str = "tcp", *wrapped: str) -> str:
-        """Return the result of a user's connection from the pod: `answered`, or the error's name."""
+        """Return the result of a user's connection: `answered`, or the name of the error."""
         code, output = run(
             self.pod, *(*wrapped, "python3", "/ask", how, address, str(port)), user=user
         )
