@@ -1,7 +1,7 @@
 """`make bench`: how long things take and how much they need, as ratios in one run.
 
-Works on a stack of its own, `bench`, beside any other, and removes it at the end. What each figure
-means stands in `docs/benchmarks.md`.
+It deploys its own stack, `bench`, and removes it at the end; other stacks are not affected.
+`docs/benchmarks.md` explains each figure.
 """
 
 import argparse
@@ -58,40 +58,40 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "accounting": accounting.measure,
     "exporter": exporter.measure,
 }
-"""Parts that need no cluster, at most containers."""
+"""Parts that need no cluster; some need containers."""
 ON_THE_STACK = ("deploy", "everyday", "session", "load", "loss")
 PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
-"""A registry that cannot exist (RFC 2606), so that its image names cannot collide."""
+"""A registry that cannot exist (RFC 2606), so that no other image has the same name."""
 
 
 @contextlib.contextmanager
 def stack() -> Iterator[None]:
-    """Write the stack file. Afterwards, remove the stack and its file."""
+    """Write the stack file; after the context, remove the stack and its file."""
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
-        # A worker waits for a controller that is gone. Keep this short between two rounds.
+        # Workers wait for a missing controller: keep this wait short between two rounds.
         nodesets=[NODESET | {"drain_grace": 1}],
     )
     down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]
     try:
         if BENCH.directory.exists() or BENCH.state_file.exists():
-            say("removing what an earlier run left")
+            say("removing the leftovers of an earlier run")
             execute(down, timeout=300)
         yield
     finally:
-        # `make` would also get a second Ctrl-C, which would leave the stack half removed.
+        # `make` would also receive a second Ctrl-C and leave the stack half removed.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
         if execute(down, check=False, timeout=300).returncode:
-            say(f"not all of it went; see: {' '.join(down)}")
+            say(f"the stack was not removed completely; run again: {' '.join(down)}")
         else:
             BENCH.stack_file.unlink(missing_ok=True)
 
 
 def module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run one of our modules on the stack, and print its last line, which has its phases."""
+    """Run a module of the project on the stack, and print its last line, the list of phases."""
     command = [sys.executable, "-m", *arguments, "--stack", BENCH.stack]
     result = execute(command, **options)
     if lines := result.stderr.strip().splitlines():
@@ -102,7 +102,7 @@ def module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def first_job() -> None:
     """Wait until the user can run a job."""
     eventually(
-        "the first srun is done", lambda: BENCH.ssh("srun hostname", check=False).stdout, 300
+        "the first srun succeeds", lambda: BENCH.ssh("srun hostname", check=False).stdout, 300
     )
 
 
@@ -121,7 +121,7 @@ def manifests() -> str:
     answer = module("engine", "stack", "export", "--show-secrets", env=environment)
     resources = json.loads(answer.stdout)["deployment"]["resources"]
     objects = [plain(r["inputs"]) for r in resources if r["type"].startswith("kubernetes:")]
-    # The namespace before the objects in it.
+    # Create the namespace before the objects in it.
     objects.sort(key=lambda item: item["kind"] != "Namespace")
     return yaml.safe_dump_all(objects)
 
@@ -197,7 +197,7 @@ def start(figures: Figures, cold: bool) -> None:
         figures.add("Go programs, cold", seconds(build_binaries))
         say("building the images without a cache")
         figures.add("images, cold", seconds(build_images))
-    say("building the images that are not there")
+    say("building the missing images")
     module("images.build", timeout=1800)
     say("starting the cluster")
     up = seconds(lambda: module("local", "up", timeout=1800))
@@ -205,7 +205,7 @@ def start(figures: Figures, cold: bool) -> None:
 
 
 def deploys(figures: Figures, rounds: int) -> None:
-    """Deploy with the engine and kubectl in turn. Afterwards, nothing is deployed."""
+    """Deploy with the engine and with kubectl in turn, and remove everything afterwards."""
     by_engine, by_kubectl = [], []
     for turn in range(rounds):
         say(f"round {turn + 1} of {rounds}: deploying with the engine")
@@ -253,7 +253,7 @@ def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -
         start(figures, cold)
         if "deploy" in parts:
             deploys(figures, rounds)
-        say("deploying, for what follows")
+        say("deploying the stack for the next measurements")
         deployed()
         BENCH.wait_for_nodes("cpu-0", "cpu-1")
         if "everyday" in parts:
@@ -268,13 +268,19 @@ def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2, help="alternating deploys (default: 2)")
-    parser.add_argument("--json", action="store_true", help="figures as JSON")
     parser.add_argument(
-        "--cold", action="store_true", help="build Kubernetes and the images anew too (minutes)"
+        "--rounds", type=int, default=2, help="number of alternating deploys (default: 2)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument(
+        "--cold", action="store_true", help="also rebuild Kubernetes and the images (takes minutes)"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=PARTS, default=PARTS, help="these parts (default: all)"
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="measure only these parts (default: all)",
     )
     options = parser.parse_args()
     if options.rounds < 1:

@@ -17,7 +17,7 @@ from tests.support.stack import VALID, alone, config
 from tests.support.waiting import eventually
 
 POOL = 128
-"""MiB of the database's memory for tables, as in the dev stack."""
+"""The database's memory for tables in MiB, as in the dev stack."""
 JOBS = 200
 THROUGHPUT = f"""
 begin=$(date +%s%N)
@@ -25,9 +25,9 @@ seq {JOBS} | xargs -P{SUBMITTERS} -I% sbatch --quiet --output=/dev/null --mem=10
 while [ "$(squeue --noheader --format=%A)" ]; do sleep 0.1; done
 echo $(($(date +%s%N) - begin))
 """
-"""Prints the nanoseconds from the first submission until all jobs have ended."""
+"""Script that prints the nanoseconds from the first submission until all jobs have ended."""
 DAY = 100_000
-"""Number of jobs of one day."""
+"""Number of jobs in one day."""
 ASKED = 5
 
 
@@ -60,7 +60,7 @@ def weigh(**daemons: Container) -> None:
     """Give daemons the CPU shares of their pods in the dev stack."""
     reserved = _reserved()
     for name, container in daemons.items():
-        # The kubelet converts millicores to shares in this way.
+        # The kubelet uses the same conversion from millicores to shares.
         container.update(cpu_shares=reserved[name] * 1024 // 1000)
 
 
@@ -102,7 +102,7 @@ def _a_day(figures: Figures, cluster: Cluster) -> None:
 
 
 def _ask(cluster: Cluster, command: str) -> float:
-    """Return the seconds until the complete answer has arrived."""
+    """Return the seconds until the command has printed its complete output."""
     begin = time.monotonic()
     found = int(cluster.slurmctld.run(f"{command} | wc -l"))
     took = time.monotonic() - begin

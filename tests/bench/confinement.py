@@ -1,4 +1,4 @@
-"""Cost of confining jobs: `srun true`, and jobs per second, with and without cgroups.
+"""Cost of confining jobs: `srun true` and jobs per second, with and without cgroups.
 
 This needs no Kubernetes: two clusters of one node run in containers. They alternate in random
 order, so that other load on the machine affects both equally.
@@ -18,18 +18,18 @@ from tests.support.spank import Node, one_node
 ROUNDS = 40
 ARRAYS = 6
 JOBS = 40
-"""Jobs of each array."""
+"""Number of jobs in each array."""
 WAYS: Mapping[str, str] = {"without confinement": "disabled", "with confinement": "required"}
 WITHOUT, WITH = WAYS
 AT_MOST = 1.05
 ARRAY = (
     "s=$(date +%s%N);"
     f"j=$(sbatch --parsable --output=/dev/null --array=1-{JOBS} --mem=10 --wrap true);"
-    # sbatch --wait itself polls only every few seconds.
+    # Do not use sbatch --wait: it polls only every few seconds.
     'while [ "$(squeue --noheader --jobs=$j)" ]; do sleep 0.1; done;'
     "e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
 )
-"""Prints the duration of the array in microseconds."""
+"""Script that prints the duration of the array in microseconds."""
 
 
 def measure(figures: Figures) -> None:
@@ -48,7 +48,7 @@ def measure(figures: Figures) -> None:
 
 
 def on_each(nodes: Mapping[str, Node], command: str, rounds: int) -> dict[str, list[int]]:
-    """Return the times that a command prints on the nodes."""
+    """Return the times that a command prints on each node."""
     return take_turns({way: partial(timed, node, command) for way, node in nodes.items()}, rounds)
 
 

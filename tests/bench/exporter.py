@@ -1,4 +1,4 @@
-"""Cost of exporting metrics of a large Slurm, compared with a classic exporter.
+"""Cost of exporting metrics of a large Slurm cluster, compared with a classic exporter.
 
 A real slurmctld runs in a container with 5,000 nodes and 50,000 held jobs, and one more node that
 runs jobs. No Kubernetes is needed.
@@ -48,7 +48,7 @@ Port=[20000-{20000 + NODES - 1}] CPUs=128 RealMemory=1000000 Gres=gpu:h100:8 Sta
 PartitionName=large Nodes=gpu-[0-{NODES - 1}] PriorityTier=1
 PartitionName=other Nodes=gpu-[0-99] PriorityTier=1
 """
-"""These nodes have no slurmd. They have an address, because slurmctld looks up names."""
+"""Nodes without a slurmd. They have an address, so that slurmctld does not look up names."""
 SUBMIT = f"""
 for lab in $(seq {ARRAYS}); do
   job=$(sbatch --parsable --partition=large --array=0-{JOBS // ARRAYS - 1} --ntasks=2 --gres=gpu:1 \
@@ -57,10 +57,10 @@ for lab in $(seq {ARRAYS}); do
   scontrol update jobid=${{job}}_0-{JOBS // ARRAYS - 2} comment=split
 done
 """
-"""An update gives array tasks their own records, as if they had started. The jobs are held, because
-scheduling cycles over them would make the rate of jobs vary."""
+"""Script that submits the jobs. `scontrol update` gives array tasks their own records, as if they
+had started. The jobs are held, because scheduling cycles over them would make the rate vary."""
 INTERVAL = Exporter().interval
-"""Seconds between two reads, and between two scrapes by forks."""
+"""Seconds between two reads, and between two scrapes of the classic exporter."""
 READS = 6
 FORKED = 3
 CLASSIC = (
@@ -72,12 +72,12 @@ CLASSIC = (
     "sinfo -h -N -O NodeList,Gres,GresUsed",
     "sdiag",
 )
-"""Commands of a classic exporter for each scrape: github.com/vpenso/prometheus-slurm-exporter. Its
-collectors for accounts, users, queue and partitions each run squeue."""
+"""Commands that a classic exporter (github.com/vpenso/prometheus-slurm-exporter) runs per scrape.
+Its collectors for accounts, users, queue and partitions each run squeue."""
 PAIRS = 3
 WINDOW = 3 * INTERVAL + 2
-"""Seconds of jobs in each round. After the read before it, three more reads end in this time, or
-two if slurmctld is too busy for one."""
+"""Seconds that jobs run in each round. Normally three reads end in this time, or two if slurmctld
+is too busy."""
 BATCH = 40
 THROUGHPUT = f"""
 completed() {{ sdiag | awk '/^Jobs completed:/ {{print $3}}'; }}
@@ -92,10 +92,10 @@ done
 all_but 0
 echo $sent $(($(date +%s%N) - begin))
 """
-"""Prints the number of jobs, and the nanoseconds from the first submission until all have ended.
+"""Script that prints the number of jobs, and the nanoseconds until all have ended.
 
-One batch waits while the next is submitted, so that the node always has jobs. squeue would request
-all jobs each time, which is the load that is measured here.
+One batch waits while the next is submitted, so that the node always has jobs. The script does not
+use squeue, which requests all jobs: this is the load to be measured.
 """
 PROGRAM = f"""
 import os, resource, subprocess
@@ -103,14 +103,13 @@ subprocess.run(["{SNAPSHOT}", "nodes", "jobs"], stdout=subprocess.DEVNULL, check
                env=os.environ | {ENVIRONMENT})
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""Prints the peak memory in KiB of the largest program that the exporter runs.
+"""Script that prints the peak memory in KiB of the largest program that the exporter runs.
 
-A program's peak includes its parent's memory at the fork, so this imports none of the agents'
-modules.
+A program's peak includes its parent's memory at the fork, so the script imports no agents' modules.
 """
 KIB, MB = 1024, 1e6
 SCRAPED = "/tmp/scraped"
-"""File with a line for each completed scrape by forks."""
+"""File with a line for each completed scrape of the classic exporter."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +131,14 @@ class Large:
         )
         url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
         try:
-            eventually("the exporter has read", lambda: _has_read(url))
+            eventually("the exporter has read Slurm once", lambda: _has_read(url))
             yield url
         finally:
             self._end("[a]gents.exporter")
 
     @contextlib.contextmanager
     def classic(self) -> Iterator[None]:
-        """Scrape a classic exporter in intervals; the context starts after the first scrape."""
+        """Run a classic exporter's scrapes at intervals; the context starts after the first one."""
         self.exporter.run(f"rm -f {SCRAPED}")
         each = f"sleep {INTERVAL} & ({self.forks}) && echo >>{SCRAPED}; wait"
         script = f"while true; do {each}; done # classic"
@@ -166,7 +165,7 @@ class Large:
         return int(self.exporter.run(f"python3 -c {shlex.quote(PROGRAM)}", user=user)) * KIB
 
     def _end(self, pattern: str) -> None:
-        """End an exporter, and wait for its programs, which would slow the next measurement.
+        """Stop an exporter, and wait until its programs end: they would slow the next measurement.
 
         `pattern` matches its command line, but not that of a shell that contains the pattern.
         """
@@ -177,7 +176,8 @@ class Large:
     forks = " && ".join(f"{command} >/dev/null" for command in CLASSIC)
 
     def calls(self) -> tuple[int, float]:
-        """Return the number of RPCs that slurmctld has answered, and its seconds for them."""
+        """Return the number of RPCs that slurmctld has answered, and the seconds that it spent on
+        them."""
         by_type = self.slurmctld.run("sdiag").partition("by message type")[2].partition("by user")
         found = re.findall(r"count:(\d+) .* total_time:(\d+)", by_type[0])
         return sum(int(count) for count, _ in found), sum(int(took) for _, took in found) / 1e6
@@ -239,7 +239,7 @@ def _cost(figures: Figures, cluster: Large) -> None:
         took, scrapes = [], []
         while (done := _reads(url) - begun) < READS:
             took.append(_read_seconds(url))
-            # Some of the scrapes happen during a read.
+            # Some of these scrapes happen during a read.
             for _ in range(INTERVAL // 2):
                 scrapes.append(seconds(lambda: httpx.get(url, trust_env=False)))
                 time.sleep(1)
@@ -252,13 +252,13 @@ def _cost(figures: Figures, cluster: Large) -> None:
     figures.add("memory at its peak while it is scraped, in MB", peak, at_most=300)
     both = peak + cluster.peak_of_program() / MB
     figures.add("the same with the program that it runs, in MB", both, at_most=300)
-    # One call is sdiag itself.
+    # One of the calls is sdiag itself.
     figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
     figures.add("slurmctld's time for them", (answering - answered) / done)
 
 
 def _reads(url: str) -> float:
-    """Return the number of reads of nodes and jobs. Raises AssertionError if any failed."""
+    """Return the number of reads of nodes and jobs. Raises AssertionError if a read failed."""
     found = series(httpx.get(url, trust_env=False).content)
     reads, failures = (
         found[f'slurm_exporter_{name}_total{{source="cluster"}}']
@@ -313,7 +313,7 @@ def _ratios(
 
 
 def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
-    """Return the seconds of `_run` while Slurm is read; `reads` returns the number of reads."""
+    """Return the seconds of `_run` while an exporter reads Slurm; `reads` counts its reads."""
     before = reads()
     took = _run(cluster)
     done = reads() - before

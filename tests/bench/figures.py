@@ -1,4 +1,4 @@
-"""Figures with their targets, and their output."""
+"""Measured figures, their targets and their output."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value; seconds unless the name says otherwise."""
+    """One measured value, in seconds unless the name has another unit."""
 
     name: str
     value: float
@@ -85,7 +85,7 @@ def line(figure: Figure) -> str:
 
 
 def show(figures: Figures) -> None:
-    """Print a table on a terminal, plain lines in a pipe."""
+    """Print a table on a terminal, or plain lines in a pipe."""
     console = Console()
     if not console.is_terminal:
         print("\n".join(map(line, figures)))

@@ -43,7 +43,7 @@ FRONT = "front-0"
 """The node whose slurmd represents all others."""
 ROUNDS = 5
 CHANGES = 10
-"""Nodes that recover, and nodes that fail, for each reason in each pass."""
+"""Number of nodes that recover, and of nodes that fail, for each reason in each pass."""
 KIB = 1024
 
 WORLD: Final = "/bench"
@@ -70,7 +70,7 @@ print(json.dumps({
     "memory": usage.ru_maxrss,
 }), file=sys.stderr)
 """
-"""Runs a command, and prints its usage including its children, with memory in KiB."""
+"""Program that runs a command and prints its resource usage and its children's (memory in KiB)."""
 
 COUNT = """
 import collections, json, sys
@@ -85,7 +85,7 @@ httpx.Client.send = counted
 main(sys.argv[1:])
 print(json.dumps(asked), file=sys.stderr)
 """
-"""Runs a pass, and counts its requests."""
+"""Program that runs a pass and counts its requests."""
 
 
 CORDON = f"""
@@ -100,14 +100,14 @@ for _ in range(50):
         time.sleep(0.1)
 sys.exit("the API does not listen")
 """
-"""Sets the cordoned machines in the API, once it listens."""
+"""Program that waits for the API and sets the cordoned machines in it."""
 
 BUSY = """
 sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
 sdiag | grep -E '^(Server thread count|Agent .*): +([2-9]|1[0-9])'
 true
 """
-"""Prints something while slurmctld waits for a node, or communicates with one."""
+"""Script that prints a text while slurmctld waits for a node or communicates with one."""
 
 NVIDIA_SMI = f"""#!/bin/sh
 case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
@@ -137,7 +137,7 @@ def measure(figures: Figures) -> None:
 
 
 def passes(figures: Figures, many: "Cluster") -> None:
-    """Measure passes that only find the changes, and passes that make them."""
+    """Measure passes that only report the changes (--dry-run), and passes that apply them."""
     say(f"passes over {NODES} nodes, a fifth of them drained, {3 * CHANGES} changes each")
     many.look("--dry-run")
     found: dict[str, list[Used]] = {"--dry-run": [], "--once": []}
@@ -170,7 +170,7 @@ class Used:
 
 @dataclass
 class Cluster:
-    """A cluster with a fifth of its nodes drained: half by Kubernetes, half by their checks."""
+    """A cluster with a fifth of its nodes drained: half by cordons, half by checks."""
 
     count: int
     controller: Slurmctld
@@ -178,21 +178,21 @@ class Cluster:
     reconciler: Container
     environment: Mapping[str, str]
     moved: int = 0
-    """Number of rounds in which the sets of drained nodes have moved."""
+    """Number of rounds so far; each round moves the sets of drained nodes."""
 
     @property
     def cordoned(self) -> range:
-        """Cordoned machines; their number leaves room in the drain limit for changes."""
+        """Return the cordoned machines, few enough for further drains below the drain limit."""
         return range(self.moved * CHANGES, self.moved * CHANGES + self.count // 10 - CHANGES)
 
     @property
     def failing(self) -> range:
-        """Nodes with failing checks."""
+        """Return the nodes with failing checks."""
         first = self.count // 2 + self.moved * CHANGES
         return range(first, first + self.count // 5 - len(self.cordoned))
 
     def begin(self) -> None:
-        """Set the state that a pass leaves behind."""
+        """Set the state of the cluster as after a pass."""
         self._settle()
         self._update(self.cordoned, f"state=drain reason='{KUBERNETES}cordoned: machine'")
         self._fail(self.failing)
@@ -202,7 +202,7 @@ class Cluster:
         self._cordon()
 
     def move_on(self) -> None:
-        """Cordon as many machines as are uncordoned, and fail as many checks as recover."""
+        """Cordon as many machines as this uncordons, and fail as many checks as recover."""
         failed = self.failing
         self.moved += 1
         self._settle()
@@ -233,12 +233,12 @@ class Cluster:
         return dict(json.loads(text.splitlines()[-1]))
 
     def _settle(self) -> None:
-        """Wait until slurmctld has heard from all nodes, and has no more requests to them.
+        """Wait until all nodes have answered slurmctld, and slurmctld sends them no more requests.
 
         When a node returns, slurmctld queries all nodes that have never registered. Only the one
         node that represents all others registers.
         """
-        eventually("slurmctld has heard from all nodes, and is quiet", self._is_quiet, 300)
+        eventually("slurmctld has all answers, and sends no requests", self._is_quiet, 300)
 
     def _is_quiet(self) -> bool:
         for _ in range(3):
@@ -253,7 +253,7 @@ class Cluster:
         self._update(nodes, f"state=drain reason='{reason}' extra='{evidence}'")
 
     def _pass(self, nodes: range) -> None:
-        # Newer than the drain, which may have been in the same second.
+        # The evidence must be newer than the drain, which may be from the same second.
         self._update(nodes, f"extra='{Evidence(int(time.time()) + 1)}'")
 
     def _update(self, nodes: range, what: str) -> None:
@@ -389,7 +389,8 @@ def state(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return a Node as an API server shows it, with 50 images, the most that a kubelet reports."""
+    """Return a Node as an API server shows it, with 50 images, the maximum that a kubelet
+    reports."""
     size = {"cpu": "192", "memory": "2113409212Ki", "nvidia.com/gpu": "8", "pods": "110"}
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "KernelDeadlock", "Ready")
     return owned(
@@ -408,7 +409,7 @@ def machine() -> dict[str, Any]:
                         "type": kind,
                         "status": str(kind == "Ready"),
                         "reason": f"KubeletHas{kind}",
-                        "message": "kubelet has told of it",
+                        "message": "kubelet reported it",
                         "lastHeartbeatTime": "2026-11-22T00:00:00Z",
                         "lastTransitionTime": "2026-11-01T00:00:00Z",
                     }
@@ -441,7 +442,7 @@ def identity(name: str) -> dict[str, Any]:
 
 
 def owned(item: dict[str, Any]) -> dict[str, Any]:
-    """Add the managed fields, which an API server also shows."""
+    """Add managed fields, as an API server does."""
     fields = {"manager": "bench", "operation": "Update", "fieldsV1": _fields(item)}
     return {**item, "metadata": {**item["metadata"], "managedFields": [fields]}}
 
@@ -455,7 +456,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def edited(count: int) -> Callable[[dict[str, Any]], None]:
-    """Return an edit: one nodeset with `count` nodes of eight GPUs."""
+    """Return an edit of settings: one nodeset with `count` nodes of eight GPUs."""
 
     def edit(valid: dict[str, Any]) -> None:
         valid["nodesets"] = [
@@ -473,7 +474,7 @@ def edited(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def simulated(count: int) -> Callable[[dict[str, Any]], None]:
-    """Return the same edit, without further pings and checks of nodes that have answered."""
+    """Return the same edit, but slurmctld neither pings nor checks nodes that have answered."""
 
     def edit(valid: dict[str, Any]) -> None:
         edited(count)(valid)
@@ -508,7 +509,7 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     )
     front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
     program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
-    # The check compares with its last run, normally a minute ago.
+    # The check compares with its previous run, normally a minute earlier.
     aged = f"touch -d '1 minute ago' {STATE}/processes"
     used = []
     for _ in range(2 * ROUNDS):
@@ -522,5 +523,5 @@ def checks(figures: Figures, front: Slurmctld) -> None:
 
 
 def _folder(name: str) -> str:
-    """Return the folder of a port's value: counters have a separate one."""
+    """Return the folder of a port's value; counters have a separate folder."""
     return "" if name in infiniband.VALUES else "counters/"

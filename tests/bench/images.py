@@ -25,7 +25,7 @@ FILES = 20_000
 READS = 5
 HOME = "/home/researcher"
 TIME = "s=${{EPOCHREALTIME/./}}; {command}; e=${{EPOCHREALTIME/./}}; echo $((e - s))"
-"""Bash script that prints the duration of a command in microseconds."""
+"""Bash code that prints the duration of a command in microseconds."""
 
 
 def measure(figures: Figures) -> None:
@@ -65,7 +65,7 @@ def pulls(figures: Figures, site: Site) -> None:
     name = site.push("bench/large:1", ociimages.layout([site.base, *layers]))
     del text, layers
     folder = f"{HOME}/by-hand"
-    # Credentials only for skopeo; slurm-image reads them from enroot's file.
+    # These credentials are for skopeo; slurm-image reads enroot's file.
     login = "reader:open sesame"
     by_hand = (
         f"srun --quiet bash -c \"skopeo copy --quiet --src-creds '{login}' docker://{name} "
@@ -100,7 +100,7 @@ def reads(figures: Figures, site: Site) -> None:
     files = [Entry(f"many/{n % 200}/{n}", "x" * (n % 8000)) for n in range(FILES)]
     name = site.push("bench/many:1", ociimages.layout([site.base, layer(files)]))
     site.node.user(f"srun --quiet --container-image={name} cp -r /many {HOME}/many")
-    # The shell of the image, and tools that both roots have.
+    # Use the image's shell, and tools that both roots have.
     read = "find {place} -type f -exec cat {{}} +"
 
     def took(options: str, place: str) -> int:

@@ -2,7 +2,7 @@
 
 This needs no Kubernetes: slurmctld and one slurmd run in containers. The variants alternate in
 random order, so that other load on the machine affects all of them equally. Such load can exceed
-the measured cost by far, so the quickest quarter of the times decides.
+the measured cost by far, so the figures use the fastest quarter of the times.
 """
 
 import random
@@ -17,7 +17,7 @@ from tests.support.spank import Node, one_node
 
 ROUNDS = 20
 STEPS = 5
-"""Measured steps in each allocation, after a first step that is not measured."""
+"""Number of measured steps in each allocation; a first step is not measured."""
 STACK = f"{c.WORKER_SPOOL}/conf-cache/plugstack.conf"
 SIZES = {"tmp": "64MiB", "var_tmp": "64MiB", "shm": "64MiB"}
 WITHOUT = "without the plugin"
@@ -28,7 +28,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 }
 WANTED = {"with all isolation": 1.05, "with all isolation and the overlay": 1.15}
 TIMED = "s=$(date +%s%N); srun --quiet true; e=$(date +%s%N); echo $(( (e - s) / 1000 ))"
-"""Prints the duration in microseconds."""
+"""Script that prints the duration in microseconds."""
 
 
 def measure(figures: Figures) -> None:

@@ -1,7 +1,7 @@
 """`python3 kubernetes.py world.json`: the part of Kubernetes' API that the reconciler uses.
 
-It answers over TLS with pages of objects of realistic size. Pages are rendered in advance, so that
-its own work does not affect the result. It uses only Python's standard library, because it runs in
+It serves pages of objects of realistic size over TLS. It renders the pages in advance, so that its
+own work does not affect the result. It uses only Python's standard library, because it runs in
 a container.
 """
 
@@ -78,7 +78,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(self.world.page(what, limit, number))
 
     def do_PATCH(self) -> None:
-        """Patch the reconciler's memory, the only object that it changes here."""
+        """Patch the reconciler's memory, the only object that the reconciler changes here."""
         memory, body = self.world.memory, self._body()
         version = memory["metadata"]["resourceVersion"]
         if "configmaps" not in self.path or body["metadata"]["resourceVersion"] != version:
@@ -94,7 +94,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(b"{}", status=HTTPStatus.CREATED)
 
     def do_PUT(self) -> None:
-        """Cordon exactly the machines of a range of numbers. For the benchmark."""
+        """Cordon exactly the machines with numbers in a range, as the benchmark requests."""
         self.world.cordon(*self._body())
         self._answer(b"{}")
 
@@ -109,7 +109,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing, because it would take time."""
+        """Log nothing, because logging would take time."""
 
 
 def main(file: Path) -> None:

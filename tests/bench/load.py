@@ -1,6 +1,6 @@
 """Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-The compared variants alternate in the order ABBA several times, so a busy machine slows both.
+The variants alternate several times in the order ABBA, so other load slows both equally.
 """
 
 import datetime
@@ -21,7 +21,7 @@ USER, UID = "researcher", 2000
 JOB = "--quiet --output=/dev/null --chdir=/tmp --wrap=true"
 ROUNDS = 6
 
-# Many CPUs: with few, jobs would wait for each other and not for slurmctld.
+# Use many CPUs: with few, jobs would wait for each other and not for slurmctld.
 LOAD = {"name": "load", "replicas": 2, "cpus": 32, "cpu_request": 0.2, "memory": "2GiB"}
 LOADED = ("load-0", "load-1")
 JOBS = 300
@@ -32,7 +32,7 @@ seq {JOBS} | xargs -P{SUBMITTERS} -I% sbatch --constraint=load {JOB}
 while [ "$(squeue --noheader --format=%A)" ]; do sleep 0.1; done
 echo $(($(date +%s%N) - begin))
 """
-"""Prints the nanoseconds from the first submission until all jobs have ended."""
+"""Script that prints the nanoseconds from the first submission until all jobs have ended."""
 
 SUBMISSIONS = 100
 BY_SBATCH = f"""
@@ -96,7 +96,7 @@ def compare(
 
 def throughput(figures: Figures, cluster: Cluster) -> None:
     """Measure empty jobs on the stack and on the same Slurm in plain containers."""
-    say(f"{JOBS} jobs on the stack and outside of it, {ROUNDS} times")
+    say(f"{JOBS} jobs on the stack and in plain containers, {ROUNDS} times")
     with cluster.edited(lambda values: values["nodesets"].append(LOAD)):
         cluster.deploy("up")
         cluster.wait_for_nodes("cpu-0", "cpu-1", *LOADED)
@@ -117,8 +117,8 @@ def throughput(figures: Figures, cluster: Cluster) -> None:
 
 
 def submissions(figures: Figures, cluster: Cluster) -> None:
-    """Measure submissions of held jobs, over HTTP and by sbatch."""
-    say(f"{SUBMISSIONS} submissions by HTTP and by sbatch, {ROUNDS} times")
+    """Measure submissions of held jobs over HTTP and with sbatch."""
+    say(f"{SUBMISSIONS} submissions over HTTP and with sbatch, {ROUNDS} times")
 
     def by_http() -> float:
         agent = ("deploy/reconciler", "reconciler", "python3", "-c", BY_HTTP)
@@ -146,7 +146,7 @@ def submissions(figures: Figures, cluster: Cluster) -> None:
 
 
 def more_nodes(figures: Figures, cluster: Cluster) -> None:
-    """Measure from `up` with new nodes until they are idle, and until their slurmd has started."""
+    """Measure the time from `up` with new nodes until they are idle, and until slurmd starts."""
 
     def nodeset(replicas: int) -> Callable[[dict[str, Any]], None]:
         return lambda values: values["nodesets"].append(MORE | {"replicas": replicas})
@@ -181,13 +181,13 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
 
 def slurmd_started(cluster: Cluster) -> float:
     """Return the start of the last new slurmd from Kubernetes, as Unix time in whole seconds."""
-    # Kubernetes reports it slightly later than slurmd registers with slurmctld.
+    # Kubernetes reports the start slightly later than slurmd registers with slurmctld.
     started = eventually("Kubernetes reports all starts", lambda: starts_of_slurmd(cluster))
     return max(datetime.datetime.fromisoformat(moment).timestamp() for moment in started)
 
 
 def starts_of_slurmd(cluster: Cluster) -> list[str]:
-    """Return the start of slurmd on each new node; [] while one is not reported as running."""
+    """Return the start of slurmd on each new node; [] until all are reported as running."""
     pods = cluster.objects("pods", "slurmstack.dev/nodeset=more")
     started = [
         status["state"]["running"]["startedAt"]

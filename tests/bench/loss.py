@@ -14,8 +14,8 @@ LOST, LEFT = "node-1", "node-0"
 
 
 def measure(figures: Figures, cluster: Cluster) -> None:
-    """Measure with a standby controller, then with a reserved place for a single one."""
-    say("the controller's node is lost; a second one waits")
+    """Measure with a standby controller, then with a placeholder for a single controller."""
+    say("loss of the controller's node, with a standby controller")
     figures.add(
         "a controller that waited answers, after its fellow's node is lost",
         loses_a_node(cluster, since=lambda began: began),
@@ -23,7 +23,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
     cluster.deploy("destroy")
     with cluster.edited(one_controller):
         cluster.deploy("up")
-        say("the controller's node is lost; a place is kept on the other")
+        say("loss of the controller's node, with a placeholder on the other node")
         figures.add(
             "a controller at the kept place answers, after Kubernetes knows of the loss",
             loses_a_node(cluster, since=lambda _: noticed(cluster)),
@@ -38,13 +38,13 @@ def one_controller(values: dict[str, Any]) -> None:
 
 
 def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
-    """Return the seconds from `since` (Unix time) until a controller answers elsewhere."""
+    """Return the seconds from `since` (Unix time) until a controller on another node answers."""
     cluster.move_controller(LOST)
     with cluster.frozen(LOST):
         began = time.time()
-        eventually("a controller answers elsewhere", lambda: answers(cluster), 180)
+        eventually("a controller on another node answers", lambda: answers(cluster), 180)
         took = time.time() - since(began)
-    eventually("the lost controller gives up", lambda: cluster.serves_on(LEFT), 180)
+    eventually("the lost controller stops", lambda: cluster.serves_on(LEFT), 180)
     return took
 
 

@@ -1,4 +1,4 @@
-"""The stack's Slurm outside Kubernetes: the same images and files in plain containers."""
+"""The stack's Slurm without Kubernetes: the same images and files in plain containers."""
 
 import contextlib
 import secrets
@@ -26,8 +26,8 @@ from tests.support.slurmctld import (
 def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[Slurmctld]:
     """Run these nodesets outside the stack, and yield a container that can submit jobs.
 
-    Nodes have the same size, jobs run in the stack's own jail, and slurmctld keeps its state on the
-    same disk. Only addresses and keys differ.
+    Nodes have the same size, jobs run in the stack's own jail, and slurmctld's state is on the same
+    disk. Only addresses and keys differ.
     """
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{name}": text for name, text in config_files(settings).items()}
@@ -45,7 +45,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
             dbd.start()
             name = c.accounting_address(settings.namespace, settings.cluster.domain)
             known = {name: dbd.container.address}
-        # A volume, because writes to a container's own layer cost more.
+        # Use a volume, because writes to a container's own layer cost more.
         controller = start_controller(
             start, secret, known, mounts=[Mount(c.CONTROLLER_SPOOL, None, type="volume")]
         )
@@ -58,7 +58,8 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
                     _start_node(start, secret, node, nodeset, controller, jail, accounts)
         login = prepare(
             start(
-                "controller",  # has Slurm's commands; a login node has them only in its jail
+                # This image has Slurm's commands; a login node has them only in its jail.
+                "controller",
                 hostname="login",
                 extra_hosts={controller_address(): controller.address},
             ),

@@ -1,4 +1,4 @@
-"""Time for the preview of a stack that does not exist, offline and without credentials."""
+"""Duration of the preview of a new stack, offline and without credentials."""
 
 import os
 import statistics
@@ -18,7 +18,7 @@ def measure(figures: Figures) -> None:
     """Preview each stack from an empty state, with and without the policy pack."""
     for stack in _STACKS:
         for name, packs in (("", ()), (", with the policy pack", ("--policy-pack", "policy"))):
-            say(f"previewing {stack} from nothing{name}")
+            say(f"previewing {stack} from an empty state{name}")
             took = statistics.median(
                 seconds(lambda: _preview(stack, packs))  # noqa: B023  # called at once
                 for _ in range(_ROUNDS)
@@ -27,7 +27,7 @@ def measure(figures: Figures) -> None:
 
 
 def _preview(stack: str, packs: tuple[str, ...]) -> None:
-    """Preview with only the project: an empty home directory and no credentials."""
+    """Run a preview with an empty home directory and no credentials."""
     with tempfile.TemporaryDirectory(prefix="slurmstack-bench-") as home:
         subprocess.run(
             [sys.executable, "-m", "engine", "preview", "--stack", stack, *packs],

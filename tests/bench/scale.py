@@ -1,7 +1,7 @@
 """Ten thousand nodes: time to render their files, and response time of slurmctld.
 
-This needs no Kubernetes: slurmctld runs in a container of the controller's image. Its nodes are
-only records without a slurmd.
+This needs no Kubernetes: slurmctld runs in a container of the controller's image. The
+nodes are only records without a slurmd.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ TIMES = 5
 
 
 def edited(kind: str, nodesets: int, replicas: int) -> Callable[[dict[str, Any]], None]:
-    """Return an edit: nodesets with this number of nodes, and a partition for each ten."""
+    """Return an edit of settings: nodesets of this size, and a partition for every ten nodesets."""
 
     def edit(valid: dict[str, Any]) -> None:
         names = [f"set{ordinal:03}" for ordinal in range(nodesets)]
@@ -88,7 +88,7 @@ def stack_folder(kind: str) -> Iterator[Path]:
 
 
 def slurmctld(figures: Figures) -> None:
-    """Measure slurmctld with static nodes, and with the same number of registered dynamic ones."""
+    """Measure slurmctld with static nodes, and with as many registered dynamic nodes."""
     with containers("slurmstack-bench") as start:
         controller = start_controller(start, secrets.token_hex(64))
         for kind in ("static", "dynamic"):
@@ -112,7 +112,7 @@ def slurmctld(figures: Figures) -> None:
 
 
 def create(controller: Slurmctld, stack: Settings) -> None:
-    """Create the records of registered nodes, in place of 10,000 slurmd."""
+    """Create the records of registered nodes, instead of starting 10,000 slurmd."""
     commands = "\n".join(
         shlex.join(("scontrol", "create", *words)) for words in descriptions(stack)
     )
@@ -122,7 +122,7 @@ def create(controller: Slurmctld, stack: Settings) -> None:
 def descriptions(stack: Settings) -> Iterator[list[str]]:
     for nodeset in stack.nodesets:
         names = f"{nodeset.name}-[0-{nodeset.replicas - 1}]"
-        # An address that no host has (RFC 5737), because slurmctld would look up a name.
+        # Use an address that no host has (RFC 5737): slurmctld would look up a name.
         yield [
             f"nodename={names}",
             *node_conf(nodeset).split(),
@@ -145,7 +145,7 @@ def sinfo(controller: Slurmctld) -> float:
 
 
 def resources(figures: Figures) -> None:
-    """Count Pulumi's resources of a stack for two sizes of its nodeset."""
+    """Count a stack's Pulumi resources for two sizes of its nodeset."""
     counts = []
     for replicas in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:

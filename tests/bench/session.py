@@ -1,4 +1,4 @@
-"""Waiting times of users: a prompt, and files in the jail compared with outside."""
+"""Waiting times of users: login to a prompt, and unpacking files in the jail and outside."""
 
 import statistics
 
@@ -42,7 +42,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 
 def _untar(root: str) -> str:
-    """Return a command that prints the nanoseconds of untar, without those of the cleanup."""
+    """Return a command that prints the nanoseconds of untar, without the cleanup."""
     return (
         f"cd {root}/{FOLDER} && begin=$(date +%s%N) && tar xf tree.tar && "
         "echo $(($(date +%s%N) - begin)); rm -r tree"

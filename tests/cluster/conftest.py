@@ -13,7 +13,7 @@ from tests.support.cluster import Cluster, Deployed, write_test_stack
 
 @pytest.fixture(scope="session")
 def deployed(request: pytest.FixtureRequest) -> Deployed:
-    """Bring a stack of two Slurm nodes up; take it down afterwards unless --keep is set."""
+    """Deploy a stack of two Slurm nodes; remove it afterwards unless --keep is set."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     @contextmanager
@@ -25,16 +25,16 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
                 except subprocess.CalledProcessError:
                     print(stack.state())
                     raise
-            # A kept stack may have pods from before an edit.
+            # A stack that an earlier run kept may have outdated pods.
             stack.wait_for_rollouts()
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
             yield stack
         finally:
             if not stack.stack_file.exists():
-                pass  # a test took it down
+                pass  # A test removed the stack.
             elif request.config.getoption("--keep"):
                 with capture.global_and_fixture_disabled():
-                    print(f"\nkept: make down STACK={stack.stack} ends it")
+                    print(f"\nkept; to remove the stack: make down STACK={stack.stack}")
             else:
                 stack.down()
 
@@ -45,8 +45,8 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle.
 
-    Root may run jobs: tests check that the jail confines them, too. The limit of processes of a job
-    fits its memory.
+    Root may run jobs, so that tests can check the confinement of such jobs. A job's limit of
+    processes is low enough for its memory.
     """
 
     def limit(values: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
-    """A folder in the user's home. Teardown cancels the user's jobs and removes the folder."""
+    """A folder in the user's home. The teardown cancels the user's jobs and removes the folder."""
     gone = 'timeout 60 sh -c "while squeue --noheader --me | grep -q .; do sleep 0.1; done"'
     path = f"/home/researcher/test-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")

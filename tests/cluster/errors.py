@@ -4,7 +4,7 @@ import subprocess
 
 
 def error_line(answer: subprocess.CompletedProcess[str]) -> str:
-    """Return the one error line that a user gets; fail on success, traceback or no output."""
+    """Return the user's single error line; fail on success, a traceback or missing output."""
     output = answer.stdout + answer.stderr
     assert answer.returncode != 0, output
     assert "Traceback" not in output, output

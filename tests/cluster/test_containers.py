@@ -35,12 +35,12 @@ done | sort -u | while read -r library; do
   cp --dereference $library small/usr/lib/x86_64-linux-gnu/
 done
 """
-"""Adds to the directory `small` the libraries of a program with MPI."""
+"""Script that adds the libraries of a program with MPI to the directory `small`."""
 
 
 @pytest.fixture(scope="module")
 def images(cluster: Cluster) -> Iterator[str]:
-    """Directory with `small.sqsh`, a small distribution with MPI, and `sum`, a program with MPI."""
+    """Directory with `small.sqsh`, a small distribution with MPI, and `sum`, an MPI program."""
     home = cluster.run("echo $HOME/images")
     cluster.run(f"mkdir -p {home}/small; cat >{home}/make <<'END'\n{MAKE_BASE}\nEND")
     cluster.run(f"cat >{home}/sum.c <<'END'\n{SUM}\nEND\ncd {home} && mpicc -o sum sum.c")

@@ -1,4 +1,4 @@
-"""Metrics report events of the cluster within an interval, to authorized scrapers only."""
+"""Metrics report events of the cluster within an interval, only to authorized scrapers."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""A job runs in the shared root with its own /tmp, or it does not run."""
+"""A job runs only in the shared root, with its own /tmp."""
 
 from collections.abc import Iterator
 
@@ -35,10 +35,10 @@ def test_jobs_on_one_node_have_separate_tmp_and_shared_memory(
 
     assert "mine" not in output
     assert "mine" not in cluster.run("ls /tmp /var/tmp /dev/shm"), (
-        "login does not see these files either"
+        "the login node does not see these files either"
     )
     own = cluster.run(f"srun --jobid={first} --overlap ls /tmp /var/tmp /dev/shm")
-    assert own.split().count("mine") == 3, "all steps of one job share them"
+    assert own.split().count("mine") == 3, "all steps of one job share these files"
 
 
 def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
@@ -64,7 +64,7 @@ def test_end_of_a_job_removes_its_tmp(cluster: Cluster) -> None:
 
 @pytest.fixture
 def broken_jail(cluster: Cluster) -> Iterator[None]:
-    """The jail without a mount point that every step needs."""
+    """Remove a mount point of the jail that every step needs, for the duration of the test."""
     place = "/mnt/jail/var/spool/slurmd"
     cluster.in_pod("cpu-0", "slurmd", "mv", place, f"{place}.away")
     yield

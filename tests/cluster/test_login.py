@@ -1,4 +1,4 @@
-"""Login nodes come and go, and their settings change, while users work."""
+"""Login nodes start and stop, and their settings change, while users work."""
 
 import contextlib
 import subprocess
@@ -14,7 +14,7 @@ SETTINGS = "/usr/lib/slurmstack/login"
 
 @contextlib.contextmanager
 def session(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
-    """Open a session that echoes its input."""
+    """Open a session that prints its input."""
     command = ["ssh", "-F", str(cluster.directory / "ssh_config"), "login", "cat"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -88,7 +88,7 @@ def test_new_limit_takes_effect_without_a_restart(cluster: Cluster) -> None:
 
 
 def test_login_node_frees_orphaned_shared_memory(cluster: Cluster) -> None:
-    """Otherwise a user could fill a login node's memory permanently and then log out."""
+    """Otherwise, a user who has logged out could still occupy a login node's memory."""
     keep = (
         "import ctypes; libc = ctypes.CDLL(None); segment = libc.shmget(0, 4096, 0o1600);"
         " assert segment >= 0; assert libc.shmat(segment, None, 0) != -1; print(segment)"
@@ -110,7 +110,7 @@ def test_login_on_a_terminal_greets_with_the_cluster_state(cluster: Cluster) -> 
     def read_greeting() -> str:
         """Return the greeting, or "" when Slurm answered too late, as on a busy machine.
 
-        sshd closes unaccepted connections while it reads its settings again.
+        While sshd reads its settings again, it closes connections that it has not accepted yet.
         """
         ssh = ["ssh", "-tt", "-F", config, "login"]
         terminal = execute(ssh, stdin="exit\n", check=False).stdout

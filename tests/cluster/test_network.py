@@ -1,4 +1,4 @@
-"""The network: services below Slurm are closed to users, and nodes resolve each other's names."""
+"""Users cannot reach services below Slurm, and nodes resolve each other's names."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def write(cluster: Cluster, path: str, script: str) -> None:
 
 @pytest.fixture
 def forbidden(cluster: Cluster) -> list[tuple[str, int]]:
-    """Addresses that root of a pod reaches and no user may reach."""
+    """Addresses that root in a pod can reach, but no user."""
     machines = [
         address["address"]
         for node in cluster.objects("nodes")
@@ -54,7 +54,7 @@ def test_users_reach_neither_kubernetes_nor_metadata(
 def test_root_of_a_pod_reaches_kubernetes(
     cluster: Cluster, forbidden: list[tuple[str, int]]
 ) -> None:
-    """Shows that the refusal for users is no accident."""
+    """Root's success shows that the service runs, and that only the guard blocks users."""
     for address, port in forbidden:
         ask = f": </dev/tcp/{address}/{port}"
         for pod, container in (("login-0", "sshd"), ("cpu-0", "slurmd")):

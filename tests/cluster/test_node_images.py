@@ -18,7 +18,7 @@ MIB = 1024
 def test_new_nodes_do_not_unpack_images(cluster: Cluster) -> None:
     for name in ("node-0", "node-1"):
         output: Any = cluster.computer(name).exec_run("du -sk /var/lib/containerd").output
-        # All images take gigabytes; records and files that containers write take some megabytes.
+        # Unpacked images take gigabytes; records and files that containers write take some MB.
         assert int(output.split()[0]) < 300 * MIB
 
 

@@ -1,4 +1,4 @@
-"""Deploys that change nothing, and deploys that the program must refuse."""
+"""Deploys without changes, and deploys that the program must refuse."""
 
 import json
 import os
@@ -42,10 +42,7 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
 
 
 def written(one: dict[str, Any]) -> object:
-    """Fields that every write changes, without status:
-
-    Kubernetes updates it when a probe is late.
-    """
+    """Return fields that every write changes, without status, which late probes change."""
     if "status" not in one:
         return one["metadata"]["resourceVersion"]
     metadata = {key: value for key, value in one["metadata"].items() if key != "resourceVersion"}
@@ -107,7 +104,7 @@ REFUSED_STACK = "test-refused"
 
 @pytest.fixture
 def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Write the file of a stack with the given `cluster` setting; the stack never comes up."""
+    """Write a stack file with this `cluster` setting; the stack is never deployed."""
     yield lambda setting: write_stack(REFUSED_STACK, cluster=setting)
     execute([sys.executable, "-m", "local", "down", "--stack", REFUSED_STACK])
     Cluster(REFUSED_STACK).stack_file.unlink()
@@ -181,8 +178,7 @@ def test_next_up_completes_an_interrupted_up(cluster: Cluster) -> None:
             text=True,
             start_new_session=True,
         )
-        # The reload of slurmctld comes next; the deploy has not touched later resources of the
-        # graph.
+        # The next step is the reload of slurmctld; the deploy has not changed any later resource.
         assert process.stdout is not None
         lines = []
         for line in process.stdout:

@@ -1,4 +1,4 @@
-"""A real Prometheus Operator handles the objects that `kind: operator` creates."""
+"""A real Prometheus Operator accepts the objects that `kind: operator` creates."""
 
 import base64
 import gzip
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent / "prometheus_operator"
 MODULE = "github.com/prometheus-operator/prometheus-operator"
 OPERATOR = binaries.Build("prometheus-operator", str(FOLDER), f"{MODULE}/cmd/operator")
 THEIRS = "observability"
-"""The namespace of the operator's users, and the name of everything in it."""
+"""Namespace of the operator's Prometheus, and name of all objects in it."""
 KINDS = ("PodMonitor", "PrometheusRule", "ServiceMonitor")
 SELECTED = {"release": "theirs"}
 IN_THEIRS = f"--namespace={THEIRS}"
@@ -51,7 +51,7 @@ PROMETHEUS = {
     "kind": "Prometheus",
     "metadata": metadata(),
     "spec": {
-        # Pods of the operator need images of its own; a pod below runs the operator's files
+        # The operator's pods would need its own images; a pod below uses the operator's files
         # instead.
         "replicas": 0,
         "version": "v2.42.0",
@@ -90,7 +90,7 @@ RIGHTS = [
 
 @pytest.fixture(scope="module")
 def objects() -> list[dict[str, Any]]:
-    """Objects that the stack creates for an operator."""
+    """Return the objects that the stack creates for an operator."""
     wanted = {
         "kind": "operator",
         "operator": {"labels": SELECTED, "dashboard_labels": {"grafana_dashboard": "1"}},
@@ -107,7 +107,7 @@ def objects() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
-    """Install the operator's kinds, our objects, and a Prometheus that selects them."""
+    """Install the operator's kinds, the stack's objects, and a Prometheus that selects them."""
     fetch = ["go", "mod", "download", "-json", MODULE]
     module = subprocess.run(fetch, cwd=FOLDER, check=True, capture_output=True, text=True)
     definitions = str(Path(json.loads(module.stdout)["Dir"], "example/prometheus-operator-crd"))
@@ -138,7 +138,7 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
 def operator_files(
     cluster: Cluster, given: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
-    """Files that the operator writes for its Prometheus, by name."""
+    """Return the files that the operator writes for its Prometheus, by name."""
     document = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
     server, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     folder = tmp_path_factory.mktemp("operator")
@@ -157,7 +157,7 @@ def operator_files(
     ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
-            yield eventually("the operator has written all", lambda: written(cluster), 120)
+            yield eventually("the operator has written all files", lambda: written(cluster), 120)
         finally:
             process.terminate()
 
@@ -176,12 +176,12 @@ def written(cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def theirs(cluster: Cluster, operator_files: dict[str, str]) -> Ask:
-    """Run a Prometheus with the operator's files; it scrapes from another namespace."""
+    """Run a Prometheus with the operator's files, in another namespace than the stack."""
     made = json.loads(cluster.kubectl("get", "statefulset", c.MONITORING, "-o", "json"))
     (ours,) = [
         one for one in made["spec"]["template"]["spec"]["containers"] if one["name"] == "prometheus"
     ]
-    # The operator's config-reloader does the same for a Prometheus without shards.
+    # For a Prometheus without shards, the operator's config-reloader makes the same replacement.
     files = {
         name: text.replace(RULES, "/told").replace("$(SHARD)", "0")
         for name, text in operator_files.items()

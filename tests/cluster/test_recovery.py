@@ -1,4 +1,4 @@
-"""Any pod may end at any time: it comes back, and work elsewhere goes on."""
+"""A pod that ends at any time is replaced, and work elsewhere continues."""
 
 import time
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tests.support.waiting import becomes, eventually
 
 @dataclass(frozen=True)
 class Work:
-    """Jobs that must outlive any fault of the controller."""
+    """Jobs that must survive every fault of the controller."""
 
     cluster: Cluster
     running: int
@@ -26,14 +26,13 @@ class Work:
 
 @pytest.fixture(autouse=True)
 def recovered(cluster: Cluster) -> None:
-    """Wait until nodes have recovered from the test before."""
+    """Wait until nodes have recovered from the previous test."""
     cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=240)
 
 
 @pytest.fixture
 def work(cluster: Cluster, folder: str) -> Work:
-    # Use the machine that no test freezes: Slurm requeues jobs of a machine that is silent for
-    # long.
+    # Use the machine that tests never freeze: Slurm requeues jobs of a silent machine.
     spared = f"--nodelist={cluster.node_on('node-0')}"
     running = cluster.submit(folder, "#!/bin/sh\nsleep 300", spared)
     held = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
@@ -50,14 +49,14 @@ def test_second_controller_takes_over_when_the_first_is_deleted(
 
     cluster.kubectl("delete", "pod", first, timeout=120)
 
-    eventually("the second controller serves", lambda: cluster.queue(second) == before)
+    eventually("the second controller is active", lambda: cluster.queue(second) == before)
     work.is_unharmed()
     assert cluster.controller() == second
 
 
 def test_second_controller_takes_over_from_a_frozen_node(cluster: Cluster, work: Work) -> None:
-    """The node is frozen, so its slurmctld later goes on as if nothing had happened."""
-    # Not the node of the Kubernetes API.
+    """The node is frozen, so its slurmctld later continues without noticing the pause."""
+    # Do not freeze the node of the Kubernetes API.
     cluster.move_controller("node-1")
     first = cluster.controller()
     (second,) = cluster.controllers().keys() - {first}
@@ -66,7 +65,7 @@ def test_second_controller_takes_over_from_a_frozen_node(cluster: Cluster, work:
     time.sleep(6)
 
     with cluster.frozen("node-1"):
-        # If slurmdbd is lost, too, slurmctld waits for it for more than MessageTimeout.
+        # If slurmdbd is also lost, slurmctld waits for it longer than MessageTimeout.
         eventually(
             "the second controller serves", lambda: cluster.queue(second) == before, timeout=240
         )
@@ -93,7 +92,7 @@ def test_kubelet_restarts_a_hanging_slurmctld(cluster: Cluster, work: Work) -> N
         return cluster.kubectl("get", "pod", serving, "-o", of)
 
     eventually("the kubelet restarts slurmctld", lambda: restarts() == "1", 240)
-    eventually("slurmctld serves", lambda: cluster.queue(cluster.controller()) == before)
+    eventually("slurmctld answers", lambda: cluster.queue(cluster.controller()) == before)
     work.is_unharmed()
 
 
@@ -105,7 +104,7 @@ def test_worker_comes_back_while_other_jobs_go_on(cluster: Cluster, folder: str)
 
     becomes("the state of cpu-1", lambda: cluster.nodes().get("cpu-1"), "idle", 120)
     assert cluster.job_state(elsewhere) == "RUNNING"
-    # Its address has changed: a step must still find it.
+    # The node's address has changed, but a step must still reach it.
     assert cluster.run("srun --nodelist=cpu-1 hostname") == "cpu-1"
 
 

@@ -23,7 +23,7 @@ def test_sinfo_prints_its_usual_columns_and_plain_node_names(cluster: Cluster) -
 
 
 def test_hosts_resolve_each_others_names(cluster: Cluster) -> None:
-    """MPI launchers pass `cpu-0` to every rank; slurmctld connects back to the host of an srun."""
+    """MPI launchers pass `cpu-0` to every rank, and slurmctld connects to the host of an srun."""
     look_up = "getent hosts cpu-0 cpu-1 login-0"
     answers = [
         cluster.run(look_up),
@@ -44,7 +44,7 @@ def test_squeue_prints_its_usual_columns(cluster: Cluster, folder: str) -> None:
 
     assert header.split()[:5] == ["JOBID", "PARTITION", "NAME", "USER", "ST"]
     assert header.split()[-1] == "NODELIST(REASON)"
-    # The column is eight characters wide, as everywhere.
+    # squeue's column is eight characters wide.
     assert row.split()[:5] == [str(job), "main", "job.sh", "research", "R"]
 
 
@@ -58,7 +58,7 @@ pwd
 id -un"""
     job = cluster.submit(folder, script, "--wait")
 
-    # `--wait` has returned, so the output exists; no further wait is needed.
+    # The output exists, because `--wait` has returned.
     name, job_id, ntasks, node, submitted, directory, user = cluster.run(
         f"cat {folder}/result-*.txt"
     ).split()

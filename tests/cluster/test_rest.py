@@ -52,7 +52,7 @@ def test_accounting_reports_how_a_job_ended(cluster: Cluster, folder: str) -> No
 
 @pytest.mark.parametrize(
     ("asked", "refused"),
-    # slurmrestd then has no connection to slurmdbd.
+    # In this state, slurmrestd has no connection to slurmdbd.
     [(f"{SLURMCTLD}/jobs/", "511"), (f"{SLURMDBD}/jobs/", "502")],
     ids=["slurmctld", "slurmdbd"],
 )

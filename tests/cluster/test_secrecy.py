@@ -1,4 +1,4 @@
-"""Keys and passwords are only where they are needed."""
+"""Keys and passwords are only in the pods that need them."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster
 
 @pytest.fixture(scope="module")
 def keys(cluster: Cluster) -> list[str]:
-    """Each key in every form that a program could write it in."""
+    """Each key, in every form in which a program could write it."""
     forms = []
     for secret, entry in (
         *(("auth-key", "0"), ("login-host-key", "host_key"), ("node-ssh", "key")),

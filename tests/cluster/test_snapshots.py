@@ -1,4 +1,4 @@
-"""Snapshots through a real API server with the stack's rights; the test plays the storage."""
+"""Snapshots through a real API server with the stack's rights; the test simulates the storage."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ DEFINITION = {
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[Api]:
-    """The API server as the CronJob's pod calls it."""
+    """A client of the API server with the account of the CronJob's pod."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         graph = record(monkeypatch, config(lambda v: v.update(snapshots={"jail": "fast"})))
     made = [graph.one(f"snapshots-{part}").inputs for part in ("account", "role", "rights")]
@@ -73,11 +73,11 @@ def api(cluster: Cluster) -> Iterator[Api]:
 
 @pytest.fixture
 def snapshots(cluster: Cluster, api: Api) -> Iterator[Snapshots]:
-    """Snapshots on a cluster that has the kind."""
+    """A client for snapshots, on a cluster that has the kind VolumeSnapshot."""
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(DEFINITION))
     try:
         cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
-        # The API server serves the kind a moment later.
+        # The API server serves the kind only after a moment.
         eventually("the kind is served", lambda: look(api) == 0)
         yield Snapshots(api, NAMESPACE)
     finally:

@@ -1,4 +1,4 @@
-"""`ssh cpu-0`, from login and from jobs, enters the user's job there; without one it is refused."""
+"""`ssh cpu-0` from login nodes and jobs enters the user's job there; without a job it fails."""
 
 import shlex
 import subprocess
@@ -15,7 +15,7 @@ SSH = "ssh -o BatchMode=yes"
 
 @pytest.fixture
 def job(cluster: Cluster, folder: str) -> Iterator[int]:
-    """A job on cpu-0 that has written a file into its /tmp."""
+    """Start a job on cpu-0 that writes a file into its /tmp."""
     job = cluster.submit(
         folder, "#!/bin/sh\necho mine >/tmp/own; touch ready; sleep 300", "--nodelist=cpu-0"
     )
@@ -60,7 +60,7 @@ def test_scp_and_rsync_reach_the_jobs_tmp(
 
 
 def test_job_reaches_its_other_node_by_ssh(cluster: Cluster) -> None:
-    """Launchers that start their helpers by ssh do the same."""
+    """Launchers that start helpers with ssh do the same."""
     script = f"test $SLURM_NODEID = 1 || {SSH} cpu-1 hostname"
 
     assert cluster.run(f"srun --nodes=2 sh -c {shlex.quote(script)}") == "cpu-1"

@@ -26,7 +26,7 @@ from tests.mutants.table import FAULTS
 
 
 def chosen(only: Sequence[str], tier: str | None) -> list[Fault]:
-    """Return rows of these areas or with these words in their names, of one tier or of all."""
+    """Return rows of these areas or with these words in their names, of `tier` if given."""
     return [
         fault
         for fault in FAULTS
@@ -73,14 +73,16 @@ def main() -> int:
         nargs="+",
         default=(),
         metavar="AREA|NAME",
-        help=f"rows of these areas ({', '.join(AREAS)}), or with these words in their names",
+        help=f"only rows of these areas ({', '.join(AREAS)}), or with these words in their names",
     )
-    parser.add_argument("--tier", choices=TIERS, help="rows with such tests (default: all)")
-    parser.add_argument("--json", action="store_true", help="the results as JSON")
+    parser.add_argument(
+        "--tier", choices=TIERS, help="only rows with tests of this tier (default: all)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
     faults = chosen(options.only, options.tier)
     if not faults:
-        parser.error(f"--only {' '.join(options.only)}: no such row; see tests/mutants/table/")
+        parser.error(f"--only {' '.join(options.only)}: matches no row; see tests/mutants/table/")
     if problems := stale(faults):
         say("\n".join(f"error: {problem}" for problem in problems))
         return 2
@@ -95,7 +97,7 @@ def main() -> int:
         return 130
     except ClusterLeftError as error:
         say(f"error: {error}")
-        keep = True  # the cluster's keys are in the folder
+        keep = True  # Keep the folder: it contains the cluster's keys.
         return 1
     finally:
         if not keep:

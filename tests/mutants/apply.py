@@ -1,4 +1,4 @@
-"""Copies of the checkout to apply faults in."""
+"""Copies of the checkout, in which faults are applied."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from local.paths import LOCAL, ROOT
 from tests.mutants.fault import Fault
 
 _SHARED: Final = ("bin", "cache", "engine")
-"""Folders of `.local` that copies share with the checkout, so Kubernetes is built once."""
+"""Folders of `.local` that copies share with the checkout, so that Kubernetes is built once."""
 _LOCK: Final = "lock"
 """Lock file that runs of `python -m local` take while they use these folders."""
 
@@ -36,7 +36,7 @@ class Scratch:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
         (root / ".venv").symlink_to((ROOT / ".venv").resolve())
-        # make would reinstall the requirements if they were newer than the environment.
+        # If the requirements were newer than the environment, make would reinstall them.
         os.utime(root / "requirements-dev.txt", (0, 0))
         return cls(root)
 
@@ -51,7 +51,7 @@ class Scratch:
 
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[None]:
-        """Apply one fault to the copy for the time of the context. Raises StaleError."""
+        """Apply one fault to the copy for the duration of the context. Raises StaleError."""
         path = self.root / fault.file
         before = path.read_text(encoding="utf-8")
         _write(path, fault.applied(before))
@@ -67,5 +67,5 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Python compares only size and seconds of a source, and would run the old code.
+    # Python compares only a source's size and time in seconds, and would run the old code.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

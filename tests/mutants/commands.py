@@ -1,4 +1,4 @@
-"""Commands that end in order after an interruption."""
+"""Run commands that end cleanly after an interruption."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 ORDERLY: Final = 60
-"""Seconds for pytest to remove its containers after an interruption."""
+"""Seconds that pytest gets to remove its containers after an interruption."""
 TAIL: Final = 20
-"""Number of last output lines that explain an error."""
+"""Number of output lines to show for an error, from the end."""
 
 
 class InterruptedRunError(Exception):
-    """The user has interrupted the run; no further command starts."""
+    """The user has interrupted the run, so no further command starts."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Ended:
     """Result of a command that has ended."""
 
     code: int | None
-    """Exit code; None if it ran past its time limit."""
+    """Exit code; None if the command exceeded its time limit."""
     log: Path
 
     @property

@@ -8,7 +8,7 @@ from local import host
 
 
 def remove_images(references: Iterable[str]) -> None:
-    """Remove the images that Docker has; an image in use stays."""
+    """Remove those of the images that Docker has and that are not in use."""
     client = host.connect()
     if client is None:
         return

@@ -1,4 +1,4 @@
-"""A fault: one small change of the product's text, and the test that must fail."""
+"""A fault: one small change of the product's code, and the test that must fail."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
@@ -13,7 +13,7 @@ TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
 
 
 class StaleError(Exception):
-    """A row no longer fits the code; the message is one line that says what to do."""
+    """A row no longer matches the code; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Fault:
     old: str
     """Text that occurs exactly once in the file."""
     new: str
-    """Its replacement."""
+    """Replacement of that text."""
     test: str | tuple[str, ...]
-    """Node id of the test that must fail; of several tests, each must fail."""
+    """Node id of the test that must fail; if it names several tests, each must fail."""
     tier: Tier = "unit"
     setup_may_fail: bool = False
-    """Whether an error in the setup counts as well: the fault breaks what the setup needs."""
+    """Whether an error in the setup also catches the fault, because the setup needs the code."""
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class Fault:
     def applied(self, text: str) -> str:
         """Return the file's text with the fault.
 
-        Raises StaleError if the row does not fit the text.
+        Raises StaleError if the row does not match the text.
         """
         count = text.count(self.old)
         if count != 1:

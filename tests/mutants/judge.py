@@ -17,14 +17,14 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "error": "error",
     "skipped": "skipped",
 }
-"""By the tag in a JUnit report."""
+"""Outcomes by the tag in a JUnit report."""
 
 
 class Verdict(StrEnum):
     CAUGHT = "caught"
     SURVIVED = "survived"
     ERROR = "error"
-    """Neither: the test has no usable result."""
+    """The test has no usable result, so the fault is neither caught nor missed."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Run:
     cases: tuple[Case, ...]
 
     def outcomes(self, test: str) -> frozenset[Outcome]:
-        """Return outcomes of a test, with all its parameters if the node id names none."""
+        """Return the outcomes of a test; with all its parameters if the node id has none."""
         return frozenset(
             case.outcome
             for case in self.cases
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def explanation(self) -> str:
-        """The reason for a failure: the messages of the tests, else the end of the output."""
+        """Return the reason of a failure: the tests' messages, or else the end of the output."""
         messages = (case.message for case in self.cases if case.outcome in ("failed", "error"))
         return "\n".join(messages) or self.ended.tail
 
@@ -75,7 +75,7 @@ def _cases(report: Path) -> Iterator[Case]:
 
 
 def problem_without(run: Run, test: str) -> str:
-    """Return why a test is unusable: it does not pass without a fault. "" if it passes."""
+    """Return why a test is unusable, because it fails without a fault; "" if it passes."""
     if run.ended.code is None:
         return "the tests without a fault ran past their time limit"
     outcomes = run.outcomes(test)
@@ -87,7 +87,7 @@ def problem_without(run: Run, test: str) -> str:
 def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
     """Return a test's verdict on a fault, and the reason if the test does not catch it.
 
-    Only a failure of the test itself counts, with pytest's exit code 1.
+    Only a failure of the test itself, with pytest's exit code 1, catches the fault.
     """
     code, outcomes = run.ended.code, run.outcomes(test)
     counted = {"failed", "error"} if fault.setup_may_fail else {"failed"}

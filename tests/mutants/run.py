@@ -1,4 +1,4 @@
-"""Run the rows of a tier: the named tests without a fault, then with each fault."""
+"""Run the rows of a tier: first the named tests without a fault, then with each fault."""
 
 import queue
 import threading
@@ -19,10 +19,10 @@ from tests.mutants.judge import Run, Verdict, problem_without, read, verdict
 
 AT_ONCE: Final[Mapping[Tier, int]] = {"unit": 2, "container": 1, "cluster": 1}
 SECONDS: Final[Mapping[Tier, int]] = {"unit": 300, "container": 1800, "cluster": 3600}
-"""Time limits of one test's run in seconds."""
+"""Time limits of one run of pytest in seconds."""
 DOWN_SECONDS: Final = 600
 _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
-    # A hanging unit test fails before the time limit of the run.
+    # Let a hanging unit test fail before the time limit of the run.
     "unit": ("--timeout=240",),
     "container": (),
     "cluster": ("--keep",),
@@ -34,7 +34,7 @@ Problem: TypeAlias = tuple[str, str]
 
 
 class ClusterLeftError(Exception):
-    """The rows' cluster could not be removed; the message gives the command to remove it."""
+    """The rows' cluster could not be removed; the message has the command for it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Runner:
             self._free.put(copy)
 
     def results(self, faults: Collection[Fault], report: Callable[[Result], None]) -> list[Result]:
-        """Return the results of all rows, and report each as it comes.
+        """Return the results of all rows, and report each as soon as it is known.
 
         Raises KeyboardInterrupt after all running commands have ended.
         """
@@ -98,7 +98,7 @@ class Runner:
             ended = Commands().run(command, copy.root, self._log(), DOWN_SECONDS)
             if ended.code != 0:
                 raise ClusterLeftError(
-                    f"stack {stack} is still there: run `{' '.join(command)}` in {copy.root}\n"
+                    f"stack {stack} was not removed: run `{' '.join(command)}` in {copy.root}\n"
                     f"{ended.tail}"
                 )
             file.unlink()

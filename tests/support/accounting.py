@@ -44,9 +44,9 @@ _MARIADB = {
 }
 _OPTIONS = "--performance-schema=OFF --max-allowed-packet=64M"
 ROOM = "400m"
-"""Size of a test database's volume: small, so that tests can fill it."""
+"""Size of a test database's volume, small enough for tests to fill it."""
 POOL = 32
-"""MiB of the database's memory for tables."""
+"""The database's memory for tables, in MiB."""
 USERS = {"researcher": 2000, "student": 1500}
 
 
@@ -56,7 +56,7 @@ class Database:
 
     container: Slurmctld
     pool: int
-    """MiB of memory for tables."""
+    """Memory for tables, in MiB."""
 
     def start(self) -> None:
         """Start the database, and wait until it answers."""
@@ -86,20 +86,20 @@ class Database:
 
     @contextmanager
     def keeping_nothing(self) -> Iterator[None]:
-        """Accept statements, but block commits."""
+        """Let the database accept statements but block commits, for the duration of the context."""
         hold = "BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT; SELECT SLEEP(300)"
         client = f"exec mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock"
         self.container.container.exec_run(
             ["bash", "-c", f'{client} -e "{hold}"'], user="mysql", detach=True
         )
         held = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(300%'"
-        eventually("commits wait", lambda: self.sql(held) == "2")
+        eventually("commits are blocked", lambda: self.sql(held) == "2")
         yield
         self.container.run("pkill -x mariadb || true", "root")
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """Fill the volume of the database."""
+        """Fill the volume of the database for the duration of the context."""
         fill = f"{c.DATABASE_DATA}/fill"
         self.container.run(f"cat /dev/zero >{fill} 2>/dev/null || true", "root")
         try:
@@ -130,7 +130,7 @@ class Dbd:
         eventually("slurmdbd answers", self.answers)
 
     def await_answer(self) -> None:
-        """Wait until the database answers through slurmdbd, and restart slurmdbd if it has ended.
+        """Wait until the database answers through slurmdbd; restart slurmdbd if it has exited.
 
         Raises AssertionError with the end of slurmdbd's log.
         """
@@ -167,12 +167,12 @@ class Cluster:
     slurmctld: Slurmctld
     worker: Slurmctld
     join: Callable[[str], Slurmctld]
-    """Start a container of one of our images as a client of Slurm."""
+    """Start a container from one of the stack's images as a client of Slurm."""
     start: Start
     """Start other containers on its network."""
 
     def user(self, command: str, name: str = "researcher") -> str:
-        """Run a user's command on the node for at most two minutes, and return what it prints."""
+        """Run a user's command on the node for at most two minutes, and return its output."""
         ids = f"{USERS[name]}:{USERS[name]}"
         bounded = ["timeout", "120", "bash", "-c", command]
         code, text = open_shells.run(self.worker.container, bounded, ids, workdir="/tmp")
@@ -188,7 +188,7 @@ class Cluster:
 def start_database(
     start: Start, volume: str | None = None, pool: int = POOL, **options: Any
 ) -> Database:
-    """Return a database that is not started, on a volume or on a mount from `options`."""
+    """Return a database that has not been started, on a volume or on a mount from `options`."""
     volumes = {"volumes": {volume: {"bind": c.DATABASE_DATA}}} if volume else {}
     container = start("database", entrypoint="", **volumes, **options)
     put(container, {f"{c.DATABASE_PASSWORD}/password": PASSWORD})
@@ -204,7 +204,7 @@ def start_dbd(start: Start, secret: str, database: Database | None = None, **hos
 
 @contextmanager
 def volume(size: str | None) -> Iterator[str]:
-    """Create a volume in memory with this size, or on disk without one."""
+    """Create a volume: in memory if a size is given, otherwise on disk."""
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size}"} if size else {}
     made = host.engine(print).volumes.create(
         f"slurmstack-accounting-{uuid.uuid4().hex[:8]}", driver_opts=options
@@ -232,7 +232,7 @@ def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) ->
 
 @contextmanager
 def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> Iterator[Cluster]:
-    """Start a cluster of one node with accounting. `room` and `pool` are as for ROOM and POOL."""
+    """Start a cluster of one node with accounting; ROOM and POOL explain `room` and `pool`."""
     secret = secrets.token_hex(64)
     domain = config.cluster.domain
     accounts = accounts_of(config)

@@ -11,39 +11,40 @@ from tests.support.waiting import becomes, eventually
 
 
 class Alerts(abc.ABC):
-    """Alerts of a Prometheus, and those that a receiver got."""
+    """Alerts of a Prometheus, and the alerts that a receiver got."""
 
     @abc.abstractmethod
     def now(self) -> float:
-        """Return seconds since 1970, by the clock of the alerts' timestamps."""
+        """Return the Unix time of the clock that sets the alerts' timestamps."""
 
     @abc.abstractmethod
     def firing(self, *others: str) -> set[str]:
-        """Return the names of alerts that fire, or are in one of these states."""
+        """Return the names of alerts that fire or are in one of the states `others`."""
 
     @abc.abstractmethod
-    def told(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """Return the alerts that the receiver got."""
 
-    def is_told(self, name: str, status: str = "firing", since: float = 0) -> bool:
-        """Whether the receiver got an alert that started after this time."""
+    def has_received(self, name: str, status: str = "firing", since: float = 0) -> bool:
+        """Return whether the receiver got an alert that started after `since` (Unix time)."""
         return any(
             (one["labels"]["alertname"], one["status"]) == (name, status)
             and datetime.fromisoformat(one["startsAt"]).timestamp() > since
-            for one in self.told()
+            for one in self.received()
         )
 
-    def is_told_of(
+    def check_alerts_of(
         self, fault: AbstractContextManager[None], alerts: Collection[str], timeout: float
     ) -> None:
         """Check that a fault raises all these alerts, and that none was active before."""
-        becomes("the set of these alerts before the fault", lambda: self._held(alerts), set(), 900)
+        becomes(
+            "the set of these alerts before the fault", lambda: self._active(alerts), set(), 900
+        )
         begun = self.now()
         with fault:
             for name in alerts:
-                eventually(
-                    f"the receiver gets {name}", partial(self.is_told, name, since=begun), timeout
-                )
+                probe = partial(self.has_received, name, since=begun)
+                eventually(f"the receiver gets {name}", probe, timeout)
 
-    def _held(self, alerts: Collection[str]) -> set[str]:
+    def _active(self, alerts: Collection[str]) -> set[str]:
         return self.firing("pending").intersection(alerts)

@@ -67,7 +67,7 @@ METAL: Values = {
         ],
     },
 }
-"""Existing machines; their secret key is the stack's `metal:ssh_key`."""
+"""A stack on existing machines; its secret `metal:ssh_key` is their private SSH key."""
 
 
 def nodeset(name: str, **fields: Any) -> Change:

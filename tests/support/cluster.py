@@ -1,4 +1,4 @@
-"""Access to a running stack: for users by SSH, for operators by kubectl and make."""
+"""Access to a running stack: for users with SSH, for operators with kubectl and make."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""Number of this checkout, so that several on one machine can run tests in parallel."""
+"""Number of this checkout; several checkouts on one machine can run tests in parallel."""
 _CLUSTERS = ("shared", "edits", "health", "single", "other")
 """Clusters of the tests. The position in this tuple defines a cluster's two ports."""
 
@@ -79,7 +79,7 @@ class Cluster:
         eventually("login works", lambda: self.ssh("true", check=False).returncode == 0, timeout)
 
     def log_out(self) -> None:
-        """End the shared connection.
+        """Close the shared connection.
 
         A login node that shuts down waits for open connections, and groups are read at login.
         """
@@ -124,9 +124,9 @@ class Cluster:
     # --- The operator -----------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
-        return self.kubectl_said(*arguments, **options).stdout
+        return self.kubectl_result(*arguments, **options).stdout
 
-    def kubectl_said(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def kubectl_result(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run kubectl, and return its result with exit code and errors."""
         if "delete" in arguments:
             self.log_out()
@@ -189,7 +189,7 @@ class Cluster:
             self.kubectl("uncordon", node)
 
     def controller(self) -> str:
-        """Return the pod with the active slurmctld. Of two controllers, the other is on standby."""
+        """Return the pod with the active slurmctld; a second controller is on standby."""
         (name,) = (pod["metadata"]["name"] for pod in self.pods("controller") if is_ready(pod))
         return str(name)
 
@@ -204,22 +204,22 @@ class Cluster:
         """Whether the active controller is on this Kubernetes node."""
         try:
             return self.controllers()[self.controller()] == node
-        except ValueError:  # none is ready, or the old one still is
+        except ValueError:  # No controller is ready, or the old one is still ready.
             return False
 
     def move_controller(self, node: str) -> None:
-        """Make the controller on this Kubernetes node, one of two, the active one."""
+        """Make the one of two controllers on this Kubernetes node the active one."""
         if not self.serves_on(node):
             self.kubectl("delete", "pod", self.controller(), timeout=120)
-            eventually(f"the controller serves on {node}", lambda: self.serves_on(node))
+            eventually(f"the controller on {node} is active", lambda: self.serves_on(node))
 
     def queue(self, controller: str) -> list[str]:
-        """Return jobs with state, nodes and start from a controller's slurmctld; [] on failure."""
+        """Return a controller's jobs with state, nodes and start; [] if slurmctld fails."""
         ask = ("squeue", "-h", "-o", "%A %T %N %S")
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
     def settled_queue(self, controller: str) -> list[str]:
-        """Return the queue without completing jobs: their state may not survive a controller."""
+        """Wait until no job is completing, a state that may not survive; return the queue."""
 
         def settled() -> list[str]:
             jobs = self.queue(controller)
@@ -233,7 +233,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
-        """Freeze a Kubernetes node, which continues after the context."""
+        """Freeze a Kubernetes node for the duration of the context."""
         self.log_out()
         try:
             with frozen(self.computer(node)):
@@ -242,7 +242,7 @@ class Cluster:
             self.log_out()
 
     def restarts(self, *names: str) -> dict[str, int]:
-        """Return the restart count of each container of some pods, by `pod/container`."""
+        """Return the restart count of each container of these pods, by `pod/container`."""
         return {
             f"{pod['metadata']['name']}/{status['name']}": status["restartCount"]
             for pod in self.objects("pods")
@@ -274,7 +274,7 @@ class Cluster:
         return execute(command, check=check, timeout=timeout, env=env)
 
     def up(self) -> None:
-        """Deploy the stack as an operator does, with the output on the terminal."""
+        """Deploy the stack like an operator, with the output on the terminal."""
         command = ["make", "up", f"STACK={self.stack}", "ENGINE=embedded"]
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
@@ -300,13 +300,13 @@ class Cluster:
         return "\n".join(self.kubectl(*command, check=False) for command in asked)
 
     def down(self) -> None:
-        """Remove the stack and its cluster, and finally the stack file, which both need."""
+        """Remove the stack and its cluster, and last the stack file, which both removals need."""
         self.log_out()
         execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
         self.stack_file.unlink()
 
     def edit(self, edit: Callable[[dict[str, Any]], object]) -> None:
-        """Edit the settings in the stack file, as an operator does."""
+        """Edit the settings in the stack file, like an operator."""
         document = yaml.safe_load(self.stack_file.read_text())
         values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
         edit(values)
@@ -325,7 +325,7 @@ class Cluster:
 
 
 Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
-"""Deploys a stack for the duration of the context."""
+"""A function that deploys a stack for the duration of the context."""
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
@@ -343,7 +343,7 @@ def stack_text(document: dict[str, Any]) -> str:
 def write_stack(
     stack: str, edit: Callable[[dict[str, Any]], object] = lambda _: None, **settings: Any
 ) -> Cluster:
-    """Write a stack file like the dev stack's with changed settings, without a deploy.
+    """Write a copy of the dev stack's file with changed settings, without a deploy.
 
     `settings` replaces whole keys. `edit` changes parts of them.
     """

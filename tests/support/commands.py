@@ -17,7 +17,7 @@ def execute(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in the project's folder.
 
-    Raises AssertionError with its output unless its exit code is 0; with `check=False`, never.
+    Raises AssertionError with the output if the exit code is not 0, unless `check` is False.
     """
     result = subprocess.run(
         command,
@@ -34,7 +34,7 @@ def execute(
 
 
 def checked(result: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    """Return a command's result. Raises AssertionError unless its exit code is 0."""
+    """Return a command's result. Raises AssertionError if its exit code is not 0."""
     assert result.returncode == 0, (
         f"{result.args}: {result.returncode}\n{result.stdout}{result.stderr}"
     )

@@ -1,4 +1,4 @@
-"""Containers of our images, on a separate network."""
+"""Containers from the stack's images, on a separate network."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ _running: dict[str, Container] = {}
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Remove the containers started in this context: their daemons would keep using the CPU."""
+    """Remove the containers started in this context, whose daemons would keep using the CPU."""
     before = set(_running)
     try:
         yield
@@ -39,7 +39,7 @@ def _remove(id_: str) -> None:
 
 @contextlib.contextmanager
 def containers(prefix: str) -> Iterator[Start]:
-    """Start idle containers of our images, and remove them at the end.
+    """Start idle containers from the stack's images, and remove them at the end.
 
     All are on one internal network, where only their own names resolve, unless they share the
     network of another container (`network_mode`).
@@ -87,7 +87,7 @@ def frozen(container: Container) -> Iterator[None]:
 
 
 def _freeze(container: Container) -> bool:
-    """Pause a container. Return False if a process waits in the kernel, where runc gives up."""
+    """Pause a container. Return False if runc gives up because a process waits in the kernel."""
     try:
         container.pause()
     except APIError as error:
@@ -98,7 +98,7 @@ def _freeze(container: Container) -> bool:
 
 
 def archive(files: Mapping[str, str | bytes], mode: int = 0o644) -> bytes:
-    """Return a tar archive of files, readable for all unless `mode` says otherwise."""
+    """Return a tar archive of files with the given `mode`; by default all can read them."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, content in files.items():

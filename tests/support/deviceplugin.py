@@ -1,7 +1,7 @@
 """A Kubernetes device plugin that gives pods devices under the names of GPUs.
 
-It uses the kubelet's protocol (`v1beta1`, k8s.io/kubelet/pkg/apis/deviceplugin). Only the messages
-and fields in use are described here, with the field numbers of the protocol.
+It uses the kubelet's protocol (`v1beta1`, k8s.io/kubelet/pkg/apis/deviceplugin). This file defines
+only the messages and fields that it uses, with the protocol's field numbers.
 """
 
 import os
@@ -71,12 +71,12 @@ _MESSAGES = _messages()
 
 @dataclass(frozen=True)
 class Offer:
-    """Devices of one resource, each with files of the machine that a pod sees under other paths."""
+    """Devices of one resource; each maps files of the machine to other paths in the pod."""
 
     resource: str
-    """As `nvidia.com/gpu`."""
+    """Name of the resource, such as `nvidia.com/gpu`."""
     devices: Mapping[str, Mapping[str, str]]
-    """For each device id, the machine's path of each path in the pod."""
+    """For each device id, a mapping from paths in the pod to paths on the machine."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ JOB = "kubernetes:batch/v1:Job"
 
 
 def fixed_fields(graph: Graph) -> dict[str, dict[str, Any]]:
-    """Return parent and fixed fields of each resource by URN; of Jobs only that they exist.
+    """Return parent and fixed fields of each resource by URN, for Jobs without any fields.
 
     A Job is replaced on purpose when its template changes, for example with the tag of an image.
     """

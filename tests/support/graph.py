@@ -32,10 +32,10 @@ from tests.support.once import once
 from tests.support.stack import config
 
 CLUSTER_IP = "192.0.2.1"
-"""Address of each Service."""
+"""The address that each Service gets."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 _LONGEST_NAME = 255
-"""Maximum bytes of a file name on Linux; a longer text is no file name."""
+"""Maximum length of a file name on Linux in bytes; a longer text cannot be a file name."""
 
 _MADE: dict[str, dict[str, Any]] = {
     "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": {
@@ -98,14 +98,14 @@ class Registration:
     providers: dict[str, str]
     """Providers that a component passes to its children, by package."""
     inputs: dict[str, Any]
-    """As on the wire: secrets are still wrapped."""
+    """Inputs as sent to the engine, with secrets still wrapped."""
     dependencies: frozenset[str]
     property_dependencies: dict[str, tuple[str, ...]]
-    """Resources behind each input, sorted, because their order is not defined."""
+    """Resources that each input depends on, sorted because their order is not defined."""
 
 
 class _Unasked(mocks.Mocks):
-    """Required by set_mocks, but never called: the recorder answers requests itself."""
+    """Mocks that set_mocks requires but never calls, because the recorder answers requests."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
         raise NotImplementedError(args.token)
@@ -242,7 +242,7 @@ def _key(values: dict[str, str], root: Path) -> str:
 
 
 def _texts(value: str) -> Iterator[str]:
-    """Yield all texts in a configuration value, which is a text or JSON."""
+    """Yield all texts in a configuration value, which is plain text or JSON."""
     yield value
     try:
         found = [json.loads(value)]
@@ -261,8 +261,8 @@ def record_program(program: Callable[[], None], *, threads: bool = False) -> Gra
     A reduced SDK answers requests at once, in the program's order. With `threads`, the full SDK
     answers them in any order.
     """
-    # In a separate thread with its own context, a recording cannot see the stack of another. The
-    # call stack is also short there, and Pulumi sends all of it with each resource.
+    # In a separate thread with its own context, a recording cannot see another recording's stack.
+    # The call stack is also shorter there, and Pulumi sends the call stack with each resource.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(Context().run, _recorded, program, threads).result()
 
@@ -296,7 +296,7 @@ class _AtOnce(ThreadPoolExecutor):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disable garbage collection, a third of the time: a recording creates little garbage."""
+    """Disable garbage collection, which takes a third of the time and frees little here."""
     gc.disable()
     try:
         yield
@@ -306,7 +306,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _lean_sdk() -> Iterator[None]:
-    """Skip a third of the work of Pulumi's SDK that does not affect a recording.
+    """Skip work of Pulumi's SDK that takes a third of its time but does not affect a recording.
 
     The SDK describes the call stack of each resource, which the recorder ignores. It unwraps the
     same types again and again. Its search for unknown values leaves a reference cycle each time.
@@ -342,7 +342,7 @@ def container(graph: Graph, maker: str) -> dict[str, Any]:
 
 
 def environment(graph: Graph, maker: str) -> dict[str, str]:
-    """Return the environment variables of this container, all in plain text."""
+    """Return the environment variables of this container, whose values are all in plain text."""
     return {one["name"]: one["value"] for one in container(graph, maker)["env"]}
 
 

@@ -70,12 +70,12 @@ echo ID=small >$root/etc/os-release
 ln -s ../run/systemd/resolve/stub-resolv.conf $root/etc/resolv.conf
 tar --create --directory $root .
 """
-"""Prints a tar archive of a small distribution from Debian's programs; ROOT is its directory."""
+"""Bash script that prints a tar archive of a small distribution, built in the folder ROOT."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Nodes and registry of the tests."""
+    """The nodes and the registry of the tests."""
 
     nodes: list[Node]
     registry: Container
@@ -84,7 +84,7 @@ class Site:
 
     @property
     def node(self) -> Node:
-        """Node that users submit from."""
+        """Return the node that users submit from."""
         return self.nodes[0]
 
     def push(self, name: str, layout: Mapping[str, bytes]) -> str:
@@ -105,7 +105,7 @@ class Site:
         return text
 
     def job(self) -> str:
-        """Start a job for steps."""
+        """Start a job in which tests run steps, and return its id."""
         job = self.node.submit("sleep 1000")
         becomes("the job's state", lambda: self.node.controller.job_state(job), "RUNNING")
         return job
@@ -141,7 +141,7 @@ def ended(site: Site, job: str) -> str:
 
 
 def refusal(site: Site, options: str, name: str = "researcher") -> str:
-    """Return the one line with the reason why a step does not run."""
+    """Return the line with the reason why a step does not run; fail if there are several."""
     output = site.node.user(f"srun --quiet {options} true 2>&1 && echo it ran; true", name)
     lines = [line for line in output.splitlines() if "container: " in line]
     assert len(lines) == 1, output
@@ -168,7 +168,7 @@ def image_site(start: Start, jail: str) -> Iterator[Site]:
     _run(registry, START_REGISTRY)
     _run(registry, COPY_FILES)
     registry.exec_run(["sh", "-c", RUN_REGISTRY], detach=True)
-    eventually("the registry runs", lambda: _answers(registry))
+    eventually("the registry answers", lambda: _answers(registry))
     code, (base, errors) = registry.exec_run(["bash", "-c", MAKE_BASE], demux=True)
     assert code == 0, errors
     address = Slurmctld(registry).address

@@ -1,4 +1,4 @@
-"""Queries to a cluster from this process: a `kubectl` for each costs ten times as much."""
+"""Queries to a cluster from this process; a `kubectl` process for each costs ten times as much."""
 
 import functools
 import subprocess
@@ -42,7 +42,7 @@ _opening = threading.Lock()
 
 
 def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list[dict[str, Any]]:
-    """Return the objects of some kinds, named as for `kubectl get`, that match a label selector.
+    """Return the objects of these kinds (as for `kubectl get`) that match a label selector.
 
     Raises ApiError and Unreachable.
     """
@@ -65,7 +65,7 @@ def find(kubeconfig: Path, kind: str, namespace: str, name: str) -> dict[str, An
 
 
 def get(kubeconfig: Path, path: str) -> Any:
-    """Return the API server's response for a path, as `kubectl get --raw`.
+    """Return the API server's response for a path, like `kubectl get --raw`.
 
     Raises ApiError and Unreachable.
     """
@@ -75,7 +75,7 @@ def get(kubeconfig: Path, path: str) -> Any:
 
 @functools.cache
 def _api(kubeconfig: Path, _content: str) -> Api:
-    """Cache by content too: a new cluster may have the same name."""
+    """Return a client, cached also by content, because a new cluster may have the same path."""
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
@@ -87,7 +87,7 @@ def run(
     command: Sequence[str],
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a container. If it cannot start, the code is 1 and stderr has the reason.
+    """Run a command in a container. If it cannot start, exit code 1 and stderr report the reason.
 
     Raises TimeoutExpired after `timeout` seconds.
     """

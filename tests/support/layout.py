@@ -1,4 +1,4 @@
-"""The need of a test, by its folder."""
+"""What a test needs, derived from its folder."""
 
 import functools
 from pathlib import Path
@@ -10,7 +10,7 @@ TESTS: Final = ROOT / "tests"
 NOTHING: Final = ("unit", "policy")
 """Folders whose tests need neither a container nor a cluster."""
 NEEDS: Final = ("container", "cluster", "machine")
-"""Folders named after what their tests need, which is also the marker."""
+"""Folders named after what their tests need; the name is also the tests' marker."""
 
 
 @functools.cache

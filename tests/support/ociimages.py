@@ -17,7 +17,7 @@ _INDEX = "application/vnd.oci.image.index.v1+json"
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry of a layer; by default a regular file."""
+    """An entry of a layer, by default a regular file."""
 
     name: str
     text: str | bytes = ""

@@ -1,6 +1,6 @@
-"""Values that all workers of one run share: the first worker that asks makes the value.
+"""Values that all workers of one run share; the first worker that needs a value makes it.
 
-Their folder belongs to one run of pytest and is removed with it.
+The values are in a folder that one run of pytest creates and removes.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Share values between this process and the workers that it starts meanwhile."""
+    """Share values between this process and the workers that it starts within the context."""
     with TemporaryDirectory(prefix="slurmstack-tests-") as folder:
         os.environ[_FOLDER] = folder
         try:
@@ -32,9 +32,9 @@ def shared() -> Iterator[None]:
 
 
 def once(key: str, make: Callable[[], Made]) -> Made:
-    """Make a value, or read the value that another made for this key. Each caller gets a copy.
+    """Return a copy of the value for this key; the first caller makes the value.
 
-    The key names everything that the value depends on. Errors are not kept.
+    The key must name everything that the value depends on. Errors are not stored.
     """
     folder = os.environ.get(_FOLDER)
     if folder is None:

@@ -1,6 +1,6 @@
-"""Commands in containers through shells that stay open.
+"""Run commands in containers through shells that stay open.
 
-Starting a `docker exec` costs more processor time than most commands that tests run.
+A `docker exec` for each command would cost more CPU time than most of the commands.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from typing import Any, cast
 from docker.models.containers import Container
 
 _MARK = b"\0the command has ended with "
-"""Marks the end of a command's output; no test prints a NUL byte and these words."""
+"""End of a command's output; no test prints a NUL byte followed by these words."""
 # A NUL byte ends each command. Job control puts each command into its own process group, so that
 # signals to the group do not reach the shell.
 _LOOP = r"""
@@ -25,7 +25,7 @@ while IFS= read -r -d '' command; do
 done
 """
 _HEADER = struct.Struct(">BxxxL")
-"""Header of each frame of Docker's attach protocol: stream, and length of the payload in bytes."""
+"""Header of a frame in Docker's attach protocol: the stream and the payload's length in bytes."""
 
 
 class _Shell:
@@ -43,9 +43,9 @@ class _Shell:
         self._pieces = self._received()
 
     def run(self, command: str) -> tuple[int, str] | None:
-        """Return exit code and output; None if the shell had ended before.
+        """Return exit code and output, or None if the shell had already ended.
 
-        Raises AssertionError if it ends before the command does.
+        Raises AssertionError if the shell ends before the command.
         """
         try:
             self._socket.sendall(command.encode() + b"\0")
@@ -59,7 +59,7 @@ class _Shell:
                 return int(code), head.removeprefix(b"\0").decode(errors="replace")
         if not output:
             return None
-        raise AssertionError(f"{command}: the shell ended, after {output!r}")
+        raise AssertionError(f"{command}: the shell ended before the command; output: {output!r}")
 
     def close(self) -> None:
         self._stream.close()
@@ -95,9 +95,9 @@ def run(
     environment: Mapping[str, str] | None = None,
     workdir: str | None = None,
 ) -> tuple[int, str]:
-    """Run a shell command, or a program with its arguments, as `docker exec` would.
+    """Run a shell command, or a program with its arguments, like `docker exec`.
 
-    Returns exit code and output, standard error included. Background processes keep running.
+    Returns exit code and output, including standard error. Background processes keep running.
     Raises AssertionError if the command ends the shell.
     """
     script = command if isinstance(command, str) else shlex.join(command)
@@ -114,7 +114,7 @@ def run(
     shell = _Shell(container, user)
     answer = shell.run(text)
     if answer is None:
-        raise AssertionError(f"{container.name}: no shell for {user}")
+        raise AssertionError(f"{container.name}: cannot start a shell for user {user}")
     shells.append(shell)
     return answer
 

@@ -4,7 +4,7 @@ import socket
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on, at any address."""
+    """Return a port that is free at every address."""
     with socket.socket() as free:
         free.bind(("", 0))
         return int(free.getsockname()[1])

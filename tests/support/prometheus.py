@@ -41,15 +41,15 @@ class Watch(Alerts):
         return found
 
     def now(self) -> float:
-        """Return seconds since 1970, by the clock of the alerts' timestamps."""
+        """Return the Unix time of the clock that sets the alerts' timestamps."""
         return float(self.get("query?query=time()")["result"][1])
 
     def firing(self, *others: str) -> set[str]:
-        """Return the names of alerts that fire, or are in one of these states."""
+        """Return the names of alerts that fire or are in one of the states `others`."""
         states, alerts = {"firing", *others}, self.get("alerts")["alerts"]
         return {one["labels"]["alertname"] for one in alerts if one["state"] in states}
 
-    def told(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """Return the alerts that the receiver got."""
         lines = self.cluster.kubectl("logs", f"--namespace={HOOK_NAMESPACE}", "receiver")
         return [one for line in lines.split("\n") if line for one in json.loads(line)["alerts"]]

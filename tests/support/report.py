@@ -5,10 +5,10 @@ Each run writes `.local/reports/LANE.json` (`--lane LANE`) and prints a short ta
 
 Costs have three parts, all in seconds:
 
-- `wall`: time on the clock.
-- `own`: processor time of pytest and of the processes that it started and waited for.
-- `machine`: processor time of everything on the machine in that time: containers, clusters, and all
-  other processes, parallel lanes included. From /proc/stat, see proc(5).
+- `wall`: wall-clock time.
+- `own`: CPU time of pytest and of the processes that it started and waited for.
+- `machine`: CPU time of all processes on the machine during that time, including containers,
+  clusters and parallel lanes. From /proc/stat, see proc(5).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / ".local/reports"
 LONGEST = 12
-"""Rows of a table."""
+"""Maximum number of rows of a table."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _FIRST_LINE = 256
-"""Bytes that hold the line of all processors in /proc/stat."""
+"""Bytes to read of /proc/stat; its first line has the times of all CPUs together."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the clock, and processor seconds of our own processes and of the machine."""
+    """Wall-clock seconds, CPU seconds of pytest's processes, and CPU seconds of the machine."""
 
     wall: float = 0
     own: float = 0
@@ -51,7 +51,7 @@ class Cost:
 
 @dataclass
 class TestCost:
-    """A test with all its attempts; `fixtures` are those that it was the first to request."""
+    """Cost of a test with all its attempts."""
 
     __test__ = False
 
@@ -72,7 +72,7 @@ class TestCost:
 
 @dataclass
 class FixtureCost:
-    """All set-ups and tear-downs of a fixture."""
+    """Cost of all set-ups and tear-downs of a fixture."""
 
     fixture: str
     times: int = 0
@@ -85,7 +85,7 @@ class FixtureCost:
 
 
 def clock() -> Cost:
-    """Return the cost so far. Only differences are meaningful."""
+    """Return the cost so far; only differences between two calls are meaningful."""
     spent = os.times()
     return Cost(time.monotonic(), sum(spent[:4]), busy(os.pread(_stat(), _FIRST_LINE, 0)))
 
@@ -97,7 +97,7 @@ def _stat() -> int:
 
 
 def busy(stat: bytes) -> float:
-    """Return the busy seconds of all processors, from the text of /proc/stat."""
+    """Return the busy seconds of all CPUs together, from the text of /proc/stat."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.split()[1:9])
     return (user + nice + system + irq + softirq + steal) / _TICK
 
@@ -129,7 +129,7 @@ class _Memory(threading.Thread):
 
 
 class Watch:
-    """Measure phases and fixtures in the process that runs them: with xdist, a worker."""
+    """Measure phases and fixtures in the process that runs them (with xdist, a worker)."""
 
     def __init__(self) -> None:
         self._fixtures: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ class Watch:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        # Attributes of a report travel from xdist's workers as JSON.
+        # xdist's workers send the attributes of a report as JSON.
         vars(report).update(
             spent=asdict(clock() - self._phase.pop(call.when)),
             fixtures=self._fixtures,
@@ -229,7 +229,7 @@ class Ledger:
             one.times += spent["part"] == "setup"
 
     def document(self) -> dict[str, Any]:
-        """Return the report as it is written."""
+        """Return the report as data for the JSON file."""
         return {
             "lane": self._lane,
             "total": asdict(clock() - self._begun),
@@ -253,7 +253,7 @@ class Ledger:
 
 
 def table(documents: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return lines of lanes and tiers, then of the most expensive files, tests and fixtures."""
+    """Return rows for lanes and tiers, then for the most expensive files, tests and fixtures."""
     documents = list(documents)
     tests = [_test(one) for document in documents for one in document["tests"]]
     fixtures = [_fixture(one) for document in documents for one in document["fixtures"]]
@@ -322,7 +322,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def main(lanes: list[str]) -> None:
-    """Print one table of these lanes; by default, of all lanes with a report."""
+    """Print one table of these lanes, by default of all lanes with a report."""
     paths = [FOLDER / f"{lane}.json" for lane in lanes] or sorted(FOLDER.glob("*.json"))
     for line in table(json.loads(path.read_text()) for path in paths if path.exists()):
         print(line)

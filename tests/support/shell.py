@@ -1,7 +1,7 @@
 """One SSH connection to each stack's login node, which all commands of the tests share.
 
-A new connection for each command costs a quarter of a second of processor time. A session in an
-open connection costs a tenth of that; see ControlMaster in ssh_config(5).
+A new connection for each command costs a quarter of a second of CPU time. A session in an open
+connection costs a tenth of that; see ControlMaster in ssh_config(5).
 """
 
 import atexit
@@ -12,17 +12,17 @@ import time
 from pathlib import Path
 
 _START = 15
-"""Seconds to wait for the shared connection. After that, ssh makes its own."""
+"""Seconds that ssh waits for the shared connection before it opens its own."""
 _ALIVE = ("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=5")
-"""ssh gives up a silent login node after 15 seconds."""
+"""Options with which ssh closes a connection to a silent login node after 15 seconds."""
 _masters: dict[tuple[Path, str], subprocess.Popen[bytes]] = {}
 _lock = threading.Lock()
 _sockets = tempfile.TemporaryDirectory(prefix="ssh-")
-"""Outside the stack's directory: the path of a socket has at most 107 characters (unix(7))."""
+"""Folder of sockets with a short path, because paths have at most 107 characters (unix(7))."""
 
 
 def command(config: Path, user: str, *options: str, shared: bool = True) -> list[str | Path]:
-    """Return the ssh command to which a script is added, with a stack's `ssh_config`.
+    """Return the ssh command for a stack's `ssh_config`; the caller appends a script.
 
     Without a shared connection, ssh opens its own.
     """
@@ -33,12 +33,12 @@ def command(config: Path, user: str, *options: str, shared: bool = True) -> list
 
 
 def is_lost(answer: subprocess.CompletedProcess[str]) -> bool:
-    """Whether the shared connection was lost before the command started."""
+    """Return whether the shared connection was lost before the command started."""
     return answer.returncode == 255 and "mux_client_request_session" in answer.stderr
 
 
 def forget(config: Path) -> None:
-    """End the connections to a stack."""
+    """Close the connections to a stack."""
     with _lock:
         for key in [key for key in _masters if key[0] == config]:
             _end(_masters.pop(key))

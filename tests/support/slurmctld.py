@@ -1,4 +1,4 @@
-"""Slurm's daemons in containers: slurmctld, and slurmd of any node."""
+"""slurmctld and slurmd in containers."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ from tests.support.containers import Start, put
 from tests.support.stack import alone
 
 FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
-"""Prints the process id of the first slurmd, from which the others were forked."""
+"""Shell command that prints the process id of slurmd, without slurmd's forked children."""
 BRIEF = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
 """`slurm.timeouts` for tests: SIGKILL follows SIGTERM after two seconds instead of thirty."""
 PREPARE = f"""
@@ -35,7 +35,7 @@ install -o slurm -m 0400 /tmp/secret /tmp/slurm.key
 setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tmp/munge/key \
   --seed-file=/tmp/munge/seed --pid-file=/tmp/munge/pid
 """
-"""Starts munged and installs the keys."""
+"""Shell script that starts munged and installs the keys."""
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
@@ -70,10 +70,10 @@ exit 1
 HARMLESS = (
     # Nothing here uses pam_slurm_adopt, and Slurm's message says to ignore it in this case.
     r"If using PrologFlags=Contain for pam_slurm_adopt, proctrack/cgroup is required",
-    # Every cluster starts without a state.
+    # Every cluster here starts without a state.
     r"Could not open \S+ (\S+ )?state file \S+: No such file or directory",
     r"NOTE: Trying backup state save file",
-    # Concerns a busy machine, not the configuration.
+    # This error comes from a busy machine, not from the configuration.
     r"High latency for 1000 calls to gettimeofday",
 )
 
@@ -125,7 +125,7 @@ class Slurmctld:
         return self.run("cat /tmp/log")
 
     def errors(self, *harmless: str) -> list[str]:
-        """Return the errors in the log, without those known to be harmless."""
+        """Return the errors in the log, except known harmless ones."""
         known = re.compile("|".join((*HARMLESS, *harmless)))
         return [
             line
@@ -137,14 +137,14 @@ class Slurmctld:
 def without_jail(config: Settings, root: Path = Path()) -> dict[str, str]:
     """Return Slurm's files for nodes without a jail, whose jobs run in slurmd's own root.
 
-    Without the plugin, no job has the directory that mpi.conf names.
+    mpi.conf is left out, because only the plugin creates the directory that it names.
     """
     files = config_files(config, root)
     return {name: text for name, text in files.items() if name not in _OF_THE_JAIL}
 
 
 def accounts_of(config: Settings) -> dict[str, str]:
-    """Return the files by path that make the users of these settings known in a container."""
+    """Return files by path that define the users of these settings in a container."""
     return {
         f"{c.EXTRAUSERS}/passwd": people.passwd(config.users),
         f"{c.EXTRAUSERS}/group": people.group(config.users, config.groups),
@@ -152,7 +152,7 @@ def accounts_of(config: Settings) -> dict[str, str]:
 
 
 def prepare(container: Container, secret: str) -> Slurmctld:
-    """Start munged in a container, and install the keys, which are all this one secret."""
+    """Start munged in a container, and install the keys, which all have the value `secret`."""
     slurmctld = Slurmctld(container)
     put(container, {"/tmp/secret": secret})
     slurmctld.run(PREPARE, user="root")
@@ -168,7 +168,7 @@ def controller_address() -> str:
 def start_controller(
     start: Start, secret: str, hosts: Mapping[str, str] | None = None, **options: Any
 ) -> Slurmctld:
-    """Start the controller's container with munged and its keys; `hosts` are extra names."""
+    """Start the controller's container with munged and keys; `hosts` are extra host names."""
     address = controller_address()
     container = start(
         "controller",
@@ -192,8 +192,8 @@ def start_worker(
 ) -> Slurmctld:
     """Start a container whose slurmd registers as `node`, with the given `description`.
 
-    `before` is called with the container just before slurmd starts. Without `populated`, the marker
-    of a populated jail is missing.
+    `before` gets the container just before slurmd starts. If `populated` is False, the container
+    lacks the marker of a populated jail.
     """
     address = controller_address()
     container = start(
@@ -224,11 +224,11 @@ def start_worker(
 
 
 def resume(controller: Slurmctld, node: str) -> None:
-    """Resume a node that slurmd has drained because of a job that had ended.
+    """Resume a node that slurmd has drained by mistake after a job's end.
 
     On a busy machine, slurmstepd 24.11 may wait for a signal that has already arrived (SchedMD's
-    ticket 22864, fixed in 25.05). The job then stays for UnkillableStepTimeout, and slurmd drains
-    the node.
+    ticket 22864, fixed in 25.05). The job then stays until UnkillableStepTimeout, when slurmd
+    drains the node.
     """
     reason = controller.run(f"sinfo --noheader --nodes={node} --format=%E").strip()
     if reason == "Kill task failed":

@@ -11,7 +11,7 @@ REST_PORT = 6820
 
 
 def start_rest(start: Start, controller: Slurmctld, files: Mapping[str, str]) -> str:
-    """Start slurmrestd in a container with these files by path, and return its URL."""
+    """Start slurmrestd in a container with these `files` (by path), and return its URL."""
     hosts = {controller_address(): controller.address}
     slurmrestd = start("rest", extra_hosts=hosts, cap_drop=["ALL"])
     put(slurmrestd, files)

@@ -1,4 +1,4 @@
-"""slurmctld and one slurmd in containers, with a jail copied from the worker's own files."""
+"""slurmctld and slurmd in containers, with a jail copied from the worker's own files."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from tests.support.stack import VALID, alone
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-# overlayfs cannot be nested, and the container's root is an overlay.
+# The container's root is an overlay, and overlayfs cannot be nested: use volumes.
 VOLUMES = [c.JAIL, c.WORKER_SCRATCH, c.WORKER_SPOOL]
 USERS = {"researcher": 2000, "student": 1500}
 
@@ -41,7 +41,7 @@ mkdir -p {c.PROGRAMS}/scripts
 
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-# NVIDIA's container runtime mounts each file of the machine's driver separately, too.
+# NVIDIA's container runtime also mounts each file of the machine's driver separately.
 GPU = f"""
 set -e
 cp {LIBRARIES}/libmunge.so.2 /tmp/library
@@ -55,7 +55,7 @@ touch /usr/bin/nvidia-smi && mount --bind /tmp/program /usr/bin/nvidia-smi
 
 
 def _ids(name: str) -> str:
-    """Return uid and gid for Docker, which does not know our users by name."""
+    """Return uid and gid for Docker, which does not know the users by name."""
     return f"{USERS[name]}:{USERS[name]}"
 
 
@@ -68,7 +68,7 @@ class Node:
     name: str = NODE
 
     def isolate(self, **isolation: Any) -> None:
-        """Install the options of a nodeset with this isolation, which apply to the next jobs."""
+        """Install the options of a nodeset with this isolation; they apply to later jobs."""
         nodeset = {**VALID["nodesets"][0], "isolation": isolation}
         (built,) = alone(lambda values: values.update(nodesets=[nodeset])).nodesets
         self.configure(node_options(built))
@@ -99,7 +99,7 @@ class Node:
         return cast(bytes, output).decode()
 
     def refusal(self, script: str, *options: str) -> str:
-        """Return what slurmd logs about a user's refused job."""
+        """Return slurmd's log lines about a user's refused job."""
         before = len(self.worker.log())
         command = ("timeout", "60", "srun", *options, "bash", "-c", script)
         code, _ = open_shells.run(
@@ -125,11 +125,11 @@ class Node:
         return self.root(f"cat {c.JAIL}/home/{name}/{job}.txt 2>/dev/null || true")
 
     def has_started(self) -> bool:
-        """Whether slurmd has read its configuration."""
+        """Return whether slurmd has read its configuration."""
         return "slurmd started on" in self.worker.log()
 
     def is_clean(self) -> bool:
-        """Whether no process, directory or mount of any job is left."""
+        """Return whether no process, directory or mount of any job is left."""
         left = self.root(
             f"find {c.WORKER_SCRATCH}/slurm-jobs /dev/shm/slurm-jobs -mindepth 1 2>/dev/null; "
             "pgrep --list-full 'slurmstepd|sleep' | grep -v infinity; "
@@ -140,10 +140,10 @@ class Node:
 
 @contextmanager
 def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Iterator[Node]:
-    """Start a cluster of one node in separate containers, with the driver of a GPU.
+    """Start a cluster of one node in separate containers, with a simulated GPU driver.
 
-    `cpus` are the CPU parameters of the node. Slurm gives jobs that number of CPUs, and binds them
-    to CPUs of the machine if it has enough.
+    `cpus` are the CPU parameters of the node. Slurm allocates that many CPUs to jobs, and binds
+    jobs to CPUs of the machine if it has enough.
     """
 
     def fill(worker: Slurmctld) -> None:
@@ -164,7 +164,7 @@ def several_nodes(
     volumes: Sequence[str],
     hosts: Mapping[str, str] | None = None,
 ) -> Iterator[list[Node]]:
-    """Start a cluster of nodes whose jails have the files that `fill` copies."""
+    """Start a cluster of nodes; `fill` copies the files of each node's jail."""
     slurm = {
         "timeouts": BRIEF,
         "cgroups": cgroups,
@@ -197,15 +197,15 @@ def several_nodes(
             cap_drop=["ALL"],
             cap_add=list(SLURMD_CAPABILITIES),
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-            oom_score_adj=900,  # similar to the value that the kubelet sets
+            oom_score_adj=900,  # The kubelet sets a similar value.
             volumes=list(volumes),
         )
         nodes.append(Node(worker, controller, name))
     listed = "sinfo --noheader --format=%T"
     eventually("the nodes are idle", lambda: controller.run(listed).split() == ["idle"])
     for node in nodes:
-        # slurmd registers before it reads plugstack.conf, so a test could break its options too
-        # early.
+        # slurmd registers before it reads plugstack.conf: do not let a test change the options
+        # earlier.
         eventually("slurmd has started", node.has_started)
     yield nodes
     controller.stop()

@@ -9,10 +9,10 @@ from components.settings import Accounting, Settings, from_config
 from local.paths import ROOT
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"
-"""A public key whose private key is not secret: the bytes 0 to 31."""
+"""A public key; its private key is not secret (the bytes 0 to 31)."""
 
 FILES = sorted(
-    # Killed cluster tests leave their stack files behind.
+    # Killed cluster tests leave stack files behind.
     path
     for path in ROOT.glob("Pulumi.*.yaml")
     if not path.name.startswith("Pulumi.test-")
@@ -424,17 +424,17 @@ FULL: dict[str, Any] = {
     ],
     "groups": [{"name": "lab", "gid": 5000, "members": ["ada", "bob"]}],
 }
-"""Every key of a stack on an existing cluster, except the topology's blocks and the networks that
-may log in."""
+"""Every key of a stack on an existing cluster, except the topology's blocks and
+`login.source_ranges`."""
 
 
 def config(
     edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> dict[str, str]:
-    """Return the configuration as Pulumi passes it to the program, after `edit` of its values.
+    """Return the configuration as Pulumi passes it to the program, with values changed by `edit`.
 
-    Scalars are passed as text, everything else as JSON.
+    Strings stay as they are; all other values become JSON.
     """
     values = dict(base)
     if edit:
@@ -457,7 +457,7 @@ def alone(
     edit: Callable[[dict[str, Any]], object] | None = None,
     base: Mapping[str, Any] = VALID,
 ) -> Settings:
-    """Return settings without accounting: with it, slurmctld does not start without slurmdbd."""
+    """Return settings without accounting, because slurmctld would not start without slurmdbd."""
     return without_accounting(settings(edit, base))
 
 
@@ -466,7 +466,7 @@ def without_accounting(given: Settings) -> Settings:
 
 
 def enable_everything(values: dict[str, Any]) -> None:
-    """Enable every component, with every connection that it can open."""
+    """Enable every component and every connection that components can open."""
     values["cluster"] = {"kind": "existing"}
     values["accounting"] = {
         "backup": {

@@ -1,4 +1,4 @@
-"""Waiting for what a test expects, with a time limit."""
+"""Wait for a condition that a test expects, with a time limit."""
 
 import os
 import time
@@ -7,9 +7,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE = "PATIENCE"
-"""Environment variable with a factor for all time limits, for slow machines."""
+"""Environment variable: factor for all time limits, for slow machines."""
 _SHORTEST, _LONGEST = 0.01, 0.3
-"""Seconds between two probes: a tenth of the time since the first one, within these bounds."""
+"""Bounds in seconds of the pause between two probes: a tenth of the time since the first."""
 
 
 def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
@@ -20,22 +20,22 @@ def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
     for answer in _answers(probe, timeout):
         if answer:
             return answer
-    raise AssertionError(f"after {timeout} s not: {what} (last: {answer!r})")
+    raise AssertionError(f"not within {timeout} s: {what}; last answer: {answer!r}")
 
 
 def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: float = 60) -> None:
-    """Wait until the probe answers `wanted`.
+    """Wait until the probe returns `wanted`.
 
     Raises AssertionError after `timeout` seconds, with `what` and the last answer.
     """
     for answer in _answers(probe, timeout):
         if answer == wanted:
             return
-    raise AssertionError(f"after {timeout} s {what} is {answer!r}, not {wanted!r}")
+    raise AssertionError(f"after {timeout} s, {what} is {answer!r}; expected {wanted!r}")
 
 
 def _answers(probe: Callable[[], T], timeout: float) -> Iterator[T]:
-    """Yield answers until the time is over, at least one."""
+    """Yield the probe's answers until the time limit, at least one."""
     begin = time.monotonic()
     limit = timeout * float(os.environ.get(PATIENCE, "1"))
     while True:

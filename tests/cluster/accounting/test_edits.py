@@ -28,10 +28,10 @@ def stricter(values: dict[str, Any]) -> None:
 class Edited:
     cluster: Cluster
     job: int
-    """A job that has been running since before the edit."""
+    """Id of a job that has been running since before the edit."""
     before: str
     nodes: dict[str, str]
-    """Each node's pod, before the edit."""
+    """UID of each node's pod before the edit."""
 
 
 def submit(cluster: Cluster, options: str = "", user: str = "researcher") -> int:
@@ -49,7 +49,7 @@ def pods(cluster: Cluster) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def edited(accounts: Cluster) -> Iterator[Edited]:
     """Apply the edit while a job runs; restore the settings afterwards."""
-    accounts.run("srun --nodes=2 sleep 5")  # recent usage of the researcher
+    accounts.run("srun --nodes=2 sleep 5")  # Create recent usage of the researcher.
     job = submit(accounts)
     accounts.wait_for_job(job, "RUNNING")
     before = Edited(accounts, job, job_line(accounts, job), pods(accounts))

@@ -1,4 +1,4 @@
-"""slurmdbd or its database fails under load: jobs go on, and no record is lost."""
+"""slurmdbd or its database fails under load: jobs continue, and no record is lost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ JOB = "echo $SLURM_JOB_ID >>ended"
 
 @dataclass(frozen=True)
 class Load:
-    """Jobs that end all the time; each appends its own number to a file."""
+    """A stream of short jobs; each appends its id to a file."""
 
     cluster: Cluster
     folder: str
@@ -38,12 +38,12 @@ class Load:
         return {int(job) for job, state in lines if state == "COMPLETED"}
 
     def go_on(self, seconds: float) -> None:
-        """Submit a few jobs again and again."""
+        """Submit a few jobs repeatedly."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.submit(5)
-            # Nodes with four CPUs run no more jobs: the queue would only grow and keep the machine
-            # busy.
+            # The nodes have four CPUs: more jobs would only lengthen the queue and load the
+            # machine.
             time.sleep(0.5)
 
 
@@ -64,7 +64,7 @@ def outage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callabl
     def switch(there: bool) -> None:
         cluster.kubectl("scale", request.param, f"--replicas={int(there)}")
         if there:
-            # Without its database slurmdbd is not ready either, and its Service has no endpoint.
+            # Without the database, slurmdbd is not ready either, and its Service has no endpoint.
             both = ("database", "accounting")
             eventually(
                 "slurmdbd and its database are ready",
@@ -88,7 +88,7 @@ def test_jobs_go_on_and_no_record_is_lost(load: Load, outage: Callable[[bool], N
 
     assert len(during) > 20, "jobs were submitted, started and ended"
     check_that_sacct_fails_soon(load.cluster)
-    # A probe that began without the database reports a failure only after the database is back.
+    # A readiness probe that began during the outage reports its failure only after the outage.
     eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)
@@ -102,7 +102,7 @@ def test_jobs_go_on_and_no_record_is_lost(load: Load, outage: Callable[[bool], N
 
 
 def check_that_sacct_fails_soon(cluster: Cluster) -> None:
-    """Accounting commands fail soon, with a message that names the cause."""
+    """Accounting commands fail quickly, with a message that names the cause."""
     asked = cluster.ssh("timeout 60 sacct", check=False)
     assert asked.returncode not in (0, 124), asked
     assert "slurmdbd" in asked.stderr or "database" in asked.stderr.lower()

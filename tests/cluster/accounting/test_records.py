@@ -14,7 +14,7 @@ FIELDS = ("JobID", "User", "Account", "State", "ExitCode", "NNodes", "AllocTRES"
 WITHIN = 2
 """Seconds."""
 SPAN = 'date +%FT%T >>"$SLURM_JOB_ID.span"'
-"""Each job notes the times of its begin and end."""
+"""Script of each job, which writes the times of its start and end."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Job:
     nodes: int = 1
     elements: int = 1
     meanwhile: str = ""
-    """Command of the user once the job runs; `$job` is its number."""
+    """The user's command when the job runs; `$job` is the job's id."""
 
 
 JOBS = {
@@ -47,8 +47,9 @@ JOBS = {
     ),
     "one at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm looks for jobs at their time limits twice a minute. A requeued job would wait two minutes;
-# it fails if it starts at once: slurmd refuses a credential from the second of the requeue.
+# Slurm checks for jobs at their time limits twice a minute. A requeued job would wait two
+# minutes. If it started at once, it would fail: slurmd refuses a credential from the second
+# of the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then
@@ -87,7 +88,7 @@ def folder(accounts: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def records(accounts: Cluster, folder: str, request: pytest.FixtureRequest) -> list[dict[str, str]]:
-    """Return sacct's output for one of the jobs, two seconds after its end."""
+    """Return sacct's output for one of the jobs two seconds after the job's end."""
     path = f"{folder}/{slug(request.param)}.record"
     output = eventually(
         f"{request.param} has ended",

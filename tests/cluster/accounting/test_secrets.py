@@ -1,4 +1,4 @@
-"""Only the Secret holds the database's password."""
+"""Only the Secret contains the database's password."""
 
 import base64
 

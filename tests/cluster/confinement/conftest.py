@@ -11,6 +11,6 @@ from tests.support.waiting import becomes
 
 @pytest.fixture
 def nothing_left(cluster: Cluster) -> Iterator[None]:
-    """Check that no job's cgroup is left on any node after a test."""
+    """Check after a test that no job's cgroup is left on any node."""
     yield
     becomes("the list of jobs' cgroups", lambda: groups(cluster), [], timeout=120)

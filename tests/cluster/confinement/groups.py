@@ -1,17 +1,17 @@
-"""The cgroups of jobs as an operator finds them on the nodes, with either version of cgroups."""
+"""The cgroups of jobs on the nodes, as an operator sees them, for both versions of cgroups."""
 
 from tests.support.cluster import Cluster
 
 FIND = "find /sys/fs/cgroup -type d -name 'job_*' 2>/dev/null || true"
 LIMIT = "$(ls /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null)"
-"""Shell expression: the file with the limit of the node's own memory."""
+"""Shell expression for the file with the memory limit of the node itself."""
 LOCKED = (
     "if [ -e /sys/fs/cgroup/cgroup.controllers ];"
     "then set -- /sys/fs/cgroup /sys/fs/cgroup/system.slice/*.scope;"
     "else set -- /sys/fs/cgroup/freezer /sys/fs/cgroup/cpuset /sys/fs/cgroup/memory"
     " /sys/fs/cgroup/devices; fi"
 )
-"""Shell code: sets its arguments to the folders that Slurm locks."""
+"""Shell code that sets its arguments ($@) to the folders that Slurm locks."""
 
 
 def groups(cluster: Cluster) -> list[str]:

@@ -67,8 +67,9 @@ while generation < 2:
     except OSError:
         pass
 time.sleep(1000)'"""
-"""As many processes as the node allows. The first two generations, some twenty processes, use the
-CPU. If all did, slurmd would get too little of a CPU that other clusters use at the same time."""
+"""Script that starts as many processes as the node allows. Only the first two generations, about
+twenty processes, use the CPU. If all did, slurmd would get too little CPU time on a machine that
+other clusters use at the same time."""
 
 
 @pytest.mark.parametrize("greedy", [SPIN, f"for n in $(seq 8); do ({SPIN}) & done; wait", FORK])
@@ -79,7 +80,7 @@ def test_greedy_job_takes_no_cpu_time_from_its_neighbour(
     mine = cluster.submit(folder, f"#!/bin/bash\n{SPIN}", *options, "--mem=50")
     cluster.wait_for_job(mine, "RUNNING")
 
-    # This memory is enough for as many processes as the node allows.
+    # Request enough memory for as many processes as the node allows.
     theirs = cluster.submit(folder, f"#!/bin/bash\n{greedy}", *options, "--mem=700")
     cluster.wait_for_job(theirs, "RUNNING")
 
@@ -89,7 +90,7 @@ def test_greedy_job_takes_no_cpu_time_from_its_neighbour(
     own, taken = used(cluster, mine), used(cluster, theirs)
     cpu = max(own, key=lambda number: own[number])
     assert taken.get(cpu, 0) < own[cpu] / 10
-    # The node responds and gives the CPU to the next job.
+    # The node responds, and the next job gets the CPU.
     cluster.run(f"scancel {theirs}")
     assert cluster.run(f"srun --mem=50 {' '.join(options)} echo next") == "next"
 
@@ -107,10 +108,9 @@ def test_steps_together_keep_the_process_limit_of_the_job(cluster: Cluster, fold
 
 
 def used(cluster: Cluster, job: int) -> dict[str, float]:
-    """Return the seconds that a job has used of each CPU, from the kernel of its node.
+    """Return the seconds for which a job has used each CPU, as the kernel of its node reports them.
 
-    Version 2 of cgroups does not count by CPU. There, all time belongs to the CPU that the job may
-    use.
+    Version 2 of cgroups has no times per CPU: attribute all time to the CPU that the job may use.
     """
     top = "/sys/fs/cgroup"
     v1 = f"cat {top}/cpuacct/slurm_*/uid_*/job_{job}/cpuacct.usage_percpu"

@@ -1,4 +1,4 @@
-"""Jobs cannot write to cgroups, and the cgroups of jobs go with them."""
+"""Jobs cannot write to cgroups, and a job's cgroups disappear when it ends."""
 
 from pathlib import PurePath
 
@@ -57,7 +57,7 @@ def test_user_cannot_hold_slurms_cgroup_lock(cluster: Cluster) -> None:
 
 
 def complete(cluster: Cluster, folder: str, number: int) -> None:
-    """Run that many jobs in an array. Raises AssertionError unless all complete."""
+    """Run an array of `number` jobs. Raises AssertionError if a job does not complete."""
     array = f"--array=1-{number} --mem=10 --output=/dev/null"
     job = cluster.submit(folder, "#!/bin/sh\ntrue", *array.split())
     left = f"squeue --noheader --array --jobs={job} --format=%i | wc -l"
@@ -68,7 +68,7 @@ def complete(cluster: Cluster, folder: str, number: int) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_cgroups_go_with_jobs_after_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
-    """No job is starting when slurmd is killed: Slurm would wait for its prolog forever."""
+    """Kill slurmd while no job is starting: Slurm would wait for that job's prolog forever."""
     complete(cluster, folder, 250)
     long = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--mem=10", "--nodelist=cpu-0")
     cluster.wait_for_job(long, "RUNNING")
@@ -99,7 +99,7 @@ def test_cgroups_of_a_killed_slurmstepd_go_with_the_job(cluster: Cluster, folder
 
 @pytest.mark.usefixtures("nothing_left")
 def test_cgroups_go_after_a_slow_slurmstepd(cluster: Cluster, folder: str) -> None:
-    """On a busy node slurmstepd may outlive its last message to slurmd by seconds, like `sleep`."""
+    """On a busy node, slurmstepd may run for seconds after its last message to slurmd."""
     job = cluster.submit(folder, "#!/bin/sh\nsleep 2", "--mem=20", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
     daemons = eventually(
@@ -117,7 +117,7 @@ def test_cgroups_go_after_a_slow_slurmstepd(cluster: Cluster, folder: str) -> No
 def test_running_job_outlives_slurmd(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\ntouch begun; sleep 5; nproc"
     job = cluster.submit(folder, script, "--mem=20", "--nodelist=cpu-0")
-    # A slurmd that is killed before it launches the script does not launch it later.
+    # If slurmd is killed before it launches the script, the script never starts.
     eventually("the script runs", lambda: cluster.run(f"ls {folder}/begun 2>/dev/null || true"))
 
     cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")
@@ -131,7 +131,7 @@ def test_suspended_job_resumes(cluster: Cluster, folder: str) -> None:
     count = "#!/bin/bash\nfor n in $(seq 1000); do echo $n; sleep 0.1; done"
     job = cluster.submit(folder, count, "--mem=20", "--nodelist=cpu-0")
     lines = f"cat {folder}/slurm-{job}.out 2>/dev/null | wc -l"
-    eventually("the script counts", lambda: int(cluster.run(lines)) > 3)
+    eventually("the script writes its counter", lambda: int(cluster.run(lines)) > 3)
 
     cluster.as_user(0, 0, f"scontrol suspend {job}")
     cluster.wait_for_job(job, "SUSPENDED")
@@ -139,4 +139,4 @@ def test_suspended_job_resumes(cluster: Cluster, folder: str) -> None:
 
     assert cluster.run(f"sleep 1; {lines}") == stopped
     cluster.as_user(0, 0, f"scontrol resume {job}")
-    eventually("the script goes on", lambda: int(cluster.run(lines)) > int(stopped) + 3)
+    eventually("the script continues", lambda: int(cluster.run(lines)) > int(stopped) + 3)

@@ -1,4 +1,4 @@
-"""A job over its memory limit ends and harms no other job."""
+"""A job that exceeds its memory ends, and other jobs continue."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
 TAKE = "head -c {mib}M /dev/zero | tail | wc -c"
-"""Holds that much memory at once: tail keeps the last line, which never ends."""
+"""Command that uses this much memory at once: tail stores the last line, which never ends."""
 HOLD_AND_SPIN = (
     "python3 -c 'import time; held = bytearray({mib} << 20)\n"
     "while time.process_time() < {seconds}: pass'"
@@ -77,7 +77,7 @@ def test_memory_limit_holds_for_salloc_arrays_and_heterogeneous_jobs(
 
     cluster.ssh(f"cd {folder} && {commands[way]}", check=False)
 
-    # salloc records it for the step, the others record it for the jobs.
+    # With salloc, Slurm records the state for the step, otherwise for the job.
     states = f"sacct --noheader --parsable2 --format=State --name={way} --starttime=now-1hour"
     eventually("OUT_OF_MEMORY is on record", lambda: "OUT_OF_MEMORY" in cluster.run(states).split())
 
@@ -101,13 +101,13 @@ def test_memory_limit_of_the_job_holds_for_ssh_sessions(cluster: Cluster, folder
     take = f"echo there; {TAKE.format(mib=300)}"
     output = cluster.ssh(f"ssh -o BatchMode=yes cpu-0 '{take}'", check=False).stdout.split()
 
-    # The kernel ends tail; wc behind it in the pipe has nothing to count.
+    # The kernel kills tail, so that wc, the next command in the pipe, counts nothing.
     assert output in (["there"], ["there", "0"])
     assert cluster.job_state(job) == "RUNNING"
 
 
 def test_accounting_records_memory_and_cpu_time(cluster: Cluster, folder: str) -> None:
-    """The record is within a tenth of the program's real usage; Slurm records whole seconds."""
+    """The record is within a tenth of the program's usage; Slurm records only whole seconds."""
     script = f"#!/bin/sh\n{HOLD_AND_SPIN.format(mib=200, seconds=12)}"
 
     job = cluster.submit(folder, script, "--mem=400", "--acctg-freq=1", "--wait")

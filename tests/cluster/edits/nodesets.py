@@ -1,4 +1,4 @@
-"""Additional nodesets for the time of a test."""
+"""Additional nodesets for the duration of a test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

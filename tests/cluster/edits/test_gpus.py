@@ -1,7 +1,7 @@
 """GPUs of nodes, from Kubernetes' device plugin to the devices that a job can open.
 
-The devices are not GPUs. A device plugin of the tests gives pods other devices of the machine under
-the names of GPUs, through the real kubelet. Their numbers have gaps, as on a machine whose GPUs
+There are no real GPUs. The tests' device plugin gives pods other devices of the machine under the
+names of GPUs, through the real kubelet. Their numbers have gaps, as on a machine whose GPUs
 several pods share. All jobs of a node have /dev/null, because no job starts without it.
 """
 
@@ -27,7 +27,7 @@ WHOLE = Offer(
         "d": {"/dev/nvidia9": "/dev/urandom"},
     },
 )
-"""Enough for two nodes."""
+"""Devices for two nodes."""
 SLICES = Offer(
     SLICE,
     {
@@ -51,7 +51,7 @@ OPEN = f"for file in {FILES}; do (: <$file) 2>/dev/null && echo $file; done"
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(cluster: Cluster) -> Iterator[None]:
-    """A node of each kind: with whole GPUs, with slices, and with GPUs listed in slurm.conf."""
+    """Three nodes: with whole GPUs, with slices, and with GPUs listed in slurm.conf."""
     with offered(cluster, "node-1", WHOLE, SLICES), deployed(cluster, nodesets=NODESETS):
         for node in (f"{nodeset['name']}-0" for nodeset in NODESETS):
             eventually(f"{node} is idle", is_idle(cluster, node), 120)
@@ -59,17 +59,17 @@ def nodes(cluster: Cluster) -> Iterator[None]:
 
 
 def opened(cluster: Cluster, *options: str) -> list[str]:
-    """Devices that a job with these options can open."""
+    """Return the devices that a job with these options can open."""
     return cluster.run(f"srun --mem=20 {' '.join(options)} bash -c '{OPEN}; true'").split()
 
 
 def owned(cluster: Cluster, node: str) -> list[str]:
-    """GPUs that the kubelet has assigned to a node."""
+    """Return the GPUs that the kubelet has assigned to a node."""
     return cluster.in_pod(node, "slurmd", "sh", "-c", "ls /dev/nvidia[0-9]*").split()
 
 
 def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
-    """Devices that each of two jobs can open while both run, with CUDA_VISIBLE_DEVICES."""
+    """Return CUDA_VISIBLE_DEVICES and the devices that two simultaneous jobs can each open."""
     hold = f"#!/bin/bash\n{OPEN}; echo $CUDA_VISIBLE_DEVICES; touch ready-$SLURM_JOB_ID; sleep 600"
     options = (f"--nodelist={node}", f"--gres={gres}", "--ntasks=1", "--mem=20")
     jobs = [cluster.submit(folder, hold, *options) for _ in range(2)]
@@ -83,7 +83,7 @@ def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
 def test_jobs_of_a_node_have_different_gpus(cluster: Cluster, folder: str, node: str) -> None:
     first, second = held(cluster, folder, node, "gpu:1")
 
-    # A job numbers only its own GPUs.
+    # CUDA_VISIBLE_DEVICES numbers only the job's own GPUs.
     assert first & second == {"0"}
     assert sorted((first | second) - {"0"}) == owned(cluster, node)
     assert len(first) == len(second) == 2

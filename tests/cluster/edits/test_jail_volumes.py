@@ -1,4 +1,4 @@
-"""The jail's storage, additional volumes in it, and settings of both that are refused."""
+"""The jail's storage, additional volumes in the jail, and refused settings of both."""
 
 import contextlib
 from collections.abc import Iterator

@@ -43,7 +43,7 @@ def test_static_nodes_without_pods_do_not_block_slurmctld(cluster: Cluster) -> N
         assert states == {"down~"}
         assert cluster.run("srun --nodes=2 hostname").split()
         latest = cluster.run("time -p scontrol ping 2>&1 | sed -n 's/^real //p'")
-        assert float(latest or 0) < 5, "slurmctld would hang ten seconds for each unresolvable name"
+        assert float(latest or 0) < 5, "slurmctld would hang for ten seconds per unresolvable name"
 
 
 def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: str) -> None:

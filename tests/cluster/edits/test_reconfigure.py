@@ -1,4 +1,4 @@
-"""An edit of Slurm's configuration reaches every daemon; a harmful edit reaches none."""
+"""A valid edit of Slurm's configuration reaches every daemon, and an invalid edit reaches none."""
 
 import json
 from typing import Any
@@ -109,7 +109,7 @@ def test_starting_controller_sends_nodes_its_configuration(cluster: Cluster) -> 
 
 
 def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
-    """Apply under the field manager of the deploy, so the next deploy finds no foreign fields."""
+    """Apply with the deploy's field manager, so that the next deploy finds no foreign fields."""
     metadata = config["metadata"]
     (owner,) = (by["manager"] for by in metadata["managedFields"] if by["operation"] == "Apply")
     config = {
@@ -125,7 +125,7 @@ def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
 
 def test_deploy_reports_nodes_whose_slurmd_cannot_start(cluster: Cluster) -> None:
     broken = {
-        # slurmctld does not load plugins of this kind.
+        # slurmctld does not load this kind of plugin.
         "slurm": {"extra": {"slurm.conf": ["TaskPlugin=task/missing"]}},
         "reconciler": {"rollout": 60},
     }

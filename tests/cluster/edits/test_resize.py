@@ -38,7 +38,7 @@ def test_adding_and_removing_a_node_loses_no_job(cluster: Cluster, folder: str) 
 
 @pytest.fixture
 def brief(cluster: Cluster) -> Iterator[str]:
-    """Yield the name of an additional node whose jobs get three seconds to end when it leaves."""
+    """Yield the name of an additional node with three seconds of drain_grace."""
 
     def add(values: dict[str, Any]) -> None:
         model = values["nodesets"][0]
@@ -60,7 +60,7 @@ def test_job_is_requeued_after_the_drain_grace(cluster: Cluster, folder: str, br
     cluster.kubectl("delete", "pod", brief, timeout=180)
 
     assert time.monotonic() - begin < 60, "drain_grace is three seconds"
-    # Slurm starts it again two minutes later, when its old credential has expired.
+    # Slurm restarts the job two minutes later, when its old credential has expired.
     eventually("the job is pending again", lambda: cluster.job_state(job) == "PENDING")
     assert "Restarts=1" in cluster.run(f"scontrol show job {job}")
     eventually("the node is back", lambda: cluster.nodes().get(brief) == "idle", 90)

@@ -1,4 +1,4 @@
-"""Edits of a busy cluster lose or restart none of 100 short jobs and 5 long ones."""
+"""Edits of a busy cluster neither lose nor restart any of 100 short and 5 long jobs."""
 
 import contextlib
 import datetime
@@ -16,7 +16,7 @@ SHORT, LONG = 100, 5
 
 
 def nodeset(values: dict[str, Any]) -> dict[str, Any]:
-    """The nodeset that carries the load."""
+    """The nodeset on which the jobs run."""
     (chosen,) = (model for model in values["nodesets"] if model["name"] == "load")
     return dict(chosen)
 
@@ -53,7 +53,7 @@ def tasks(cluster: Cluster, *jobs: int) -> Counter[str]:
 
 @contextlib.contextmanager
 def load(cluster: Cluster, folder: str) -> Iterator[Callable[[], None]]:
-    """Run the jobs; yield a function that ends the long ones. Check that each job ran once."""
+    """Run the jobs; yield a function that ends the long ones; check that each job ran once."""
     long = f"#!/bin/sh\necho >>{folder}/long-$SLURM_ARRAY_TASK_ID\n"
     long += f"until [ -e {folder}/enough ]; do sleep 0.5; done"
     short = f"#!/bin/sh\necho >>{folder}/short-$SLURM_ARRAY_TASK_ID\nsleep 2"
@@ -120,7 +120,7 @@ def test_new_node_size_rolls_out_node_by_node(cluster: Cluster, folder: str) -> 
 
 
 def wait_for_key(cluster: Cluster, since: int) -> None:
-    """Wait until every munged uses the key that takes effect at that moment."""
+    """Wait until every munged uses the key that takes effect at `since` (Unix time)."""
     for pod in (cluster.controller(), "login-0", "cpu-0", "cpu-1", "load-0", "load-1"):
         eventually(
             f"{pod} uses the new key",
@@ -145,12 +145,12 @@ def test_rotation_of_the_munge_key_loses_no_job(cluster: Cluster, folder: str) -
     with load(cluster, folder), cluster.edited(rotate):
         cluster.deploy("up")
         assert datetime.datetime.now(datetime.UTC) < moment, (
-            "pods must have the keys before they take effect"
+            "pods must have the new key before it takes effect"
         )
         wait_for_key(cluster, int(moment.timestamp()))
         assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
         assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
-    # Return to the first key while nothing runs: a pod uses it as soon as the other key is gone.
+    # Return to the first key while no job runs: pods use it as soon as the other key is removed.
     cluster.deploy("up")
     wait_for_key(cluster, 0)
     cluster.run("srun --nodes=2 --constraint=cpu hostname")

@@ -17,7 +17,7 @@ from tests.support.cluster import Cluster
 
 @pytest.fixture(scope="session")
 def config(cluster: Cluster) -> Properties:
-    """Settings of the provider."""
+    """The provider's settings."""
     return {
         "kubeconfig": str(cluster.directory / "kubeconfig"),
         "enableConfigMapMutable": True,
@@ -43,7 +43,7 @@ def image(api: Api) -> str:
 
 @pytest.fixture(scope="session")
 def namespace(api: Api) -> Iterator[str]:
-    """A namespace; teardown removes it with everything in it."""
+    """A namespace. The teardown removes it with everything in it."""
     name = f"engine-test-{secrets.token_hex(3)}"
     ref = Ref(Kind("v1", "Namespace"), None, name)
     api.apply(
@@ -58,7 +58,7 @@ def namespace(api: Api) -> Iterator[str]:
 
 @pytest.fixture
 def stack(config: Properties, api: Api, image: str, namespace: str) -> Iterator[Stack]:
-    """A provider for the cluster; teardown removes what a test creates."""
+    """A provider for the cluster. The teardown removes everything that a test creates."""
     made: list[Resource] = []
     provider = KubernetesProvider(config, preview=False)
     yield Stack(provider, api, namespace, image, made)
@@ -68,6 +68,6 @@ def stack(config: Properties, api: Api, image: str, namespace: str) -> Iterator[
 
 @pytest.fixture
 def statuses() -> tuple[list[str], Callable[[str], None]]:
-    """Collects the status lines that an operation shows."""
+    """Status lines of an operation, and the function that adds a line."""
     lines: list[str] = []
     return lines, lines.append

@@ -12,7 +12,7 @@ from engine.values import Properties
 
 @dataclass
 class Stack:
-    """The engine's steps for a resource, without the engine: check, then the operation."""
+    """Run the engine's steps for a resource without the engine: check, then the operation."""
 
     provider: KubernetesProvider
     api: Api
@@ -27,7 +27,7 @@ class Stack:
     def create(
         self, token: str, name: str, news: Properties, op: Operation | None = None
     ) -> Resource:
-        """Check and create a resource; teardown removes it."""
+        """Check and create a resource. The teardown removes it."""
         resource_type = f"kubernetes:{token}"
         urn = f"urn:pulumi:test::engine::{resource_type}::{self.namespace}-{name}"
         inputs = self.provider.check(resource_type, urn, {}, news)
@@ -41,19 +41,19 @@ class Stack:
         return replace(old, outputs=outputs)
 
     def update(self, old: Resource, news: Properties, op: Operation | None = None) -> Resource:
-        """Check and update."""
+        """Check and update a resource."""
         inputs = self.provider.check(old.type, old.urn, old.inputs, news)
         assert self.provider.diff(old, inputs).changed, "there is something to update"
         outputs = self.provider.update(old, inputs, op or Operation())
         return replace(old, inputs=inputs, outputs=outputs)
 
     def is_unchanged(self, old: Resource, news: Properties) -> bool:
-        """Return whether the same program would change nothing."""
+        """Return whether the same inputs would change nothing."""
         inputs = self.provider.check(old.type, old.urn, old.inputs, news)
         return not self.provider.diff(old, inputs).changed
 
     def live(self, old: Resource) -> dict[str, Any] | None:
-        """Return the object as the cluster has it."""
+        """Return the object from the cluster."""
         namespace, _, name = str(old.id).rpartition("/")
         kind = Kind(str(old.inputs["apiVersion"]), str(old.inputs["kind"]))
         return self.api.get(Ref(kind, namespace or None, name))

@@ -173,7 +173,7 @@ def test_custom_kind_can_be_defined_and_used(stack: Stack) -> None:
     widget: Properties = {
         "apiVersion": f"{group}/v1",
         "kind": "Widget",
-        # The garbage collector discovers a new kind only after a while: do not wait for it.
+        # Do not wait for the garbage collector, which discovers a new kind only after a while.
         "metadata": stack.meta(
             "w", annotations={"pulumi.com/deletionPropagationPolicy": "background"}
         ),
@@ -220,7 +220,7 @@ def test_field_of_another_manager_is_a_conflict_unless_forced(stack: Stack) -> N
 
 
 def test_object_created_by_post_is_adopted(stack: Stack, config: Properties) -> None:
-    """The real plugin creates by POST under its own name, and applies from then on."""
+    """Pulumi's plugin creates with POST under its own field manager, and later applies."""
     news: Properties = {"metadata": stack.meta("posted"), "data": {"a": "1", "b": "2"}}
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", **news}
     ref = Ref(Kind("v1", "ConfigMap"), stack.namespace, "posted")
@@ -275,7 +275,7 @@ def test_a_wait_can_be_cancelled_at_once(stack: Stack) -> None:
             {"metadata": stack.meta("stopped"), "spec": pod},
             Operation(cancelled=cancelled),
         )
-    assert time.monotonic() - start < 30, "cancelling ends the wait long before its timeout"
+    assert time.monotonic() - start < 30, "a cancellation ends the wait long before the timeout"
     assert error.value.outputs["kind"] == "Pod"
 
 

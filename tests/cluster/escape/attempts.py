@@ -1,9 +1,9 @@
-"""Ways out of the jail and into other users' processes, each with the kernel's refusal.
+"""Attempts to leave the jail or to reach other users' processes, with the expected refusals.
 
-The tests read the table. Inside the jail, where only Python's standard library is available, this
-file is the program: `python3 attempts.py PLACE FACTS` runs all attempts that have a refusal for
-PLACE, each in its own process, and prints the outcomes as JSON: the errno's name, or the result of
-a success.
+The tests read this table. Inside the jail, where only Python's standard library is available, this
+file is also a program. `python3 attempts.py PLACE FACTS` runs all attempts that have a refusal for
+PLACE, each in its own process. It prints the outcomes as JSON: the errno's name, or the result of a
+successful attempt.
 """
 
 import ctypes
@@ -80,7 +80,7 @@ _SYSCALLS = {
     "pidfd_open": 434,
     "pidfd_getfd": 438,
 }
-"""Numbers on x86-64, the only architecture of the images."""
+"""Numbers of system calls on x86-64, the only architecture of the images."""
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -93,7 +93,7 @@ MS_BIND = 4096
 MNT_DETACH = 2
 NETLINK_NETFILTER = 12
 DISK = os.makedev(8, 0)
-"""Device number of /dev/sda on machines."""
+"""Device number of /dev/sda."""
 
 
 def _check(result: int) -> int:
@@ -104,7 +104,7 @@ def _check(result: int) -> int:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    # Arguments fill whole registers: the rest of a narrower one would be undefined.
+    # Pass arguments as whole registers: the upper bits of a narrower one would be undefined.
     wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     return _check(_libc.syscall(ctypes.c_long(_SYSCALLS[name]), *wide))
 
@@ -124,7 +124,7 @@ def _unshare(flags: int) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Open an existing file for writing; create nothing, and write only `text`."""
+    """Open an existing file for writing, and write `text`; create no file."""
     fd = os.open(path, os.O_WRONLY)
     try:
         if text:
@@ -142,7 +142,7 @@ def _read(path: str) -> bytes:
 
 
 def _reading(path: str) -> Callable[[Facts], object]:
-    """Return an attempt that reads a path, in which facts may stand in braces."""
+    """Return an attempt that reads a path; the path may contain names of facts in braces."""
     return lambda facts: _read(path.format_map(facts))
 
 
@@ -249,7 +249,7 @@ def _shmat(facts: Facts) -> object:
 
 
 # --- Daemons --------------------------------------------------------------------------------------
-# In a job, process 1 holds its namespaces; on a login node it is sshd's parent. Root owns both.
+# In a job, process 1 keeps the namespaces; on a login node, it is sshd's parent. Both are root's.
 
 attempt("to list /proc/1/fd", job="EACCES", login="EACCES")(_listing("/proc/1/fd"))
 for file in ("root/", "cwd/"):
@@ -451,7 +451,7 @@ KEYCTL_GET_KEYRING_ID = 0
 KEYCTL_JOIN_SESSION_KEYRING = 1
 KEYCTL_GET_PERSISTENT = 22
 SESSION_KEYRING, USER_KEYRING, PROCESS_KEYRING = -3, -4, -2
-"""The kernel's special ids of keyrings (keyctl(2))."""
+"""Special ids of keyrings, see keyctl(2)."""
 
 for what, ring in {"session": SESSION_KEYRING, "user": USER_KEYRING}.items():
 
@@ -546,7 +546,7 @@ SECRETS = (
     ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
     ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
 )
-"""Files from below that exist, each with a container of a pod that has it."""
+"""Those of the following files that exist, each with a container of a pod that has the file."""
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),
@@ -723,7 +723,7 @@ def _link_tmp(facts: Facts) -> None:
 
 
 # --- User namespaces ------------------------------------------------------------------------------
-# A login session cannot create one, because it is in a chroot. A job can, and gains nothing by it.
+# A login session is in a chroot and cannot create one. A job can, but gains no rights.
 
 CHROOTED = "EPERM"
 
@@ -852,7 +852,7 @@ def _port_of_slurmd(_: Facts) -> object:
 
 @attempt("to bypass the network with a vsock", job="EPERM", login="EPERM", root="EPERM")
 def _vsock(_: Facts) -> object:
-    # The attempt connects to nothing: creating the socket must already fail.
+    # The attempt opens no connection: the kernel must already refuse to create the socket.
     return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
@@ -872,7 +872,7 @@ def _climb(facts: Facts) -> object:
 
 @attempt("to pivot the root, as root of a user namespace", job=NO_FILE)
 def _pivot_inside(_: Facts) -> object:
-    """The old root is then below the new one, and it is the jail again."""
+    """After the call, the old root is below the new one, and it is the jail as well."""
     _become_root_of_namespaces(CLONE_NEWNS)
     _mount("none", "/mnt", "tmpfs")
     Path("/mnt/old").mkdir()
@@ -957,8 +957,8 @@ def _outcome(run: Callable[[Facts], object], facts: Facts) -> str:
 def _fork(avoided: set[int]) -> int:
     """Fork like `os.fork`, but avoid these process ids for the child.
 
-    A job numbers its processes from 1, so a child may get the id that the node's daemon has on the
-    node. The kernel refuses an attempt at the own process for another reason.
+    A job numbers its processes from 1, so a child may get the id that the daemon has on the node.
+    An attempt on the child's own process would be refused for another reason.
     """
     while True:
         child = os.fork()

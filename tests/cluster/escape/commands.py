@@ -1,8 +1,8 @@
-"""Commands of Slurm and the system by which a user might harm another user or the cluster.
+"""Commands with which a user might harm another user or the cluster.
 
-Each has a pattern for the refusal. `{job}` is the other user's job, which runs on `{node}`;
-`{folder}` is the attacker's own, with the files `payload` and `etc/slurm.conf`; `{other}` is the
-other user's name.
+Each command has a pattern for the refusal. `{job}` is the other user's job, which runs on `{node}`,
+and `{other}` is that user's name. `{folder}` is the attacker's folder with the files `payload` and
+`etc/slurm.conf`.
 
 Inside the jail this file is a program: `python3 commands.py NAMES` runs the commands in the JSON
 object NAMES and prints their output as JSON.
@@ -25,7 +25,7 @@ TIMEOUT = 30
 """Time limit of a command in seconds."""
 _DENIED = "[Pp]ermission denied|Invalid user id|Operation not permitted"
 _CONF = "SLURM_CONF={folder}/etc/slurm.conf"
-"""A configuration that names the attacker as SlurmUser."""
+"""A slurm.conf with the attacker as SlurmUser."""
 
 OTHERS_JOB = {
     "to cancel it": Command("scancel -v {job}", _DENIED),

@@ -1,4 +1,4 @@
-"""Another user at work on the same nodes, and the outcomes of attempts against that user."""
+"""Another user with jobs on the same nodes, and the outcomes of attempts against that user."""
 
 import json
 import shlex
@@ -37,7 +37,7 @@ exec srun sleep 1000
 
 
 def pid_of(cluster: Cluster, pod: str, container: str, user: int, command: str) -> int:
-    """Return the user's first process with this command line, numbered as in the pod."""
+    """Return the pod's process id of the user's first process with this command line."""
     look = f"pgrep -of -u {user} '^[a-z/]*{command}$' || true"
     return int(in_shell(cluster, pod, container, look) or 0)
 
@@ -56,8 +56,8 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
-    # A user without an entry in the settings has no association and may not submit.
-    # A kept stack already has the user.
+    # The user is not in the settings, so without this association it could not submit jobs. A stack
+    # that an earlier run kept already has the association.
     exists = "sacctmgr --noheader show user games | grep -q games"
     by_hand = f"{exists} || sacctmgr --immediate add user games account=users"
     in_shell(cluster, cluster.controller(), "slurmctld", by_hand)
@@ -106,7 +106,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
 
 @pytest.fixture(scope="module")
 def unharmed(victim: Victim) -> Iterator[None]:
-    """Check that a file's tests leave the other user, the nodes and the daemons unchanged."""
+    """Check that the tests of a file leave the other user, the nodes and the daemons unchanged."""
     before = victim.state()
     yield
     assert changes(before, victim.state()) == ""
@@ -114,7 +114,7 @@ def unharmed(victim: Victim) -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def forbidden(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """Addresses below Slurm, by name of the service."""
+    """Addresses of the infrastructure below Slurm, by name of the service."""
     machines = [
         address["address"]
         for node in cluster.objects("nodes")
@@ -145,13 +145,13 @@ while True:
 
 @pytest.fixture(scope="package")
 def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
-    """A server on the NFS port of another node: users are refused, whatever listens there."""
+    """A server on the NFS port of another node, to which users must not be able to connect."""
     sbatch = "sbatch --parsable -D / -o /dev/null -w cpu-1 --mem=100"
     job = int(victim.run(f"{sbatch} --wrap '{_SERVE}'"))
     ask = f"timeout 5 bash -c ': </dev/tcp/cpu-1/{c.NFS_PORT}' && echo answers || true"
     try:
         eventually(
-            "the server answers root of a pod",
+            "the server answers root in a pod",
             lambda: in_shell(cluster, "login-0", "sshd", ask).strip(),
         )
         yield "cpu-1", c.NFS_PORT
@@ -161,7 +161,7 @@ def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="package")
 def shared(cluster: Cluster) -> Iterator[str]:
-    """A folder of the attacker for the whole suite, readable for all."""
+    """A folder of the attacker for all tests, readable for all users."""
     path = f"/home/researcher/escape-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")
     for file in (attempts.__file__, commands.__file__, daemons.__file__):

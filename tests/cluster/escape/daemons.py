@@ -1,10 +1,10 @@
-"""Sends a node's daemons requests that an ordinary user may not make, in their own protocol.
+"""Send a node's daemons forbidden requests of an ordinary user, in their own protocol.
 
-Slurm's commands ask slurmctld first, which refuses. An attacker can contact slurmd through Slurm's
-library, and slurmstepd through its socket. Inside the jail, `python3 daemons.py ADDRESS JOB UID
-WHERE` prints the answers as JSON, for the other user's job and uid; WHERE is `beside` if the job is
-on this node. Layouts and numbers are those of Slurm 24.11 (msg_type.h, slurm_protocol_defs.h,
-stepd_api.h).
+Slurm's commands first contact slurmctld, which refuses. But an attacker can contact slurmd through
+Slurm's library, and slurmstepd through its socket. Inside the jail,
+`python3 daemons.py ADDRESS JOB UID WHERE` prints the answers as JSON, for the other user's job and
+uid; WHERE is `beside` if the other user's job is on this node. Layouts and numbers are those of
+Slurm 24.11 (msg_type.h, slurm_protocol_defs.h, stepd_api.h).
 """
 
 import ctypes
@@ -23,11 +23,11 @@ USER_ID_MISSING = "2010"
 NO_ANSWER = "no answer"
 FORBIDDEN = "EACCES"
 RUNS = "2"
-"""State of a step (stepd_api.h)."""
+"""State of a running step (stepd_api.h)."""
 PING = 1008
 """REQUEST_PING, which any user may send."""
 UNANSWERED = ("to stop slurmd", "to reconfigure slurmd", "to reboot the node")
-"""Requests that slurmd leaves without an answer."""
+"""Requests that slurmd never answers."""
 
 _LIBRARY = "/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so"
 _SLURMD_PORT = 6818
@@ -84,7 +84,7 @@ class _DebugLevel(ctypes.Structure):
 
 
 class _Message(ctypes.Structure):
-    """The first members of slurm_msg_t, up to its type and version."""
+    """The first members of slurm_msg_t, up to message type and version."""
 
     _fields_ = (
         ("address", ctypes.c_uint64 * 16),
@@ -115,7 +115,7 @@ def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Struc
     library.slurm_msg_t_init(ctypes.byref(message))
     library.slurm_msg_t_init(ctypes.byref(answer))
     library.slurm_set_addr(ctypes.byref(message), ctypes.c_uint16(_SLURMD_PORT), address.encode())
-    # Let slurmd's user open the credential.
+    # Allow slurmd's user to decode the credential.
     library.slurm_msg_set_r_uid(ctypes.byref(message), 0)
     message.type = kind
     message.data = ctypes.addressof(body) if body is not None else None
@@ -127,7 +127,7 @@ def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Struc
 
 
 def ask_by_any_credential(address: str, kind: int) -> str:
-    """Return slurmd's answer to a bodiless message whose credential belongs to no message."""
+    """Return slurmd's answer to a message without a body, whose credential matches no message."""
     credential = subprocess.run(
         ["munge", "--no-input"], capture_output=True, check=True
     ).stdout.strip()
@@ -144,13 +144,13 @@ def ask_by_any_credential(address: str, kind: int) -> str:
             return NO_ANSWER
     if len(answer) < 14:
         return NO_ANSWER
-    # The return code is the last 32 bits of its message.
+    # The return code is in the last 32 bits of the answer.
     (answered,), (code,) = struct.unpack(">H", answer[8:10]), struct.unpack(">I", answer[-4:])
     return f"message {answered}: {code}"
 
 
 def slurmd(address: str, job: int) -> dict[str, str]:
-    # The library's plugins resolve their symbols among the global ones.
+    # The library's plugins need its symbols as global symbols.
     library = ctypes.CDLL(_LIBRARY, ctypes.RTLD_GLOBAL)
     library.slurm_init(None)
 
@@ -197,7 +197,7 @@ def ask_stepd(job: int, step: int, request: int, body: bytes, answer: str) -> tu
 
 
 def slurmstepd(job: int, user: int) -> dict[str, str]:
-    """Return the answer to each request, or FORBIDDEN if the socket refuses the user."""
+    """Return the answer to each request; FORBIDDEN if the user may not connect to the socket."""
 
     def kill(claimed: int) -> bytes:
         return struct.pack("iiiI", signal.SIGKILL, 0, 0, claimed)

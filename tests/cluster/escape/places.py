@@ -1,4 +1,4 @@
-"""Places that attempts run in, and the command that leads there."""
+"""Places in which attempts run, and the commands that run programs there."""
 
 import shlex
 from collections.abc import Mapping
@@ -12,32 +12,32 @@ _WAYS = {
     "root": f"srun {_JOB} {{command}}",
     "batch": f"sbatch --quiet --wait {_JOB} --output={{folder}}/said --wrap {{quoted}};"
     " cat {folder}/said",
-    # salloc starts a shell in its interactive step the same way.
+    # salloc starts the shell of its interactive step in the same way.
     "salloc": f"salloc --quiet {_JOB} srun --interactive --preserve-env {{command}}",
-    # An image without files: it uses those of the jail, so refusals come from the kernel.
+    # The image has no files and uses those of the jail, so that all refusals come from the kernel.
     "container": f"srun {_JOB} --container-image={{folder}}/image"
     " --container-mounts=/usr:/usr,/etc:/etc,/srv:/srv,/home:/home,/var/lib:/var/lib"
     " {command}",
     "ssh": f"salloc --quiet {_JOB} ssh -o BatchMode=yes {NODE} {{quoted}}",
 }
 LIKE_A_JOB = ("batch", "salloc", "ssh", "container")
-"""Other ways into a job; all refusals are those of a job under srun."""
+"""Other ways to run in a job, with the same refusals as in a job of srun."""
 REFUSED_OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "container": {
         # A container maps no other user.
         "to become root": "EINVAL",
         "to become another user": "EINVAL",
-        # Each of the jail's directories is a separate mount.
+        # In this place, each of the jail's directories is a separate mount.
         "to hard-link the users' password hashes": "EXDEV",
         "to hard-link another user's open file": "EXDEV",
     }
 }
-"""Refusals that differ from those of a job under srun, by way and attempt."""
+"""Refusals that differ from those in a job of srun, by way and attempt."""
 EMPTY_IMAGE = """
 mkdir --parents {folder}/usr {folder}/etc {folder}/tmp {folder}/mnt
 for name in bin sbin lib lib64; do ln -s usr/$name {folder}/$name; done
 """
-"""Creates the image for `container`."""
+"""Script that creates the image for the place `container`."""
 
 
 def kind(place: str) -> str:

@@ -49,7 +49,7 @@ def test_user_cannot_open_another_users_credential(cluster: Cluster, victim: Vic
 
 
 def unsigned(user: str) -> str:
-    """Return a token whose header claims that it needs no signature."""
+    """Return a token with the header `"alg": "none"`, that is, without a signature."""
     claims = {"sun": user, "iat": int(time.time()), "exp": int(time.time()) + 600}
     parts = ({"alg": "none", "typ": "JWT"}, claims)
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts)
@@ -87,7 +87,7 @@ def test_no_token_changes_another_users_job(
 
 
 def test_step_does_not_start_as_another_user(cluster: Cluster, victim: Victim) -> None:
-    """A forged environment names another user."""
+    """The user sets another user's name in the environment."""
     forged = "SLURM_JOB_UID=5 SLURM_JOB_USER=games SLURM_JOB_GID=60 USER=games LOGNAME=games"
 
     assert cluster.run(f"env {forged} srun --nodelist={NODE} id -un") == "researcher"

@@ -1,4 +1,4 @@
-"""slurmd and slurmstepd themselves refuse requests that a user may not make."""
+"""slurmd and slurmstepd refuse requests that a user may not make."""
 
 import json
 import re
@@ -17,7 +17,7 @@ Answers = dict[str, dict[str, str]]
 
 @pytest.fixture(scope="package")
 def answers(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Answers]:
-    """Return each daemon's answers to requests from a place, and the resulting changes."""
+    """Return each daemon's answers to requests from a place, and what they changed."""
     cache: dict[str, Answers] = {}
     prefixes = {
         "login": "",
@@ -54,14 +54,14 @@ def test_slurmd_obeys_only_slurmctld(
 
 
 def test_credential_is_invalid_for_another_message(answers: Callable[[str], Answers]) -> None:
-    """Otherwise a user with one of root's credentials could act as root towards every daemon."""
+    """Otherwise, a user who gets one credential of root could act as root on every daemon."""
     outcome = answers("login")["any credential"]["to ping slurmd"]
 
     assert outcome == NO_ANSWER or re.fullmatch("message 8001: [1-9][0-9]*", outcome), outcome
 
 
 def test_only_its_user_can_contact_a_step(answers: Callable[[str], Answers]) -> None:
-    """Slurm's own checks come only after it has read the request, of any length."""
+    """Slurm itself checks a request only after it has read the request at any length."""
     answer = answers("the same node")
     outcome = answer["slurmstepd"]
 

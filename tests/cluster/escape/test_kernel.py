@@ -43,7 +43,7 @@ def test_attempts_change_nothing(outcomes: Callable[[str], Outcomes], place: str
 
 @pytest.mark.parametrize(("path", "pod", "container"), SECRETS)
 def test_unreadable_files_exist(cluster: Cluster, path: str, pod: str, container: str) -> None:
-    """Shows that users do not find these files missing by accident."""
+    """Without these files, the tests that users cannot read them would prove nothing."""
     name = cluster.controller() if pod == "controller" else pod
 
     assert in_shell(cluster, name, container, f"head -c1 {path} | wc -c").strip() == "1"

@@ -1,4 +1,4 @@
-"""Where a site lets users be root in the jail, they can change its mount points."""
+"""If a site allows users to be root in the jail, they can change its mount points."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from tests.support.waiting import eventually
 
 NODE = "cpu-1"
 RUN = f"srun --immediate=20 --nodelist={NODE}"
-"""Start soon or fail: meanwhile the node starts no jobs."""
+"""Options that make srun fail if the job does not start soon, as on a broken node."""
 POINTS = ("/var/tmp", "/var/spool/slurmd")
 
 
 @pytest.fixture(params=POINTS)
 def replaced(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Replace a mount point by a link to the node's own files."""
+    """Replace a mount point with a link to the node's own files."""
     point = f"/mnt/jail{request.param}"
     in_shell(cluster, NODE, "slurmd", f"mv {point} {point}.away && ln -s /etc {point}")
     yield str(request.param)

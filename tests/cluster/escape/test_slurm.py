@@ -1,4 +1,4 @@
-"""Slurm lets no user act on another user's job or on the cluster."""
+"""Slurm refuses a user's actions on another user's job and on the cluster."""
 
 import json
 import re
@@ -16,7 +16,7 @@ PLACES = ("login", "job")
 
 @pytest.fixture(scope="package")
 def outputs(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Outcomes]:
-    """Return a function that runs all commands in a place once and returns their output."""
+    """Return a function that runs all commands in a place once, and returns their output."""
     cluster.run(
         f"cd {shared} && mkdir etc && cp /run/slurm/conf/* etc && echo mine >payload &&"
         " sed -i 's/^SlurmUser=.*/SlurmUser=researcher/' etc/slurm.conf"

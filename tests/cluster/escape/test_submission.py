@@ -1,4 +1,4 @@
-"""A user's requests for a job, and files that a job leaves, have no effect outside of the jail."""
+"""Options of a user's job, and files that a job leaves, have no effect outside the jail."""
 
 import uuid
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.slurmctld import FIND_SLURMD, find_directories
 from tests.support.waiting import eventually
 
 OUTSIDE = "/usr/sbin/slurmd"
-"""A file of the worker's own root that the jail does not have."""
+"""A file of the worker's own root that does not exist in the jail."""
 
 
 def on_worker(cluster: Cluster, script: str) -> str:
@@ -24,14 +24,14 @@ def slurmd_of(cluster: Cluster) -> int:
 
 @pytest.fixture
 def mark(cluster: Cluster) -> Iterator[str]:
-    """A name that is not in use; teardown removes files with this name."""
+    """An unused file name. The teardown removes files with this name."""
     name = f"escaped-{uuid.uuid4().hex[:8]}"
     yield name
     on_worker(cluster, f"rm -rf {' '.join(places(name))} /tmp/{name}* /var/tmp/{name}*")
 
 
 def places(mark: str) -> list[str]:
-    """Paths where an attempt would leave a file, as seen from the worker."""
+    """Paths on the worker at which an attempt would leave a file."""
     folders = (
         "/",
         "/etc",
@@ -46,7 +46,7 @@ def places(mark: str) -> list[str]:
 
 
 def left(cluster: Cluster, mark: str) -> str:
-    """Return files of this name outside of jobs' own directories."""
+    """Return files with this name outside jobs' own directories."""
     return on_worker(cluster, f"ls -d {' '.join(places(mark))} 2>/dev/null || true").strip()
 
 
@@ -55,7 +55,7 @@ def left(cluster: Cluster, mark: str) -> str:
 def test_batch_output_goes_only_where_the_user_may_write(
     cluster: Cluster, victim: Victim, folder: str, mark: str, kind: str
 ) -> None:
-    """slurmstepd opens the file as root, with the node's /proc in sight."""
+    """slurmstepd opens the file as root while it sees the node's /proc."""
     slurmd = slurmd_of(cluster)
     cluster.run(f"ln -s /etc/{mark} {folder}/link; ln -s {victim.folder}/{mark} {folder}/theirs")
     targets = [
@@ -132,13 +132,13 @@ def test_sent_file_replaces_no_file_of_others(
 
 
 def test_no_root_process_uses_a_users_environment(cluster: Cluster, folder: str, mark: str) -> None:
-    """With LD_DEBUG the dynamic linker writes a trace file, owned by the user of the program."""
+    """With LD_DEBUG, the dynamic linker writes a trace file that belongs to the program's user."""
     cluster.run(f"printf 'id -u >>{folder}/shells\\n' >{folder}/shell")
     environment = {
         "LD_DEBUG": "files",
         "LD_DEBUG_OUTPUT": f"/tmp/{mark}",
         "LD_LIBRARY_PATH": folder,
-        # Paths as the worker itself would find them.
+        # These paths are valid for the worker itself.
         "BASH_ENV": f"/mnt/jail{folder}/shell",
         "ENV": f"/mnt/jail{folder}/shell",
         "SPANK_LD_DEBUG": "files",
@@ -184,7 +184,7 @@ def test_pmix_directory_needs_the_users_permission(
     where = place.format(slurmd=slurmd_of(cluster))
     step = f"env SLURM_PMIX_TMPDIR={where} srun --mpi=pmix sh -c 'touch {folder}/ready; sleep 60'"
     job = cluster.submit(folder, f"#!/bin/sh\n{step}", f"--nodelist={NODE}")
-    # A refused step is fine, too.
+    # Slurm may also refuse the step.
     eventually(
         "the step has begun, or the job is over",
         lambda: cluster.run(
@@ -215,12 +215,12 @@ int main(int count, char **arguments)
     return PMIx_Finalize(NULL, 0);
 }
 """
-"""Asks the PMIx server, which is slurmstepd, to remove files when the program has ended."""
+"""Program that asks the PMIx server (slurmstepd) to remove files when the program has ended."""
 
 
 @pytest.fixture
 def register(cluster: Cluster, folder: str) -> str:
-    """The compiled program, built like a user's."""
+    """The program, compiled as a user would."""
     cluster.run(f"cat >{folder}/register.c <<'END'\n{REGISTER}\nEND")
     headers = "$(dirname $(find /usr -name pmix.h | head -1))"
     cluster.run(f"cd {folder} && gcc register.c -o register -I{headers} -l:libpmix.so.2")
@@ -270,7 +270,7 @@ def test_sent_file_does_not_change_the_targets_owner(
 
 
 def test_container_bundle_does_not_reveal_the_node(cluster: Cluster, folder: str) -> None:
-    """Slurm would read config.json as root outside of the jail."""
+    """Slurm itself would read config.json as root outside the jail."""
     mount = '{"destination": "/node", "source": "/var/spool/slurmstack", "options": ["bind"]}'
     bundle = f'{{"ociVersion": "1.0.0", "root": {{"path": "/"}}, "mounts": [{mount}]}}'
     cluster.run(f"echo '{bundle}' >{folder}/config.json")
@@ -282,7 +282,7 @@ def test_container_bundle_does_not_reveal_the_node(cluster: Cluster, folder: str
 
 
 def test_set_user_id_program_gains_no_privileges(cluster: Cluster, folder: str) -> None:
-    """The owner of the file in the jail makes no difference."""
+    """The owner of the file in the jail does not matter."""
     laid = f"/mnt/jail{folder}/id"
     on_worker(cluster, f"cp /mnt/jail/usr/bin/id {laid}; chown root:root {laid}; chmod 6755 {laid}")
     copy = f"cp {folder}/id /tmp/id; chmod 6755 /tmp/id; /tmp/id -u; /tmp/id -g"
@@ -325,7 +325,7 @@ def test_cleanup_does_not_follow_links_of_a_job(cluster: Cluster, folder: str) -
 
 
 def test_end_of_a_job_frees_its_system_v_memory(cluster: Cluster) -> None:
-    """Otherwise a user could fill the node's memory permanently with a job of seconds."""
+    """Otherwise, a job of seconds could fill the node's memory permanently."""
     make = "import ctypes; assert ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0"
     owned = "ipcs -m | awk '$3 == 2000 || $3 == \"researcher\"'"
 
@@ -350,5 +350,5 @@ def test_no_readable_file_holds_a_kubernetes_credential(cluster: Cluster, folder
 
 
 def test_the_other_user_has_another_uid(cluster: Cluster) -> None:
-    """The suite needs two different users."""
+    """These tests need two different users."""
     assert cluster.run("id -u games; id -u").split() == [str(OTHER), "2000"]

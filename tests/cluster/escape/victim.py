@@ -1,4 +1,4 @@
-"""Another user at work on the same nodes, and commands as that user."""
+"""Another user with jobs on the same nodes, and commands that run as that user."""
 
 import difflib
 import json
@@ -9,7 +9,7 @@ from tests.support.cluster import Cluster
 from tests.support.slurmctld import FIND_SLURMD
 
 OTHER = 5
-"""`games`, an account of every Debian system: the other user, who never logs in."""
+"""Name of the other user: `games`, an account of every Debian system that never logs in."""
 OTHER_GROUP = 60
 NODE = "cpu-0"
 SCRATCH = "/var/spool/slurmstack"
@@ -21,7 +21,7 @@ class Victim:
 
     cluster: Cluster
     folder: str
-    """Folder in the jail; only the owner may enter."""
+    """Folder in the jail that only the owner may enter."""
     public: str
     """A file of the other user that all users may read."""
     secret: str
@@ -31,14 +31,14 @@ class Victim:
     on_worker: int
     """Process id of the job's step on the worker."""
     on_login: int
-    """Process id on the login node."""
+    """Process id of the user's process on the login node."""
 
     def run(self, script: str, **options: Any) -> str:
         """Run a script as the other user in the jail, from the login node."""
         return self.cluster.as_user(OTHER, OTHER_GROUP, script, **options)
 
     def state(self) -> dict[str, str]:
-        """Return all that an attack may change: the job, its processes and files, the nodes."""
+        """Return what an attack might change: the job, its processes and files, the nodes."""
         job, own = self.job, f"slurm-jobs/{self.job}.{OTHER}"
         fields = "%i %T %r %u %N %S %l %p"
         slurm = (

@@ -1,4 +1,4 @@
-"""A separate stack whose nodes the tests may break."""
+"""A separate stack whose nodes tests may break."""
 
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ INTERVAL = 10
 
 def watchful(values: dict[str, Any]) -> None:
     values["health"] = {"interval": INTERVAL, "node_states": ["any"]}
-    # GPU checks need nvidia-smi; the tests install a fake one.
+    # GPU checks need nvidia-smi; the tests install a script under this name.
     values["nodesets"][0]["checks"] = {
         "disk": {"paths": ["/dev/shm"], "max_percent": 30},
         "gpu-ecc": {},
@@ -38,8 +38,8 @@ def watchful(values: dict[str, Any]) -> None:
         "interval": 5,
         "share": 1,
         "rollout": 60,
-        # The reconciler repairs nothing, with one exception: repairs would undo the tests' changes
-        # to pods.
+        # The reconciler repairs nothing, because repairs would undo the tests' changes to pods. The
+        # ladder of one cause is the exception.
         "ladder": ["recheck"],
         "ladders": {"gpu-row-remap": ["restart", "reboot", "replace"]},
         "back_off": 10,
@@ -49,7 +49,7 @@ def watchful(values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """A separate stack with frequent checks, whose machines the tests may break."""
+    """A separate stack with frequent checks, whose machines tests may break."""
     with deployed(write_test_stack("health", edit=watchful)) as stack:
         # Remove the namespace that an interrupted run left behind.
         stack.kubectl("delete", "namespace", COLLECTOR_NAMESPACE, "--ignore-not-found")
@@ -59,7 +59,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Node]:
-    """A node in service with healthy GPUs."""
+    """A node that is in service, with healthy GPUs."""
     one = Node(cluster, "cpu-1")
     one.prints(WELL)
     one.is_back(120)
@@ -84,7 +84,7 @@ def explain(item: pytest.Function) -> Generator[None, None, None]:
         yield
     except AssertionError as error:
         cluster = item.funcargs.get("cluster")
-        # The fixture is missing if the stack could not be deployed.
+        # If the stack could not be deployed, the fixture is missing.
         if isinstance(cluster, Cluster):
             error.add_note(describe_state(cluster))
         raise

@@ -1,4 +1,4 @@
-"""Faults of a cluster as contexts: each lasts as long as its context. Tables list their alerts."""
+"""Faults of a cluster. Each lasts as long as its context; tables list the alerts that it fires."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ def without(cluster: Cluster, deployment: str) -> Iterator[None]:
     before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
 
     def is_gone() -> bool:
-        # Pods of its completed Jobs may still exist.
+        # Ignore pods of its completed Jobs.
         return all(pod["status"]["phase"] != "Running" for pod in cluster.pods(deployment))
 
     try:
@@ -49,7 +49,7 @@ def without(cluster: Cluster, deployment: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def broken_gpus(cluster: Cluster) -> Iterator[None]:
-    """Checks find errors on both nodes' GPUs."""
+    """Checks find GPU errors on both nodes."""
     nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     for one in nodes:
         one.prints(BROKEN)
@@ -85,8 +85,8 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
 def _resumed(node: Node) -> bool:
     """Return whether the node is in service again.
 
-    slurmctld does not contact a node that is down. The reconciler would restart its pod, which
-    fixes nothing here.
+    slurmctld does not contact a node that is down. The reconciler would restart its pod, but a
+    restart does not end this fault.
     """
     if node.state.startswith("down"):
         operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
@@ -95,7 +95,7 @@ def _resumed(node: Node) -> bool:
 
 @contextlib.contextmanager
 def silent_nodes(cluster: Cluster) -> Iterator[None]:
-    """No node answers slurmctld, which pings each node every minute."""
+    """Nodes do not answer slurmctld's ping, which it sends every minute."""
     nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     try:
         with contextlib.ExitStack() as stack:
@@ -129,7 +129,7 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
-    """After an edit of the settings slurmctld starts no job although a node is idle."""
+    """After an edit of the settings, slurmctld starts no job although a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
     with _slurm(cluster, scheduler=never):
         cluster.run("sbatch --output=/dev/null --wrap=true")
@@ -200,7 +200,7 @@ def jail_full_of_files(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jail_that_fills_up(cluster: Cluster) -> Iterator[None]:
-    """A process keeps writing into a jail that is two thirds full."""
+    """A process writes continuously into a jail that is two thirds full."""
     with disk(400) as folder, jail_as_the_exporter_sees_it(cluster, folder):
         _fill(folder, 0.35)
         grow = f"while sleep 1; do head --bytes=200K /dev/zero >>{folder}/more; done"
@@ -235,7 +235,7 @@ def jail_without_an_answer(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrong_clock(cluster: Cluster) -> Iterator[None]:
-    """The clocks of a node and of the storage behind its part of the jail differ."""
+    """The clock of a node differs from that of the storage of its jail."""
     node = Node(cluster, "cpu-1")
     written = f"{volume_path(cluster, c.JAIL_CLAIM)}/var/lib/slurmstack/nodes"
     with storage_server(clock="-1h") as (folder, _):
@@ -247,7 +247,7 @@ def wrong_clock(cluster: Cluster) -> Iterator[None]:
 
 
 def _fill(folder: Path, left: float) -> None:
-    """Fill a file system up to this remaining share."""
+    """Fill a file system until only this share is free."""
     room = os.statvfs(folder)
     size = int(room.f_frsize * (room.f_bavail - left * room.f_blocks))
     with (folder / "full").open("wb") as file:
@@ -255,7 +255,7 @@ def _fill(folder: Path, left: float) -> None:
 
 
 def _restart_on(cluster: Cluster, component: str, machine: str) -> None:
-    """Restart a DaemonSet's pod on a machine, so that it sees the current mounts."""
+    """Restart a DaemonSet's pod on a machine, so that the pod sees the current mounts."""
     (name,) = (
         pod["metadata"]["name"]
         for pod in cluster.pods(component)
@@ -269,7 +269,7 @@ def _restart_on(cluster: Cluster, component: str, machine: str) -> None:
 
 @contextlib.contextmanager
 def slow_submit_script(cluster: Cluster) -> Iterator[None]:
-    """The site's job_submit.lua calls a slow server, and submissions keep all threads busy."""
+    """The site's job_submit.lua calls a slow server, so that submissions occupy all threads."""
     lua = """
 function slurm_job_submit(job, partitions, uid)
   os.execute("sleep 0.3")
@@ -294,13 +294,13 @@ return slurm.SUCCESS
 
 @contextlib.contextmanager
 def starved_scheduler(cluster: Cluster) -> Iterator[None]:
-    """slurmctld gets milliseconds at a time, too little to finish a cycle over all pending jobs.
+    """slurmctld runs only for milliseconds at a time, too short for a cycle over all pending jobs.
 
-    Its answers need less time. The schedulers start with each submitted job.
+    Answers to requests need less time. Each submitted job starts the schedulers.
     """
     send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
     submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
-    # The loop leaves no gap: slurmctld answers requests in the first gap that occurs.
+    # Leave no gap in the loop, because slurmctld would answer requests in it.
     turns = (
         "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && pid=${p#/proc/}; done;"
         "touch /tmp/starve; for _ in $(seq 360); do [ -e /tmp/starve ] || break;"
@@ -331,7 +331,7 @@ def starved_scheduler(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patient_exporter(cluster: Cluster) -> Iterator[None]:
-    """The exporter polls rarely with a long timeout, so it does not count a slow daemon as down."""
+    """The exporter polls rarely with a long timeout, so a slow slurmctld is not shown as down."""
     exporter = f"deployment/{c.EXPORTER}"
     interval = "{.spec.template.spec.containers[*].env[?(@.name=='INTERVAL')].value}"
     before = cluster.kubectl("get", exporter, "-o", f"jsonpath={interval}")
@@ -349,9 +349,9 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node's munged, and any that the kubelet starts in its place, gets no CPU time.
+    """A node's munged gets no CPU time, and neither does any munged that the kubelet starts later.
 
-    The machine stops it, because there a new munged is visible before its first answer.
+    The stop signal comes from the machine, which sees a new munged before munged's first answer.
     """
     where = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
     machine, uid = cluster.computer(where), cluster.pod_uid(node)
@@ -372,10 +372,10 @@ def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hanging_munged(cluster: Cluster) -> Iterator[None]:
-    """A node's munged hangs after every restart; slurmctld gets no answer from the node."""
+    """A node's munged hangs after every restart, so slurmctld gets no answer from the node."""
     with munged_hangs(cluster, "cpu-1"):
         yield
-    # The kubelet may wait five minutes before the next restart.
+    # The kubelet may wait up to five minutes before the next restart.
     Node(cluster, "cpu-1").is_back(400)
 
 
@@ -414,7 +414,7 @@ def long_checks_that_do_not_begin(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def slow_memory(cluster: Cluster) -> Iterator[None]:
-    """A long check measures less than its threshold."""
+    """A long check measures a value below its threshold."""
     assert "Failed" in runs_now(cluster, "cpu-memory")
     try:
         yield
@@ -424,7 +424,7 @@ def slow_memory(cluster: Cluster) -> Iterator[None]:
 
 
 def _delete_history(cluster: Cluster, check: str) -> None:
-    """Delete a long check's history; metrics report it until the next measurement."""
+    """Delete a long check's history; metrics show this until the next measurement."""
     series = f"{c.LONG_CHECKS_DATA}/{check}"
     cluster.kubectl("exec", f"deploy/{c.LONG_CHECKS}", "--", "rm", "-r", series)
 
@@ -450,7 +450,7 @@ http.server.HTTPServer(("", 9400), Exporter).serve_forever()
 
 @contextlib.contextmanager
 def gpus(cluster: Cluster) -> Iterator[None]:
-    """A pod that serves the metrics of one GPU like DCGM exporter; no machine here has a GPU."""
+    """Program that serves the metrics of one GPU like DCGM exporter, since no machine has a GPU."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -480,7 +480,7 @@ def gpus(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ill_gpu(cluster: Cluster) -> Iterator[None]:
-    """The GPU has fallen off the bus, a row remap has failed, and it is hot."""
+    """The GPU has fallen off the bus, a row remap has failed, and the GPU is hot."""
     _set_gpu_metrics(cluster, xid=79, unmapped=1, celsius=92)
     try:
         yield
@@ -520,7 +520,7 @@ QUICK: Mapping[str, tuple[Fault, set[str]]] = {
     "jobs fail on one node": (failing_jobs, {"SlurmJobsFailingOnNode"}),
     "a machine is silent": (lambda cluster: cluster.frozen("node-1"), {"MachineAway"}),
 }
-"""Faults and the alerts that fire soon after each."""
+"""Faults with the alerts that fire soon after each."""
 LASTING: Mapping[str, tuple[Fault, set[str]]] = {
     "no node answers": (silent_nodes, {"SlurmNodesDown"}),
     "a node comes and goes": (flapping, {"SlurmNodeFlapping"}),
@@ -551,4 +551,4 @@ LASTING: Mapping[str, tuple[Fault, set[str]]] = {
     ),
     "the collector of logs is gone": (away_collector, {"SlurmLogsNotSent"}),
 }
-"""Faults and the alerts that fire after each has lasted for a while."""
+"""Faults with the alerts that fire only after each has lasted for a while."""

@@ -40,29 +40,30 @@ class Node:
 
     @property
     def state(self) -> str:
-        """State such as `idle` or `drain`."""
+        """Return the node's state, such as `idle` or `drain`."""
         return self.cluster.nodes().get(self.name, "")
 
     @property
     def reason(self) -> str:
-        """Reason of its drain, or "none"; "" where Slurm does not answer."""
+        """Return the reason of the node's drain, "none" without a drain, "" if Slurm does not
+        answer."""
         ask = f"sinfo --noheader --nodes={self.name} --format=%E"
         return self.cluster.ssh(ask, check=False).stdout.strip()
 
     @property
     def evidence(self) -> Evidence | None:
-        """Latest evidence of its checks."""
+        """Return the latest evidence of the node's checks."""
         ask = f"sinfo --noheader --nodes={self.name} --Format=Extra:1000"
         return Evidence.parse(self.cluster.run(ask))
 
     @property
     def machine(self) -> str:
-        """The Kubernetes node of its pod."""
+        """Return the Kubernetes node of the node's pod."""
         ask = ("get", "pod", self.name, "-o", "jsonpath={.spec.nodeName}")
         return self.cluster.kubectl(*ask)
 
     def is_drained_for(self, source: str, timeout: float = 60) -> None:
-        """Wait until the node is drained with a reason of ours."""
+        """Wait until the node is drained with a `slurmstack:` reason from this source."""
         eventually(
             f"{self.name} is drained for {source}",
             lambda: self.reason.startswith(f"slurmstack:{source}:"),
@@ -74,7 +75,7 @@ class Node:
         eventually(f"{self.name} is back", lambda: self.state == "idle", timeout)
 
     def looks(self) -> Evidence:
-        """Return the evidence of a check run that begins after this call."""
+        """Return the evidence of a run of checks that starts after this call."""
         before = self.evidence
         at = before.at if before else 0
 
@@ -93,7 +94,7 @@ def operator(cluster: Cluster, *command: str) -> str:
 
 
 def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
-    """Run a long check's Job like its CronJob, and return its conditions when it has ended."""
+    """Run a long check's Job like its CronJob does, and return the ended Job's conditions."""
     job = f"now-{check}"
     cluster.kubectl("create", "job", job, f"--from=cronjob/longcheck-{check}")
     try:
@@ -113,7 +114,8 @@ def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
 
 
 def scraped(cluster: Cluster, component: str) -> Series:
-    """Return a component's metrics, scraped inside its pod; nothing while it does not answer."""
+    """Return a component's metrics, scraped inside its pod; "" while the component does not
+    answer."""
     url = f"http://127.0.0.1:{c.SCRAPED[component]}/metrics"
     ask = f"import urllib.request as u; print(u.urlopen('{url}', timeout=10).read().decode())"
     command = ("exec", f"deploy/{component}", "--", "python3", "-c", ask)

@@ -5,8 +5,8 @@ from tests.support.cluster import Cluster
 
 COLLECTOR_NAMESPACE = "collector"
 COLLECTOR = f"http://receiver.{COLLECTOR_NAMESPACE}.svc.cluster.local:4318"
-"""Address for the daemons' log lines. The program there prints them; while the file AWAY exists, it
-does not answer."""
+"""URL to which the daemons' log lines are sent. Its program prints the lines, but does not answer
+while the file AWAY exists."""
 AWAY = "/tmp/away"
 COLLECTOR_PROGRAM = f"""
 import gzip, http.server, json, os
@@ -29,10 +29,10 @@ http.server.ThreadingHTTPServer(("", 4318), Receiver).serve_forever()
 
 
 def receive(cluster: Cluster, namespace: str, port: int, program: str) -> None:
-    """Run a Python program that listens, as `receiver` in its own namespace."""
+    """Run a Python server in its own namespace, as pod and Service `receiver`."""
     there = f"--namespace={namespace}"
     cluster.kubectl("create", "namespace", namespace)
-    # Use the machine that no test freezes.
+    # Use the machine that tests never freeze.
     with cluster.cordoned("node-1"):
         cluster.kubectl(
             *("run", "receiver", there, f"--image={tags.reference('agents')}", f"--port={port}"),

@@ -1,4 +1,4 @@
-"""File systems of the tests, mounted over those of a Kubernetes node."""
+"""File systems of the tests, mounted over file systems of a Kubernetes node."""
 
 import contextlib
 import os
@@ -51,7 +51,7 @@ def disk(mebibytes: int, inodes: int = 4096) -> Iterator[Path]:
 def storage_server(clock: str = "+0") -> Iterator[tuple[Path, int]]:
     """Yield the folder of an empty file system, and the process id of its server.
 
-    `clock` is the server's offset in the form of faketime(1).
+    `clock` is the server's clock offset in the syntax of faketime(1).
     """
     with _formatted(64, 4096) as (image, folder):
         server = subprocess.Popen(
@@ -87,7 +87,7 @@ def attached(cluster: Cluster, machine: str, source: Path, target: str) -> Itera
     try:
         yield
     finally:
-        # Pods that use the mount keep it until they end.
+        # Pods that use the mount keep using it until they end.
         container.exec_run(["umount", "--lazy", target])
 
 
@@ -101,7 +101,7 @@ def volume_path(cluster: Cluster, claim: str) -> str:
 
 @contextlib.contextmanager
 def jail_as_the_exporter_sees_it(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Replace the jail's file system for the exporter only."""
+    """Replace the jail's file system only for the exporter."""
     with (
         attached(cluster, "node-0", folder, volume_path(cluster, c.JAIL_CLAIM)),
         cluster.cordoned("node-1"),

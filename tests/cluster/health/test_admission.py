@@ -1,7 +1,7 @@
 """The API server lets the reconciler change its own fields of Nodes, and delete pods of nodesets.
 
-Every request is a dry run, which the API server judges and does not store. test_machines.py covers
-the removal of marks, where the reconciler itself removes them.
+Every request is a dry run, which the API server judges but does not store. test_machines.py covers
+how the reconciler removes its marks.
 """
 
 import base64
@@ -26,7 +26,7 @@ DRY_RUN = "?dryRun=All"
 
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Api:
-    """The API server, called as the reconciler."""
+    """A client of the API server with the reconciler's account."""
     token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
     (server,) = (
         one["cluster"] for one in yaml.safe_load(cluster.kubeconfig.read_text())["clusters"]
@@ -42,7 +42,7 @@ def machine(cluster: Cluster) -> Object:
 
 
 def patch(api: Api, machine: Object, body: Object) -> None:
-    """Send a patch like the reconciler. Raises KubernetesError."""
+    """Send a patch as the reconciler does. Raises KubernetesError."""
     part = "/status" if "status" in body else ""
     kind = STRATEGIC if "conditions" in body.get("status", {}) else MERGE
     path = f"/api/v1/nodes/{machine['metadata']['name']}{part}{DRY_RUN}"
@@ -103,7 +103,7 @@ def test_reconciler_cannot_change_other_fields_of_a_node(
 
 @pytest.mark.parametrize("field", ["providerID", "podCIDR"])
 def test_provider_id_and_pod_cidr_cannot_change(api: Api, machine: Object, field: str) -> None:
-    """Such a field has a value, so the API server itself refuses another one from every user."""
+    """The field already has a value, so the API server refuses another value from every user."""
     with pytest.raises(KubernetesError) as caught:
         patch(api, machine, {"spec": {field: "192.0.2.0/24"}})
 

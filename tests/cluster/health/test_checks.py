@@ -1,4 +1,4 @@
-"""A fault takes its node out of service; its end brings the node back."""
+"""A fault takes its node out of service; after its end, the node returns to service."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ HANGS = "exec sleep 10000"
 
 @dataclass(frozen=True)
 class Fault:
-    """Commands of root that cause and clear a fault."""
+    """Root's commands that cause a fault and clear it."""
 
     make: str
     clear: str
@@ -41,7 +41,7 @@ def test_fault_drains_its_node_until_it_ends(node: Node, check: str) -> None:
     try:
         node.is_drained_for(f"check:{check}")
         assert fault.says in node.reason
-        # New jobs run on the other node.
+        # New jobs run on another node.
         assert node.cluster.run("srun hostname") == "cpu-0"
     finally:
         node.root(fault.clear)
@@ -54,7 +54,7 @@ def test_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
 
-    # A check without an answer does not count as passed.
+    # A check without an answer has not passed.
     node.brings(HANGS)
     assert "gpu-ecc" in node.looks().unknown
     node.looks()
@@ -67,7 +67,7 @@ def test_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
 def test_running_jobs_end_normally_on_a_drained_node(node: Node, folder: str) -> None:
     wait = "#!/bin/sh\ntouch begun; until [ -e go ]; do sleep 0.2; done"
     job = node.cluster.submit(folder, wait, f"--nodelist={node.name}")
-    # Slurm reports the job as running while the prolog, which also runs checks, is still at work.
+    # Slurm reports the job as running while the prolog, which also runs checks, still runs.
     begun = f"test -e {folder}/begun"
     eventually("the job has begun", lambda: node.cluster.ssh(begun, check=False).returncode == 0)
     node.prints(BROKEN)
@@ -88,7 +88,7 @@ def test_job_is_requeued_when_its_prolog_finds_a_fault(node: Node, folder: str) 
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.ssh(f"cat {folder}/where", check=False).returncode != 0
     eventually("the job is pending again", lambda: node.cluster.job_state(job) == "PENDING")
-    # Slurm holds a requeued job for two minutes, even one that had not begun.
+    # Slurm delays a requeued job for two minutes, even if it had not started.
     node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0 starttime=now")
     node.cluster.wait_for_job(job)
     assert node.cluster.run(f"cat {folder}/where") == "cpu-0"
@@ -100,13 +100,13 @@ def test_hanging_check_does_not_block_its_node(node: Node) -> None:
     assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
     node.looks()
     node.is_back()
-    # Hanging checks do not pile up.
+    # Hanging checks must not accumulate.
     assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
 
 
 @pytest.mark.soak
 def test_node_with_a_hanging_munged_gets_no_jobs(node: Node) -> None:
-    """The node cannot report its own fault: slurmctld gets no answer from it."""
+    """The node cannot report its own fault, because slurmctld gets no answer from it."""
     with munged_hangs(node.cluster, node.name):
         # slurmctld pings each node every minute.
         eventually(
@@ -126,7 +126,7 @@ def test_kubelet_restarts_a_hanging_munged_in_its_pod(node: Node) -> None:
     pod, before = node.cluster.pod_uid(node.name), restarts()
     node.cluster.signal("STOP", "munged", node.name, "munge")
 
-    # After repeated restarts the kubelet waits up to five minutes.
+    # After several restarts, the kubelet waits up to five minutes before the next one.
     eventually("the kubelet restarts munged", lambda: restarts() == before + 1, 600)
     node.is_back(180)
     assert node.cluster.pod_uid(node.name) == pod

@@ -20,10 +20,10 @@ SOON = 90
 
 @dataclass(frozen=True)
 class Line:
-    """A log line as it arrived."""
+    """A log line at the receiver."""
 
     source: dict[str, str]
-    """Attributes of the daemon that wrote it."""
+    """Attributes of the daemon that wrote the line."""
     text: str
     severity: str
     job: str
@@ -36,14 +36,14 @@ class Collector:
     cluster: Cluster
 
     def received(self, container: str) -> list[Line]:
-        """Return the lines that have come from all containers of a name, in order."""
+        """Return the received lines of all containers with this name, in order."""
         there = f"--namespace={COLLECTOR_NAMESPACE}"
         printed = self.cluster.kubectl("logs", there, "receiver").split("\n")
         lines = (_line(*json.loads(line)) for line in printed if line)
         return [one for one in lines if one.source["k8s.container.name"] == container]
 
     def has(self, container: str, job: int, *words: str) -> Line:
-        """Wait for a line about a job with one of these words, and return the first one."""
+        """Wait for a line about a job with one of these words, and return the first such line."""
 
         def lines_of_job() -> list[Line]:
             return [one for one in self.received(container) if one.job == str(job)]
@@ -61,9 +61,9 @@ class Collector:
         return line
 
     def has_all(self, container: str, logged: list[str]) -> None:
-        """Wait until all of these lines have come."""
+        """Wait until the receiver has all of these lines."""
         eventually(
-            f"all lines of {container} have come",
+            f"all lines of {container} have arrived",
             lambda: set(logged) <= {one.text for one in self.received(container)},
             SOON,
         )
@@ -100,7 +100,7 @@ def test_collector_gets_lines_about_a_job_without_its_output(
 ) -> None:
     secret = uuid.uuid4().hex
     job = run_a_job(cluster, folder, prints=secret)
-    # The main scheduler and backfill have different words for it.
+    # The main scheduler and backfill use different words for a start.
     begins = collector.has("slurmctld", job, "Allocate", "Started")
     ends = collector.has("slurmctld", job, "done")
     on_node = collector.has("slurmd", job, "Launching batch job")

@@ -1,4 +1,4 @@
-"""Long checks: Slurm jobs that no user waits for; CronJobs start them at night."""
+"""Long checks: Slurm jobs that CronJobs start at night and that yield to users' jobs."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def test_node_below_the_threshold_is_drained(node: Node) -> None:
     cluster = node.cluster
     names = ("cpu-0", "cpu-1")
 
-    # No machine has that much bandwidth.
+    # No machine reaches this bandwidth.
     assert "Failed" in runs_now(cluster, "cpu-memory")
 
     for name in names:
@@ -45,7 +45,7 @@ def test_node_below_the_threshold_is_drained(node: Node) -> None:
     assert metrics[f"slurmstack_longcheck_good{labels}"] == 0
     assert 0 < metrics[f"slurmstack_longcheck_value{labels}"] < 1_000_000_000
     assert metrics[f"slurmstack_longcheck_minimum{labels}"] == 1_000_000_000
-    # The quick checks find nothing, but do not lift this drain.
+    # The quick checks pass, but do not lift this drain.
     assert node.looks().failed == ()
     node.looks()
     assert node.reason.startswith("slurmstack:longcheck:cpu-memory:")

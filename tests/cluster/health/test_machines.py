@@ -1,4 +1,4 @@
-"""Faults and cordons of Kubernetes nodes reach Slurm, and drains mark Kubernetes nodes."""
+"""Faults and cordons of Kubernetes nodes drain Slurm nodes, whose drains mark Kubernetes nodes."""
 
 import json
 from typing import Any

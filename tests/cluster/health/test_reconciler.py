@@ -1,4 +1,4 @@
-"""The reconciler continues after a restart, and does nothing without an answer."""
+"""The reconciler continues after a restart, and changes nothing without an answer."""
 
 import json
 
@@ -17,15 +17,15 @@ LOOK = ("python3", "-m", "agents.reconciler", "--once")
 def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[int, str]:
     """Return exit code and output of one pass."""
     command = ("env", *where, *LOOK, *options)
-    done = cluster.kubectl_said("exec", *POD, "--", *command, check=False, timeout=180)
-    # kubectl prints a line about the exit code, too.
+    done = cluster.kubectl_result("exec", *POD, "--", *command, check=False, timeout=180)
+    # kubectl also prints a line about the exit code.
     output = done.stdout + done.stderr
     lines = [line for line in output.splitlines() if not line.startswith("command terminated")]
     return done.returncode, "\n".join(lines)
 
 
 def kill(cluster: Cluster) -> None:
-    """Delete the pod without grace, as when its machine loses power."""
+    """Delete the pod without a grace period, as if its machine lost power."""
     selector = ("-l", "slurmstack.dev/component=reconciler")
     cluster.kubectl("delete", "pod", *selector, "--grace-period=0", "--force")
 

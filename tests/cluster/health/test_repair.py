@@ -24,7 +24,7 @@ STEPS = (
 
 
 def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
-    """Return the active pods on the machine; `component` is a requirement on that label."""
+    """Return the active pods on the machine; `component` is a selector for that label."""
     return {
         pod["metadata"]["name"]: pod
         for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
@@ -34,30 +34,30 @@ def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
 
 
 OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
-"""Pods that can leave the machine: all but these. The last two are on every machine."""
+"""Selector of pods that can leave the machine. The last two excluded ones are on every machine."""
 
 
 def others_leave(cluster: Cluster) -> None:
-    """Move other pods off the machine; a pending second controller may come back."""
+    """Move other pods away from the machine; a pending second controller may return."""
     deleted = set[str]()
 
     def others() -> list[str]:
         names = set(pods_on(cluster, OTHERS))
         if new := names - deleted:
-            # A pod that was already terminating may be gone by now.
+            # A pod that was already terminating may no longer exist.
             cluster.kubectl("delete", "pod", "--ignore-not-found", "--wait=false", *sorted(new))
             deleted.update(new)
         return sorted(names)
 
     with cluster.cordoned(MACHINE):
         becomes("the list of other pods on the machine", others, [], 300)
-        # A StatefulSet creates a new pod when the old one is gone.
+        # A StatefulSet creates a new pod after the old pod is gone.
         cluster.wait_for_rollouts()
 
 
 @pytest.fixture
 def alone(cluster: Cluster) -> Node:
-    """A node in service on a machine without other Slurm pods, so the machine can be lost.
+    """A node in service on a machine without other Slurm pods, so that tests can stop the machine.
 
     A login node would become silent with the machine, and a ready pod would prevent a reboot.
     """
@@ -79,7 +79,7 @@ def alone(cluster: Cluster) -> Node:
 def comes_back(node: Node) -> None:
     """Wait until the node is in service with a healthy GPU.
 
-    At first its pod may be gone or terminating.
+    At first, the pod may be missing or terminating.
     """
 
     def is_back() -> bool:
@@ -105,7 +105,7 @@ def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
 def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:
     job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
     alone.cluster.wait_for_job(job, "RUNNING")
-    # Kubernetes waits 50 s.
+    # Kubernetes waits 50 s before it reports the machine.
     with frozen_kubelet(alone.cluster):
         alone.is_drained_for("kubernetes:not-ready", 120)
         assert alone.cluster.job_state(job) == "RUNNING"
@@ -151,7 +151,7 @@ def test_lasting_fault_climbs_the_repair_ladder(alone: Node) -> None:
     # Without an entry the reconciler starts with the first step.
     forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
     cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
-    # A new pod lacks the tests' nvidia-smi; a check without an answer does not count as passed.
+    # A new pod lacks the tests' nvidia-smi, and a check without an answer has not passed.
     alone.prints(ROWS_PENDING)
     alone.is_drained_for("check:gpu-row-remap")
     eventually("the pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
@@ -159,13 +159,13 @@ def test_lasting_fault_climbs_the_repair_ladder(alone: Node) -> None:
     eventually(
         "the Node is deleted for a replacement", lambda: machine_uid(cluster) != machine, 120
     )
-    # The reconciler may give up a machine that boots slowly before this test sees it back.
+    # The reconciler may give up on a slow machine before this test sees that it is back.
     log = cluster.kubectl("logs", "deployment/reconciler")
     steps = [log.rfind(step) for step in STEPS]
     assert -1 not in steps
     assert steps == sorted(steps)
 
-    # The owner of the machine creates another one.
+    # The test plays the provider, which creates another machine.
     cluster.computer(MACHINE).restart()
     eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
     comes_back(alone)

@@ -1,4 +1,4 @@
-"""Faults that fire alerts only after a while: `make soak`."""
+"""Faults that fire alerts only after some minutes; `make soak` runs them."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.prometheus import Watch
 
 pytestmark = pytest.mark.soak
 PACE = 10
-"""Factor by which the tests shorten the times in the alerts' files."""
+"""Factor that shortens the times in the alerts' files."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -34,7 +34,7 @@ def watch(cluster: Cluster) -> Iterator[Watch]:
 
 
 def hastened(text: str) -> str:
-    """Return the file with shorter ranges and limits in seconds; a day has ten seconds."""
+    """Return an alerts' file with shorter ranges and limits; a day becomes ten seconds."""
 
     def range_(found: re.Match[str]) -> str:
         return f"{found[1]}{max(int(found[2]) * _UNITS[found[3]] // PACE, 30)}s"
@@ -47,4 +47,4 @@ def hastened(text: str) -> str:
 @pytest.mark.parametrize("fault", faults.LASTING)
 def test_lasting_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = faults.LASTING[fault]
-    watch.is_told_of(broken(watch.cluster), alerts, 600)
+    watch.check_alerts_of(broken(watch.cluster), alerts, 600)

@@ -26,12 +26,12 @@ VARIABLES = {
     "$state": ".+",
     "$node": "cpu-1",
 }
-"""Values that Grafana would put into expressions, except the job."""
+"""Values of the variables in expressions, which Grafana would set, except for the job."""
 
 
 @pytest.fixture(scope="module")
 def watch(cluster: Cluster) -> Iterator[Watch]:
-    """Prometheus with its usual alerts, each without delay."""
+    """Prometheus with the usual alerts, but without their delays."""
     with watched(cluster, impatient) as prometheus:
         yield prometheus
 
@@ -53,7 +53,7 @@ def test_every_target_answers(watch: Watch) -> None:
 
 
 def test_metrics_report_a_nodes_machine(watch: Watch, node: Node) -> None:
-    """The node reports its machine when slurmd starts; the record then stays."""
+    """The node reports its machine only when slurmd starts, and slurmctld keeps the value."""
 
     def has_the_machine() -> bool:
         info = watch.ask(f'slurm_node_info{{node="{node.name}"}}')
@@ -64,22 +64,22 @@ def test_metrics_report_a_nodes_machine(watch: Watch, node: Node) -> None:
 
 @pytest.mark.soak
 def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
-    # These alerts outlast the faults of other tests for a while.
+    # These alerts fire for a while after the faults of other tests.
     before = {
         *("SlurmLongCheckBad", "SlurmNodeFlapping", "SlurmJobsFailingOnNode"),
         *("SlurmExporterStale", "AlertsNotDelivered"),
-        # Recent writes, such as images, suggest that the machine's disk fills up within a day.
+        # After recent writes, such as images, the trend predicts a full disk within a day.
         "SlurmJailFullSoon",
     }
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # An alert that stops once would start its delay again.
+        # With its usual delay, an alert that stops would start that delay again.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
 
-    # Most alerts look back a quarter of an hour; by then the other tests are outside of it.
+    # Most alerts use the last quarter of an hour: wait until it no longer includes other tests.
     becomes("the set of lasting alerts", still_firing, set(), 900)
 
 
@@ -111,7 +111,7 @@ NO_GPUS = {
     "slurmstack-node": {"GPUs", "GPUs allocated", "GPU temperature"},
     "slurmstack-nodes": {"GPUs in use"},
 }
-"""Panels of devices that these machines do not have, by dashboard, without the GPU dashboard."""
+"""Panels of devices that the machines here lack, by dashboard, without the GPU dashboard."""
 NOTHING_WRONG = {
     "slurmstack-checks": {"Findings", "Nodes with findings"},
     "slurmstack-health": {
@@ -136,11 +136,11 @@ LONG_CHECKS = {
     },
     "slurmstack-node": {"Long checks"},
 }
-"""Panels of long checks: most need a device that is missing here, and some have not run yet."""
+"""Panels of long checks: most need a missing device, and some checks have not run yet."""
 
 
 LATE = {"Licenses", "Mean time between failures", "Nodes repaired most often"}
-"""Panels of NOTHING_WRONG that need a setting, or longer than their test waits."""
+"""Panels of NOTHING_WRONG that need a setting, or more time than their test has."""
 
 
 def may_be_empty(dashboard: str, panel: str) -> bool:
@@ -151,7 +151,7 @@ def may_be_empty(dashboard: str, panel: str) -> bool:
 
 
 def unanswered(ask: Callable[[str], list[dict[str, Any]]], job: int) -> set[tuple[str, str]]:
-    """Return the panels, each with its dashboard, without data in any expression."""
+    """Return dashboard and title of each panel that has no data for any of its expressions."""
 
     def asked(expression: Expression) -> list[dict[str, Any]]:
         text = expression.expr
@@ -180,11 +180,11 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
         return {panel for panel in missing(watch.ask_lately) if panel[0] == "slurmstack-job"}
 
     try:
-        # Some panels cover minutes.
+        # Some panels need data of several minutes.
         becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
         # A graph has a point every half minute, so it may miss a short job.
         becomes("the set of graphs without the job", of_the_job, set())
-        # After 30 s the job is on every graph, since the points move with the time of the query.
+        # After 30 s the job is on every graph, because the points move with the query's time.
         time.sleep(30)
     finally:
         cluster.run(f"scancel {job}")
@@ -193,7 +193,7 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
 
 
 def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
-    """A node is broken, a job has failed, one is pending, and an operator reserves a node."""
+    """Break a node, and create a failed job, a pending job and a reservation."""
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
@@ -234,17 +234,24 @@ def test_labels_contain_no_secrets(watch: Watch) -> None:
 @pytest.mark.parametrize("fault", faults.QUICK)
 def test_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     broken, alerts = faults.QUICK[fault]
-    watch.is_told_of(broken(watch.cluster), alerts, 300)
+    watch.check_alerts_of(broken(watch.cluster), alerts, 300)
 
 
 def test_end_of_a_fault_is_reported(watch: Watch) -> None:
-    eventually("the exporter is back", lambda: watch.is_told("SlurmExporterDown", "resolved"), 120)
+    eventually(
+        "the receiver gets the end of SlurmExporterDown",
+        lambda: watch.has_received("SlurmExporterDown", "resolved"),
+        120,
+    )
 
 
 def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
     becomes(
-        "firing of AlertsNotDelivered", lambda: "AlertsNotDelivered" in watch.firing(), False, 900
+        "whether AlertsNotDelivered fires",
+        lambda: "AlertsNotDelivered" in watch.firing(),
+        False,
+        900,
     )
     service = watch.cluster.kubectl("get", there, "service", "receiver", "-o", "json")
     watch.cluster.kubectl("delete", there, "service", "receiver")
@@ -261,6 +268,6 @@ def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
 
 
 def test_alerts_link_to_runbooks(watch: Watch) -> None:
-    for one in watch.told():
+    for one in watch.received():
         assert one["annotations"]["runbook"].startswith("docs/runbooks/")
         assert "{{" not in yaml.safe_dump(one["annotations"])

@@ -45,15 +45,15 @@ def settings_of(cluster: Cluster) -> dict[str, str]:
 
 
 def impatient(text: str) -> str:
-    """Return the file without delays."""
+    """Return an alerts' file without delays."""
     waits = r"(?m)^( *(?:- )?)(for|group_wait|group_interval): .*$"
     text = re.sub(waits, r"\1\2: 1s", text)
-    # Alerts from before these tests repeat.
+    # Alerts that fired before these tests are sent again.
     return re.sub(r"(?m)^( *)repeat_interval: .*$", r"\1repeat_interval: 1m", text)
 
 
 def restart_with(cluster: Cluster, files: dict[str, str]) -> None:
-    """Restart Prometheus and Alertmanager with other files, also on that machine."""
+    """Restart Prometheus and Alertmanager with other files, on this machine."""
     patch = json.dumps({"data": files})
     cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
     with cluster.cordoned("node-1"):

@@ -9,11 +9,11 @@ from tests.support.cluster import Cluster
 
 NODES = ("cpu-0", "cpu-1")
 PLACES = ("login-0", *NODES)
-"""Hosts where users' programs run."""
+"""Hosts on which users' programs run."""
 
 
 def fields(text: str) -> dict[str, str]:
-    """Return the `Key=Value` words of a record of `scontrol show`."""
+    """Parse the `Key=Value` words of a record of `scontrol show`."""
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
 
@@ -33,7 +33,7 @@ def everywhere(cluster: Cluster, script: str) -> dict[str, str]:
 
 
 def common_answer(answers: dict[str, str]) -> str:
-    """Return the answer that all places gave; fail if answers differ."""
+    """Return the answer of all places; fail if the answers differ."""
     assert len(set(answers.values())) == 1, answers
     return next(iter(answers.values()))
 
@@ -44,7 +44,7 @@ def write(cluster: Cluster, path: str, text: str) -> None:
 
 @contextlib.contextmanager
 def terminal(cluster: Cluster, command: str = "") -> Iterator[subprocess.Popen[str]]:
-    """Open a command of the user, or a session, on its own terminal; hang up afterwards."""
+    """Run a user's command, or a session, on its own terminal, and hang up afterwards."""
     config = str(cluster.directory / "ssh_config")
     with subprocess.Popen(
         ["ssh", "-q", "-tt", "-F", config, "login", command],
@@ -59,6 +59,6 @@ def terminal(cluster: Cluster, command: str = "") -> Iterator[subprocess.Popen[s
 
 
 def typed(cluster: Cluster, keys: str, command: str = "") -> str:
-    """Return the terminal's output when these keys are typed into a command that must end."""
+    """Type these keys into a command that must end, and return the terminal's output."""
     with terminal(cluster, command) as process:
         return process.communicate(keys, timeout=60)[0]

@@ -208,7 +208,7 @@ def test_no_variable_reveals_kubernetes(cluster: Cluster) -> None:
 
 
 def test_the_configuration_is_the_same_everywhere(cluster: Cluster) -> None:
-    """Lines that change from one call to the next are left out."""
+    """Ignore lines that change between two calls."""
     ask = "scontrol show config | grep --invert-match -e '^Configuration data' -e ^NEXT_JOB_ID"
 
     assert "ClusterName" in common_answer(everywhere(cluster, ask))

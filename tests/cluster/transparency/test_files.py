@@ -107,7 +107,7 @@ srun --quiet sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
 
 
 def test_each_node_has_its_own_run(cluster: Cluster, folder: str) -> None:
-    """A user who can write no file in /run cannot see whether nodes share it."""
+    """A user who cannot write to /run cannot find out whether nodes share it."""
     # --quiet, because a step that waits for the end of the previous one prints a message.
     script = """#!/bin/sh
 srun --quiet sh -c 'find -L /run -type d -writable 2>/dev/null | while read at

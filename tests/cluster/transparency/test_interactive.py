@@ -43,7 +43,7 @@ def test_interrupt_ends_the_command_and_not_the_shell(
     with terminal(cluster, "srun --pty bash") as shell:
         assert shell.stdin
         assert shell.stdout
-        # The process to be interrupted prints this: an interrupt right after a fork may get lost.
+        # Wait for this output of the process, because an interrupt right after a fork may get lost.
         shell.stdin.write("sh -c 'echo begun-$((6*7)); exec sleep 300'; echo slept\n")
         shell.stdin.flush()
         assert any("begun-42" in line for line in shell.stdout)
@@ -89,7 +89,7 @@ def test_label_prefixes_output_lines_with_the_task_number(cluster: Cluster) -> N
     "command", ["srun --pty --job-name={}", "srun --job-name={}", "salloc --job-name={} srun"]
 )
 def test_hangup_ends_the_job(cluster: Cluster, command: str) -> None:
-    """A closed laptop hangs up: the foreground processes of the session end with it."""
+    """When a laptop closes, its terminal hangs up, and the session's foreground processes end."""
     name = "hung-up"
     listed = f"squeue --noheader --name={name} --format=%T"
     with terminal(cluster, f"{command.format(name)} sh -c 'echo begun; exec sleep 300'") as session:

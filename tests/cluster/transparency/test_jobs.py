@@ -221,7 +221,7 @@ srun --job-name=second squeue --noheader --steps=$SLURM_JOB_ID.1 --format='%i %j
 
 
 def test_two_steps_run_at_the_same_time(cluster: Cluster, folder: str) -> None:
-    """Each step waits for the other: neither would end if they ran one after the other."""
+    """Each step waits for the other, so neither would end if they ran one after the other."""
     script = """#!/bin/sh
 await() { touch $1; timeout 30 sh -c "until [ -e $2 ]; do sleep 0.1; done" && echo met $2; }
 if [ "$1" ]; then await $1 $2; exit; fi
@@ -322,7 +322,7 @@ echo run ${SLURM_RESTART_COUNT:-0} >>runs
     eventually(
         "the job is pending again", lambda: show(cluster, f"job {job}")["JobState"] == "PENDING"
     )
-    # slurmd refuses a credential from the second in which Slurm revoked the first run.
+    # slurmd refuses credentials from the second in which Slurm revoked the first run.
     cluster.run(f"sleep 2; scontrol update JobId={job} StartTime=now")
     cluster.wait_for_job(job)
     assert cluster.run(f"cat {folder}/runs").splitlines() == ["run 0", "run 1"]

@@ -1,4 +1,4 @@
-"""The network: forward and reverse names of nodes, and ports that users' programs open.
+"""Names of nodes in both directions, and ports that users' programs open.
 
 Covers the seeds' table of network transparency (host names of old, standard ports, names that lead
 to addresses), from the login node, from workers and from jobs.
@@ -36,7 +36,7 @@ for attempt in range(150):
 
 @pytest.fixture
 def addresses(cluster: Cluster) -> dict[str, str]:
-    """The address that Kubernetes has given each node."""
+    """Return the address of each node's pod in Kubernetes."""
     pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in cluster.objects("pods")}
     return {place: pods[place] for place in PLACES}
 
@@ -76,7 +76,7 @@ def test_slurm_uses_short_node_names(cluster: Cluster) -> None:
 def test_own_name_resolves_to_the_public_address(
     cluster: Cluster, addresses: dict[str, str]
 ) -> None:
-    """Programs send others this address to connect to; a loopback address would be wrong."""
+    """Programs send this address to others, which connect to it, so it must not be loopback."""
     for place, output in everywhere(cluster, "getent hosts $(hostname)").items():
         address = output.split()[0]
         assert address == addresses[place]
@@ -96,7 +96,7 @@ def test_slurm_uses_its_standard_ports(cluster: Cluster, key: str, port: int) ->
 
 
 def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: str) -> None:
-    """Notebooks and dashboards need this: from another job, from login, and by ssh from outside."""
+    """Users open notebooks and dashboards from jobs, login nodes, and through ssh from outside."""
     port = 8888
     write(cluster, f"{folder}/listen", LISTEN)
     write(cluster, f"{folder}/ask", ASK)
@@ -110,7 +110,7 @@ def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: 
 
 
 def test_tasks_of_a_job_meet_at_its_first_node(cluster: Cluster, folder: str) -> None:
-    """Machine learning frameworks meet at an address that the script computes."""
+    """Machine learning frameworks connect to an address that the script computes."""
     write(cluster, f"{folder}/listen", LISTEN)
     write(cluster, f"{folder}/ask", ASK)
     script = """#!/bin/bash

@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-# Prints how long MPI_Init took on rank 0 when rank 1 starts late.
+# This program prints the duration of MPI_Init on rank 0 when rank 1 starts late.
 MPI_LATE = """
 #include <mpi.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-# Slurm numbers nodes in the order of their first registration; so does SLURM_JOB_NODELIST.
+# Slurm and SLURM_JOB_NODELIST order nodes by their first registration.
 RANKS = [
     [f"rank {rank} of 2 on {node}: 3" for rank, node in enumerate(nodes)]
     for nodes in (("cpu-0", "cpu-1"), ("cpu-1", "cpu-0"))
@@ -108,7 +108,7 @@ def test_a_module_is_loaded_in_a_job(cluster: Cluster, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def mpi_program(cluster: Cluster, workshop: str) -> str:
-    """Compiled on the login node, as users do."""
+    """A program that is compiled on the login node, as users do."""
     write(cluster, f"{workshop}/ranks.c", MPI)
     cluster.run(f"cd {workshop} && mpicc -o ranks ranks.c")
     return f"{workshop}/ranks"
@@ -167,10 +167,7 @@ def test_an_mpi_program_that_fails_ends_on_all_nodes(cluster: Cluster, mpi_progr
 
 @pytest.fixture(scope="module")
 def wheels(cluster: Cluster, workshop: str) -> str:
-    """numpy and tqdm from PyPI for the cluster's Python, copied in:
-
-    the cluster may lack Internet access.
-    """
+    """Copy numpy and tqdm from PyPI into the jail, because the cluster may lack Internet access."""
     here = ROOT / ".local/cache/wheels"
     version = cluster.run("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
     platforms = ["manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64"]
@@ -192,7 +189,7 @@ def wheels(cluster: Cluster, workshop: str) -> str:
 
 @pytest.fixture(scope="module")
 def environment(cluster: Cluster, workshop: str, wheels: str) -> str:
-    """A virtual environment made on the login node."""
+    """A virtual environment that was created on the login node."""
     path = f"{workshop}/venv"
     install = f"{path}/bin/pip install --quiet --no-index --find-links={wheels}"
     cluster.run(f"python3 -m venv {path} && {install} numpy", timeout=300)

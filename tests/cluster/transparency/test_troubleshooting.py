@@ -55,7 +55,7 @@ def test_scontrol_ping_reports_slurmctld_up(cluster: Cluster) -> None:
 def test_nslookup_resolves_forward_and_reverse_names(cluster: Cluster, place: str) -> None:
     for host in PLACES:
         output = cluster.run(at(place, f"nslookup {host}"))
-        # The last address is the host's; the first one is the name server's own.
+        # The first address is the name server's own, the last one the host's.
         address = re.findall(r"^Address: (\S+)$", output, re.MULTILINE)[-1]
         assert address in cluster.run(at(place, f"getent hosts {host}")).split()
         assert f"name = {host}." in cluster.run(at(place, f"nslookup {address}"))
@@ -93,7 +93,7 @@ def test_squeue_shows_why_a_job_is_pending(cluster: Cluster, folder: str) -> Non
 
     state, reason = output.split()[:2]
     assert state == "PENDING"
-    assert reason in (*reasons, "None"), output  # None: the scheduler has not looked at it yet
+    assert reason in (*reasons, "None"), output  # None: the scheduler has not evaluated the job yet
 
 
 def test_sdiag_prints_scheduler_statistics(cluster: Cluster) -> None:

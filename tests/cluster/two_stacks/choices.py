@@ -8,11 +8,11 @@ from tests.support.cluster import Cluster, write_test_stack
 from tests.support.commands import execute
 
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
-"""Go module with the Prometheus Operator's kinds; the API server validates objects against them."""
+"""Go module with definitions of the Operator's kinds; the API server uses them for validation."""
 KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
 FOUND_BY = {"release": "kube-prometheus-stack"}
 SecondOn = Callable[[int], Cluster]
-"""Brings the second stack up on that many Kubernetes nodes."""
+"""A function that deploys the second stack on this number of Kubernetes nodes."""
 
 
 def write_second_stack() -> Cluster:
@@ -30,7 +30,7 @@ def write_second_stack() -> Cluster:
 
 
 def operator_kinds() -> list[Path]:
-    """Return the definitions of the kinds that the stack creates objects of."""
+    """Return the definitions of the operator's kinds that the stack uses."""
     module = json.loads(execute(["go", "mod", "download", "-json", OPERATOR], timeout=300).stdout)
     folder = Path(module["Dir"]) / "example/prometheus-operator-crd"
     return [folder / f"monitoring.coreos.com_{kind}.yaml" for kind in KINDS]

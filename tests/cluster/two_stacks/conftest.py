@@ -1,4 +1,4 @@
-"""Two stacks side by side, shared by the tests of this folder."""
+"""Two simultaneous stacks that the tests of this folder share."""
 
 import sys
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="package")
 def second_on(deployed: Deployed) -> Iterator[SecondOn]:
-    """Return a function that brings the second stack up on a number of Kubernetes nodes.
+    """Return a function that deploys the second stack on a number of Kubernetes nodes.
 
     It works from any state of the stack.
     """
@@ -33,7 +33,7 @@ def second_on(deployed: Deployed) -> Iterator[SecondOn]:
             stack.edit(lambda values: values["cluster"].update(nodes=nodes))
             # A login node that moves waits for open connections.
             stack.log_out()
-            # Install the Prometheus Operator's kinds first, as on clusters that use it.
+            # Install the Prometheus Operator's kinds first, as on clusters with an operator.
             execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
             files = [f"--filename={file}" for file in operator_kinds()]
             stack.kubectl("apply", "--server-side", *files)

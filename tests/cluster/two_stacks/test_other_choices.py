@@ -31,14 +31,14 @@ def folder_of_second(second: Cluster) -> Iterator[str]:
     yield second.run("mktemp -d ~/test-XXXXXX")
     second.wait_for_login(300)
     second.run("scancel --user=researcher")
-    # A node whose machine was silent is out of service until its next checks have passed.
+    # After its machine was silent, a node is out of service until its next checks have passed.
     second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
 
 
 def test_jobs_run_without_munged(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
-    # This works within a job, too.
+    # This also works within a job.
     assert second.run("srun --overlap squeue --noheader --format=%u") == "researcher"
     assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
 
@@ -112,7 +112,7 @@ def test_users_cannot_read_keys_or_replace_the_socket(second: Cluster) -> None:
 def test_controller_of_a_lost_node_restarts_at_its_placeholder(
     second: Cluster, folder_of_second: str
 ) -> None:
-    # Not the node of the Kubernetes API.
+    # Do not freeze the node of the Kubernetes API.
     second.move_controller("node-1")
     lost = second.controller()
     eventually("a placeholder runs on node-0", lambda: placeholder_nodes(second) == ["node-0"])
@@ -125,8 +125,8 @@ def test_controller_of_a_lost_node_restarts_at_its_placeholder(
     time.sleep(6)
 
     with second.frozen("node-1"):
-        # If slurmdbd is lost, too, slurmctld waits for it at first.
-        eventually("a controller serves on node-0", lambda: second.serves_on("node-0"), 240)
+        # If slurmdbd is also lost, slurmctld first waits for it.
+        eventually("the controller on node-0 is active", lambda: second.serves_on("node-0"), 240)
         assert second.queue(second.controller()) == before
 
     eventually(
@@ -135,13 +135,13 @@ def test_controller_of_a_lost_node_restarts_at_its_placeholder(
         120,
     )
     eventually("a placeholder runs on node-1", lambda: placeholder_nodes(second) == ["node-1"])
-    # Login may have been on the lost node.
+    # The login node may have been on the lost machine.
     second.wait_for_login(120)
     assert second.job_state(running) == "RUNNING"
 
 
 def placeholder_nodes(stack: Cluster) -> list[str]:
-    """Return the Kubernetes nodes that keep a place for the controller."""
+    """Return the Kubernetes nodes with a placeholder for the controller."""
     return [
         pod["spec"].get("nodeName", "")
         for pod in stack.pods("placeholder")
@@ -179,7 +179,7 @@ def test_key_rotation_loses_no_job(second: Cluster, folder_of_second: str) -> No
     def rotate(values: dict[str, Any]) -> None:
         values["auth"].setdefault("rotations", []).append(moment.isoformat())
 
-    # The entry stays after the test: its key is in use.
+    # The entry must stay after the test, because its key is in use.
     second.edit(rotate)
     second.deploy("up")
     since = int(moment.timestamp())

@@ -1,4 +1,4 @@
-"""A second stack on one Kubernetes node beside the first: restarted, stopped and removed."""
+"""A second stack on one Kubernetes node is restarted, stopped and removed; the first continues."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def on_one_node(second_on: SecondOn) -> Cluster:
 
 @pytest.fixture
 def second(second_on: SecondOn, on_one_node: Cluster) -> Cluster:
-    """The same stack, brought up again if the test before stopped it."""
+    """The same stack, started again if the previous test stopped it."""
     if not runs(on_one_node):
         second_on(1)
     on_one_node.wait_for_login(300)

@@ -1,4 +1,4 @@
-"""The backup container that dumps and restores the database, with the files of a stack."""
+"""A container that dumps and restores the database, with the files of a stack."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _OWN = f"uid={c.SLURM_ID},gid={c.SLURM_ID},mode=0700"
 
 @dataclass(frozen=True)
 class Dumps:
-    """A container with the store, which runs one program at a time."""
+    """A container with the store; it runs one program at a time."""
 
     container: Slurmctld
     config: Settings
@@ -78,7 +78,7 @@ def dumping(
     root: Path = Path(),
     **options: Any,
 ) -> Dumps:
-    """Start the backup container for a database, given as an object or as a host name."""
+    """Start the backup container for a database; `database` is an object or a host name."""
     host = database if isinstance(database, str) else database.container.address
     backup: dict[str, Any] = {}
     edit(backup)

@@ -1,4 +1,4 @@
-"""Records in slurmdbd, with the images and files of a stack."""
+"""slurmdbd records jobs, with the images and files of a stack."""
 
 import re
 
@@ -9,7 +9,7 @@ from tests.support.waiting import eventually
 
 TRES = "billing=2,cpu=2,mem=200M,node=1"
 JOBS = [
-    # Script, final state, exit code.
+    # Script, final state and exit code of a job.
     ("true", "COMPLETED", "0:0"),
     ("exit 3", "FAILED", "3:0"),
     ("kill -9 $$", "FAILED", "0:9"),
@@ -17,7 +17,7 @@ JOBS = [
 
 
 def record(cluster: Cluster, job: str, *fields: str) -> tuple[str, ...]:
-    """Return the record of a job's only run; empty until slurmdbd has it."""
+    """Return the record of a job's only run; empty until slurmdbd has the record."""
     (found,) = cluster.records(*fields, where=f"-j {job}") or [()]
     return found
 
@@ -83,7 +83,7 @@ def test_memory_usage_of_tasks_is_on_record(cluster: Cluster) -> None:
 
 
 def test_cancelling_another_users_job_fails_without_blocking_slurmctld(cluster: Cluster) -> None:
-    """Without accounting, slurmctld 24.11 deadlocks here: job_mgr.c searches a missing list."""
+    """Without accounting, slurmctld 24.11 would deadlock: job_mgr.c searches a missing list."""
     job = cluster.user("sbatch --parsable -o /dev/null --wrap 'sleep 100'")
 
     output = cluster.user(f"scancel --ctld {job} 2>&1 || true", name="student")
@@ -94,7 +94,7 @@ def test_cancelling_another_users_job_fails_without_blocking_slurmctld(cluster: 
 
 
 def test_slurmctld_logs_no_errors(cluster: Cluster) -> None:
-    # Every cluster that is new, or in no federation, logs these errors.
+    # Every new cluster, and every cluster outside a federation, logs these errors.
     assert (
         cluster.slurmctld.errors(r"No fed_mgr state file", r"auth_p_get_host: Lookup failed") == []
     )

@@ -1,4 +1,4 @@
-"""The program that applies accounts from the settings, against a slurmdbd with jobs."""
+"""Applying the settings' accounts to a slurmdbd with jobs."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def config(**accounting: Any) -> Callable[[Values], object]:
         values["slurm"] = {
             "priority": weights,
             "timeouts": BRIEF,
-            # Recorded usage takes effect as soon as slurmctld reads its configuration again.
+            # Recorded usage takes effect when slurmctld reads its configuration again.
             "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
         }
 
@@ -37,22 +37,23 @@ def config(**accounting: Any) -> Callable[[Values], object]:
 
 @dataclass(frozen=True)
 class Accounts:
-    """A cluster, and the container that applies its accounts."""
+    """A cluster, and a container that applies accounts to it."""
 
     cluster: Cluster
     agents: Slurmctld
 
     def apply(self, *options: str, **accounting: Any) -> tuple[int, str]:
-        """Run the program as a deploy of these settings does; return exit code and output."""
+        """Run the program like a deploy of these settings; return exit code and output."""
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
         program = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
-        command = ["timeout", "120", *program]  # the program itself waits for Slurm without a limit
+        # The program itself waits for Slurm without a limit.
+        command = ["timeout", "120", *program]
         code, output = open_shells.run(self.agents.container, command, "slurm")
         return code, output.strip()
 
     def to(self, **accounting: Any) -> list[str]:
-        """Apply accounts, check that they match the settings, and return the plan's lines."""
+        """Apply the settings' accounts, check the result, and return the lines of the plan."""
         code, output = self.apply(**accounting)
         *lines, last = output.splitlines()
         assert (code, last) == (0, "accounts match the settings"), output
@@ -61,7 +62,7 @@ class Accounts:
     def settle(self) -> None:
         """Wait until slurmctld has carried out every `scontrol reconfigure`.
 
-        The command returns earlier. Until then slurmctld exits if slurmdbd or the QOS of a
+        The command returns earlier. Meanwhile, slurmctld exits if slurmdbd or the QOS of a
         partition is missing, and nothing restarts it here.
         """
 
@@ -73,7 +74,7 @@ class Accounts:
         eventually("slurmctld has read its configuration", is_settled)
 
     def admin(self, *words: str) -> str:
-        """Run sacctmgr as an administrator would, and return its output."""
+        """Run sacctmgr as an administrator, and return its output."""
         quoted = " ".join(f"'{word}'" for word in words)
         return self.cluster.slurmctld.run(f"sacctmgr --immediate --parsable2 --noheader {quoted}")
 
@@ -89,7 +90,7 @@ class Accounts:
         )
 
     def refused(self, command: str, user: str = "researcher") -> str:
-        """Return the error output of a user's command that fails."""
+        """Run a user's command that must fail, and return its error output."""
         ids = f"{USERS[user]}:{USERS[user]}"
         code, output = open_shells.run(self.cluster.worker.container, command, ids, workdir="/tmp")
         assert code != 0, output
@@ -110,7 +111,7 @@ def prepared() -> Iterator[Accounts]:
 
 @pytest.fixture
 def accounts(prepared: Accounts) -> Iterator[Accounts]:
-    """Only the default accounts, and no job."""
+    """Reset the cluster: only the default accounts, and no jobs."""
     prepared.to()
     prepared.settle()
     yield prepared

@@ -41,12 +41,12 @@ ORPHANS = (
     "SELECT COUNT(*) FROM test_step_table"
     " WHERE job_db_inx NOT IN (SELECT job_db_inx FROM test_job_table)"
 )
-"""Counts the steps without a job."""
+"""SQL query that counts steps without a job."""
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
 
 
 def query(dbd: Dbd, *commands: str) -> list[str]:
-    """Return the output of Slurm's commands that query this slurmdbd."""
+    """Return the output of Slurm commands that query this slurmdbd."""
     slurm = f"export SLURM_CONF={c.DBD_RUN}/slurm.conf; "
     return [dbd.container.run(slurm + command) for command in commands or QUERIES]
 
@@ -66,7 +66,7 @@ def empty(cluster: Cluster) -> Iterator[Database]:
 
 
 def slurmdbd_of(cluster: Cluster, database: Database) -> Dbd:
-    """Return another slurmdbd for this database, not started."""
+    """Return another slurmdbd for this database, without starting it."""
     secret = cluster.dbd.container.run("cat /tmp/secret", "root")
     dbd = start_dbd(cluster.start, secret, database)
     dbd.install(accounted())
@@ -76,7 +76,7 @@ def slurmdbd_of(cluster: Cluster, database: Database) -> Dbd:
 
 
 def with_database(dumps: Dumps, database: Database) -> Dumps:
-    """Connect the dumps to another database, with the same store."""
+    """Return dumps with the same store for another database."""
     container = dumps.container
     container.run(
         f"sed -i s/^host=.*/host={database.container.address}/ {c.ACCOUNTING_ETC}/client.cnf",
@@ -276,7 +276,7 @@ def test_reports_an_unavailable_database_in_one_line(
     cluster: Cluster, changes: dict[str, Any], expected: str
 ) -> None:
     dumps = dumping(cluster.start, **{"database": cluster.database, **changes})
-    # Make the lookup of an unknown name fail at once.
+    # Let the lookup of an unknown name fail at once.
     dumps.container.run("echo nameserver 127.0.0.1 >/etc/resolv.conf", "root")
 
     code, output = dumps.run()

@@ -1,4 +1,4 @@
-"""No record is lost when the database or slurmdbd fails: jobs write their ids to compare."""
+"""No record is lost when the database or slurmdbd fails. Jobs write their ids for comparison."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.accounting import PASSWORD, Cluster, accounted, start_dbd
 from tests.support.waiting import eventually
 
 ENDS = "/tmp/ends"
-"""File to which each job of the load appends its id at its very end."""
+"""File to which each job of the load appends its id as its last action."""
 STOP = "/tmp/stop"
 LOAD = f"""
 cd /tmp
@@ -32,7 +32,7 @@ def noted(cluster: Cluster) -> set[str]:
 
 def jobs_end(cluster: Cluster) -> None:
     before = len(noted(cluster))
-    eventually("jobs go on", lambda: len(noted(cluster)) > before)
+    eventually("jobs continue", lambda: len(noted(cluster)) > before)
 
 
 def on_record(cluster: Cluster) -> set[str]:
@@ -42,7 +42,7 @@ def on_record(cluster: Cluster) -> set[str]:
 
 @contextmanager
 def load(cluster: Cluster) -> Iterator[None]:
-    """Submit short jobs all the time."""
+    """Submit short jobs continuously for the duration of the context."""
     cluster.worker.run(f"rm -f {ENDS} {STOP}", "root")
     cluster.worker.container.exec_run(["bash", "-c", LOAD], user="2000:2000", detach=True)
     try:
@@ -80,7 +80,7 @@ def test_database_killed_during_writes_loses_no_record(
 
 
 def test_slurmctld_resends_records_lost_before_a_commit(cluster: Cluster) -> None:
-    """slurmdbd confirms to slurmctld even if its commit fails."""
+    """An unmodified slurmdbd confirms records to slurmctld even if its commit fails."""
     with cluster.database.keeping_nothing():
         job = cluster.user("sbatch --parsable -o /dev/null --wrap 'exit 3'")
         waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE '%backup%'"
@@ -101,10 +101,10 @@ def test_records_wait_while_the_volume_is_full(cluster: Cluster) -> None:
         eventually(
             "the database logs it", lambda: "alert: the volume is full" in cluster.database.log()
         )
-        # The record contains what the user submits, so slurmdbd must write this much.
+        # The record contains the user's submission, so slurmdbd must write this amount.
         big = f"echo $SLURM_JOB_ID >>{ENDS}; : {'x' * 100_000}"
         jobs = {cluster.user(f"sbatch --parsable -o /dev/null --wrap '{big}'") for _ in range(20)}
-        eventually("jobs go on", lambda: jobs <= noted(cluster))
+        eventually("jobs continue", lambda: jobs <= noted(cluster))
         eventually("slurmdbd logs the reason", lambda: "read-only" in cluster.dbd.log())
         assert not jobs & on_record(cluster), "existing records stay readable"
 
@@ -115,7 +115,7 @@ def test_records_wait_while_the_volume_is_full(cluster: Cluster) -> None:
 
 
 def test_transaction_can_update_a_row_changed_by_another(cluster: Cluster) -> None:
-    """MariaDB refuses this by default, and slurmdbd does not retry."""
+    """MariaDB refuses this write by default, and slurmdbd does not retry it."""
     client = f"mariadb --no-defaults --socket={DATABASE_RUN}/mysqld.sock -N slurm_acct_db"
     change = "UPDATE meanwhile SET number = number + 1"
     cluster.database.container.run(

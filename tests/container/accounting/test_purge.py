@@ -16,12 +16,12 @@ TWO_HOURS_AGO = (
     "DELETE FROM test_last_ran_table; INSERT INTO test_last_ran_table "
     "SELECT t, t, t FROM (SELECT UNIX_TIMESTAMP() - 7200 AS t) AS ago"
 )
-"""slurmdbd purges records after it has rolled up the usage of a past hour."""
+"""Make slurmdbd roll up the usage of a past hour, after which it purges records."""
 
 
 @pytest.fixture
 def purging(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster whose slurmdbd purges jobs that ended a day ago, after its next start."""
+    """A cluster whose slurmdbd, after its next start, purges jobs that ended a day ago."""
     given = {"purge": {"jobs": "24hours"}, "archive": {"size": "1GiB"}}
     cluster.dbd.install(accounted(lambda values: values.update(accounting=given)))
     cluster.dbd.container.run(f"install -d -o slurm {c.DBD_ARCHIVE}", "root")

@@ -31,7 +31,7 @@ def runs(node: Node, job: str) -> None:
 
 
 def peak(node: Node, job: str) -> int:
-    """Peak memory in bytes of a job's slurmstepd processes since their tasks started."""
+    """Return the peak memory in bytes of a job's slurmstepd processes since their tasks started."""
     of_v1 = f"memory/slurmstepd/job_{job}/memory.max_usage_in_bytes"
     of_v2 = f"slurmstepd/job_{job}/memory.peak"
     (output, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
@@ -62,7 +62,7 @@ def test_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     slurmd, slurmstepd = (
         int(node.root(score.format(name=name))) for name in ("slurmd", "slurmstepd")
     )
-    # The state is RUNNING some time before the task has started.
+    # The job's state is RUNNING before its task has started.
     (pid, *_) = eventually(
         "the task runs", lambda: node.root("pgrep --full '^sleep 600' || true").split()
     )

@@ -1,1 +1,1 @@
-"""Jobs in images of users: `srun --container-image`."""
+"""Jobs in users' images: `srun --container-image`."""

@@ -22,7 +22,7 @@ def running() -> Iterator[Site]:
 
 @pytest.fixture
 def site(running: Site) -> Iterator[Site]:
-    """The site. Afterwards, nothing of a job is left on its nodes."""
+    """The site. After the test, check that nothing of a job is left on its nodes."""
     yield running
     running.node.controller.run("scancel --user=researcher --quiet; scancel --user=student --quiet")
     for node in running.nodes:

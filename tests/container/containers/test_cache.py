@@ -1,4 +1,4 @@
-"""The image cache: number of downloads, and failures."""
+"""The image cache: numbers of downloads, and failures."""
 
 import base64
 import json
@@ -28,13 +28,13 @@ def blob_of(files: dict[str, bytes], size: int) -> str:
 
 
 def read_counts(site: Site) -> Counts:
-    """Return the counts of the first node."""
+    """Return the first node's counts."""
     return Counts(**json.loads(site.node.root(f"cat {FILE}")))
 
 
 @contextmanager
 def settings(site: Site, **values: object) -> Iterator[None]:
-    """Apply settings of the site on the first node."""
+    """Apply the site's settings on the first node."""
     node = site.node
     put(node.worker.container, {SETTINGS: json.dumps(values)})
     try:
@@ -45,7 +45,7 @@ def settings(site: Site, **values: object) -> Iterator[None]:
 
 @contextmanager
 def mirror(site: Site, registry: str, place: str) -> Iterator[None]:
-    """Configure a mirror of a registry on the first node, as the deploy does."""
+    """Configure a mirror of a registry on the first node, like a deploy."""
     chosen = Containers(registries=(ImageRegistry(name=registry, mirrors=(place,)),))
     file = f"{c.USER_IMAGES}/registries.conf"
     put(site.node.worker.container, {file: container_files(chosen)["registries.conf"]})
@@ -63,7 +63,7 @@ def registry_down(site: Site) -> Iterator[None]:
     finally:
         site.registry.exec_run(["sh", "-c", RUN_REGISTRY], detach=True)
         eventually(
-            "the registry runs",
+            "the registry answers",
             lambda: (
                 site.registry.exec_run(["curl", "--silent", "https://registry.example/v2/"])[0] == 0
             ),

@@ -167,7 +167,7 @@ def test_device_files_become_empty_files(site: Site) -> None:
 
 
 def test_links_in_the_image_do_not_redirect_mount_points(site: Site) -> None:
-    """A mount point behind the link would be created in the job."""
+    """The mount point behind the link would be created in the job, outside the container."""
     hostile = [link("etc/resolv.conf", "/home/researcher/made-by-a-mount")]
     name = site.push("hostile/mounts:1", ociimages.layout([site.base, layer(hostile)]))
 

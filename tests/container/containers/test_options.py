@@ -1,4 +1,4 @@
-"""The options of Pyxis, and the options that negate them."""
+"""The options of Pyxis, and their negations."""
 
 import pytest
 

@@ -38,7 +38,7 @@ def test_cancelled_step_does_not_save(site: Site, image: str) -> None:
 
 
 def test_hanging_save_ends_with_the_job(site: Site, image: str) -> None:
-    """The user replaces a file of the container by a FIFO, which blocks its reader."""
+    """The user replaces a file of the container with a FIFO, which blocks its reader."""
     script = "cd /tmp/.containers/step-*; rm image; mkfifo image"
     job = site.node.submit(
         f"srun --container-image={image} --container-save={SAVED} "

@@ -18,7 +18,7 @@ def test_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
 
 
 def test_unnamed_container_runs_only_the_tasks(site: Site, image: str) -> None:
-    """With any other process in the container, slurmstepd would wait a second."""
+    """If the container had another process, slurmstepd would wait for a second."""
     search = "grep --no-messages --text --count start-containe[r] /proc/[0-9]*/cmdline || true"
     options = f"--ntasks=3 --container-image={image}"
 
@@ -29,7 +29,7 @@ def test_unnamed_container_runs_only_the_tasks(site: Site, image: str) -> None:
 
     alone, named = ([line for line in each if line.endswith(":1")] for each in found.values())
     assert alone == []
-    assert len(named) == 3, "each task sees the process that keeps the container"
+    assert len(named) == 3, "each task sees the process that keeps the container running"
 
 
 def test_batch_script_runs_in_an_image(site: Site, image: str) -> None:

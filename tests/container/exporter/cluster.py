@@ -16,7 +16,7 @@ USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
 SLURM = {
     "extra": {"slurm.conf": ["Licenses=cad:10"]},
-    # Short enough for a test to wait until a silent node is down.
+    # Keep this short, because a test waits until a silent node is down.
     "timeouts": {"slurmd": 30},
 }
 ENVIRONMENT = {
@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "TOP": "2",
     # The exporter reports every file system in the same way.
     "JAIL": "/",
-    # A second file system, which every container has.
+    # /dev/shm is a second file system in every container.
     "VOLUMES": "/dev/shm",
     "PORT": str(c.EXPORTER_PORT),
 }
@@ -62,12 +62,12 @@ class Cluster:
     workers: Mapping[str, Slurmctld]
 
     def scrape(self) -> Scrape:
-        """Scrape the exporter, and parse with Prometheus' client library."""
+        """Scrape the exporter, and parse the metrics with Prometheus' client library."""
         url = f"http://{self.exporter.address}:{c.EXPORTER_PORT}/metrics"
         return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
 
     def now(self, intervals: int = 1) -> Scrape:
-        """Return a scrape with the current state of Slurm, after this number of intervals.
+        """Wait for this number of intervals, and return a scrape with the current state of Slurm.
 
         The exporter reads reservations and licenses in turn, so both together take two intervals.
         """
@@ -75,12 +75,12 @@ class Cluster:
         def reads(scrape: Scrape) -> float:
             return scrape.value("slurm_exporter_reads_total", source="scheduler")
 
-        # A read may already be in progress.
+        # A read of older state may be in progress.
         last = reads(self.scrape()) + 1 + intervals
         return self.wait_for("further reads", lambda scrape: reads(scrape) >= last)
 
     def scrape_as(self, user: int, **changes: str) -> Scrape:
-        """Run the exporter once as this user, and return its metrics."""
+        """Run the exporter once as user `user`, and return its metrics."""
         environment = ENVIRONMENT | changes
         settings = " ".join(f"{name}={value}" for name, value in environment.items())
         command = f"env {settings} python3 -m agents.exporter --once"
@@ -96,7 +96,7 @@ class Cluster:
         return scrape
 
     def becomes(self, job: str, state: str) -> None:
-        """Wait until Slurm reports this state of a job."""
+        """Wait until Slurm reports this state for a job."""
         becomes(f"job {job}", lambda: self.controller.job_state(job), state)
 
     def submit(self, *options: str, script: str = "sleep 600") -> str:

@@ -42,7 +42,7 @@ def cluster(start_container: Start) -> Iterator[Cluster]:
     container = start_container(
         "agents",
         extra_hosts={controller_address(): controller.address},
-        # Replaces the image's entrypoint, which expects the name of a module.
+        # Replace the image's entrypoint, which expects the name of a module.
         entrypoint=["env"],
     )
     exporter = prepare(container, secret)

@@ -1,4 +1,4 @@
-"""Metrics show events of a real Slurm within an interval."""
+"""Metrics show events of a real Slurm cluster within an interval."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from tests.support.stack import alone
 
 ODD = "$'a \"name\" \\\\ of {two}\\nlines, \\t\\x1f naïve, 名前'"
 MACHINES = {node: f"machine-of-{node}" for node in ("cpu-0", "cpu-1")}
-"""Machine names that `start_worker` passes to slurmd."""
+"""Names of machines that `start_worker` passes to slurmd."""
 SECRETS = ("hunter2", "ada@example.org", "naïve", "名前")
 
 
@@ -24,7 +24,7 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.controller.run("scancel --user=researcher")
     cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume || true")
-    # A job that is still completing would be counted as cancelled during the next test.
+    # Otherwise, a completing job would be counted as cancelled during the next test.
     cluster.wait_for("no job runs or completes", lambda scrape: not in_work(scrape))
 
 
@@ -37,7 +37,7 @@ def in_work(scrape: Scrape) -> float:
 
 
 def places(scrape: Scrape) -> set[tuple[str, str]]:
-    """Return pairs of running job and node."""
+    """Return the pairs of a running job and one of its nodes."""
     return {(labels["job_id"], labels["node"]) for labels in scrape.labels_of("slurm_job_node")}
 
 
@@ -55,7 +55,7 @@ def test_counts_running_pending_held_and_failed_jobs(cluster: Cluster) -> None:
     def requested(scrape: Scrape) -> bool:
         return scrape.value("slurm_partition_cpus_requested", partition="main") == 11 * 2
 
-    # slurmctld evaluates a new array only in its next scheduling cycle, seconds later.
+    # slurmctld evaluates a new array only in the next scheduling cycle, seconds later.
     cluster.wait_for("the array waits for room", requested)
     scrape = cluster.now(intervals=2)
     assert jobs(scrape, "running") == 1
@@ -99,7 +99,7 @@ def test_counters_follow_a_job_within_an_interval(cluster: Cluster) -> None:
     increase = {
         what: count - job_counters(before)[what] for what, count in job_counters(then).items()
     }
-    # slurmctld counts a job whose script fails as completed. Only the states show the failure.
+    # slurmctld counts a job with a failed script as completed; only the states show the failure.
     assert increase == {"submitted": 3, "started": 2, "completed": 1, "canceled": 0, "failed": 0}
     assert jobs(then, "failed") == jobs(before, "failed") + 1
     assert jobs(then, "cancelled") == jobs(before, "cancelled")
@@ -141,7 +141,7 @@ def test_failed_node_is_down_within_an_interval(cluster: Cluster) -> None:
         return cluster.controller.run("sinfo --noheader --nodes=cpu-1 --format=%T").strip()
 
     def becomes(word: str) -> None:
-        # slurmctld pings a node every third of the time after which a silent node is down.
+        # slurmctld pings a node three times before it sets a silent node down.
         deadline = time.monotonic() + 120
         while state().rstrip("*") != word:
             assert time.monotonic() < deadline, f"not {word}: {state()}"
@@ -357,7 +357,7 @@ def test_reports_rpcs_of_the_configured_number_of_users(
     larger_scrape = cluster.scrape_as(c.EXPORTER_ID, TOP="10")
     assert larger_scrape.value("slurm_user_rpcs_total", user=USER) >= 3
     assert larger_scrape.value("slurm_user_rpc_duration_seconds_total", user=USER) > 0
-    # The calls of slurmd.
+    # slurmd makes these calls.
     assert larger_scrape.value("slurm_user_rpcs_total", user="root") > 0
 
 

@@ -1,4 +1,4 @@
-"""Pushes to a real registry on loopback, and the record of their digests."""
+"""Pushes to a real registry on loopback, and the file with their digests."""
 
 import subprocess
 import uuid
@@ -24,7 +24,7 @@ Put = Callable[[str, str], str]
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Host and port of a registry from Debian's package docker-registry."""
+    """Address (host:port) of a registry from Debian's package docker-registry."""
     folder = tmp_path_factory.mktemp("registry")
     address = f"127.0.0.1:{free_port()}"
     configuration = {
@@ -62,7 +62,7 @@ def report() -> Report:
 
 @pytest.fixture
 def put(client: docker.DockerClient) -> Iterator[Put]:
-    """Create an image of one file in Docker, and return its id. Remove the image afterwards."""
+    """Create an image with one file in Docker, and return its id; finally remove the image."""
     made = set()
 
     def image(reference: str, text: str) -> str:
@@ -78,13 +78,13 @@ def put(client: docker.DockerClient) -> Iterator[Put]:
 
 @pytest.fixture
 def reference(registry: str) -> str:
-    """Reference of an image that is not in the registry yet."""
+    """Reference of an image that is not yet in the registry."""
     return f"{registry}/slurmstack/test-{uuid.uuid4().hex[:8]}:tag"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout without a record of digests."""
+    """A checkout without a file of digests."""
     (tmp_path / "images").mkdir()
     return tmp_path
 

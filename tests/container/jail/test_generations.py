@@ -25,7 +25,7 @@ rm -f /usr/bin/less
 echo fresh >/usr/share/fresh
 ln -sf fresh /usr/share/link-to-fresh
 """
-"""Turn the Job's container into a different image."""
+"""Change files in the Job's container, which then acts as a different image."""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_next_run_completes_the_jail_after_a_kill(
             f"JAIL_REFRESH={generation} timeout --signal=KILL {moment:.2f} {c.PROGRAMS}/populate"
         )
         assert code in (0, 137), output
-        # Even after an interrupted refresh, users of the jail have a complete system.
+        # Users of the jail have a complete system even after an interrupted refresh.
         assert filled.inside("python3 -c 'import ssl; print(1)'") == "1"
         code, output = filled.populate(generation)
         assert code == 0, output
@@ -135,7 +135,7 @@ def test_refresh_of_a_full_volume_leaves_the_jail_unchanged(volumes: Volumes) ->
     shell.answer(f"install -d -o 2000 {c.JAIL}/home/ada")
     shell.answer(NEW_IMAGE)
     before = shell.contents()
-    # The volume is full before the image is unpacked, even if it reports free space.
+    # Fill the volume, and disable the check for free space, so that the unpacking itself fails.
     shell.run(
         f"free=$(df --output=avail -BM {c.JAIL} | tr -dc 0-9); "
         f"dd if=/dev/zero of={c.JAIL}/home/data bs=1M count=$((free - 50)); "

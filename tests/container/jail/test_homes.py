@@ -23,7 +23,7 @@ def test_reports_a_full_volume_and_creates_the_home_later(
 
     assert code == c.JAIL_REFUSED
     message = "the jail's volume is full: /home/bob needs 1 MiB, and 0 MiB are free; "
-    # Standard output and standard error arrive through two pipes, in any order.
+    # Standard output and standard error use two pipes, so their order varies.
     assert any(line.startswith(f"error: {message}") for line in output.splitlines())
     assert shell.answer("cat /dev/termination-log").startswith(message)
     assert shell.answer(f"ls -A {c.JAIL}/home") == "ada"

@@ -1,4 +1,4 @@
-"""Mounts of a pod into the jail, in the real worker image, despite links that users created."""
+"""Mounts of a pod in the jail, with links that users created, in the real worker image."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ ln -s real {c.JAIL}/inside
 
 @pytest.fixture
 def shell(volumes: Volumes) -> Iterator[Shell]:
-    """A container with the jail, where users have created links, and a second volume."""
+    """A container with a second volume, and with a jail in which users have created links."""
     rights = {"cap_add": ["SYS_ADMIN", "DAC_OVERRIDE", "CHOWN"]}
     options = {"security_opt": ["seccomp=unconfined", "apparmor=unconfined"], **rights}
     shell = volumes.shell(volumes.make(), "worker", **options)
@@ -31,7 +31,7 @@ def shell(volumes: Volumes) -> Iterator[Shell]:
 
 
 def mounted(shell: Shell) -> list[str]:
-    """Return the paths where the volume is mounted, except its own."""
+    """Return the paths at which the volume is mounted, except its original one."""
     places = shell.answer("grep ' - tmpfs data ' /proc/self/mountinfo | cut -d ' ' -f 5")
     return [place for place in places.split() if place != SHOWN]
 

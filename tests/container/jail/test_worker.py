@@ -1,4 +1,4 @@
-"""What a node waits for before it accepts jobs, and how it detects the CPUs of its machine."""
+"""A node waits for its jail before it accepts jobs, and detects the CPUs of its machine."""
 
 import secrets
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ READY = f"{c.PROGRAMS}/ready"
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
-    """slurmctld, and a worker with an empty volume as jail."""
+    """slurmctld, and a worker whose jail is an empty volume."""
     config = alone()
     secret = secrets.token_hex(64)
     with containers("storage-worker") as start:
@@ -94,7 +94,7 @@ def test_node_registers_with_a_jail_and_drains_without_it(
 
 
 DRAINED = ("drained new disk", "drained* new disk")
-"""Slurm adds the star when slurmd has not responded for a moment."""
+"""Slurm adds a star to the state of a node whose slurmd has not responded for a moment."""
 
 
 def test_drain_from_another_source_stays(node: tuple[Slurmctld, Slurmctld]) -> None:
@@ -117,7 +117,7 @@ def test_node_drains_if_it_cannot_provide_required_confinement(
     controller, worker = node
     required = f"{c.NODE_SETTINGS}/{c.CONFINEMENT_REQUIRED}"
     assert open_shells.run(worker.container, READY)[0] == 0
-    # As on a machine that cannot confine jobs.
+    # Simulate a machine that cannot confine jobs.
     put(worker.container, {"/run/slurmstack/node/unconfined": "not to their CPUs: there are few"})
 
     assert open_shells.run(worker.container, READY)[0] == 0, "confinement is not required"
@@ -139,7 +139,7 @@ def test_slurmd_waits_while_required_confinement_is_impossible(
     put(worker.container, {required: "yes"})
     kill_slurmd(worker)
 
-    # More CPUs than any machine has.
+    # Request more CPUs than any machine has.
     start_slurmd(worker, NODE_SHAPE="CPUs=9999")
     eventually(
         "the worker logs why it waits", lambda: "has 9999 CPUs" in worker.run("cat /tmp/log")
@@ -155,7 +155,7 @@ def test_slurmd_waits_while_required_confinement_is_impossible(
     [
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)], ("1", "2", "1")),
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 0, 1), Cpu(1, 1, 0, 2), Cpu(1, 1, 0, 3)], ("2", "1", "2")),
-        # Those behind them, up to the highest number, are sockets as well.
+        # The other CPUs, up to the highest number, become sockets as well.
         ([Cpu(0, 0, 2, 2), Cpu(0, 0, 2, 5)], ("3", "1", "2")),
     ],
 )
@@ -165,7 +165,7 @@ def test_slurmd_detects_the_shape_of_the_topology_file(
     _, worker = node
     put(worker.container, {"/tmp/shown.xml": topology(cpus, arrange(cpus))})
 
-    # slurmd caches the topology that it found at its start.
+    # Move away the topology that slurmd cached at its previous start.
     kept = f"{c.WORKER_SPOOL}/hwloc_topo_whole.xml"
     worker.run(f"mv {kept} /tmp/kept.xml", user="root")
     output = worker.run("HWLOC_XMLFILE=/tmp/shown.xml slurmd -C", user="root").split()

@@ -13,9 +13,9 @@ from local import host
 from tests.support import open_shells
 from tests.support.containers import Start
 
-# SYS_CHROOT is a right of the tests only, not of the Job: they look into the jail as users do.
+# Only the tests have SYS_CHROOT, not the Job: they look into the jail like users.
 RIGHTS = {"cap_drop": ["ALL"], "cap_add": [*ANY_OWNER, "SYS_CHROOT"]}
-# Removed because every test copies this half a gigabyte, which no test needs.
+# Remove these 0.5 GB: every test would copy them, and no test needs them.
 COMPILERS = (
     "/usr/lib/gcc /usr/libexec/gcc /usr/include /usr/lib/x86_64-linux-gnu/lib[A-Za-z]*san.so* "
     "/usr/lib/x86_64-linux-gnu/*.a /usr/lib/x86_64-linux-gnu/perl /usr/share/perl /usr/share/doc "
@@ -25,12 +25,12 @@ COMPILERS = (
 
 @dataclass(frozen=True)
 class Shell:
-    """A container that runs the command of a Job, with the jail at the same path."""
+    """A container that runs a Job's command, with the jail at the same path as in the Job."""
 
     container: Container
 
     def run(self, command: str, **options: Any) -> tuple[int, str]:
-        """Return exit code and output of a shell command. Root has only the rights of a Job."""
+        """Return exit code and output of root's shell command, with only the rights of a Job."""
         return open_shells.run(self.container, command, **options)
 
     def answer(self, command: str, **options: Any) -> str:
@@ -47,7 +47,7 @@ class Shell:
         return self.answer(f"chroot {c.JAIL} {command}")
 
     def contents(self) -> str:
-        """Digest of paths, metadata and contents of the jail, without populate's own files."""
+        """Return a digest of the jail's paths, metadata and contents, except populate's own."""
         return self.answer(
             f"cd {c.JAIL} && find . -path ./var/lib/slurmstack -prune -o "
             "-printf '%p %y %m %U %G %l\\n' | sort | sha256sum; "
@@ -57,7 +57,7 @@ class Shell:
 
 
 class Volumes:
-    """Create volumes, optionally in memory with a fixed size, and containers that mount them."""
+    """Create volumes (in memory if a size is given), and containers that mount them."""
 
     def __init__(self, start: Start, stack: contextlib.ExitStack) -> None:
         self._start = start

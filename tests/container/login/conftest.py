@@ -1,4 +1,4 @@
-"""A login node in a container, with the jail and Slurm, as in its pod."""
+"""A login node in a container, with the jail and Slurm as in the pod."""
 
 import secrets
 import uuid
@@ -104,7 +104,7 @@ def _start(start: Start, jail_volume: str, pipes: str, folder: Path, config: Set
         ["bash", "-c", f"{sackd} >/tmp/sackd 2>&1"], user="slurm", detach=True
     )
     conf = f"test -e {c.SLURM_RUN}/conf/slurm.conf && echo yes || true"
-    eventually("slurm.conf is there", lambda: "yes" in daemons.run(conf))
+    eventually("slurm.conf exists", lambda: "yes" in daemons.run(conf))
     _write_client(folder, daemons.address)
     node = LoginNode(daemons, slurmctld, client, folder, start, jail_volume, pipes, secret)
     node.install(FIRST)
@@ -131,7 +131,7 @@ def _write_client(folder: Path, address: str) -> None:
 
 @pytest.fixture
 def login(started: LoginNode) -> Iterator[LoginNode]:
-    """The login node. Afterwards, settings that the test edited are restored."""
+    """The login node. After the test, edited settings are restored."""
     yield started
     if started.daemons.run(f"cat {c.LOGIN_SETTINGS}/..data/*") != "".join(
         login_files(FIRST).values()

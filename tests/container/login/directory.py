@@ -37,7 +37,7 @@ userPassword: {PASSWORD}
 
 
 def person(name: str, uid: int, *keys: str, title: str = "member", gecos: str | None = None) -> str:
-    """LDIF of a person whose primary group has the same id."""
+    """Return the LDIF of a person whose primary group has the same id."""
     lines = [
         f"dn: uid={name},{BASE}",
         *(f"objectClass: {kind}" for kind in ("inetOrgPerson", "posixAccount", "ldapPublicKey")),
@@ -53,7 +53,7 @@ def person(name: str, uid: int, *keys: str, title: str = "member", gecos: str | 
 
 
 def group(name: str, gid: int, *members: str) -> str:
-    """LDIF of a group."""
+    """Return the LDIF of a group."""
     lines = [
         f"dn: cn={name},{BASE}",
         "objectClass: posixGroup",

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 FIRST = Login(service="NodePort")
 SEED = "a test's own"
 SHOWN = (c.MUNGE_RUN, c.SLURM_RUN, c.EXTRAUSERS)
-"""Directories that a pod mounts into the jail."""
+"""Directories that a login pod mounts into the jail."""
 NODE_SSH = {
     f"{c.NODE_SSH}/key": host_key(SEED),
     f"{c.NODE_SSH}/known_hosts": nodessh.known_hosts(SEED),
@@ -31,13 +31,13 @@ NODE_SSH = {
 
 @dataclass(frozen=True)
 class LoginNode:
-    """A login node, and the folder of its clients."""
+    """A login node, and the folder of its SSH clients."""
 
     daemons: Slurmctld
-    """Container of the login node."""
+    """The login node's container."""
     slurmctld: Slurmctld
     client: Slurmctld
-    """Another container, for clients that do not have to run on this machine."""
+    """Another container, for clients that need not run on this machine."""
     folder: Path
     start_container: Start
     jail: str
@@ -45,10 +45,10 @@ class LoginNode:
     pipes: str
     """Volume for sssd's sockets, which slurmctld's container also mounts."""
     secret: str
-    """munge key."""
+    """The munge key."""
 
     def install(self, wanted: Login) -> None:
-        """Install all files of the settings at once, as the kubelet does."""
+        """Install all files of the settings atomically, like the kubelet."""
         version = f"{c.LOGIN_SETTINGS}/..{uuid.uuid4().hex}"
         files = {f"{version}/{name}": text for name, text in login_files(wanted).items()}
         put(self.daemons.container, files)
@@ -82,7 +82,7 @@ class LoginNode:
         return self.daemons.run("cat /tmp/log 2>/dev/null || true", user="root")
 
     def command(self, program: str, *arguments: str, user: str = "researcher") -> list[str]:
-        """Return the command line of an OpenSSH client that has a configuration for `login`."""
+        """Return the command line of an OpenSSH client whose configuration has the host `login`."""
         return [program, "-F", str(self.folder / "config"), "-o", f"User={user}", *arguments]
 
     def ssh(
@@ -97,14 +97,14 @@ class LoginNode:
         return subprocess.CompletedProcess(command, code, output)
 
     def answer(self, script: str, *options: str, user: str = "researcher") -> str:
-        """Return the output of a script that succeeds in a user's session."""
+        """Run a script, which must succeed, in a user's session, and return its output."""
         done = self.ssh(script, *options, user=user)
         assert done.returncode == 0, f"{script}: {done}"
         return done.stdout.strip()
 
 
 def run(command: Sequence[str], **given: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command whose standard input is `input`, or empty."""
+    """Run a command with `input`, by default empty, as standard input."""
     given = {"stdin": subprocess.DEVNULL, **given} if "input" not in given else given
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **given)
 

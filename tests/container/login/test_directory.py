@@ -1,4 +1,4 @@
-"""People from a real LDAP server log in and submit jobs; excluded entries are no users."""
+"""People from a real LDAP server log in and submit jobs; excluded entries are not users."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ FIRST = Directory(
 
 
 ANOTHER_HOME = "M:/home/absent:/bin/sh\\c"
-"""Full name that ends a passwd entry and adds another. Many directories let people edit it."""
+"""Full name that injects a passwd entry. In many directories, people can edit their full name."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Served:
     certificate: str
 
     def install(self, wanted: Directory, password: str = directory.PASSWORD) -> None:
-        """Install the configuration of sssd, as the kubelet does."""
+        """Install the configuration of sssd, like the kubelet."""
         for folder, files in (
             (c.DIRECTORY, {"sssd.conf": sssd_conf(wanted), "ca.pem": self.certificate}),
             (c.DIRECTORY_PASSWORD, {"password": password}),
@@ -46,7 +46,7 @@ class Served:
             swap(self.sssd, folder, files)
 
     def edit(self, wanted: Directory, known_user: str = "lovelace") -> None:
-        """Install another configuration, and wait until it makes a person known."""
+        """Install another configuration, and wait until the system knows `known_user`."""
         before = self.log().count("runs with its new configuration")
         self.install(wanted)
         eventually(
@@ -61,7 +61,7 @@ class Served:
 
 
 def swap(container: Slurmctld, folder: str, files: dict[str, str]) -> None:
-    """Replace all files of a mounted volume at once."""
+    """Replace all files of a mounted volume atomically."""
     version = f"..{abs(hash(frozenset(files.items())))}"
     put(container.container, {f"{folder}/{version}/{name}": text for name, text in files.items()})
     links = "; ".join(f"ln -sfn ..data/{name} {name}" for name in files)
@@ -94,7 +94,7 @@ def served(started: LoginNode) -> Iterator[Served]:
             volumes={started.pipes: {"bind": c.DIRECTORY_OWN}},
         )
     )
-    # As in a pod, where the pod's group (fsGroup) also owns a volume.
+    # In a pod, the pod's group (fsGroup) also owns a volume.
     group = f"chgrp {c.MUNGE_ID} {c.DIRECTORY_OWN} && chmod 2777 {c.DIRECTORY_OWN}"
     started.daemons.run(group, user="root")
     volumes = {started.pipes: {"bind": c.DIRECTORY_OWN}, started.jail: {"bind": c.JAIL}}
@@ -122,7 +122,7 @@ def served(started: LoginNode) -> Iterator[Served]:
         user="root",
     )
     yield running
-    # Another module starts a node with this name.
+    # Stop the node, because another module starts a node with this name.
     worker.container.kill()
     started.slurmctld.run("scancel --nodelist=cpu-0; scontrol delete nodename=cpu-0")
 

@@ -1,4 +1,4 @@
-"""A login node, as users and operators use it."""
+"""Use of a login node by users and operators."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 
 def with_(**fields: object) -> Login:
-    """Return the initial settings with changed fields."""
+    """Return the initial settings with changed `login` fields."""
     return Login.model_validate({"service": FIRST.service, **fields})
 
 
@@ -226,7 +226,7 @@ def test_blocked_terminal_does_not_delay_the_stop(login: LoginNode) -> None:
 
 def test_process_limit_protects_other_users(login: LoginNode) -> None:
     login.edit(with_(limits={"processes": 40}))
-    # With sh, because bash retries a failed fork for half a minute.
+    # Use sh, because bash retries a failed fork for half a minute.
     forks = "for _ in $(seq 100); do sleep 60 >/dev/null 2>&1 & done"
 
     flood = login.ssh(f"sh -c '{forks}'", user="student")
@@ -261,7 +261,7 @@ def test_new_limits_apply_to_existing_sessions(login: LoginNode) -> None:
 
 
 def cgroup(login: LoginNode, hierarchy: str, file: str) -> str:
-    """Return a value from the cgroup of the user's `cat`."""
+    """Return a value from the cgroup of the user's process `cat`."""
     return login.daemons.run(
         f"pid=$(pgrep -xu researcher cat) && sed -n 's/.*:{hierarchy}:.*\\(user-.*\\)/\\1/p' "
         f"/proc/$pid/cgroup | while read group; do cat /sys/fs/cgroup/{hierarchy}/$group/{file}; "
@@ -293,7 +293,7 @@ PAM_TYPE=open_session PAM_USER=researcher {c.PROGRAMS}/limits enter
 echo $$ >self
 grep -H . cgroup.subtree_control cgroup.procs daemons/cgroup.procs self user-2000/*
 """
-"""Prints what is written to regular files in place of the kernel's cgroup v2 files."""
+"""Script that prints the writes to regular files in place of the kernel's cgroup v2 files."""
 
 
 def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
@@ -320,12 +320,12 @@ def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
 
 
 def greeting(login: LoginNode) -> str:
-    """Return what a terminal shows between login and logout."""
+    """Return the output of a terminal between login and logout."""
     return login.ssh("", "-tt", input="exit\n").stdout
 
 
 def greeting_with_jobs(login: LoginNode) -> str:
-    """Retry the greeting until it has the jobs: on a busy machine, Slurm may answer too late."""
+    """Log in again until the greeting shows the jobs: on a busy machine, Slurm may answer late."""
 
     def complete() -> str:
         shown = greeting(login)

@@ -1,4 +1,4 @@
-"""`ssh cpu-0` from a login node or a job enters a job of the user on that node, or fails."""
+"""`ssh cpu-0` from a login node or a job enters the user's job on that node, or fails."""
 
 import shlex
 import subprocess
@@ -20,7 +20,7 @@ from tests.support.slurmctld import Slurmctld, start_worker
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-# overlayfs cannot be nested, and the container's root is an overlay.
+# The container's root is an overlay, and overlayfs cannot be nested: use volumes.
 OWN = [c.WORKER_SCRATCH, c.WORKER_SPOOL]
 
 
@@ -67,7 +67,7 @@ def worker(started: LoginNode, config: Settings) -> Slurmctld:
 
 @pytest.fixture
 def node(login: LoginNode, worker: Slurmctld) -> Iterator[Slurmctld]:
-    """The node, without jobs before and after."""
+    """The node, without jobs before and after the test."""
     yield worker
     login.slurmctld.run("scancel --user=researcher --quiet; scancel --user=student --quiet")
     left = f"squeue --noheader --nodelist={NODE}"
@@ -75,7 +75,7 @@ def node(login: LoginNode, worker: Slurmctld) -> Iterator[Slurmctld]:
 
 
 def submit(login: LoginNode, *options: str, user: str = "researcher", setup: str = "") -> str:
-    """Submit a job, and return its id when it runs and has done its setup."""
+    """Submit a job, and return its id when it runs and has completed its setup."""
     script = f"{setup or 'true'}; touch $SLURM_JOB_ID; sleep 300"
     job = login.answer(
         f"sbatch --parsable --output=/dev/null {' '.join(options)} --wrap {shlex.quote(script)}",
@@ -89,7 +89,7 @@ def submit(login: LoginNode, *options: str, user: str = "researcher", setup: str
 def inside(
     login: LoginNode, script: str, *options: str, user: str = "researcher", **given: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script on the node, by ssh from the login node."""
+    """Run a script on the node through ssh from the login node."""
     command = ["ssh", "-o", "BatchMode=yes", *options, NODE, *([script] if script else [])]
     return login.ssh(shlex.join(command), user=user, **given)
 

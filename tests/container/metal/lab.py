@@ -26,16 +26,16 @@ from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 STATE = "/var/lib/slurmstack"
-"""Where our scripts keep their marker files."""
+"""Folder for marker files of the stack's scripts."""
 REPOSITORY = "slurmstack.test/kubernetes"
-"""Image repository that kubeadm is configured with. No image can be pulled from it."""
+"""Image repository in kubeadm's configuration, from which no image can be pulled."""
 KUBEADM = replace(
     binaries.BUILDS[0],
     binary="kubeadm",
     module=str(HERE / "go"),
     package="k8s.io/kubernetes/cmd/kubeadm",
 )
-"""From the same release as the other programs of the local cluster."""
+"""Programs from the same release as the other programs of the local cluster."""
 RELEASE = binaries.KUBERNETES_VERSION.removeprefix("v")
 PROGRAM = """
 import pulumi
@@ -75,7 +75,7 @@ OF_THE_NODES = (
     *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "oomScoreAdj"),
     *("systemReserved", "volumeStatsAggPeriod"),
 )
-"""kubelet settings of the local cluster's nodes that are necessary because they are containers."""
+"""kubelet settings of the local cluster that its nodes need because they are containers."""
 MACHINES = 3
 Values = dict[str, Any]
 
@@ -98,7 +98,7 @@ class Machine:
         return self.run(f"compgen -G '{path}' || true") != ""
 
     def settings(self, **more: Any) -> Values:
-        """Return its entry in the list of machines."""
+        """Return the machine's entry in the settings."""
         key = self.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
         return {"name": self.name, "address": self.address, "host_key": key, **more}
 
@@ -134,7 +134,7 @@ class Lab:
         (self.root / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": values}))
 
     def engine(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command of the engine."""
+        """Start an engine command."""
         self.write()
         return subprocess.Popen(
             [sys.executable, "-m", "engine", *words, "--stack", "dev", "--cwd", str(self.root)],
@@ -152,7 +152,7 @@ class Lab:
         )
 
     def deploy(self, *words: str, fails: bool = False) -> str:
-        """Run a command of the engine, and return its output."""
+        """Run an engine command, and return its output."""
         output, _ = (process := self.engine(*words)).communicate(timeout=600)
         assert (process.returncode != 0) == fails, output
         return output
@@ -174,7 +174,7 @@ class Lab:
         return json.loads(done.stdout)
 
     def nodes(self) -> dict[str, Values]:
-        """The Nodes that are ready, by name."""
+        """Return the ready Nodes by name."""
         return {
             node["metadata"]["name"]: node
             for node in self.kubectl("get", "nodes")["items"]
@@ -187,7 +187,7 @@ class Lab:
 
 
 def is_clean(machine: Machine) -> bool:
-    """Whether nothing of a cluster is left on a machine."""
+    """Return whether nothing of a cluster is left on a machine."""
     left = [
         path
         for path in ("/etc/kubernetes/*", "/var/lib/etcd", "/var/lib/kubelet/pki", f"{STATE}/*")
@@ -242,7 +242,7 @@ def kubernetes_images(kubeadm: Path) -> list[str]:
 def saved(
     client: docker.DockerClient, node: str, system: str, names: list[str], archive: Path
 ) -> Iterator[None]:
-    """Save an archive of our own binaries under the image names that kubeadm requires."""
+    """Save an archive of images with our own binaries, under the names that kubeadm requires."""
     try:
         for name in names:
             source = client.images.get(system if "/pause:" in name else node)
@@ -262,7 +262,7 @@ def saved(
 
 
 def prepare(machine: Machine) -> None:
-    """Wait until login works, and import the images, which cannot be pulled."""
+    """Wait until login works, and import the images, because kubeadm cannot pull them."""
     up = "pgrep -x sshd && ctr version >&2 && echo up"
     eventually(
         f"{machine.name} is up", lambda: machine.run(up, check=False).endswith("up"), timeout=60
@@ -271,7 +271,7 @@ def prepare(machine: Machine) -> None:
 
 
 def start(engine: Engine, image: str, node: Node, directory: Path, public: bytes) -> None:
-    """Start a machine with routes to the pods of the others, and with the operator's key."""
+    """Start a machine with routes to the other machines' pods, and with the operator's key."""
     wanted = ("node.env", "routes", "cni/10-pods.conflist")
     files = {name: text for name, text in node_files(node).items() if name in wanted}
     for name, text in {**files, "authorized_keys": public.decode()}.items():
@@ -299,14 +299,15 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
             "pods": str(POD_RANGE),
             "machines": [
                 head.settings(),
-                # No login as root, as on most cloud machines.
+                # As on most cloud machines, root cannot log in.
                 worker.settings(user="admin", nodeset="cpu"),
             ],
             "kubeadm": {
                 "ClusterConfiguration": {
                     "imageRepository": REPOSITORY,
                     "dns": {"disabled": True},
-                    # etcd may lose its data in a power cut: the cluster is only for the test.
+                    # etcd may lose its data in a power failure, because the cluster exists only for
+                    # the test.
                     "etcd": {
                         "local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}
                     },

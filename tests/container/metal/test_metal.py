@@ -1,4 +1,4 @@
-"""Kubernetes on machines by kubeadm: deploy, resume after a kill, edit, and destroy."""
+"""Kubernetes on machines with kubeadm: deploy, resume after a kill, edit, and destroy."""
 
 import os
 import signal
@@ -15,11 +15,11 @@ from tests.support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def deployed(lab: Lab) -> Iterator[Lab]:
-    """The cluster, deployed by a second run after the first was killed at the worst moment."""
+    """The cluster, deployed by a second run after the first was killed while kubeadm worked."""
     first = lab.engine("up", "--yes")
     try:
         eventually(
-            "kubeadm is at work",
+            "kubeadm has begun to create the control plane",
             lambda: (
                 lab.head.exists(f"{STATE}/member-begun")
                 and lab.head.exists("/etc/kubernetes/manifests/etcd.yaml")
@@ -36,7 +36,7 @@ def deployed(lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def edited(deployed: Lab) -> Iterator[dict[str, Any]]:
-    """The worker's settings. Afterwards, the settings are restored."""
+    """The worker's settings, which are restored after the test."""
     before = deepcopy(deployed.cluster)
     yield deployed.cluster["machines"][1]
     deployed.cluster = before
@@ -59,7 +59,7 @@ def test_both_nodes_are_ready_and_match_their_settings(deployed: Lab) -> None:
 
     assert "node-role.kubernetes.io/control-plane" in labels(head)
     assert LABEL_NODESET not in labels(head)
-    assert taints(head) == [], "all other pods run there"
+    assert taints(head) == [], "all other pods run on this machine"
     assert labels(worker)[LABEL_NODESET] == "cpu"
     assert taints(worker) == [f"{LABEL_NODESET}=cpu:NoSchedule"]
     assert not is_clean(deployed.head)

@@ -1,4 +1,4 @@
-"""One container of Prometheus for each test file."""
+"""One Prometheus container for each test file."""
 
 from collections.abc import Iterator
 

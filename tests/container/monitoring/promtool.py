@@ -1,4 +1,4 @@
-"""promtool in a container, and the alerts that it reads there."""
+"""promtool in a container that contains the alerts."""
 
 from typing import cast
 

@@ -21,7 +21,7 @@ RUN = '"$@" >/tmp/log 2>&1 & echo $! >/tmp/pid; wait $!; echo $? >/tmp/code'
 
 @dataclass(frozen=True)
 class Daemon:
-    """Prometheus or Alertmanager in a container, with its files mounted as by the kubelet."""
+    """Prometheus or Alertmanager in a container, with files mounted like by the kubelet."""
 
     container: Container
     command: list[str]
@@ -32,7 +32,7 @@ class Daemon:
     shows: str
     """Path of the page that shows the loaded configuration."""
     words: tuple[str, str]
-    """A setting in that file, and a different value for it."""
+    """A setting in this file with its value, and the same setting with another value."""
     files: dict[str, str]
     loaded: str
     """Metric that reports whether the last load succeeded."""
@@ -44,7 +44,7 @@ class Daemon:
         return text
 
     def install(self, edited: str | None = None) -> None:
-        """Replace all files at once, as the kubelet does."""
+        """Replace all files atomically, like the kubelet."""
         version = f"..{next(self.versions)}"
         files = {**self.files, **({self.file: edited} if edited else {})}
         put(self.container, {f"{self.folder}/{version}/{name}": files[name] for name in files})

@@ -1,4 +1,4 @@
-"""The guard in a pod's network: what it blocks for users, and whether they can bypass it."""
+"""The guard in a pod's network: what it blocks for users, and attempts to bypass it."""
 
 import pytest
 from docker.models.containers import Container
@@ -36,7 +36,7 @@ def guard(world: World) -> Container:
 
 @pytest.fixture(autouse=True)
 def guarded(world: World, guard: Container) -> None:
-    """Install the filter again for each test, as when a pod restarts on its network."""
+    """Install the filter again for each test, as after a restart in the pod's network."""
     code, output = world.run_guard(guard)
     assert code == 0, output
 
@@ -64,7 +64,7 @@ def test_guard_also_refuses_other_protocols(world: World, name: str, port: int) 
 
     assert world.ask(0, address, port, "udp") == "answered"
     assert world.ask(RESEARCHER, address, port, "udp") in (REFUSED, "EPERM")
-    # The kernel opens the connections of MPTCP with its own sockets.
+    # The kernel opens MPTCP connections with its own sockets.
     assert world.ask(RESEARCHER, address, port, "mptcp") == REFUSED
 
 
@@ -82,7 +82,7 @@ def test_private_network_namespace_has_no_route(world: World) -> None:
 
 
 def test_socket_given_to_root_stays_blocked(world: World) -> None:
-    """A user cannot change the owner of a socket. Even with CAP_CHOWN, this bypasses nothing."""
+    """A user cannot change a socket's owner, and CAP_CHOWN does not bypass the guard."""
     may_chown = (
         *("setpriv", "--reuid", str(RESEARCHER), "--clear-groups"),
         *("--inh-caps", "+chown", "--ambient-caps", "+chown"),
@@ -140,7 +140,7 @@ def test_guard_applies_to_forwarded_ssh_ports(world: World) -> None:
 
 
 def test_blocked_addresses_can_still_connect_to_the_pod(world: World) -> None:
-    """A machine's probes of sshd must reach the pod from a blocked address."""
+    """The machine's probes of sshd come from a blocked address, and must reach the pod."""
     serve = "import socket; s = socket.create_server(('', 2223)); s.accept()[0].sendall(b'!')"
     world.pod.exec_run(["python3", "-c", serve], detach=True)
     world.pod.reload()
@@ -186,7 +186,7 @@ def test_guard_waits_until_the_api_name_resolves(world: World, guard: Container)
 
 
 def test_guard_fails_if_the_filter_has_no_effect(world: World, guard: Container) -> None:
-    # Nothing is blocked for root, as on a machine whose kernel does not filter.
+    # As root, no connection is blocked, as on a machine whose kernel does not filter.
     code, output = world.run_guard(guard, user=0)
 
     assert code == 1

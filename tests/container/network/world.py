@@ -39,7 +39,7 @@ for port in {LISTENED}:
     server.bind(("", port))
     threading.Thread(target=udp, args=[server]).start()
 """
-"""Answer on every port, over TCP and UDP."""
+"""Program that answers on every port, over TCP and UDP."""
 
 ASK = """
 import errno, os, socket, sys
@@ -117,7 +117,7 @@ class World:
         )
 
     def ask(self, user: int, address: str, port: int, how: str = "tcp", *wrapped: str) -> str:
-        """Return what a user of the pod gets: `answered`, or the name of the error."""
+        """Return the result of a user's connection: `answered`, or the name of the error."""
         code, output = run(
             self.pod, *(*wrapped, "python3", "/ask", how, address, str(port)), user=user
         )

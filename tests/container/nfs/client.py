@@ -1,4 +1,4 @@
-"""A machine that mounts a jail: the part of NFSv4.1 that the tests of the server need.
+"""An NFSv4.1 client in place of a machine that mounts a jail, with the operations that tests need.
 
 Kernels of test machines have no NFS client, and libnfs supports only NFSv4.0. Formats and numbers
 are from RFC 5531 (calls), RFC 8881 (operations) and RFC 5662 (XDR encoding of the operations).
@@ -18,16 +18,16 @@ _DIRECTORY = 2
 _READ_AND_WRITE = 3
 _FILE_SYNC = 2
 _MODE, _OWNER, _GROUP = 1 << 1, 1 << 4, 1 << 5
-"""Attributes 33, 36 and 37, as bits of the second word."""
+"""Attributes 33, 36 and 37 as bits of the second word of a bitmap."""
 _NOBODY = struct.pack(">I12s", 0, b"")
-"""Stateid of a client without open files."""
+"""Stateid for operations without an open file."""
 
 DENIED, GRACE, MINOR_VERSION, NO_GRACE = 13, 10013, 10021, 10033
 """Error codes (nfsstat4)."""
 
 
 class NfsError(Exception):
-    """The server answered with an error; `status` is its code."""
+    """The server returned an error; `status` is its code."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -50,7 +50,7 @@ class Open:
 
 
 class _Answer:
-    """The unread rest of a reply."""
+    """The unread part of a reply."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -81,7 +81,7 @@ def _numbers(*values: int) -> bytes:
 
 
 def _attributes(mode: int | None = None, owner: int | None = None) -> bytes:
-    """Encode a mode, or an owner with the group of the same id."""
+    """Encode a mode, or an owner together with the group of the same id."""
     values = b"" if mode is None else _numbers(mode)
     bits = 0 if mode is None else _MODE
     if owner is not None:
@@ -91,7 +91,7 @@ def _attributes(mode: int | None = None, owner: int | None = None) -> bytes:
 
 
 class Machine:
-    """One client with its session; requests are sent as the user `uid`."""
+    """One client and its session, which sends requests as the user `uid`."""
 
     def __init__(self, address: str, name: str, *, minor: int = 1) -> None:
         self.uid = 0
@@ -101,7 +101,8 @@ class Machine:
         self._session = b""
         found = self._compound(
             _EXCHANGE_ID,
-            # A client sends a new verifier after a restart, and the same one after a reconnect.
+            # A client sends a new verifier after a restart, and the same verifier after a
+            # reconnect.
             b"verifier" + _opaque(name.encode()) + _numbers(0, 0, 0),
         )
         self._id, sequence = found.raw(8), found.number()
@@ -118,7 +119,7 @@ class Machine:
     # --- Operations of a machine -----------------------------------------------------------------
 
     def reclaim_complete(self) -> None:
-        """Report that it has reclaimed its open files; before that, it may not open other files."""
+        """Report that the client has reclaimed its open files, and may now open other files."""
         self._do([], _RECLAIM_COMPLETE, _numbers(0))
 
     def folder(self, path: str, mode: int = 0o755) -> None:
@@ -181,7 +182,7 @@ class Machine:
     def _compound(
         self, operation: int, arguments: bytes, before: Sequence[tuple[int, bytes]] = ()
     ) -> _Answer:
-        """Return the reply to the last of some operations. Raises NfsError."""
+        """Send operations, and return the reply to the last one. Raises NfsError."""
         operations = [*before, (operation, arguments)]
         packed = b"".join(_numbers(number) + given for number, given in operations)
         found = self._call(_opaque(b"") + _numbers(self._minor, len(operations)) + packed)
@@ -192,7 +193,7 @@ class Machine:
         found.number()
         for number, _ in before:
             assert (found.number(), found.number()) == (number, 0)
-            # Only SEQUENCE, of the preceding operations, has a result.
+            # Only SEQUENCE among the preceding operations has a result.
             found.raw(36 if number == _SEQUENCE else 0)
         assert (found.number(), found.number()) == (operation, 0)
         return found

@@ -29,7 +29,7 @@ SERVED = {"server": {"machines": ["10.0.0.0/16"]}}
 
 
 class Server:
-    """Ganesha in a container with only the rights and mounts of its pod."""
+    """Ganesha in a container with only the rights and mounts of the jail server's pod."""
 
     def __init__(self, container: Container) -> None:
         self._inside = Slurmctld(container)
@@ -37,7 +37,7 @@ class Server:
 
     @property
     def machine(self) -> str:
-        """Address of this machine, as the server sees it."""
+        """Address from which this machine connects to the server."""
         (network,) = self._inside.container.attrs["NetworkSettings"]["Networks"].values()
         return str(network["Gateway"])
 
@@ -68,7 +68,7 @@ def profile(*refused: str) -> str:
 
 
 Make = Callable[[str], Server]
-"""Creates a container under a seccomp profile, without a running server."""
+"""A function that creates a container with a seccomp profile, without a running server."""
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,14 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def idle(make: Make) -> Server:
-    # Docker's default profile may be so old that it refuses name_to_handle_at(2) to processes that
-    # are no administrators, as runtimes of pods did (moby/moby#45766, containerd/containerd#8752).
+    # An old default profile of Docker refuses name_to_handle_at(2) to unprivileged processes, as
+    # older runtimes of pods did (moby/moby#45766, containerd/containerd#8752).
     return make(profile())
 
 
 @pytest.fixture
 def server(idle: Server) -> Iterator[Server]:
-    """A running server with an empty volume, which permits this machine."""
+    """A running server with an empty volume, to which this machine may connect."""
     idle.run(f"rm -rf {c.JAIL_SERVED}/*")
     idle.start(f"{idle.machine}/32")
     yield idle

@@ -13,7 +13,7 @@ NODE_NAMES = ("cpu-0", "cpu-1")
 
 @dataclass(frozen=True)
 class Rest:
-    """URL of slurmrestd, key of its slurmctld, and the external provider that slurmctld trusts."""
+    """slurmrestd's URL, its slurmctld's key, and the external provider that slurmctld trusts."""
 
     url: str
     key: bytes
@@ -22,7 +22,7 @@ class Rest:
     start: Start
 
     def client(self, user: str = "slurm", token: str | None = None) -> Client:
-        """Return a client that retries without a pause."""
+        """Return a client that retries without pauses."""
         return Client(
             self.url,
             lambda: make_token(self.key, user, 300) if token is None else token,

@@ -1,4 +1,4 @@
-"""The agents' client against a real slurmrestd and Slurm."""
+"""The agents' client with a real slurmrestd and Slurm."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ TEN_MINUTES = "#!/bin/sh\nsleep 600\n"
 
 @pytest.fixture
 def operator(rest: Rest) -> Iterator[Client]:
-    """A client of `slurm`. Afterwards, no job is left and every node is in service."""
+    """A client as user `slurm`. After the test, no job is left and every node is in service."""
     yield (client := rest.client())
     for job in client.jobs():
         client.cancel(job.id)

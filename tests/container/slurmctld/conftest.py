@@ -1,4 +1,4 @@
-"""A container of the controller's image, in which tests start slurmctld one after the other."""
+"""A container from the controller's image, in which tests start slurmctld one after the other."""
 
 import secrets
 from collections.abc import Iterator
@@ -22,6 +22,6 @@ def prepared(start_container: Start) -> Slurmctld:
 
 @pytest.fixture
 def slurmctld(prepared: Slurmctld) -> Iterator[Slurmctld]:
-    """slurmctld, not started."""
+    """slurmctld, which the test starts."""
     yield prepared
     prepared.stop()

@@ -1,4 +1,4 @@
-"""The real slurmctld starts without errors on every configuration that the settings accept."""
+"""The real slurmctld starts without errors with every configuration that the settings accept."""
 
 from typing import Any
 
@@ -74,11 +74,11 @@ def preemption(kind: str, mode: str, *modes: str) -> Values:
 
 
 NO_QOS = r"We have no QOS on the system Ignoring invalid Allow/DenyQOS value"
-"""Without accounting there is no QOS. Slurm warns, and permits all users."""
+"""Without accounting, no QOS exists. Slurm warns, and permits all users."""
 NO_DEFAULT = r"default partition not set"
-"""A cluster may have no default partition. Its users then name a partition."""
+"""Without a default partition, Slurm warns. Users must then name a partition."""
 NO_DBD = r"PriorityWeight\w+ can only be used with SlurmDBD, ignoring"
-"""Without accounting, usage is unknown. Slurm warns, and uses the other factors."""
+"""Without accounting, usage is unknown. Slurm warns, and ignores this factor."""
 
 CASES: list[tuple[str, Values]] = [
     ("defaults of the dev stack", {}),
@@ -198,7 +198,7 @@ CASES: list[tuple[str, Values]] = [
     ),
     (
         "Slurm's own keys",
-        # There is no sackd here: slurmctld itself authenticates its clients.
+        # Without a sackd here, slurmctld itself authenticates its clients.
         {
             **cpu(),
             "auth": {"type": "slurm"},

@@ -1,4 +1,4 @@
-"""slurmctld orders nodes by number, independent of the order in which they register."""
+"""slurmctld orders nodes by number, and not by the order of their registration."""
 
 import secrets
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Cluster:
         return worker
 
     def remove(self, *workers: Slurmctld) -> None:
-        """Stop nodes and delete their records, as `leave` does."""
+        """Stop nodes and delete their records, like `leave`."""
         for worker in workers:
             name = worker.run("echo $NODE_NAME").strip()
             worker.run("pkill -x slurmd; while pgrep -x slurmd; do sleep 0.1; done", user="root")
@@ -48,7 +48,7 @@ class Cluster:
         return [line.split()[0].removeprefix("NodeName=") for line in output.splitlines()]
 
     def allocated(self, nodes: int) -> str:
-        """Return the node list of a job, as users see it."""
+        """Return a job's node list, as users see it."""
         self.controller.run(f"salloc --nodes={nodes} --job-name=order --no-shell")
         try:
             return self.controller.run("squeue --noheader --format=%N").strip()
@@ -66,7 +66,7 @@ def cluster() -> Iterator[Cluster]:
 def test_nodes_can_register_in_reverse_order(cluster: Cluster) -> None:
     cluster.add(2)
 
-    # slurmctld reserves the positions of the others, which users do not see.
+    # slurmctld reserves the positions of the other nodes, which users do not see.
     assert cluster.nodes() == ["cpu-2"]
     assert cluster.nodes("--future") == ["cpu-0", "cpu-1", "cpu-2"]
     assert cluster.controller.run("sinfo --noheader --format='%D %N'").split() == ["1", "cpu-2"]

@@ -1,1 +1,1 @@
-"""The SPANK plugin in a real slurmd, with its own jail."""
+"""The SPANK plugin in a real slurmd with a jail."""

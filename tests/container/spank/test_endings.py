@@ -1,4 +1,4 @@
-"""Jobs end without delay and leave nothing behind, and outlive a fault of slurmd."""
+"""Jobs end without delay, leave nothing behind, and survive a crash of slurmd."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,8 @@ from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
-# Receives descriptors of directories, and creates up to the given number of directories in them.
+# This program receives descriptors of directories, and creates up to the given number of
+# directories in them.
 _HOLD = f"""
 import errno, os, socket, sys, time
 with socket.socket(socket.AF_UNIX) as listener:
@@ -32,7 +33,8 @@ while folders and made < int(sys.argv[1]):
             folders.remove(folder)
 time.sleep(30)
 """
-# Nests the given number of directories, sends their descriptors, and waits until they are full.
+# This program nests the given number of directories, sends their descriptors, and waits until they
+# are full.
 _GIVE = f"""
 import os, socket, sys, time
 folders = ["/tmp"]
@@ -46,7 +48,8 @@ with socket.socket(socket.AF_UNIX) as holder:
 while sum(len(os.listdir(path)) for path in folders) < 5_000:
     time.sleep(0.1)
 """
-# Tries to open slurmd's port by IPv4 and IPv6, with and without SO_REUSEPORT, until the test ends.
+# This program tries to open slurmd's port over IPv4 and IPv6, with and without SO_REUSEPORT, until
+# the test ends.
 _TAKE = """
 import itertools, os, socket, time
 def opened(address, alone, options):
@@ -85,14 +88,14 @@ def programs(node: Node) -> Iterator[None]:
 
 
 def hold(node: Node, number: int) -> str:
-    """Submit a job that creates directories in another job's, whose descriptors it holds."""
+    """Submit a job that creates directories in another job's directories, which it keeps open."""
     job = node.submit(f"python3 /srv/hold.py {number}")
     eventually("the job listens", lambda: "waits" in node.output(job))
     return job
 
 
 def left_of(node: Node, job: str) -> str:
-    """Paths of a job's directories on the node."""
+    """Return the paths of a job's directories on the node."""
     return node.root(find_directories(job))
 
 

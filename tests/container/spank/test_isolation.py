@@ -1,4 +1,4 @@
-"""What a job can see and do, and what its end removes."""
+"""What a job can see and do, and what is removed when it ends."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ USUAL_DEVICES = {
 }
 KEEPER = "slurmstepd"
 EXTERNAL = "sleep"
-"""Process of a job's external step."""
+"""Command name of the process in a job's external step."""
 
 
 def processes(node: Node, *options: str, name: str = "researcher") -> list[str]:
@@ -31,7 +31,7 @@ def test_job_sees_only_its_processes_and_two_of_slurm(node: Node) -> None:
 
 
 def test_slurm_runs_jail_programs_with_the_rights_of_the_job(node: Node) -> None:
-    """With more rights, root in the jail would be root on every node."""
+    """With more rights, root in the jail would control every node."""
     node.submit("sleep 1000")
     look = "cat /proc/$(pgrep --full '^sleep 100000000$')/status 2>/dev/null || true"
 
@@ -98,7 +98,7 @@ def test_private_directories_are_shared_by_steps_but_not_jobs(
     assert set(output) == set(files.split())
     assert node.job(f"ls {files} 2>/dev/null || true", name="student") == ""
     assert node.root(f"ls {files} 2>/dev/null || true") == "", (
-        "the node does not have the files either"
+        "the node's own /tmp does not have the files either"
     )
 
 

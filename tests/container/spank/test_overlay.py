@@ -1,4 +1,4 @@
-"""A shared root that jobs cannot break for others."""
+"""With an overlay, jobs cannot change the shared root for others."""
 
 from tests.support.spank import Node
 from tests.support.waiting import eventually

@@ -1,4 +1,4 @@
-"""Paths that a user chooses and Slurm opens: slurmstepd for a step, slurmd for `sbcast`."""
+"""Paths that a user chooses: slurmstepd opens those of a step, slurmd those of `sbcast`."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def ended(node: Node, job: str) -> str:
 
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
 def test_slurmstepd_cannot_open_itself_or_node_processes(node: Node, place: str) -> None:
-    """Through itself, slurmstepd would reach its other threads, whose root is the node's."""
+    """Through /proc/self, slurmstepd would reach its other threads, whose root is the node's."""
     process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
@@ -58,7 +58,7 @@ OUTSIDE = (
     *(f"/proc/1/root{path}" for path in ("/tmp", "/etc", SPOOL)),
     *("/proc/1/cwd", "/proc/1/fd/..", SPOOL, f"{SPOOL}/conf-cache"),
 )
-"""Directories that could resolve to the node's."""
+"""Directories that could resolve to directories of the node."""
 
 
 @pytest.mark.parametrize("folder", OUTSIDE)

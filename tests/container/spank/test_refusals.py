@@ -10,7 +10,7 @@ from tests.support.spank import Node
 
 @contextmanager
 def moved(node: Node, path: str, instead: str) -> Iterator[None]:
-    """Replace a path in the jail temporarily."""
+    """Replace a path in the jail for the duration of the context."""
     node.root(f"mv {path} {path}.away; {instead}")
     try:
         yield
@@ -60,7 +60,7 @@ def test_link_in_the_jail_cannot_redirect_a_mount(node: Node, path: str) -> None
 
 @pytest.fixture
 def swapped(node: Node) -> Iterator[str]:
-    """A mount point that alternates between directory and link to /etc while a job starts."""
+    """While a job starts, a mount point alternates between a directory and a link to /etc."""
     node.root("mkdir /srv/x; cd /mnt/jail/srv; mkdir x; ln -s /etc y; chmod 1777 /srv/x x")
     loop = "cd /mnt/jail/srv; while mv --exchange --no-target-directory x y; do :; done"
     pid = node.root(f"bash -c '{loop}' >/dev/null 2>&1 & echo $!")
@@ -70,7 +70,7 @@ def swapped(node: Node) -> Iterator[str]:
 
 def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str) -> None:
     node.configure(f"bind={swapped}\n")
-    # With a replaced /etc, a job would hang: limit the time.
+    # Limit the time, because a job with a replaced /etc would hang.
     print_mounts = (
         "timeout 30 srun --quiet bash -c 'cut --delimiter=\" \" --fields=2 /proc/self/mounts'"
     )
@@ -79,7 +79,7 @@ def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str
     outputs = [node.user(f"{print_mounts} 2>&1 || true") for _ in range(12)]
 
     assert not any("/etc" in mounts.splitlines() for mounts in outputs)
-    # A mount stays on its directory, under either of its names.
+    # A mount stays on its directory, which may have either name now.
     places = {swapped, swapped.replace("x", "y")}
     assert all("srun: error" in mounts or places & set(mounts.splitlines()) for mounts in outputs)
 

@@ -29,7 +29,7 @@ print(json.dumps({**answers, "none of them": ask(1000), "getpid": ask(39)}))
 
 @pytest.fixture(scope="module")
 def answers(running: Node) -> dict[str, str]:
-    """Result of each refused system call, for root with a daemon's capabilities."""
+    """Expected result of each refused system call, for root with a daemon's capabilities."""
     agents = f"{c.PROGRAMS}/agents"
     results: dict[str, str] = json.loads(
         running.root(f"python3 -I - {agents} <<'END'\n{ASK}\nEND").splitlines()[-1]
@@ -87,7 +87,7 @@ print("made" if made == 0 else errno.errorcode[ctypes.get_errno()])
 
 
 def test_root_in_a_job_cannot_create_a_cgroup_namespace(node: Node) -> None:
-    """In a cgroup namespace, root could mount the node's cgroups again, and write to them."""
+    """In a cgroup namespace, root could mount the node's cgroups again and write to them."""
     node.root(f"cat >/mnt/jail/srv/remount.py <<'END'\n{REMOUNT}\nEND")
 
     assert node.root("cd / && srun --quiet python3 /srv/remount.py") == "EPERM"

@@ -16,10 +16,10 @@ from tests.support.waiting import eventually
 
 IMAGE = "slurmstack-test/s3"
 HOST = "objects"
-"""Without a domain, which the server would parse as the name of a bucket."""
+"""Host name without a domain, because the server would parse its first part as a bucket."""
 PORT = 9000
 REFUSING = 9001
-"""Port of the server that checks credentials and accepts none."""
+"""Port of the server that rejects all credentials."""
 BUCKET = "dumps"
 _FOLDER = Path(__file__).parent
 _CERTIFICATE = (
@@ -55,6 +55,6 @@ def _says_yes(server: Slurmctld, command: str) -> bool:
 
 
 def give(container: Container, access_key: str, secret_key: str) -> None:
-    """Put credentials where a Secret would be mounted."""
+    """Write credentials to the path at which a pod mounts the Secret."""
     keys = {"access_key": access_key, "secret_key": secret_key}
     put(container, {f"{c.BACKUP_KEYS}/{name}": text for name, text in keys.items()})

@@ -57,9 +57,9 @@ def test_tables_match_the_catalogues() -> None:
 
     assert tables == {
         "All metrics": [row(metric, source) for source, metric in EXPORTED],
-        "Of the reconciler": list(map(row, reconciler.METRICS)),
-        "Of long checks": list(map(row, longchecks.METRICS)),
-        "Of the logs": list(map(row, logs.METRICS)),
+        "Metrics of the reconciler": list(map(row, reconciler.METRICS)),
+        "Metrics of long checks": list(map(row, longchecks.METRICS)),
+        "Metrics of the logs": list(map(row, logs.METRICS)),
     }
 
 

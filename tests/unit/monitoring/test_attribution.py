@@ -15,7 +15,7 @@ from tests.support.alerts import Alerts
 class World(Alerts):
     """A Prometheus whose alerts the test sets."""
 
-    came: list[dict[str, Any]] = field(default_factory=list)
+    alerts: list[dict[str, Any]] = field(default_factory=list)
 
     def now(self) -> float:
         return 1000
@@ -23,12 +23,12 @@ class World(Alerts):
     def firing(self, *others: str) -> set[str]:
         return set()
 
-    def told(self) -> list[dict[str, Any]]:
-        return self.came
+    def received(self) -> list[dict[str, Any]]:
+        return self.alerts
 
     def add_alert(self, name: str, began: float) -> None:
         labels, at = {"alertname": name}, datetime.fromtimestamp(began, UTC).isoformat()
-        self.came.append({"labels": labels, "status": "firing", "startsAt": at})
+        self.alerts.append({"labels": labels, "status": "firing", "startsAt": at})
 
     @contextlib.contextmanager
     def fault(self, name: str) -> Iterator[None]:
@@ -38,11 +38,11 @@ class World(Alerts):
 
 def test_alert_that_began_after_the_fault_belongs_to_it() -> None:
     world = World()
-    world.is_told_of(world.fault("NodesDrained"), {"NodesDrained"}, 0)
+    world.check_alerts_of(world.fault("NodesDrained"), {"NodesDrained"}, 0)
 
 
 def test_alert_from_before_belongs_to_another_fault() -> None:
     world = World()
     world.add_alert("NodesDrained", began=990)
     with pytest.raises(AssertionError, match="the receiver gets NodesDrained"):
-        world.is_told_of(world.fault("NodesDown"), {"NodesDrained"}, 0)
+        world.check_alerts_of(world.fault("NodesDown"), {"NodesDrained"}, 0)
