@@ -41,7 +41,7 @@ class CheckError(EngineError):
 class PartialFailure(EngineError):  # noqa: N818
     """The resource exists, but is not ready.
 
-    The engine stores it, so that the next update continues with it.
+    The engine stores the resource, and the next update continues with it.
     """
 
     def __init__(self, resource_id: str, outputs: Mapping[str, Value], reason: str) -> None:

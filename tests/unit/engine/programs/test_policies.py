@@ -246,7 +246,7 @@ def test_failing_policy_stops_the_deployment(small: Sandbox) -> None:
             mend = ResourceValidationPolicy("mend", "Mends", remediate=lambda args: args.props)
             PolicyPack("menders", [mend], EnforcementLevel.REMEDIATE)
             """,
-            "mend remediates, which this engine does not support",
+            "mend: this engine does not support remediation",
         ),
     ],
 )
