@@ -79,7 +79,7 @@ class PassphraseCrypter:
         return crypter
 
     def encrypt(self, plaintext: str) -> str:
-        """Encrypt a text. A decrypted text keeps its ciphertext, so that the state is stable."""
+        """Encrypt a text. A text that was decrypted before keeps its ciphertext in the state."""
         with self._lock:
             ciphertext = self._ciphertexts.get(plaintext)
             if ciphertext is None:
@@ -112,8 +112,8 @@ class PassphraseCrypter:
                     ) from error
                 return opened.decode()
         raise EngineError(
-            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; was it encrypted by"
-            " another secrets provider?"
+            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; set it again with this"
+            " stack's passphrase"
         )
 
 
@@ -132,18 +132,18 @@ def passphrase_from_environment() -> str:
         return Path(file).read_text().strip()
     except OSError as error:
         raise EngineError(
-            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; expected a file that"
-            " holds the passphrase"
+            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; set it to a file that"
+            " contains the passphrase"
         ) from error
 
 
 def seal(value: Value, crypter: PassphraseCrypter) -> Any:
     """Return a value as JSON for the state, with every secret in it encrypted.
 
-    Raises ValueError on an unknown value, which a state cannot hold.
+    Raises ValueError on an unknown value, which the state cannot contain.
     """
     if isinstance(value, Secret):
-        # Sort keys: a program's maps come in any order, and equal secrets must stay equal.
+        # Sort keys: a program's maps have no fixed order, and equal secrets must stay equal.
         opened = seal(plain(value), crypter)
         text = json.dumps(opened, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
         return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}
@@ -186,4 +186,4 @@ def _decode(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise EngineError(f"{name}: expected base64; the value is damaged") from error
+        raise EngineError(f"{name}: expected base64; restore the damaged value") from error

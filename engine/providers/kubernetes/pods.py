@@ -17,8 +17,8 @@ POD: Final = Kind("v1", "Pod")
 _EVENT: Final = Kind("v1", "Event")
 _REPLICA_SET: Final = Kind("apps/v1", "ReplicaSet")
 
-# Reasons of a waiting container that do not pass by themselves, and the seconds to tolerate them:
-# a registry may fail briefly, or a Secret that the pod needs may be created a moment later.
+# Reasons of a waiting container that are usually permanent, and the seconds to tolerate each: a
+# registry may fail briefly, or a Secret that the pod needs may be created a moment later.
 _HOPELESS_AFTER: Final = {
     "InvalidImageName": 0.0,
     "ErrImageNeverPull": 0.0,
@@ -79,7 +79,7 @@ class Pods:
                 yield pod
 
     def failure(self) -> str:
-        """Return why the workload cannot start, "" as long as it may."""
+        """Return why the workload cannot start, "" if it still may."""
         for pod in self.items:
             if not metadata(pod).get("deletionTimestamp"):
                 for container in _containers(pod):
@@ -88,7 +88,7 @@ class Pods:
         return ""
 
     def trouble(self) -> str:
-        """Return the problem of the first unready pod, even if it may pass."""
+        """Return the problem of the first unready pod, even if the problem may be temporary."""
         failure = self.failure()
         if failure:
             return failure
@@ -116,8 +116,8 @@ class Pods:
     def free_blocked(self, owner: Manifest) -> str:
         """Delete a pod of a StatefulSet's old revision that will never be ready.
 
-        With ordered pods, the controller waits for such a pod before it replaces it. So the update
-        that would repair it never starts (a documented limitation). Returns a note, or "".
+        With ordered pods, the controller waits until such a pod is ready before it replaces any, so
+        an update cannot repair the pod (a documented limitation). Returns a note, or "".
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:
@@ -157,7 +157,7 @@ class Pods:
             return "starting"
         selector = f"involvedObject.uid={metadata(pod).get('uid')}"
         events: list[Manifest] = []
-        # Events only explain more: without the right to read them, the message is shorter.
+        # Events only add details: if the credentials may not read events, omit them.
         with contextlib.suppress(EngineError):
             namespace = metadata(pod).get("namespace")
             events = self.api.objects(_EVENT, namespace, fieldSelector=selector)
@@ -250,7 +250,7 @@ def _waiting(container: Manifest) -> str:
     """Return why a container waits: the reason, and the details of the message."""
     message = str(at(container, ("state", "waiting", "message")) or "")
     if _waits_for(container) in _PULLING:
-        # Registry and runtime each put the image's name in front: only the innermost error counts.
+        # Registry and runtime each prefix the image's name: show only the innermost error.
         message = f"{container.get('image')}: {message.rpartition(_WRAPPED)[2]}"
     return f"{_waits_for(container)}: {_short(message)}" if message else _waits_for(container)
 
@@ -273,7 +273,7 @@ def _is_hopeless(pod: Manifest, container: Manifest) -> bool:
 
 
 def _age(pod: Manifest) -> float:
-    """Return the seconds since the pod was assigned to its node and began its attempts."""
+    """Return the seconds since the pod was scheduled to its node."""
     return _since(_condition(pod, "PodScheduled").get("lastTransitionTime"))
 
 
