@@ -87,7 +87,9 @@ def read_stack_file(path: Path) -> StackFile:
     except FileNotFoundError:
         return StackFile(path)
     except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror}") from error
+        raise EngineError(
+            f"{path}: cannot be read: {error.strerror}; check its permissions"
+        ) from error
     except yaml.YAMLError as error:
         raise EngineError(f"{path}: not valid YAML: {_one_line(error)}") from error
     return _parsed(path, {} if document is None else document)

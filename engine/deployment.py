@@ -185,7 +185,9 @@ class Deployment:
         """Apply the policies. Raises EngineError on a mandatory violation, except in a preview."""
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
-            raise EngineError(f"violates mandatory policies: {', '.join(broken)}")
+            raise EngineError(
+                f"violates mandatory policies: {', '.join(broken)}; fix the reported violations"
+            )
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
         provider = self.registered(split_reference(goal.provider)[0]) if goal.provider else None
@@ -207,7 +209,9 @@ class Deployment:
         await self._policies.analyze_stack(subjects, stack)
         broken = self._policies.broken
         if broken:
-            raise EngineError(f"mandatory policies are violated: {', '.join(broken)}")
+            raise EngineError(
+                f"mandatory policies are violated: {', '.join(broken)}; fix the reported violations"
+            )
 
     # -- carrying out a plan -------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Journal:
         self._pending.pop(resource, None)
 
     def snapshot(self) -> Snapshot:
-        """Return the present state."""
+        """Return the current state."""
         resources = (*self._settled, *self._old)
         if self._renamed:
             resources = tuple(_renamed(resource, self._renamed) for resource in resources)

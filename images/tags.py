@@ -34,9 +34,9 @@ class ContextError(Exception):
 class Image:
     """One image. Its context is the folder `images/<name>/`, with `extra` added.
 
-    `extra` lists files and folders of the repository as paths from its root, which are also their
-    paths in the context; the last part may be a glob pattern. `parent` is another image; the
-    Dockerfile gets its full reference as the build argument `BASE`.
+    `extra` lists files and folders of the repository as paths from its root; the last part may be a
+    glob pattern. They have the same paths in the context. `parent` is another image; the Dockerfile
+    gets its full reference as the build argument `BASE`.
     """
 
     name: str

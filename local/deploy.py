@@ -187,7 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(own)
     if options.json or options.markdown:
         if options.verb != "preview":
-            parser.error("--json and --markdown require preview")
+            parser.error("--json and --markdown require the command preview")
         extra = ["--json", *extra]
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT

@@ -65,7 +65,10 @@ def install(packages: Sequence[str], say: Say) -> None:
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if line.startswith("E:")]
         reason = lines[0] if lines else f"exit code {result.returncode}"
-        raise LocalError(f"apt-get install {names} failed: {reason}")
+        raise LocalError(
+            f"apt-get install {names} failed: {reason}; install the packages by hand, then run"
+            " this again"
+        )
 
 
 # --- The Docker engine ---------------------------------------------------------------------------

@@ -354,7 +354,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (EOFError, KeyboardInterrupt):
-        print("\nnothing was written", file=sys.stderr)
+        print("\nstopped: nothing was written", file=sys.stderr)
         return 1
     print(f"wrote {path.name}; run `make preview STACK={options.name}` to see what it deploys")
     return 0

@@ -6,7 +6,7 @@
  * keeper process (keeper.c) keeps them, and later steps join them. The mounts never appear in
  * slurmd's namespaces, so a step that fails half-way leaves nothing to undo.
  *
- * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt: it opens the
+ * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt. It opens the
  * files of the step's standard streams, which must be files of the jail. Its other threads, its
  * open files and its process id stay on the node. All of them appear in the node's /proc, where a
  * path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main thread opens

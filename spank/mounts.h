@@ -30,7 +30,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  * REFUSED.
  *
  * For root, makes the machine's part of this /proc read-only. Other users cannot write to this part
- * anyway, and need a complete /proc: if parts are hidden or read-only, the kernel refuses to mount
+ * anyway, and need a complete /proc. If parts are hidden or read-only, the kernel refuses to mount
  * a second /proc in a user namespace, which rootless containers require.
  */
 int mount_proc(int point_fd, uid_t uid);

@@ -100,7 +100,7 @@ class Provider(Protocol):
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the present id, inputs and outputs; None if the resource is gone.
+        """Return the current id, inputs and outputs; None if the resource does not exist.
 
         ``inputs`` and ``outputs`` are the stored ones. ``outputs`` is None if the resource is not
         in the state yet.

@@ -79,7 +79,7 @@ class RandomProvider:
         kind = _kind(resource_type)
         for name in kind.required:
             if news.get(name) is None:
-                raise CheckError(name, "is required")
+                raise CheckError(name, "is required; set it")
         for name, value in news.items():
             if not name.startswith("__"):
                 _check_type(name, kind.inputs.get(name), value)

@@ -1,7 +1,7 @@
 /*
  * Preloaded into slurmdbd: makes it acknowledge a record only after the database has stored it.
  *
- * slurmdbd chooses its answer after the SQL statement, and commits later (proc_req() and
+ * slurmdbd chooses its answer after the SQL statement, but commits later (proc_req() and
  * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection ends before the
  * commit, the transaction is lost, but the answer still reports success. slurmctld deletes its
  * record, and sacct shows the job as running for ever. Without an answer, slurmctld sends the

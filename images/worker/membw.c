@@ -7,7 +7,7 @@
  * the results at the end. The three arrays have MIB in total, and must be far larger than every
  * cache.
  *
- * Each thread first writes its own part of the arrays, so that the kernel allocates the part in the
+ * Each thread first writes its own part of the arrays: the kernel then allocates the part in the
  * nearest memory, and works only on this part. The program prints `threads`, `array`, `copy` and
  * `triad`, each on its own line, and exits with 1 on an error or a wrong result.
  */

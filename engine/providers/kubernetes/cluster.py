@@ -194,7 +194,9 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise EngineError(f"kubeconfig: {path} cannot be read: {error}") from error
+        raise EngineError(
+            f"kubeconfig: {path} cannot be read: {error}; check its permissions and contents"
+        ) from error
     document = _parsed(text, str(path))
     if not isinstance(document, dict):
         raise EngineError(f"kubeconfig: {path} is not a kubeconfig: expected a YAML mapping")

@@ -17,8 +17,8 @@ POD: Final = Kind("v1", "Pod")
 _EVENT: Final = Kind("v1", "Event")
 _REPLICA_SET: Final = Kind("apps/v1", "ReplicaSet")
 
-# Reasons of a waiting container that are usually permanent, and the seconds to tolerate each: a
-# registry may fail briefly, or a Secret that the pod needs may be created a moment later.
+# Reasons of a waiting container that are usually permanent, and the seconds to tolerate each. For
+# example, a registry may fail briefly, or a Secret may be created a moment later.
 _HOPELESS_AFTER: Final = {
     "InvalidImageName": 0.0,
     "ErrImageNeverPull": 0.0,
@@ -29,10 +29,10 @@ _HOPELESS_AFTER: Final = {
     "CreateContainerError": 60.0,
     "RunContainerError": 60.0,
 }
-_CRASHES: Final = 5  # restarts after which a container counts as failed
+_CRASHES: Final = 5  # restarts after which a container is treated as failed
 _QUIET: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 _PULLING: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
-_PROVEN: Final = 10.0  # seconds after which a restarted container counts as stable
+_PROVEN: Final = 10.0  # seconds after which a restarted container is treated as stable
 _WRAPPED: Final = '": '
 _USUAL_START: Final = 3.0  # seconds after which events explain a slow start
 _LONGEST: Final = 300  # characters shown of a server's message
@@ -103,7 +103,7 @@ class Pods:
     def unproven(self) -> str:
         """Return a container that crashed and has run again only briefly, "" if there is none.
 
-        Without a readiness probe, such a container counts as ready until its next crash.
+        Without a readiness probe, Kubernetes reports such a container as ready until it crashes.
         """
         for pod in self.items:
             for container in at(pod, ("status", "containerStatuses")) or []:
@@ -116,8 +116,8 @@ class Pods:
     def free_blocked(self, owner: Manifest) -> str:
         """Delete a pod of a StatefulSet's old revision that will never be ready.
 
-        With ordered pods, the controller waits until such a pod is ready before it replaces any, so
-        an update cannot repair the pod (a documented limitation). Returns a note, or "".
+        With ordered pods, the controller replaces no pod before such a pod is ready. An update
+        cannot repair the pod (a documented limitation). Returns a note, or "".
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:

@@ -194,7 +194,7 @@ class KubernetesProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the present inputs and outputs; None if the object is gone.
+        """Return the current inputs and outputs; None if the object does not exist.
 
         Without an id, the outcome of a creation is unknown. In this case, return an object only if
         this resource created it.
@@ -230,7 +230,7 @@ class KubernetesProvider:
             live = api.get(target.ref)
             if old is None and live is not None:
                 if self._settings.upsert or target.patch or is_pulumis(live):
-                    return foreseen  # a replacement: the present object is deleted first
+                    return foreseen  # a replacement, which first deletes the existing object
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
@@ -368,7 +368,9 @@ class KubernetesProvider:
         with self._lock:
             if self._api is None:
                 if self._cluster is None:
-                    raise EngineError("kubernetes provider: kubeconfig: still unknown")
+                    raise EngineError(
+                        "kubernetes provider: kubeconfig: unknown in this preview; run `up` first"
+                    )
                 self._api = Api(self._cluster)
             return self._api
 
