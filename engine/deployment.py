@@ -191,7 +191,7 @@ class Deployment:
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
         provider = self.registered(split_reference(goal.provider)[0]) if goal.provider else None
-        # Keys with this prefix are internal to engines and providers.
+        # Omit keys that begin with "__": they are internal to engines and providers.
         shown = {key: value for key, value in properties.items() if not key.startswith("__")}
         return Subject(urn, goal, shown, provider)
 
@@ -386,7 +386,7 @@ class Deployment:
             raise EngineError(f"id {resource_id!r}: no such resource; check the id")
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
-        # If the id differs, delete a resource that the stack created. Else only drop its entry.
+        # Delete a resource that the stack created, if the id differs; else only drop its entry.
         condemn = old is not None and not old.external and old.id != new.id
         return self._settle(step, new, old, condemn=condemn)
 

@@ -223,7 +223,7 @@ class Plain:
         self._step(step, step.note or _DOING[step.op])
 
     def status(self, urn: str, line: str) -> None:
-        """Show what the operation waits for, if that has changed."""
+        """Show what the operation waits for, if the line has changed."""
         if urn and self._status.get(urn) != line:
             self._status[urn] = line
             if line:

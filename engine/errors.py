@@ -52,7 +52,7 @@ class PartialFailure(EngineError):  # noqa: N818
 
 
 class Cancelled(EngineError):  # noqa: N818
-    """The user stopped the operation before anything existed."""
+    """The user stopped the operation before the resource existed."""
 
     def __init__(self, reason: str = "cancelled") -> None:
         super().__init__(reason)

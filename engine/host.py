@@ -264,7 +264,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def Invoke(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Return the state of a resource; functions of providers are refused."""
+        """Return the state of a resource. Refuse functions of providers."""
         if request.tok != _GET_RESOURCE:
             await _refuse(
                 context,

@@ -30,7 +30,7 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        """Whether its process has ended; False for a process of another host."""
+        """Whether the holder's process has ended; False for a process of another host."""
         return self.host == socket.gethostname() and not _alive(self.pid)
 
 

@@ -72,7 +72,7 @@ def look_up(value: Value, path: Path) -> Value | Missing:
 
 
 def reset(news: Properties, olds: Properties, patterns: Sequence[str]) -> Properties:
-    """Return ``news`` with the values of ``olds`` at each pattern: the rule of ignore_changes.
+    """Return ``news`` with the values of ``olds`` at each pattern, as ignore_changes requires.
 
     Where both have the parent object, remove a value that only ``news`` has, and restore one that
     only ``olds`` has. Raises EngineError on an invalid pattern.

@@ -65,7 +65,7 @@ class Goal:
     custom_timeouts: Mapping[str, float] = field(default_factory=dict)
 
     def urn(self, stack: str, project: str) -> str:
-        """Return its URN."""
+        """Return the resource's URN."""
         return make_urn(stack, project, self.parent, self.type, self.name)
 
 
@@ -136,7 +136,7 @@ def _trigger_fired(new: Value, old: Value) -> bool:
 
 
 def inherited(goal: Goal, parent: Goal | None) -> Goal:
-    """Return the goal with options from its parent that it does not set itself."""
+    """Return the goal, with unset options inherited from its parent."""
     if parent is None:
         return goal
     return replace(

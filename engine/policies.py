@@ -69,7 +69,7 @@ class Pack(Protocol):
         ...
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return the violations of its stack policies; the default URN of each is ``stack``."""
+        """Return violations of the stack policies, with the URN ``stack`` if the pack gives none."""
         ...
 
 

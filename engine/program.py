@@ -53,7 +53,7 @@ class Program:
         address: str,
         display: Display,
     ) -> bool:
-        """Run it to its end and show its output; return whether it succeeded."""
+        """Run the program to its end and show its output. Return whether it succeeded."""
         settings = {
             "address": address,
             "project": options.project,

@@ -1,4 +1,4 @@
-"""The project: the settings of Pulumi.yaml, and the places of its files and its state."""
+"""The project: the settings of Pulumi.yaml, and the paths of its files and its state."""
 
 from __future__ import annotations
 

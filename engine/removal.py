@@ -1,4 +1,4 @@
-"""Delete resources that the program no longer has, and those that a replacement displaces."""
+"""Delete resources that the program no longer has, and those that are replaced."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
 A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
-The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". It distinguishes
-a wrong passphrase from a damaged value. Source: the documentation of Pulumi's state format.
+The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". If this word
+cannot be decrypted, the passphrase is wrong. Source: the documentation of Pulumi's state format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PASSPHRASE_FILE: Final = "PULUMI_CONFIG_PASSPHRASE_FILE"  # noqa: S105 - the va
 
 
 class PassphraseCrypter:
-    """Encrypts and decrypts a stack's secrets; safe for several threads.
+    """Encrypts and decrypts a stack's secrets. It is thread-safe.
 
     Deriving the key takes a few tenths of a second, without the interpreter's lock. To do other
     work meanwhile, create the crypter in a thread.

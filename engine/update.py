@@ -36,7 +36,7 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack with its state and config, and its secrets decrypted."""
+    """A stack: its state and its config, with decrypted secrets."""
 
     project: Project
     name: str
@@ -205,7 +205,7 @@ async def _deploy(deployment: Deployment, work: Work, program: Program, stack: S
 def _signals(
     work: Work, lock: Path | None, program: Program | None, report: Report
 ) -> Iterator[None]:
-    """Handle SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, the second at once."""
+    """Handle SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, a second immediately."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 

@@ -341,8 +341,8 @@ def build_missing(
         report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
         return Result(name, references[name], True, round(seconds, 1))
 
-    # Run two builds in parallel: a build spends half its time on downloads. Submit a parent before
-    # its children, so that a child that waits does not keep the parent from running.
+    # Run two builds in parallel: a build spends half its time on downloads, so one build at a time
+    # is slower by half. Submit parents first, so that a waiting child does not block its parent.
     pool = ThreadPoolExecutor(BUILDS_AT_ONCE)
     futures: dict[str, Future[Result]] = {}
     try:

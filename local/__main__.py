@@ -168,7 +168,7 @@ def load(stack: str, references: Sequence[str], progress: Progress) -> int:
 
 
 def kubectl(stack: str, arguments: Sequence[str]) -> int:
-    """Replace this process by kubectl."""
+    """Replace this process with kubectl."""
     config = State(stack).kubeconfig
     if not config.is_file():
         raise LocalError(

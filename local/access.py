@@ -106,7 +106,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
 
 
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
-    """Wait for these nodes, at most _PATIENCE; return the missing ones with the reason."""
+    """Wait at most _PATIENCE seconds for these nodes. Return the missing ones with the reason."""
     start = time.monotonic()
     printed = ""
     while True:

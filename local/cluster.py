@@ -270,7 +270,7 @@ class Cluster:
                         *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
                     ]
                 )
-                # Delete the pods that could not move in time together with the node.
+                # After the node, delete the pods that could not move in time.
                 pods = self.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]
                 self.engine.remove_node(container)
                 self.api.delete(f"/api/v1/nodes/{name}")

@@ -89,7 +89,7 @@ def _flag(config: Properties, key: str, default: bool = False) -> bool:
 
 def _variable(key: str) -> str:
     """Return a key's variable: PULUMI_K8S_DELETE_UNREACHABLE for deleteUnreachable."""
-    words = key.replace("ConfigMap", "Configmap")  # one word for Pulumi
+    words = key.replace("ConfigMap", "Configmap")  # Pulumi treats it as one word
     return "PULUMI_K8S_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in words)
 
 

@@ -180,7 +180,7 @@ def autoname(urn: str) -> str:
 
 
 def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
-    """Return a resource's field manager, from the inputs, the state, or else from the URN.
+    """Return a resource's field manager from the inputs, else from the state, else from the URN.
 
     The name from the URN lets a later run recognize an object that an interrupted run created.
     """
@@ -253,7 +253,7 @@ def _normalise_secret(secret: Manifest) -> None:
 
 
 def _canonical_base64(value: Any) -> Any:
-    # The server decodes and encodes it again, which removes line breaks.
+    # The server decodes and encodes the value again, which removes line breaks.
     if not isinstance(value, str):
         return value
     try:

@@ -35,12 +35,12 @@ _PULLING: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _PROVEN: Final = 10.0  # seconds after which a restarted container is treated as stable
 _WRAPPED: Final = '": '
 _USUAL_START: Final = 3.0  # seconds after which events explain a slow start
-_LONGEST: Final = 300  # characters shown of a server's message
+_LONGEST: Final = 300  # maximum characters of a server's message
 
 
 @dataclass(frozen=True)
 class Pods:
-    """Pods of one workload by name; of a Deployment, only those of the newest ReplicaSet."""
+    """Pods of one workload, by name. For a Deployment, only those of the newest ReplicaSet."""
 
     api: Api
     items: tuple[Manifest, ...]
@@ -152,7 +152,7 @@ class Pods:
         return self._starting(pod) if scheduled else ""
 
     def _starting(self, pod: Manifest) -> str:
-        """Return what the node's last event says, if the start takes longer than usual."""
+        """Describe the pod's start: with its last event, if the start takes longer than usual."""
         if _age(pod) < _USUAL_START:
             return "starting"
         selector = f"involvedObject.uid={metadata(pod).get('uid')}"

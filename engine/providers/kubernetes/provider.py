@@ -49,7 +49,7 @@ _ADOPTIONS: Final = 5
 _DEFAULT_NAMESPACE: Final = "default"
 _FOREGROUND: Final = "Foreground"
 _PROPAGATIONS: Final = {"orphan": "Orphan", "background": "Background"}
-# Kinds whose skipAwait applies to deletion too, as with Pulumi's provider.
+# Kinds whose skipAwait applies to deletion too, as in Pulumi's provider.
 _SKIP_DELETE: Final = frozenset(
     {
         "DaemonSet",
@@ -418,7 +418,7 @@ def _identity(ref: Ref) -> Manifest:
     return {"apiVersion": ref.kind.api_version, "kind": ref.kind.kind, "metadata": meta}
 
 
-# Fields that only the server knows, and that an update changes.
+# Fields that only the server sets and an update changes.
 _UNSETTLED: Final = ("status",)
 _UNSETTLED_METADATA: Final = ("creationTimestamp", "managedFields", "resourceVersion", "uid")
 
