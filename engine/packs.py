@@ -194,7 +194,7 @@ class _Served:
         return [_violation(said, subject.urn) for said in answer.diagnostics]
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return violations of the stack policies, with the URN ``stack`` if the pack gives none."""
+        """Return violations of the stack policies, with the URN ``stack`` if there is none."""
         known = {subject.urn for subject in subjects}
         answer = await self._ask(
             self._stub.AnalyzeStack,

@@ -69,7 +69,7 @@ class Pack(Protocol):
         ...
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return violations of the stack policies, with the URN ``stack`` if the pack gives none."""
+        """Return violations of the stack policies, with the URN ``stack`` if there is none."""
         ...
 
 

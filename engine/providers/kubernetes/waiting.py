@@ -33,7 +33,7 @@ from engine.providers.kubernetes.pods import Pods
 DEFAULT_TIMEOUT: Final = 600.0  # seconds
 _POLL: Final = 1.0  # seconds between checks without an event
 _TICK: Final = 0.1  # seconds until a cancellation is noticed
-_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds; short, because many objects are ready soon
+_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds: many objects become ready soon
 
 
 class NotReady(EngineError):  # noqa: N818 - named for the object's state
