@@ -7,8 +7,8 @@ PY     := .venv/bin/python
 # Folder of a policy pack to enforce; POLICY=policy selects this project's own
 POLICY ?=
 TIMES  := -v --durations=25
-# Run a failed test again, because machines are noisy. The end of the output shows the first failure
-# and its reason.
+# Run a failed test again, because a slow machine can make it fail. The end of the output shows the
+# first failure and its reason.
 AGAIN  := --reruns 1 --rerun-show-tracebacks
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLICY))
 
@@ -65,14 +65,16 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/mypy
 	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
 
-# Each worker takes one folder at a time, in the order of their names. The longest folder is the first.
+# Each worker takes one folder at a time, in the order of their names. The longest folder is the
+# first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders that have their own cluster and lane.
 APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
-# Four lanes run at a time, the longest first: they keep two cores busy. The fifth starts when one ends.
+# Four lanes run at a time, the longest first: together they use two cores fully. The fifth lane
+# starts when one ends.
 LANES  := cluster edits health container stacks
 # Parallel lanes slow each other down: an event that a test waits for may take twice as long.
-test: check  ## Run all tests that a change must pass; `make soak` has the faults that take minutes to develop
+test: check  ## Run all tests that a change must pass; `make soak` runs the tests that take long
 	@PATIENCE=$${PATIENCE:-2} $(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
@@ -81,7 +83,7 @@ container: TESTS := tests/container $(SPREAD) 2
 cluster: .venv/ready /usr/bin/rsync  ## Test what users and operators see, on a real cluster (ARGS="--keep -k login")
 cluster: TESTS := tests/cluster $(APART:%=--ignore %)
 
-edits: .venv/ready  ## Test edits of a running stack's settings, on a separate cluster
+edits: .venv/ready  ## Test changes of a running stack's settings, on a separate cluster
 edits: TESTS := tests/cluster/edits
 
 health: .venv/ready  ## Test faults of nodes and machines, on a separate cluster
@@ -93,14 +95,14 @@ stacks: TESTS := tests/cluster/two_stacks
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Test faults that take minutes to develop, before a release (some hours)
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Test faults that develop only after minutes, before a release (some hours)
 	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 1500 --lane $@ $(TIMES) $(ARGS); status=$$?; \
 		$(MAKE) --no-print-directory vm && exit $$status
 
-vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Test what requires another kernel, in an emulated machine with a stock Debian (hours)
+vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require another kernel, in an emulated Debian machine (hours)
 	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
-mutants: .venv/ready /usr/include/slurm/spank.h  ## Put faults into copies of the code, and check that the tests detect them (ARGS="--tier unit --only agents")
+mutants: .venv/ready /usr/include/slurm/spank.h  ## Check that the tests detect faults in copies of the code (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
 bench: .venv/ready  ## Measure performance, as ratios in one run; docs/benchmarks.md has the figures

@@ -1,4 +1,4 @@
-"""Run `python -m engine up|preview|destroy|stack`; the commands mean the same as Pulumi's.
+"""Run `python -m engine up|preview|destroy|stack`. Each command works as in Pulumi.
 
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
@@ -32,7 +32,7 @@ _PARALLEL: Final = 16
 def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--stack", default=os.environ.get("PULUMI_STACK"), help="the stack's name")
-    common.add_argument("--cwd", type=Path, default=Path(), help="a directory of the project")
+    common.add_argument("--cwd", type=Path, default=Path(), help="run in this directory")
     common.add_argument("--json", action="store_true", help="print only JSON")
     deploys = argparse.ArgumentParser(add_help=False, parents=[common])
     deploys.add_argument(
@@ -88,7 +88,7 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     name = _stack_name(options)
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
-        raise EngineError("cannot ask for confirmation here: pass --yes")
+        raise EngineError("cannot ask for confirmation (no terminal, or --json): pass --yes")
     # Preview first with policy packs too: violations must show before anything changes.
     if packs or not options.yes:
         look = Request(kind, True, options.parallel, packs=packs)
@@ -131,7 +131,7 @@ def _crypter(checkpoint: Checkpoint) -> PassphraseCrypter | None:
 
 def _output(options: argparse.Namespace, project: Project) -> int:
     checkpoint = _checkpoint(options, project)
-    # Redacted outputs need no decryption, and so no passphrase.
+    # Redacted outputs need neither decryption nor a passphrase.
     crypter = _crypter(checkpoint) if options.show_secrets else None
     outputs = checkpoint.open(crypter).outputs
     value: Any = plain(outputs) if options.show_secrets else redacted(outputs)

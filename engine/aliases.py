@@ -1,4 +1,4 @@
-"""Former URNs of resources in the state, by Pulumi's rules for aliases."""
+"""Find the former URNs of a resource by Pulumi's rules for aliases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.urns import make_urn, name_of, resource_type_of
 
 @dataclass(frozen=True)
 class Alias:
-    """A former name. An empty field means the present value; ``urn`` overrides all others."""
+    """A former name. An empty field means the current value; ``urn`` overrides the other fields."""
 
     urn: str = ""
     name: str = ""
@@ -23,7 +23,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Place:
-    """The present place of a resource; ``parent`` is a URN."""
+    """The parts of a resource's current URN; ``parent`` is itself a URN."""
 
     stack: str
     project: str
@@ -35,7 +35,7 @@ class Place:
 def former_urns(
     place: Place, aliases: Sequence[Alias], renamed: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the URNs to look up, in order. ``renamed`` maps renamed resources to former URNs."""
+    """Return the URNs to look up, in this order. ``renamed`` maps new URNs to former ones."""
     own = [_former_urn(place, alias, renamed) for alias in aliases]
     result = dict.fromkeys(own)
     above = renamed.get(place.parent)
@@ -62,9 +62,9 @@ def _former_urn(place: Place, alias: Alias, renamed: Mapping[str, str]) -> str:
 
 
 def _under(place: Place, above: str, kind: str, name: str) -> str:
-    """Return the URN below a parent's former URN.
+    """Return the URN that a resource had under its parent's former URN.
 
-    If the name starts with the parent's name, that part is renamed too.
+    If its name starts with the parent's name, this prefix becomes the parent's former name.
     """
     parent = name_of(place.parent)
     if name.startswith(parent):

@@ -1,7 +1,7 @@
-"""The state in the layout of Pulumi's file backend, so that both engines find it.
+"""Store the state in the layout of Pulumi's file backend, so that both engines can use it.
 
-``<dir>/.pulumi/stacks/<project>/<stack>.json`` holds the checkpoint, ``.json.bak`` the previous
-one. ``history/`` has one entry per update, and ``meta.yaml`` the layout's version.
+``<dir>/.pulumi/stacks/<project>/<stack>.json`` is the checkpoint, ``.json.bak`` the previous one.
+``history/`` has one entry per update. ``meta.yaml`` contains the version of the layout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Backend:
         for kind, name in (("project", project), ("stack", stack)):
             if not _NAME.fullmatch(name):
                 raise EngineError(
-                    f"{kind} {name!r}: expected a name of letters, digits, '.', '-' and '_'"
+                    f"{kind} {name!r}: expected at most 100 letters, digits, '.', '-' and '_', the"
+                    " first a letter or digit"
                 )
         self.root: Final = directory / ".pulumi"
         self.project: Final = project
@@ -55,7 +56,7 @@ class Backend:
             return None
         except (OSError, ValueError) as error:
             raise EngineError(
-                f"{self.file}: cannot be read: {error}; the previous state is in"
+                f"{self.file}: cannot be read: {error}; fix it, or restore the previous state from"
                 f" {self.file.name}.bak"
             ) from error
         return self._checkpoint(document)

@@ -25,11 +25,11 @@ class Builtin:
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Return an empty id and no outputs: the program registers them."""
+        """Return an empty id and no outputs: the program registers the outputs later."""
         return "", {}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Return the old outputs; the program may register others."""
+        """Return the old outputs; the program may register new ones later."""
         return old.outputs
 
     def delete(self, old: Resource, op: Operation) -> None:
@@ -63,7 +63,7 @@ class ProviderResources(Builtin):
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Return a new id, which resources use as a reference, and the config."""
+        """Return a new id and the config. Resources refer to the provider by this id."""
         return str(uuid.uuid4()), provider_config(inputs)
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:

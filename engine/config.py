@@ -54,10 +54,10 @@ class StackFile:
         return any(_holds_ciphertext(value) for value in self.config.values())
 
     def decrypted(self, crypter: Decrypter | None) -> tuple[dict[str, str], list[str]]:
-        """Return the values in the format of language hosts, and the keys with a secret.
+        """Return the values in the format that programs read, and the keys that have a secret.
 
-        Text stays as it is, everything else becomes JSON. Raises EngineError with the key if a
-        value cannot be decrypted, or is encrypted and ``crypter`` is None.
+        Text stays as it is; other values become JSON. Raises EngineError with the key if a value
+        cannot be decrypted, or if it is encrypted and ``crypter`` is None.
         """
         texts = {key: self._text(key, value, crypter) for key, value in self.config.items()}
         secret = [key for key, value in self.config.items() if _holds_ciphertext(value)]
@@ -87,7 +87,9 @@ def read_stack_file(path: Path) -> StackFile:
     except FileNotFoundError:
         return StackFile(path)
     except OSError as error:
-        raise EngineError(f"{path}: cannot be read: {error.strerror}") from error
+        raise EngineError(
+            f"{path}: cannot be read: {error.strerror}; check its permissions"
+        ) from error
     except yaml.YAMLError as error:
         raise EngineError(f"{path}: not valid YAML: {_one_line(error)}") from error
     return _parsed(path, {} if document is None else document)
@@ -98,7 +100,7 @@ def _parsed(path: Path, document: Any) -> StackFile:
         raise EngineError(f"{path}: expected a mapping with the key `config`")
     unknown = sorted(str(key) for key in document if key not in _FIELDS)
     if unknown:
-        raise EngineError(f"{path}: {unknown[0]}: unknown key; did you mean to put it in `config`?")
+        raise EngineError(f"{path}: {unknown[0]}: unknown key; move it under `config`")
     if document.get("environment"):
         raise EngineError(
             f"{path}: environment: this engine does not support environments of Pulumi Cloud; put"
@@ -121,7 +123,8 @@ def _parsed(path: Path, document: Any) -> StackFile:
 def parse_config(path: Path, config: Any, namespace: str | None = None) -> dict[str, ConfigValue]:
     """Parse the ``config`` of a stack or project file. Raises EngineError with file and key.
 
-    A key without a namespace gets ``namespace``, the project. If that is None, it is an error.
+    A key without a namespace gets ``namespace``, the project. If ``namespace`` is None, such a key
+    is an error.
     """
     if config is None:
         return {}
@@ -152,7 +155,7 @@ def _value(path: Path, key: str, value: Any) -> ConfigValue:
     if isinstance(value, list):
         return [_value(path, f"{key}[{index}]", item) for index, item in enumerate(value)]
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # programs read JSON, which has one kind of number
+        return int(value)  # programs read JSON, which does not distinguish 1.0 from 1
     if isinstance(value, float) and not math.isfinite(value):
         raise EngineError(f"{path}: {key}: {value}: expected a finite number")
     if value is None or isinstance(value, bool | int | float | str):
@@ -168,6 +171,7 @@ def _opened(value: ConfigValue, crypter: Decrypter | None) -> Any:
         if crypter is None:
             raise EngineError(
                 "the value is encrypted, but the stack has no encryptionsalt; set the value again"
+                " with `pulumi config set --secret`"
             )
         return crypter.decrypt(value.text)
     if isinstance(value, dict):
@@ -192,7 +196,7 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Pulumi reads it: only true and false are booleans; ``yes``, ``1:30:00`` are text."""
+    """YAML as Pulumi reads it: only true and false are booleans; ``yes`` and ``1:30`` are text."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 

@@ -1,6 +1,6 @@
 """Bring each resource to the program's goal: check, compare, plan, carry out.
 
-One event loop plans; providers run in threads.
+The event loop plans; providers run in threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Deployment:
-    """One run on one stack. All methods belong to the event loop's thread."""
+    """One run on one stack. Call its methods only in the event loop's thread."""
 
     def __init__(self, work: Work, policies: Policies) -> None:
         self._work = work
@@ -55,7 +55,7 @@ class Deployment:
         self._stack_outputs: Properties | None = None
 
     async def recover(self) -> None:
-        """Resolve the operations that an interrupted run has left. Raises EngineError."""
+        """Find the outcome of operations that an interrupted run left. Raises EngineError."""
         self._begun = await recover(self._interrupted, self._work, self._managers)
 
     # -- registering ---------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Deployment:
         self._work.go_on()
 
     async def register(self, goal: Goal) -> StoredResource:
-        """Bring a resource to its goal, and return its new state; in a preview, the planned one.
+        """Bring a resource to its goal. Return its new state; in a preview, its planned state.
 
         Raises Stopped if the deployment has stopped.
         """
@@ -94,7 +94,7 @@ class Deployment:
                 manager.diff, as_providers_see(old), plain_properties(inputs)
             )
         if old is not None:
-            # Wait and read it again: the replacement of another resource may just delete this one.
+            # Wait, then read `old` again: another resource's replacement may be deleting it.
             await self._removal.settled(old.urn)
             old = self._journal.old(old.urn)
         self._removal.decided.add(urn)
@@ -120,11 +120,13 @@ class Deployment:
                 " the alias or the resource"
             )
         if goal.parent and goal.parent not in self._goals:
-            raise EngineError(f"its parent {short(goal.parent)} is not registered")
+            raise EngineError(
+                f"its parent {short(goal.parent)} is not registered; register the parent first"
+            )
         self._goals[urn] = goal
 
     def _claim(self, urn: str, goal: Goal) -> StoredResource | None:
-        """Return the goal's resource in the state, found by its own URN or else by an alias."""
+        """Return the goal's resource from the state. Search by its URN, then by its aliases."""
         own = self._journal.old(urn)
         if own is not None:
             return own
@@ -144,7 +146,10 @@ class Deployment:
         return None
 
     async def _with_provider(self, goal: Goal) -> Goal:
-        """Return the goal with a reference to its provider; for a provider, with stored inputs."""
+        """Return the goal with a reference to its provider.
+
+        If the goal is itself a provider, return it with its inputs as the state stores them.
+        """
         if not goal.custom or (goal.provider and not is_provider(goal.type)):
             return goal
         if is_provider(goal.type):
@@ -180,16 +185,18 @@ class Deployment:
         """Apply the policies. Raises EngineError on a mandatory violation, except in a preview."""
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
-            raise EngineError(f"violates mandatory policies: {', '.join(broken)}")
+            raise EngineError(
+                f"violates mandatory policies: {', '.join(broken)}; fix the reported violations"
+            )
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
         provider = self.registered(split_reference(goal.provider)[0]) if goal.provider else None
-        # Keys with this prefix are internal to engines and providers.
+        # Omit keys that begin with "__": they are internal to engines and providers.
         shown = {key: value for key, value in properties.items() if not key.startswith("__")}
         return Subject(urn, goal, shown, provider)
 
     async def judge(self) -> None:
-        """Apply the policies to the whole stack, in a preview to the planned one.
+        """Apply the policies to the whole stack; in a preview, to the planned stack.
 
         Raises EngineError if mandatory policies are violated.
         """
@@ -202,7 +209,9 @@ class Deployment:
         await self._policies.analyze_stack(subjects, stack)
         broken = self._policies.broken
         if broken:
-            raise EngineError(f"mandatory policies are violated: {', '.join(broken)}")
+            raise EngineError(
+                f"mandatory policies are violated: {', '.join(broken)}; fix the reported violations"
+            )
 
     # -- carrying out a plan -------------------------------------------------------------------
 
@@ -235,7 +244,7 @@ class Deployment:
         *,
         condemn: bool = False,
     ) -> StoredResource:
-        """Create ``new``, which takes the place of ``old`` in the state."""
+        """Create ``new``, which replaces ``old`` in the state."""
         inputs = plain_properties(new.inputs)
         if self._work.options.preview:
             foreseen = await self._work.ask(manager.preview_outputs, new.type, inputs, None)
@@ -285,7 +294,7 @@ class Deployment:
         new: StoredResource,
         old: StoredResource,
     ) -> StoredResource:
-        # Check without the old inputs: their generated names must not be used again.
+        # Check without the old inputs: the replacement must not reuse their generated names.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
         changes = planning.changes(old.inputs, new.inputs, planned, shown)
         step = Step(new.urn, Op.REPLACE, new.parent, changes, old=old, new=new)
@@ -310,7 +319,7 @@ class Deployment:
         call: Callable[[Operation], StoredResource],
         condemn: bool = False,
     ) -> StoredResource:
-        """Run a create or update, and record its outcome, also that of a partial failure."""
+        """Run a create or update, and record its outcome, even after a partial failure."""
         try:
             new = await self._work.run(kind, step, new, call)
         except PartialFailure as error:
@@ -377,22 +386,24 @@ class Deployment:
             raise EngineError(f"id {resource_id!r}: no such resource; check the id")
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
-        # The stack's own resource is deleted if its id differs; otherwise it is only forgotten.
+        # Delete a resource that the stack created, if the id differs; else only drop its entry.
         condemn = old is not None and not old.external and old.id != new.id
         return self._settle(step, new, old, condemn=condemn)
 
     def registered(self, urn: str) -> StoredResource | None:
-        """Return a resource that this run has settled, or None."""
+        """Return the resource if this run has settled it (see `Journal`), else None."""
         return self._journal.settled(urn)
 
     # -- outputs and the end -------------------------------------------------------------------
 
     async def register_outputs(self, urn: str, outputs: Properties) -> None:
-        """Record a component's outputs; the stack's take effect only after success."""
+        """Record a component's outputs. ``finish`` writes those of the stack."""
         self._work.go_on()
         current = self._journal.settled(urn)
         if current is None:
-            raise EngineError(f"{urn}: cannot record outputs: the resource is not registered")
+            raise EngineError(
+                f"{urn}: cannot record outputs: the resource is not registered; register it first"
+            )
         if current.type == STACK_TYPE:
             self._stack_outputs = outputs
         else:
@@ -401,7 +412,7 @@ class Deployment:
     async def finish(self) -> None:
         """Delete resources that the program no longer has, and record the stack's outputs.
 
-        Call it only if the program has run to its end. Failures are shown.
+        Call this only after the program has ended. Shows failures.
         """
         await self._removal.delete_all(self._journal.left())
         self._give_up_begun()
@@ -411,7 +422,7 @@ class Deployment:
         self._work.save()
 
     async def destroy(self) -> None:
-        """Delete the whole stack. Failures are shown."""
+        """Delete the whole stack. Shows failures."""
         await self._removal.delete_all(self._journal.snapshot().resources)
         self._give_up_begun()
         self._work.save()
@@ -422,20 +433,20 @@ class Deployment:
             self._journal.end(begun)
             self._work.display.message(
                 Severity.WARNING,
-                "an interrupted run may have created it, and this engine cannot find out; look"
-                " for it and delete it",
+                "an interrupted run may have created this resource, but the engine cannot check;"
+                " look for it and delete it",
                 begun.urn,
             )
 
     def fail(self, reason: str = "") -> None:
-        """Stop the deployment because of a failure outside the resources."""
+        """Stop the deployment because of a failure that no single resource caused."""
         self._work.failed = True
         if reason:
             self._work.display.message(Severity.ERROR, reason)
 
 
 def _is_comparable(old: StoredResource | None) -> TypeGuard[StoredResource]:
-    """Return whether ``old`` is the stack's own, so that inputs can be compared with it."""
+    """Return whether the stack manages ``old`` and new inputs can be compared with it."""
     return old is not None and not old.external and not old.pending_replacement
 
 

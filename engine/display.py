@@ -85,7 +85,7 @@ class Report(Display, Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
     def finish(self, result: Result) -> None:
         """Show outputs, counts and duration."""
@@ -119,7 +119,7 @@ def _change_line(change: Change) -> str:
 
 
 def change_lines(step: Step) -> list[str]:
-    """Return a line for each property that changes, at most a screenful."""
+    """Return a line for each property that changes, at most 20 and one for the rest."""
     lines = [_change_line(change) for change in step.changes[:_SHOWN_CHANGES]]
     more = len(step.changes) - _SHOWN_CHANGES
     return [*lines, f"… {more} more"] if more > 0 else lines
@@ -223,7 +223,7 @@ class Plain:
         self._step(step, step.note or _DOING[step.op])
 
     def status(self, urn: str, line: str) -> None:
-        """Show what the operation waits for, if that has changed."""
+        """Show what the operation waits for, if the line has changed."""
         if urn and self._status.get(urn) != line:
             self._status[urn] = line
             if line:
@@ -305,11 +305,11 @@ class Json:
         self._progress.known(step)
 
     def started(self, step: Step) -> None:
-        """Show it as progress only."""
+        """Show the start as progress only."""
         self._progress.started(step)
 
     def status(self, urn: str, line: str) -> None:
-        """Show it as progress only."""
+        """Show the status as progress only."""
         self._progress.status(urn, line)
 
     def finished(self, step: Step, seconds: float) -> None:
@@ -346,9 +346,9 @@ class Json:
 
 
 class PreviewJson(Json):
-    """The document of `pulumi preview --json`, so that one reader works for both engines.
+    """The document of `pulumi preview --json`: one parser reads the output of both engines.
 
-    As there, unchanged resources are only counted, and the stack's outputs are left out.
+    Like Pulumi, this omits the stack's outputs, and only counts unchanged resources.
     """
 
     def _add(self, step: Step, **more: Any) -> None:
@@ -608,7 +608,8 @@ class Live:
 def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:
     """Return the display that fits standard output.
 
-    ``only_failure``: print no document on success, because another one follows.
+    With ``only_failure``, the display prints a document only after a failure: after a success, the
+    next run prints one.
     """
     if as_json:
         return PreviewJson() if preview else Json(only_failure)

@@ -41,7 +41,7 @@ class CheckError(EngineError):
 class PartialFailure(EngineError):  # noqa: N818
     """The resource exists, but is not ready.
 
-    The engine stores it, so that the next update continues with it.
+    The engine stores the resource, and the next update continues with it.
     """
 
     def __init__(self, resource_id: str, outputs: Mapping[str, Value], reason: str) -> None:
@@ -52,7 +52,7 @@ class PartialFailure(EngineError):  # noqa: N818
 
 
 class Cancelled(EngineError):  # noqa: N818
-    """The user stopped the operation before anything existed."""
+    """The user stopped the operation before the resource existed."""
 
     def __init__(self, reason: str = "cancelled") -> None:
         super().__init__(reason)

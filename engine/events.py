@@ -30,7 +30,7 @@ class Step:
     note: str = ""
     """A description that replaces the operation's name, such as "deleting original"."""
     counts: bool = True
-    """Whether it counts as a change; a part of another change does not."""
+    """Whether the summary includes this step; it omits a step that is part of another change."""
     old: StoredResource | None = None
     """The resource in the state, if the step affects it."""
     new: StoredResource | None = None
@@ -41,13 +41,13 @@ class Display(Protocol):
     """Receiver of events. The engine calls all methods in its own thread."""
 
     def known(self, step: Step) -> None:
-        """A resource is planned: in a preview, nothing else happens to it."""
+        """A resource is planned; in a preview, no other event follows for it."""
 
     def started(self, step: Step) -> None:
         """An operation starts."""
 
     def status(self, urn: str, line: str) -> None:
-        """A running operation waits for something; ``line`` names it."""
+        """A running operation waits; ``line`` says for what."""
 
     def finished(self, step: Step, seconds: float) -> None:
         """An operation has succeeded."""

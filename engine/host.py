@@ -1,7 +1,7 @@
 """The gRPC services for a Pulumi program: Pulumi's ResourceMonitor and Engine.
 
-The facts are from the protocol's files (proto/pulumi/resource.proto, engine.proto). This engine
-refuses unsupported features by name, and the program's SDK shows the refusal.
+The facts are from the protocol's files (proto/pulumi/resource.proto, engine.proto). For an
+unsupported feature, the engine returns an error with its name, which the program's SDK shows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.work import Options, Stopped, describe_bug
 
 T = TypeVar("T")
 
-# Output values are not among them: dependencies come in separate fields.
+# Output values are not supported: the SDK sends dependencies in separate fields instead.
 _FEATURES: Final = {
     "parameterization": resource_pb2.RESOURCE_MONITOR_FEATURE_PARAMETERIZATION,
     "secrets": resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
@@ -65,7 +65,7 @@ def parse_duration(text: str) -> float:
 def goal_of(request: Any, *, preview: bool = False) -> Goal:
     """Return the goal of a RegisterResourceRequest. Raises EngineError for unsupported features.
 
-    A preview allows remote components and parameterized packages: it plans them by their inputs.
+    A preview allows remote components and parameterized packages: it plans them from their inputs.
     """
     for name, asked in (
         ("remote components", request.remote and not preview),
@@ -175,12 +175,12 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         task.add_done_callback(self._running.discard)
         results = await asyncio.shield(task)
         if not results:
-            # The SDK expects this status, and then stops without a message.
+            # The SDK stops without a message when it receives this status.
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the deployment has stopped")
         return results[0]
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
-        """Return the result in a list, or an empty list after an error, which is shown."""
+        """Return the result in a list. After an error, show it and return an empty list."""
         try:
             return [await work()]
         except Stopped:
@@ -215,7 +215,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         """Register a resource that the program wants."""
 
         async def register() -> StoredResource:
-            # Stop here after the first refusal: further requests must not add more lines.
+            # Stop here after the first error: later requests must not add more error lines.
             self._deployment.go_on()
             try:
                 goal = goal_of(request, preview=self._options.preview)
@@ -264,7 +264,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def Invoke(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Return the state of a resource; functions of providers are refused."""
+        """Return the state of a resource. Refuse functions of providers."""
         if request.tok != _GET_RESOURCE:
             await _refuse(
                 context,
@@ -274,12 +274,14 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         urn = from_struct(request.args).get("urn")
         resource = self._deployment.registered(str(urn))
         if resource is None:
-            await _refuse(context, f"{_GET_RESOURCE}: no resource {urn} in this program")
+            await _refuse(
+                context, f"{_GET_RESOURCE}: no resource {urn} in this program; register it first"
+            )
         answer: Properties = {"urn": resource.urn, "id": resource.id, "state": resource.outputs}
         return resource_pb2.ResourceInvokeResponse(**{"return": to_struct(answer)})
 
     async def Call(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Refuse methods: only remote components have them, which are not supported."""
+        """Refuse methods: only remote components, which are not supported, have methods."""
         await _refuse(
             context,
             f"method {request.tok}: this engine does not run remote components; deploy this stack"
@@ -287,7 +289,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SignalAndWaitForShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Record the program's end, and let it exit: deletions do not need it."""
+        """Record the program's end, and let it exit: the engine deletes resources without it."""
         self.finished = True
         return empty_pb2.Empty()
 
@@ -320,7 +322,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
 @asynccontextmanager
 async def served(monitor: Monitor, engine: Engine) -> AsyncIterator[str]:
-    """Serve both on a socket that only this user can open; yield its address."""
+    """Serve both services on a socket that only this user can open; yield the address."""
     server = grpc.aio.server(options=_NO_LIMIT)
     resource_pb2_grpc.add_ResourceMonitorServicer_to_server(monitor, server)
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)

@@ -10,10 +10,11 @@ from engine.urns import split_reference
 
 
 class Journal:
-    """The state during a run: the resources that the run has settled, then the others.
+    """The state during a run: first the settled resources, then the others.
 
-    Settled resources are in the order of settling, so that a resource follows everything that it
-    refers to. The others keep their old order.
+    A resource is settled when the run has recorded its new state. Settled resources are in the
+    order of recording, so a resource follows everything that it refers to. The others keep their
+    old order.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -23,7 +24,7 @@ class Journal:
         self._renamed: dict[str, str] = {}  # old URN to new one, for resources found by an alias
 
     def old(self, urn: str) -> StoredResource | None:
-        """Return the resource with this URN that is neither settled nor condemned."""
+        """Return the resource with this URN, if it is not settled and not marked for deletion."""
         return next((r for r in self._old if r.urn == urn and not r.delete), None)
 
     def settled(self, urn: str) -> StoredResource | None:
@@ -31,7 +32,7 @@ class Journal:
         return next((r for r in self._settled if r.urn == urn), None)
 
     def find(self, urn: str, resource_id: str) -> StoredResource | None:
-        """Return any resource, condemned or not, by URN and id."""
+        """Return a resource by URN and id, even if it is marked for deletion."""
         both = (*self._settled, *self._old)
         return next((r for r in both if r.urn == urn and r.id == resource_id), None)
 
@@ -44,7 +45,7 @@ class Journal:
     ) -> None:
         """Settle a resource as ``new``, in place of ``old``.
 
-        ``condemn`` keeps the old one, marked, until it is deleted.
+        With ``condemn``, ``old`` stays in the state, marked for deletion.
         """
         self._settled.append(new)
         if old is None:
@@ -79,7 +80,7 @@ class Journal:
         self._pending.pop(resource, None)
 
     def snapshot(self) -> Snapshot:
-        """Return the present state."""
+        """Return the current state."""
         resources = (*self._settled, *self._old)
         if self._renamed:
             resources = tuple(_renamed(resource, self._renamed) for resource in resources)
@@ -87,7 +88,7 @@ class Journal:
 
 
 def _renamed(resource: StoredResource, names: Mapping[str, str]) -> StoredResource:
-    """Return the resource with renamed references, or itself if none is renamed."""
+    """Return the resource with renamed references; the same object if no reference changes."""
     if not any(urn in names for urn in resource.references()):
         return resource
 

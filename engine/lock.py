@@ -1,4 +1,4 @@
-"""Pulumi's lock files: one update of a stack at a time, by either engine."""
+"""Lock a stack with Pulumi's lock files: only one update runs at a time, in either engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        """Whether its process has ended, which is known only for processes of this host."""
+        """Whether the holder's process has ended; False for a process of another host."""
         return self.host == socket.gethostname() and not _alive(self.pid)
 
 
@@ -46,9 +46,9 @@ def _alive(pid: int) -> bool:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[Path]:
-    """Hold the lock of the stack whose locks are in ``directory``.
+    """Lock the stack that keeps its lock files in ``directory``.
 
-    Removes locks of ended processes of this host. Raises EngineError with the holder if another
+    Removes lock files of this host's ended processes. Raises EngineError with the holder if another
     update runs.
     """
     own = directory / f"{uuid.uuid4()}.json"
@@ -80,7 +80,8 @@ def _refuse_if_held(directory: Path, own: Path) -> None:
             continue
         raise EngineError(
             f"the stack is locked by {holder.user}@{holder.host} (pid {holder.pid}) since"
-            f" {holder.since}: wait until that update has ended; if it has, delete {file}"
+            f" {holder.since}: wait until that update has ended, or delete {file} if its process"
+            " no longer exists"
         )
 
 

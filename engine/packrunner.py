@@ -1,12 +1,12 @@
-"""Run a policy pack as Pulumi's language host does, and end it with the engine.
+"""Run a policy pack as Pulumi's language host does, and end the pack when the engine ends.
 
-The engine starts this with the pack's own Python, in the pack's folder, and keeps standard input
-open until it ends. It requires only the Pulumi SDK.
+The engine starts this file with the pack's Python in the pack's folder. Standard input stays open
+while the engine runs. This file requires only the Pulumi SDK.
 """
 
 import sys
 
-# Do not import from this directory: its `secrets` would replace the standard library's.
+# Do not import from this directory: its module `secrets` would hide the standard library's.
 sys.path.pop(0)
 sys.path.insert(0, "")
 

@@ -2,8 +2,9 @@
 
 The facts are from the protocol's file (proto/pulumi/analyzer.proto) and from Pulumi's engine. A
 pack prints the port that it serves on. The engine sends it the stack and its config, then each
-resource before an operation, and all resources at the end. Unsupported features are refused by
-name. A pack that does not start, or answers with an error, stops the deployment.
+resource before an operation, and all resources at the end. For an unsupported feature, the engine
+raises an error with its name. A pack that does not start, or returns an error, stops the
+deployment.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from engine.work import Options
 
 _RUNNER: Final = Path(__file__).with_name("packrunner.py")
 _START: Final = 60.0  # seconds for a pack's imports
-_ANSWER: Final = 60.0  # seconds for one answer
+_ANSWER: Final = 60.0  # seconds for one response
 _CHANNEL: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -145,7 +146,7 @@ class _Served:
         self.verdict = Verdict(str(project.root), project.version, project.path)
 
     async def begin(self, options: Options, secret_keys: Sequence[str]) -> None:
-        """Send it the stack, and read its policies. Raises EngineError."""
+        """Send the stack and its config, and read the pack's policies. Raises EngineError."""
         await self._configure_stack(options, secret_keys)
         info = await self._ask(self._stub.GetAnalyzerInfo, empty_pb2.Empty())
         self.verdict.name = info.name
@@ -154,8 +155,8 @@ class _Served:
         for name, chosen in config.items():
             if chosen.enforcementLevel == analyzer_pb2.REMEDIATE:
                 raise EngineError(
-                    f"policy pack {info.name}: {name} remediates, which this engine does not"
-                    " support; deploy this stack with the `pulumi` command, or make it mandatory"
+                    f"policy pack {info.name}: {name}: this engine does not support remediation;"
+                    " make the policy mandatory, or deploy this stack with the `pulumi` command"
                 )
         await self._ask(
             self._stub.Configure, analyzer_pb2.ConfigureAnalyzerRequest(policyConfig=config)
@@ -193,7 +194,7 @@ class _Served:
         return [_violation(said, subject.urn) for said in answer.diagnostics]
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return the violations of its stack policies; those without a resource name ``stack``."""
+        """Return violations of the stack policies, with the URN ``stack`` if there is none."""
         known = {subject.urn for subject in subjects}
         answer = await self._ask(
             self._stub.AnalyzeStack,
@@ -219,9 +220,9 @@ class _Served:
 
 
 def _configuration(info: Any, policy: Any) -> Any:
-    """Return a policy's level and properties from the pack: defaults, then the pack's config.
+    """Return a policy's level and properties: the defaults, overridden by the pack's config.
 
-    ``all`` in that config sets the level of every policy.
+    The key ``all`` in this config sets the level of every policy.
     """
     result = analyzer_pb2.PolicyConfig(enforcementLevel=policy.enforcementLevel)
     for key, schema in policy.configSchema.properties.fields.items():
@@ -281,7 +282,7 @@ def _resource(subject: Subject) -> Any:
 
 
 def _violation(said: Any, urn: str) -> Violation:
-    # Every level other than advisory counts as mandatory.
+    # Treat every level other than advisory as mandatory.
     advice = said.enforcementLevel == analyzer_pb2.ADVISORY
     level = Level.ADVISORY if advice else Level.MANDATORY
     return Violation(said.policyName, level, said.message, urn)

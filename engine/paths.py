@@ -1,6 +1,6 @@
 """Property paths in the syntax of ``ignore_changes`` and ``replace_on_changes``.
 
-``spec.ports[0].name``, ``data["a.b"]``; ``*`` stands for any one key or index.
+Examples: ``spec.ports[0].name``, ``data["a.b"]``. ``*`` matches any one key or index.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ def look_up(value: Value, path: Path) -> Value | Missing:
 
 
 def reset(news: Properties, olds: Properties, patterns: Sequence[str]) -> Properties:
-    """Return ``news`` with the values of ``olds`` at each pattern: the rule of ignore_changes.
+    """Return ``news`` with the values of ``olds`` at each pattern, as ignore_changes requires.
 
-    If both have the surrounding object, a value that only ``news`` has is removed, and one that
-    only ``olds`` has is restored. Raises EngineError on an invalid pattern.
+    Where both have the parent object, remove a value that only ``news`` has, and restore one that
+    only ``olds`` has. Raises EngineError on an invalid pattern.
     """
     result: Value = news
     for pattern in patterns:
         result = _reset(result, olds, parse_path(pattern))
-    assert isinstance(result, dict)  # noqa: S101 - a path never replaces the root by another kind
+    assert isinstance(result, dict)  # noqa: S101 - no path replaces the root with another type
     return result
 
 

@@ -41,7 +41,7 @@ class Op(StrEnum):
 
 @dataclass(frozen=True)
 class Goal:
-    """A resource as the program wants it. Timeouts are in seconds by operation."""
+    """A resource as the program wants it. Timeouts are in seconds, by operation."""
 
     type: str
     name: str
@@ -65,7 +65,7 @@ class Goal:
     custom_timeouts: Mapping[str, float] = field(default_factory=dict)
 
     def urn(self, stack: str, project: str) -> str:
-        """Return its URN."""
+        """Return the resource's URN."""
         return make_urn(stack, project, self.parent, self.type, self.name)
 
 
@@ -136,7 +136,7 @@ def _trigger_fired(new: Value, old: Value) -> bool:
 
 
 def inherited(goal: Goal, parent: Goal | None) -> Goal:
-    """Return the goal with options from its parent that it does not set itself."""
+    """Return the goal, with unset options inherited from its parent."""
     if parent is None:
         return goal
     return replace(
@@ -153,8 +153,8 @@ def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> Non
     """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
-            "it is protected, and this change would replace it; revert the change, or remove"
-            " `protect` and run again"
+            "it is protected, and this change would replace it; revert the change, or set"
+            " protect=False and run again"
         )
 
 
@@ -170,7 +170,7 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
-    """Return a dependent's inputs with UNKNOWN for those that will change, None if none will."""
+    """Return a dependent's inputs, UNKNOWN for each that will change; None if none will change."""
     affected = {
         key
         for key, urns in old.property_dependencies.items()
@@ -188,18 +188,18 @@ def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
 
 
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
-    """Return whether a replacement can include a resource: custom, and not settled in this run."""
+    """Return whether a replacement can include it: it is custom and not settled in this run."""
     return old.custom and not old.external and not old.delete and old.urn not in settled
 
 
 def order_of_deletion(
     condemned: Sequence[StoredResource],
 ) -> dict[StoredResource, frozenset[StoredResource]]:
-    """Return for each resource, in the state's order, those that must be deleted before it.
+    """Return, for each resource, the resources that must be deleted before it.
 
-    Resources that refer to it are deleted first: dependents, children, and what a provider
-    manages. A reference means only earlier resources, so there are no cycles, even if a URN occurs
-    twice.
+    ``condemned`` is in the state's order. Before a resource, delete all that refer to it: its
+    dependents, its children and, if it is a provider, the resources that it manages. Resources
+    refer only to earlier ones, so there are no cycles, even if a URN occurs twice.
     """
     before: dict[StoredResource, set[StoredResource]] = {r: set() for r in condemned}
     earlier: dict[str, list[StoredResource]] = {}
@@ -213,7 +213,7 @@ def order_of_deletion(
 
 @dataclass(frozen=True)
 class Change:
-    """A property's change for display: JSON texts with hidden secrets; None if absent."""
+    """A property's change for display. Values are JSON without secrets, None if absent."""
 
     path: str
     old: str | None
@@ -238,7 +238,10 @@ def changes(
 
 
 def _differences(old: Properties, new: Properties, path: Path) -> list[Path]:
-    """Return the differing paths below ``path``, those between empty values only if alone."""
+    """Return the differing paths below ``path``.
+
+    Omit paths where both values are empty, unless there are no others.
+    """
     before, after = look_up(old, path), look_up(new, path)
     if isinstance(before, Missing) or isinstance(after, Missing):
         return [path]

@@ -1,7 +1,7 @@
 """Verdicts of policy packs on a deployment; the packs run in separate processes.
 
-As with Pulumi's command, a preview goes on after a mandatory violation, to show all violations,
-and fails at the end. An update stops before it touches the resource.
+As in Pulumi, a preview continues after a mandatory violation, shows all violations, and fails at
+the end. An update stops before it changes the resource.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Subject:
-    """A resource for packs: with its inputs before an operation, with its outputs at the end."""
+    """A resource for packs: with its inputs before an operation, with its outputs afterwards."""
 
     urn: str
     goal: Goal
@@ -69,7 +69,7 @@ class Pack(Protocol):
         ...
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return the violations of its stack policies; those without a resource name ``stack``."""
+        """Return violations of the stack policies, with the URN ``stack`` if there is none."""
         ...
 
 
@@ -87,7 +87,7 @@ class Policies:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Names of violated mandatory policies, with which the deployment fails."""
+        """Names of violated mandatory policies, which make the deployment fail."""
         said = (one for verdict in self.verdicts for one in verdict.violations)
         return mandatory(said)
 

@@ -30,7 +30,7 @@ class Program:
 
     @classmethod
     async def start(cls, project: Project) -> Program:
-        """Start the program's Python, up to the point where it needs the deployment."""
+        """Start the program's Python; it imports the SDK and waits for its settings."""
         process = await asyncio.create_subprocess_exec(
             str(project.interpreter),
             str(_RUNNER),
@@ -39,7 +39,7 @@ class Program:
             stderr=PIPE,
             cwd=project.root,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            # Only the engine handles Ctrl-C, and then ends the program cleanly.
+            # Only the engine handles Ctrl-C: it ends the program cleanly.
             start_new_session=True,
             limit=_LONGEST_LINE,
         )
@@ -53,7 +53,7 @@ class Program:
         address: str,
         display: Display,
     ) -> bool:
-        """Run it to its end and show its output; return whether it succeeded."""
+        """Run the program to its end and show its output. Return whether it succeeded."""
         settings = {
             "address": address,
             "project": options.project,
@@ -80,7 +80,7 @@ class Program:
         return code == 0
 
     async def stop(self) -> None:
-        """End the process and all that it has started: SIGTERM first, SIGKILL later."""
+        """End the process and its children: first SIGTERM, after three seconds SIGKILL."""
         if self._process.returncode is not None:
             return
         self._ended_by_us = True

@@ -1,4 +1,4 @@
-"""The project: the settings of Pulumi.yaml, and the places of its files and its state."""
+"""The project: the settings of Pulumi.yaml, and the paths of its files and its state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Project:
         )
 
     def state_directory(self) -> Path:
-        """Return the state's place: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
+        """Return the state's path: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
 
         Raises EngineError if it is not a local directory.
         """
@@ -59,14 +59,14 @@ class Project:
                 " like file:///var/lib/pulumi"
             )
         text = unquote(urlsplit(url)._replace(scheme="", netloc="", query="").geturl())
-        host = urlsplit(url).netloc  # file://~ and file://. have the path's first part here
+        host = urlsplit(url).netloc  # the path's first part in file://~ and file://.
         path = Path(host + text).expanduser()
         return path if path.is_absolute() else (self.root / path).resolve()
 
 
 @dataclass(frozen=True)
 class PackProject:
-    """A policy pack. ``root`` is the folder of PulumiPolicy.yaml, ``path`` the user's spelling."""
+    """A policy pack. ``root`` is the absolute path of its folder, ``path`` the user's argument."""
 
     root: Path
     path: str
@@ -117,7 +117,7 @@ def _document(file: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except OSError as error:
-        raise EngineError(f"{file}: cannot be read: {error.strerror}") from error
+        raise EngineError(f"{file}: cannot be read: {error.strerror}; check the path") from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise EngineError(f"{file}: not valid YAML: {reason}") from error

@@ -21,10 +21,10 @@ async def recover(
 ) -> dict[str, StoredResource]:
     """Bring the state in line with what exists. Raises EngineError if a provider fails.
 
-    A resource that was being created or updated is marked, so that the next update covers it.
+    Mark a resource that was being created or updated, so that the next update includes it.
 
-    Returns by URN the resources that may or may not exist; they stay pending. They are created
-    again under the same generated names, and providers take over the objects that they recognize.
+    Return, by URN, the resources whose existence is unknown; they stay pending. The run creates
+    them again under the same generated names. Providers take over objects that they recognize.
     """
     unknown: dict[str, StoredResource] = {}
     for pending in interrupted:
@@ -63,7 +63,7 @@ async def _after_creation(begun: StoredResource, work: Work, managers: Managers)
         id=found[0],
         outputs=providers.with_secrecy(found[2], begun.inputs, names),
         init_errors=(_INTERRUPTED,),
-        # If the state still has the original, that is replaced again and this one deleted.
+        # If the state still has the original, replace the original again and delete this one.
         delete=_half_of_a_replacement(begun, work),
     )
     work.journal.append(exists)

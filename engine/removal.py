@@ -1,4 +1,4 @@
-"""Delete resources that the program no longer has, and those that make way for a replacement."""
+"""Delete resources that the program no longer has, and those that are replaced."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Removal:
         self._going: set[str] = set()  # deleted URNs, for ``deleted_with``
         self._underway: dict[str, asyncio.Future[None]] = {}
         self.decided: set[str] = set()
-        """URNs that the program has registered, so that a replacement no longer includes them."""
+        """URNs that the program has registered; a replacement does not include them any more."""
         self.replaced: set[str] = set()
         """URNs that this run replaces."""
 
     # -- at the end of a run -------------------------------------------------------------------
 
     async def delete_all(self, condemned: Sequence[StoredResource]) -> None:
-        """Delete resources, each after all that refer to it. Failures are shown.
+        """Delete resources, each after all resources that refer to it. Show failures.
 
-        Deletes nothing if one of them is protected.
+        Delete nothing if one of the resources is protected.
         """
         try:
             planning.refuse_deleting_protected(condemned)
@@ -56,7 +56,7 @@ class Removal:
         await asyncio.gather(*tasks.values())
 
     async def _delete_after(self, waits: Sequence[asyncio.Task[bool]], old: StoredResource) -> bool:
-        """Delete a resource, unless one that refers to it stays; return whether it is gone."""
+        """Delete a resource unless one that refers to it remains. Return whether it is gone."""
         if not all(await asyncio.gather(*waits)):
             return False
         step = self._step(old)
@@ -80,7 +80,7 @@ class Removal:
         return Step(old.urn, Op.DELETE, old.parent, old=old)
 
     async def _remove(self, step: Step, old: StoredResource) -> None:
-        """Let the provider delete the resource, if that is the provider's task."""
+        """Let the provider delete the resource, if the resource exists outside the state."""
         self._work.go_on()
         if self._work.options.preview or not self._has_to_be_deleted(old):
             self._work.done(step, 0.0)
@@ -107,7 +107,7 @@ class Removal:
     async def make_way(self, old: StoredResource) -> StoredResource:
         """Delete a resource before its replacement is created; return its new entry in the state.
 
-        Dependents that must be replaced with it are deleted first. Raises EngineError.
+        First delete the dependents that must be replaced with it. Raises EngineError.
         """
         dependents = await self._lost_with(old)
         planning.refuse_deleting_protected(dependents)
@@ -116,7 +116,7 @@ class Removal:
                 await self._remove_for_replacement(dependent)
             except EngineError as error:
                 raise EngineError(
-                    f"{short(dependent.urn)}, which must be deleted first: {error}"
+                    f"cannot delete {short(dependent.urn)}, which must be deleted first: {error}"
                 ) from error
         return await self._remove_for_replacement(old)
 

@@ -7,7 +7,7 @@ deployment had stopped.
 
 import sys
 
-# Do not import from this directory: its `secrets` would replace the standard library's.
+# Do not import from this directory: its module `secrets` would hide the standard library's.
 sys.path.pop(0)
 
 import asyncio
@@ -41,9 +41,9 @@ def _imported_sdk() -> Any:
 
 
 def _read_settings() -> dict[str, Any]:
-    """Read the engine's settings from standard input, then give the program an empty one.
+    """Read the engine's settings from standard input, then replace it with an empty one.
 
-    The engine keeps its end open until it ends, for whatever reason; then the program ends too.
+    The engine's end of the pipe closes when the engine ends. The program ends at that moment.
     """
     stream = os.fdopen(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
@@ -60,7 +60,7 @@ def _read_settings() -> dict[str, Any]:
 
 
 def _user_traceback(error: BaseException, main: Path) -> str:
-    """Return the traceback from the program's first frame on."""
+    """Return the traceback, starting at the program's first frame."""
     frames = traceback.extract_tb(error.__traceback__)
     files = {str(main), str(main / "__main__.py")}
     first = next((i for i, frame in enumerate(frames) if frame.filename in files), 0)
@@ -124,4 +124,4 @@ if __name__ == "__main__":
     code = _run(sdk, _read_settings())
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # do not wait for threads: their answers will not come
+    os._exit(code)  # do not join threads: they wait for responses that will not arrive

@@ -2,8 +2,8 @@
 
 The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
 A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
-The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". It distinguishes
-a wrong passphrase from a damaged value. Source: the documentation of Pulumi's state format.
+The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". If this word
+cannot be decrypted, the passphrase is wrong. Source: the documentation of Pulumi's state format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PASSPHRASE_FILE: Final = "PULUMI_CONFIG_PASSPHRASE_FILE"  # noqa: S105 - the va
 
 
 class PassphraseCrypter:
-    """Encrypts and decrypts a stack's secrets; safe for several threads.
+    """Encrypts and decrypts a stack's secrets. It is thread-safe.
 
     Deriving the key takes a few tenths of a second, without the interpreter's lock. To do other
     work meanwhile, create the crypter in a thread.
@@ -79,7 +79,7 @@ class PassphraseCrypter:
         return crypter
 
     def encrypt(self, plaintext: str) -> str:
-        """Encrypt a text. A decrypted text keeps its ciphertext, so that the state is stable."""
+        """Encrypt a text. A text that was decrypted before keeps its ciphertext in the state."""
         with self._lock:
             ciphertext = self._ciphertexts.get(plaintext)
             if ciphertext is None:
@@ -112,8 +112,8 @@ class PassphraseCrypter:
                     ) from error
                 return opened.decode()
         raise EngineError(
-            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; was it encrypted by"
-            " another secrets provider?"
+            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; set it again with this"
+            " stack's passphrase"
         )
 
 
@@ -132,18 +132,18 @@ def passphrase_from_environment() -> str:
         return Path(file).read_text().strip()
     except OSError as error:
         raise EngineError(
-            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; expected a file that"
-            " holds the passphrase"
+            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; set it to a file that"
+            " contains the passphrase"
         ) from error
 
 
 def seal(value: Value, crypter: PassphraseCrypter) -> Any:
     """Return a value as JSON for the state, with every secret in it encrypted.
 
-    Raises ValueError on an unknown value, which a state cannot hold.
+    Raises ValueError on an unknown value, which the state cannot contain.
     """
     if isinstance(value, Secret):
-        # Sort keys: a program's maps come in any order, and equal secrets must stay equal.
+        # Sort keys: a program's maps have no fixed order, and equal secrets must stay equal.
         opened = seal(plain(value), crypter)
         text = json.dumps(opened, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
         return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}
@@ -186,4 +186,4 @@ def _decode(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise EngineError(f"{name}: expected base64; the value is damaged") from error
+        raise EngineError(f"{name}: expected base64; restore the damaged value") from error

@@ -1,6 +1,6 @@
 """A stack's state in the format of Pulumi's checkpoints (version 3), so that both engines read it.
 
-Field names are Pulumi's, and so is the rule that a resource follows everything it refers to.
+Field names and the order are Pulumi's: a resource follows everything that it refers to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.urns import STACK_TYPE, split_reference
 from engine.values import SECRET, SIGNATURE, Properties, Secret, Value
 
 VERSION: Final = 3  # version of checkpoints
-# The version of Pulumi that writes such checkpoints; the magic that marks them is its digest.
+# A version of Pulumi that writes this format. Its SHA-256 digest is the manifest's `magic`.
 _ENGINE_VERSION: Final = "3.272.0"
 
 
@@ -25,7 +25,7 @@ _ENGINE_VERSION: Final = "3.272.0"
 class StoredResource:
     """A resource in the state. Timeouts are in seconds; times are RFC 3339.
 
-    Instances compare by identity: a URN may occur twice, once condemned (``delete``).
+    Instances compare by identity: a URN may occur twice, once marked for deletion (``delete``).
     """
 
     urn: str
@@ -55,7 +55,7 @@ class StoredResource:
     created: str = ""
     modified: str = ""
     carried: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of Pulumi that this engine does not use and keeps unchanged."""
+    """Fields that Pulumi wrote and this engine keeps unchanged."""
 
     def references(self) -> Iterable[str]:
         """Yield the URNs that must exist before this resource and be deleted after it."""
@@ -154,7 +154,7 @@ def from_json(document: Mapping[str, Any], unsealed: Callable[[Any], Value]) -> 
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """An operation that ran when the state was written: creating, updating or deleting."""
+    """An operation that was running when the state was written: creating, updating or deleting."""
 
     kind: str
     resource: StoredResource
@@ -189,7 +189,7 @@ class Sealer:
         return seal(value, self.crypter) if self.crypter else _without_secrets(value)
 
     def write(self, resource: StoredResource) -> dict[str, Any]:
-        """Return the resource as JSON. Raises EngineError for a secret without a passphrase."""
+        """Return the resource as JSON. Raises EngineError if a secret needs a passphrase."""
         if resource not in self._written:
             self._written[resource] = to_json(resource, self._seal)
         return self._written[resource]

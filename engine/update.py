@@ -36,7 +36,7 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack with its state and config, and its secrets decrypted."""
+    """A stack: its state and its config, with decrypted secrets."""
 
     project: Project
     name: str
@@ -48,7 +48,7 @@ class Stack:
 
 
 def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
-    """Read a stack. ``writes``: the state will be written, which requires a passphrase.
+    """Read a stack. ``writes``: whether to write the state later, which requires a passphrase.
 
     Raises EngineError, WrongPassphrase.
     """
@@ -95,13 +95,13 @@ class Request:
 
 
 def run(project: Project, name: str, request: Request, report: Report) -> int:
-    """Deploy and show it; return the exit code. Raises EngineError only before the start."""
+    """Deploy, show progress and return the exit code. Raises EngineError only before the start."""
     with contextlib.ExitStack() as held:
         lock: Path | None = None
         if not request.preview:
             backend = Backend(project.state_directory(), project.name, name)
             lock = held.enter_context(locked(backend.locks))
-        # A program and its providers may name files by paths relative to the project.
+        # A program and its providers may use paths relative to the project.
         held.enter_context(contextlib.chdir(project.root))
         return asyncio.run(_run(project, name, request, report, lock))
 
@@ -147,13 +147,13 @@ def _saving(stack: Stack) -> Callable[[Snapshot], None]:
 async def _carried_out(
     work: Work, program: Program | None, stack: Stack, request: Request
 ) -> tuple[Verdict, ...]:
-    """Run the deployment and return the policies' verdicts. Failures are shown and recorded."""
+    """Run the deployment and return the policies' verdicts. Show and record failures."""
     policies = Policies()
     deployment = Deployment(work, policies)
     try:
         async with contextlib.AsyncExitStack() as held:
             if request.packs:
-                # Import on demand: its protocol takes a while to load.
+                # Import on demand: the gRPC protocol takes a while to load.
                 from engine.packs import started
 
                 packs = started(request.packs, work.options, stack.secret_keys, work.display)
@@ -183,7 +183,7 @@ def _exit_code(result: Result, request: Request) -> int:
 
 
 async def _deploy(deployment: Deployment, work: Work, program: Program, stack: Stack) -> None:
-    # Import while the program's process starts: its protocol takes a while to load.
+    # Import while the program's process starts: the gRPC protocol takes a while to load.
     from engine.host import Engine, Monitor, served
 
     monitor = Monitor(deployment, work.options, work.display)
@@ -205,7 +205,7 @@ async def _deploy(deployment: Deployment, work: Work, program: Program, stack: S
 def _signals(
     work: Work, lock: Path | None, program: Program | None, report: Report
 ) -> Iterator[None]:
-    """Handle SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, the second at once."""
+    """Handle SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, a second immediately."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 

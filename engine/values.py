@@ -20,7 +20,7 @@ RESOURCE_REFERENCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 OUTPUT_VALUE: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_STRING: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
-# One per kind of value; each of them means "not known yet".
+# One for each kind of value. All mean "not known yet".
 _UNKNOWN_STRINGS: Final = frozenset(
     {
         UNKNOWN_STRING,
@@ -59,7 +59,7 @@ UNKNOWN: Final = Unknown()
 
 @dataclass(frozen=True)
 class Secret:
-    """A value that is stored encrypted and never shown; its repr does not show it either."""
+    """A value that is stored encrypted and never shown, even in its repr."""
 
     value: Value
 
@@ -109,7 +109,7 @@ def _from_wire_object(struct: struct_pb2.Struct) -> Value:
             value = fields.get("value", UNKNOWN)
             return as_secret(value) if fields.get("secret") is True else value
         case signature if signature == RESOURCE_REFERENCE:
-            # A component's reference has no id. An empty id: the resource is not created yet.
+            # A component's reference has no id. An empty id means: not created yet.
             if "id" not in fields:
                 return fields["urn"]
             return fields["id"] or UNKNOWN
@@ -117,7 +117,7 @@ def _from_wire_object(struct: struct_pb2.Struct) -> Value:
 
 
 def whole(number: float) -> int | float:
-    """Convert a double without a fraction to an integer: a Struct holds only doubles."""
+    """Convert a double without a fraction to an integer: all numbers in a Struct are doubles."""
     return int(number) if number.is_integer() else number
 
 
@@ -127,7 +127,7 @@ def as_secret(value: Value) -> Secret:
 
 
 def to_struct(properties: Mapping[str, Value], keep_secrets: bool = True) -> struct_pb2.Struct:
-    """Write a Struct; without ``keep_secrets`` a secret is written as its plain value."""
+    """Write a Struct. Without ``keep_secrets``, write a secret as its plain value."""
     struct = struct_pb2.Struct()
     _fill(struct, properties, keep_secrets)
     return struct

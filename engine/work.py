@@ -1,4 +1,4 @@
-"""Shared parts of a deployment: its state, threads, display, and the decision to stop."""
+"""Shared parts of a deployment: its state, threads and display, and whether it must stop."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Options:
 
 
 class Work:
-    """One run's operations. All methods belong to the event loop's thread.
+    """The operations of one run. Call its methods only in the event loop's thread.
 
-    The state is written before and after each operation. Whatever stops the engine, the next run
-    knows what exists.
+    The state is written before and after each operation. The next run knows what exists, even if
+    this run is killed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Work:
         self._cancelled.set()
 
     def go_on(self) -> None:
-        """Raise Stopped if nothing new may start."""
+        """Raise Stopped if the run has failed or the user has stopped it."""
         if self.failed or self.cancelled:
             raise Stopped
 
@@ -100,7 +100,7 @@ class Work:
     async def run(
         self, kind: str, step: Step, resource: StoredResource, call: Callable[[Operation], T]
     ) -> T:
-        """Run an operation; meanwhile the state lists it as running. Raises EngineError, Stopped.
+        """Run an operation, which the state lists until it ends. Raises EngineError, Stopped.
 
         The caller records and saves the outcome.
         """
@@ -138,7 +138,7 @@ class Work:
         )
 
     def done(self, step: Step, seconds: float) -> None:
-        """Count and show a finished step; in a preview, a planned one."""
+        """Count and show a finished step; in a preview, a planned step."""
         if is_default_provider(step.urn):
             return  # internal to the engine
         if step.counts:
@@ -149,7 +149,7 @@ class Work:
             self.display.finished(step, seconds)
 
     def report(self, step: Step, error: EngineError) -> None:
-        """Show a failure; nothing new starts after it."""
+        """Show a failure, and let no more operations start."""
         step = self._begun.get(step.urn, step)
         if self.cancelled and isinstance(error, Cancelled):
             self.display.failed(step, "cancelled")
@@ -177,7 +177,7 @@ def describe_bug(error: BaseException) -> str:
         place = place.tb_next
     where = f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}{where} (this is a bug in the engine)"
+    return f"{type(error).__name__}: {text}{where} (this is a bug in the engine; report it)"
 
 
 def as_providers_see(old: StoredResource) -> Resource:

@@ -1,10 +1,9 @@
-"""Build the images of a stack and put them where its nodes find them.
+"""Build the images of a stack, and push them to its registry or load them into its nodes.
 
 `python -m images.build [--stack dev] [--image NAME …] [--build-only] [--json]`
 
-An image whose tag exists is not built again: tags follow from content (`images.tags`). Then the
-images are pushed to the stack's registry, or loaded into the nodes of a local cluster. A build
-that is interrupted leaves no tag, and the next run continues after its last finished step.
+Skips images whose tag exists: a tag is derived from the content (`images.tags`). An interrupted
+build leaves no tag, and the next run continues after the last finished step.
 """
 
 import argparse
@@ -42,10 +41,10 @@ from local.errors import LocalError
 from local.paths import CACHE, LOCK, locked
 
 LABEL = f"{DOMAIN}/image"
-"""Label with the image's name, which marks images of this project."""
+"""Label that marks images of this project. Its value is the image's name."""
 BUILDS_AT_ONCE = 2
 SILENCE = 1800
-"""Seconds of silence during a step after which Docker counts as gone."""
+"""Seconds without output from Docker after which a request times out."""
 OLD = 30
 """Age of Debian's packages in days after which the report suggests newer ones."""
 KEPT_LINES = 40
@@ -61,7 +60,7 @@ Say = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """An image cannot be built or delivered. `output` is what the failing step printed."""
+    """An image cannot be built, pushed or loaded. `output` is the output of the failed step."""
 
     def __init__(self, message: str, output: str = "") -> None:
         super().__init__(message)
@@ -136,7 +135,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def context(name: str) -> bytes:
-    """Return the image's build context as a tar archive, with the same bytes everywhere."""
+    """Return the image's build context as a reproducible tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for archive_name, path in tags.context_files(name).items():
@@ -174,7 +173,7 @@ def closure(names: Iterable[str]) -> list[str]:
 
 
 def references(settings: Settings) -> list[str]:
-    """Return the images that the stack's nodes need, with all ancestors, as its pods name them."""
+    """Return the references of all images that the stack needs, with their ancestors."""
     return [tags.reference(name, settings.registry) for name in closure(needed(settings))]
 
 
@@ -184,7 +183,7 @@ def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
     text = f"Debian packages: as of {snapshot:%Y-%m-%d}, {days} days ago"
     if days <= OLD:
         return text, ""
-    return f"{text}: `make snapshot` takes today's packages, with security updates", "yellow"
+    return f"{text}: run `make snapshot` to use today's packages, with security updates", "yellow"
 
 
 # --- Docker --------------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ def connect(say: Say) -> docker.DockerClient:
 
 
 def reason(error: BaseException) -> str:
-    """Return the innermost cause of a client's error: only that one is informative."""
+    """Return the innermost cause of a client's error: the outer ones are not informative."""
     if isinstance(error, APIError):
         return shorten(error.explanation or str(error), 300)
     while isinstance(inner := error.__cause__ or error.__context__, Exception):
@@ -231,8 +230,8 @@ def build(client: docker.DockerClient, name: str, registry: str | None, say: Say
 def _build(
     client: docker.DockerClient, name: str, registry: str | None, reference: str, say: Say
 ) -> None:
-    # Use the host's network: Docker's own bridge needs address translation to reach the outside,
-    # which is often missing behind firewalls and on nested machines.
+    # Use the host's network: Docker's own bridge requires address translation, which often fails
+    # behind firewalls and on nested machines.
     messages = client.api.build(
         fileobj=io.BytesIO(context(name)),
         custom_context=True,
@@ -286,7 +285,7 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
 
 
 def share(client: docker.DockerClient, references: Iterable[str], report: Report) -> dict[str, str]:
-    """Push what the registry lacks. Returns the digests that the registry has, by reference."""
+    """Push images that the registry lacks. Return the digests in the registry, by reference."""
     found = {}
     for reference in references:
         digest = published(client, reference)
@@ -302,14 +301,14 @@ def share(client: docker.DockerClient, references: Iterable[str], report: Report
 def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
     """Compare the registry's digests with the recorded ones, and record new ones.
 
-    With `keep`, nothing is written. Returns an addition to the report. Raises BuildError if the
-    registry has another image.
+    With `keep`, write nothing. Returns a clause for the report's summary. Raises BuildError if the
+    registry has another image under the same tag.
     """
     if differing := digests.differing(found, root):
         raise BuildError("\n".join(differing))
     if keep or not digests.write(found, root):
         return ""
-    return f"; {digests.FILE} has the new digests: commit it"
+    return f"; added the new digests to {digests.FILE}: commit it"
 
 
 # --- The run -------------------------------------------------------------------------------------
@@ -318,9 +317,9 @@ def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
 def build_missing(
     client: docker.DockerClient, names: Sequence[str], registry: str | None, report: Report
 ) -> list[Result]:
-    """Build those images that neither Docker nor the registry has; parents come first in `names`.
+    """Build the images that neither Docker nor the registry has. `names` lists parents first.
 
-    Raises the error of the first image that fails; images that depend on it are not started.
+    Raises the error of the first image that fails. Does not build images that depend on it.
     """
     references = {name: tags.reference(name, registry) for name in names}
     missing = [
@@ -342,8 +341,8 @@ def build_missing(
         report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
         return Result(name, references[name], True, round(seconds, 1))
 
-    # Builds run in parallel: one at a time is slower by half, since a build waits for downloads
-    # as long as it computes. An image is submitted after its parent, so it waits for a running one.
+    # Run two builds in parallel: a build spends half its time on downloads, so one build at a time
+    # is slower by half. Submit parents first, so that a waiting child does not block its parent.
     pool = ThreadPoolExecutor(BUILDS_AT_ONCE)
     futures: dict[str, Future[Result]] = {}
     try:
@@ -353,7 +352,7 @@ def build_missing(
         for future in as_completed(futures.values()):
             future.result()
     except BaseException as error:
-        # Let running builds finish, so that the error is the last line, except on Ctrl-C.
+        # Except on Ctrl-C, wait for running builds, so that the error is the last line.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()
@@ -372,13 +371,13 @@ def hand_on(
     *,
     keep_digests: bool,
 ) -> str:
-    """Put the images where the stack's nodes find them, and return a description of the place."""
+    """Push the images or load them into the nodes. Return where they are, for the report."""
     if settings.registry:
         found = share(client, [result.reference for result in results], report)
         return f"in {settings.registry}{pin(found, keep=keep_digests)}"
     if isinstance(settings.cluster, LocalCluster):
         if not Engine(client, stack).running():
-            return f"the nodes of {stack} get them when they start"
+            return f"the nodes of {stack} load them when they start"
         with report.doing("load") as say:
             local_images.load(client, stack, [result.reference for result in results], say)
         return f"loaded into the nodes of {stack}"
@@ -389,11 +388,11 @@ def hand_on(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 0 if every image is where it belongs."""
+    """Run the command; return 0 if every image is built and delivered."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack to build for (default: dev)")
     parser.add_argument(
-        "--image", action="append", metavar="NAME", help="build only this; may be repeated"
+        "--image", action="append", metavar="NAME", help="build only this image; may be repeated"
     )
     parser.add_argument("--build-only", action="store_true", help="do not push or load")
     parser.add_argument("--json", action="store_true", help="print the references as JSON")
@@ -413,7 +412,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.print("interrupted; run the command again to continue")
         sys.stdout.flush()
-        # Running builds end with the connection to Docker: do not wait for their threads.
+        # Docker cancels running builds when the connection closes: do not wait for their threads.
         os._exit(130)
     if options.json:
         table = {r.name: {"reference": r.reference, "built": r.built, "seconds": r.seconds}

@@ -1,8 +1,7 @@
-"""Digests of images in a registry, which `make images` found there; pods name images by them.
+"""Digests of the images in a registry: `make images` records them, and pods use them.
 
-Anyone who may push can move a tag to another image. `images/digests.json` is committed, so that a
-change of an image is a change of the repository. Images that are not in it are named by their tag
-alone.
+A user who may push can move a tag to another image. `images/digests.json` is committed, so an image
+changes only with a commit. Pods refer to images that are not in the file by their tag alone.
 """
 
 import json
@@ -32,12 +31,12 @@ def known(root: Path = tags.ROOT) -> Mapping[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise tags.ContextError(
-            f"{FILE}: {error}; delete it: `make images` writes a new one"
+            f"{FILE}: {error}; delete it, and run `make images` to write a new one"
         ) from None
     if not isinstance(found, dict) or not all(_is_digest(digest) for digest in found.values()):
         raise tags.ContextError(
             f"{FILE}: expected an object of references and digests as sha256:…; "
-            "delete it: `make images` writes a new one"
+            "delete it, and run `make images` to write a new one"
         )
     return found
 
@@ -51,14 +50,14 @@ def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
     expected = known(root)
     return [
         f"{reference}: the registry has {digest}, but {FILE} has {expected[reference]}; "
-        "find out who pushed it, then remove that line to accept it"
+        f"find out who pushed it; to accept it, remove its line from {FILE}"
         for reference, digest in sorted(found.items())
         if expected.get(reference, digest) != digest
     ]
 
 
 def write(found: Mapping[str, str], root: Path = tags.ROOT) -> bool:
-    """Add digests to the file, and drop those of older tags; return whether it has changed."""
+    """Add digests to the file, and drop digests of older tags. Return whether it has changed."""
     repositories = {reference.rpartition(":")[0] for reference in found}
     others = {
         reference: digest

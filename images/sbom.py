@@ -2,8 +2,8 @@
 
 `python -m images.sbom [--stack dev] [--image NAME …] [--folder .local/sbom]`
 
-All programs and libraries in the images are Debian's, except those of this project: the image's
-tag is a digest of their sources. An image that Docker lacks is pulled from the stack's registry.
+All programs and libraries in the images are Debian's, except those of this project, whose sources
+determine the image's tag. Images that Docker lacks are pulled from the stack's registry.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _PROGRAM: Final = Path(sys.executable).with_name("debsbom")
 
 
 def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
-    """Write the bill of one image. Raises LocalError, and DockerException for Docker's errors."""
+    """Write the bill of one image. Raises LocalError or DockerException."""
     name, _, tag = reference.rpartition("/")[2].partition(":")
     file = folder / f"{name}-{tag}.cdx.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
         )
     if done.returncode:
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise LocalError(f"{reference}: debsbom: {said}")
+        raise LocalError(f"{reference}: debsbom failed: {said}")
     return file
 
 
@@ -73,7 +73,7 @@ def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> N
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 0 if every image has its bill."""
+    """Run the command; return 0 if the bill of every image was written."""
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingsError, tags.ContextError, LocalError) as error:
         return _fail(console, str(error))
     except (DockerException, RequestException) as error:
-        return _fail(console, f"Docker: {reason(error)}; `make images` builds missing images")
+        return _fail(console, f"Docker: {reason(error)}; run `make images` to build missing images")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""The files of each image, and the tag that follows from them.
+"""The files of each image, and the tag that is derived from them.
 
 A tag is a digest of the image's build context and of its parent's tag. So it is known before the
-build, is the same in every checkout, and changes exactly when the input of a build changes.
-Nothing here needs Docker: the Pulumi program calls `reference` in a preview.
+build, is the same in every checkout, and changes if and only if the build's input changes. Nothing
+here requires Docker: the Pulumi program calls `reference` in a preview.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,16 +27,16 @@ JUNK_FILES = (
 
 
 class ContextError(Exception):
-    """An image is unknown, or its build context is incomplete; one line, for the user."""
+    """An image is unknown, or its build context is incomplete. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Image:
     """One image. Its context is the folder `images/<name>/`, with `extra` added.
 
-    `extra` are files and folders of the repository, as paths from its root (the last part may be
-    a glob pattern); they keep that path in the context. `parent` is another image, whose full
-    reference the Dockerfile gets as the build argument `BASE`.
+    `extra` lists files and folders of the repository as paths from its root; the last part may be a
+    glob pattern. They have the same paths in the context. `parent` is another image; the Dockerfile
+    gets its full reference as the build argument `BASE`.
     """
 
     name: str
@@ -101,12 +101,12 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
     image = find(name)
     folder = root / "images" / name
     if not (folder / "Dockerfile").is_file():
-        raise ContextError(f"image {name!r}: images/{name}/Dockerfile is missing")
+        raise ContextError(f"image {name!r}: images/{name}/Dockerfile is missing; restore it")
     found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
     for pattern in image.extra:
         paths = [path for match in root.glob(pattern) for path in _files(match)]
         if not paths:
-            raise ContextError(f"image {name!r}: its build needs {pattern}, which is missing")
+            raise ContextError(f"image {name!r}: {pattern} is missing; restore it for the build")
         for path in paths:
             archive_name = path.relative_to(root).as_posix()
             if found.setdefault(archive_name, path) != path:
@@ -129,7 +129,7 @@ def snapshot(root: Path = ROOT) -> datetime:
         return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
     except (OSError, ValueError) as error:
         raise ContextError(
-            f"images/debian/snapshot: {error}; `make snapshot` writes a new one"
+            f"images/debian/snapshot: {error}; run `make snapshot` to write a new one"
         ) from None
 
 
@@ -145,13 +145,13 @@ def tag(name: str, root: Path = ROOT) -> str:
 
 
 def reference(name: str, registry: str | None = None, root: Path = ROOT) -> str:
-    """Return the image's full reference, as pods and registries name it."""
+    """Return the image's full reference, for pods and registries."""
     prefix = f"{registry.rstrip('/')}/" if registry else ""
     return f"{prefix}{REPOSITORY}/{name}:{tag(name, root)}"
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or every file below a folder; without junk, in no fixed order."""
+    """Yield the file itself or every file below the folder, without junk, in no fixed order."""
     if path.is_dir():
         if not _is_junk(path.name, JUNK_FOLDERS):
             for child in path.iterdir():

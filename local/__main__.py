@@ -21,7 +21,7 @@ from local.progress import Progress
 from local.state import State
 
 RESERVED = frozenset({"bin", "cache", "engine", "lock", "state"})
-"""Names below `.local` that a stack cannot have."""
+"""Names that a stack cannot have, because `.local` uses them for other purposes."""
 _STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -37,7 +37,7 @@ class Command:
 def parse(arguments: Sequence[str]) -> Command:
     """Parse the arguments. Raises LocalError if the stack's name is invalid.
 
-    Other errors end the process, as usual with argparse.
+    On other errors, argparse prints a message and ends the process.
     """
     parser = argparse.ArgumentParser(
         prog="python -m local", description="A real Kubernetes on this machine."
@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str]) -> Command:
     if kubectl:
         stack, after = _take_stack(after, stack)
     if stack in RESERVED or not _STACK.fullmatch(stack):
-        raise LocalError(f"--stack {stack}: not a valid name, or reserved; choose another")
+        raise LocalError(f"--stack {stack}: invalid or reserved; choose another name")
     given = after if kubectl else getattr(options, "arguments", [])
     return Command(options.verb, stack, tuple(given))
 
@@ -83,7 +83,7 @@ def _split_kubectl(arguments: Sequence[str]) -> tuple[list[str], list[str], list
 
 
 def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
-    """Take `--stack NAME` out of kubectl's arguments; everything after `--` stays."""
+    """Remove `--stack NAME` from kubectl's arguments, except after `--`."""
     end = words.index("--") if "--" in words else len(words)
     for index, word in enumerate(words[:end]):
         if word == "--stack" and index + 1 < end:
@@ -94,7 +94,7 @@ def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
 
 
 def up(stack: str, settings: Settings, progress: Progress) -> int:
-    """Start the cluster, and give its nodes the images if all are built."""
+    """Start the cluster. Load the images into its nodes if all images are built."""
     if not isinstance(settings.cluster, LocalCluster):
         progress.note(f"stack '{stack}' has no local cluster: nothing to start")
         return 0
@@ -149,7 +149,7 @@ def status(stack: str, settings: Settings) -> int:
         return 0
     client = host.connect()
     if client is None:
-        print("no Docker engine answers")
+        print(f"no Docker engine answers: run `python -m local up --stack {stack}`")
         return 1
     nodes = Cluster.of(client, stack, settings).status()
     for node in nodes:
@@ -168,7 +168,7 @@ def load(stack: str, references: Sequence[str], progress: Progress) -> int:
 
 
 def kubectl(stack: str, arguments: Sequence[str]) -> int:
-    """Replace this process by kubectl."""
+    """Replace this process with kubectl."""
     config = State(stack).kubeconfig
     if not config.is_file():
         raise LocalError(

@@ -1,9 +1,9 @@
-"""Print the command for login, as soon as login works.
+"""Print the command to log in, as soon as logging in works.
 
 `python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts` for a
-local cluster. It waits until the login node answers and the nodes of the settings are up, and
-prints the command. The login node's host key comes from the stack's outputs, so that no first
-connection must be trusted.
+local cluster. It waits until the login node answers and the nodes in the settings are up, and
+prints the command. The login node's host key comes from the stack's outputs, so the user does not
+have to trust an unknown key at the first connection.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from local.errors import LocalError
 from local.paths import ROOT
 
 _PATIENCE = 180
-"""Seconds to wait for nodes; then missing ones are only reported."""
+"""Seconds to wait for nodes before missing ones are reported."""
 
 
 def ssh_config(directory: Path, user: str, port: int) -> str:
-    """Return OpenSSH's client configuration for `login`, with absolute paths for any caller."""
+    """Return OpenSSH's client configuration for `login`, with absolute paths."""
     return "\n".join(
         [
             "Host login",
@@ -36,7 +36,7 @@ def ssh_config(directory: Path, user: str, port: int) -> str:
             f"  UserKnownHostsFile {directory / 'known_hosts'}",
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
-            # Docker's proxy accepts connections before sshd listens.
+            # Limit the time: Docker's proxy accepts connections before sshd listens.
             "  ConnectTimeout 10",
             "  ServerAliveInterval 30",
             "",
@@ -90,12 +90,12 @@ def nodes(config: Path) -> dict[str, str] | None:
 
 
 def is_up(state: str) -> bool:
-    """Return whether a node in this state takes jobs; a suffix, as in `idle*`, means no answer."""
+    """Return whether a node in this state accepts jobs: `*`, as in `idle*`, means no answer."""
     return state.split()[0] in ("idle", "mix", "alloc")
 
 
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
-    """Return each of these nodes that is not up, with its state in Slurm."""
+    """Return a line for each of these nodes that is not up, with its state in Slurm."""
     if found is None:
         return [f"{name}: Slurm does not answer" for name in wanted]
     return [
@@ -106,7 +106,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
 
 
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
-    """Wait for these nodes, at most _PATIENCE; return the missing ones with the reason."""
+    """Wait at most _PATIENCE seconds for these nodes. Return the missing ones with the reason."""
     start = time.monotonic()
     printed = ""
     while True:
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = read_stack(stack, ROOT)
         if not isinstance(settings.cluster, LocalCluster):
-            print(f"The stack is up; its login Service is 'login' in '{settings.namespace}'.")
+            print(f"The stack is up; log in through the Service login in {settings.namespace}.")
             return 0
         host.install(host.missing_packages(["ssh"]), print)
         config = write_access(stack, settings, settings.cluster)
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     if missing:
         states = "; ".join(missing)
         print(
-            f"error: not all of {len(wanted)} nodes are up: {states}; see: make status",
+            f"error: not all of {len(wanted)} nodes are up: {states}; run `make status`",
             file=sys.stderr,
         )
     print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")

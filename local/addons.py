@@ -1,6 +1,6 @@
 """Add-ons of every local cluster: DNS and the StorageClass `shared`.
 
-Pure functions that return Kubernetes objects as data.
+This module contains pure functions that return Kubernetes objects as data.
 """
 
 import json
@@ -21,8 +21,7 @@ NAMESPACE = "kube-system"
 STORAGE_CLASS = "shared"
 PROVISIONER = f"{DOMAIN}/local-path"
 DEPLOYMENTS = ("coredns", "local-path-provisioner")
-# A new volume is writable for all, as a fresh disk of a cloud is: the first user that mounts it
-# sets its owner.
+# A new volume is writable for all users: the first pod that mounts it sets its owner.
 _SETUP = '#!/bin/sh\nset -eu\nmkdir -m 0777 -p "$VOL_DIR"\n'
 _TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
 
@@ -30,8 +29,8 @@ _TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
 def objects(system_image: str, api_address: str) -> list[Object]:
     """Return all objects, in the order in which they can be applied.
 
-    The add-ons reach the API at its own address, so that after a restart they need not wait for
-    its Service.
+    The add-ons connect to the API server's own address. After a restart, they do not have to wait
+    for its Service.
     """
     api = [
         {"name": "KUBERNETES_SERVICE_HOST", "value": api_address},
@@ -46,15 +45,16 @@ def objects(system_image: str, api_address: str) -> list[Object]:
 def corefile() -> str:
     """Return CoreDNS's configuration.
 
-    The cluster's own names come from memory and are never cached: a cached 'no such name' would
-    hide a pod from its peers for half a minute.
+    The cluster's own names are never cached: a cached "no such name" would hide a new pod from its
+    peers for 30 seconds. CoreDNS answers them from memory.
     """
     return f""".:53 {{
     errors
     ready :{DNS_READY_PORT}
     kubernetes {CLUSTER_DOMAIN} in-addr.arpa ip6.arpa {{
         pods insecure
-        # So that every Service of a pod has one name for it, and its address leads back to that.
+        # Name endpoints by their pods: a pod gets one name in each Service, and its address
+        # resolves to this name.
         endpoint_pod_names
         fallthrough in-addr.arpa ip6.arpa
         ttl 5
@@ -100,8 +100,8 @@ def _dns_pod(name: str, image: str, environment: list[Object]) -> Object:
     return {
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
-        # Use the first node's network: its resolver is Docker's, which reaches the host's
-        # name servers and answers only there.
+        # Use the first node's network: Docker's resolver, which forwards to the host's name
+        # servers, answers only there.
         "hostNetwork": True,
         "dnsPolicy": "Default",
         "nodeSelector": {"kubernetes.io/hostname": node_name(0)},
@@ -251,7 +251,7 @@ def _storage_class() -> Object:
             "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
         },
         "provisioner": PROVISIONER,
-        # All nodes mount one directory, so a volume does not bind a pod to a node.
+        # Bind at once: all nodes mount the same directory, so a volume suits any node.
         "volumeBindingMode": "Immediate",
         "reclaimPolicy": "Delete",
     }
@@ -289,7 +289,7 @@ def _deployment(name: str, labels: dict[str, str], pod: Object) -> Object:
 
 
 def _account(name: str, rules: list[Object]) -> list[Object]:
-    """Return a service account with rights in the whole cluster."""
+    """Return a service account with permissions in the whole cluster."""
     role = f"{DOMAIN}:{name}"
     group = "rbac.authorization.k8s.io"
     return [

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 10
-"""Seconds for one answer."""
+"""Seconds to wait for a response."""
 
 
 class ApiError(Exception):
-    """The API refuses or does not answer; `status` is the HTTP status, 0 without an answer."""
+    """The API returned an error or no response. `status` is the HTTP status, 0 if none."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Api:
-    """The API server on a loopback port, with the rights of the administrator."""
+    """The API server on a loopback port, accessed as the administrator."""
 
     port: int
     pki: Path

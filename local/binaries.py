@@ -18,7 +18,7 @@ from local.paths import CACHE, KUBECTL, ROOT
 GO = ROOT / "local" / "go"
 KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
-"""One binary for every Kubernetes server, etcd and kubectl: the name of the call selects one."""
+"""One binary for all Kubernetes servers, etcd and kubectl: the name of the link selects one."""
 REPORT_EVERY = 100
 _PACKAGE = re.compile(r"[\w.~/-]+")
 UNFINISHED = "go-unfinished-"
@@ -26,7 +26,7 @@ UNFINISHED = "go-unfinished-"
 
 @dataclass(frozen=True)
 class Build:
-    """A binary, the directory of its module, its package, and values for its linker."""
+    """A binary, the directory of its Go module, its package, and variables that ld sets."""
 
     binary: str
     module: str
@@ -79,7 +79,7 @@ def ensure(say: Callable[[str], None]) -> Path:
 
 
 def ensure_further(build: Build, say: Callable[[str], None]) -> Path:
-    """Return a binary that no local cluster needs; build it if needed. Raises LocalError."""
+    """Return a binary that a local cluster does not run; build it if needed. Raises LocalError."""
     toolchain = host.go_version()
     path = CACHE / f"{build.binary}-{cache_key(GO / build.module, toolchain)}"
     if not path.is_file():
@@ -124,12 +124,12 @@ def _go_build(build: Build, output: Path, say: Callable[[str], None]) -> None:
         reason = problems[-1] if problems else f"exit code {process.returncode}"
         raise LocalError(
             f"go build of {build.binary} failed: {reason}; "
-            "can this machine reach a Go module proxy (`go env GOPROXY`)?"
+            "check that this machine can reach a Go module proxy (`go env GOPROXY`)"
         )
 
 
 def _watched(lines: Iterable[str], say: Callable[[str], None]) -> list[str]:
-    """Count the reports of `go build -v`, and show the counts; return all other lines."""
+    """Count the progress lines of `go build -v`, and show the counts. Return all other lines."""
     counts = Counter[str]()
     rest: list[str] = []
     for line in map(str.rstrip, lines):

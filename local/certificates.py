@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = datetime.timedelta(days=3650)
-"""Longer than the life of any local cluster: nothing renews the certificates."""
+"""Longer than a local cluster exists, because certificates are not renewed."""
 _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
@@ -27,10 +27,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Request:
-    """Contents of a certificate: its holder, and the names by which others reach it.
+    """Contents of a certificate: its subject, and the server's host names and addresses.
 
-    Kubernetes reads a client's user from `name` and its groups from `groups`. Every certificate
-    is for clients; one with hosts or addresses is for servers too.
+    Kubernetes reads a client's user from `name` and its groups from `groups`. Every certificate is
+    valid for clients. A certificate with hosts or addresses is also valid for servers.
     """
 
     name: str

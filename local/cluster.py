@@ -28,10 +28,10 @@ ADDONS_TIMEOUT = 180
 DRAIN_TIMEOUT = 60
 """All timeouts are in seconds."""
 POLL = 0.25
-"""Seconds between two checks."""
+"""Interval of checks in seconds."""
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 ADDONS_RECORD = "slurmstack-addons"
-"""ConfigMap with a digest of the applied add-ons, so that they are not applied again."""
+"""ConfigMap with a digest of the applied add-ons. Unchanged add-ons are not applied again."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,11 @@ class Cluster:
         settings: Settings,
         images: Sequence[str] = (),
     ) -> "Cluster":
-        """Return the cluster of the settings. Raises LocalError if it is of another kind."""
+        """Return the cluster that the settings describe. Raises LocalError if it is not local."""
         if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
-            raise LocalError(f"stack '{stack}': slurmstack:cluster.kind is not local")
+            raise LocalError(
+                f"stack '{stack}': slurmstack:cluster.kind is not local; choose a local stack"
+            )
         return cls(client, stack, settings.cluster, settings.login.node_port, images)
 
     @property
@@ -85,10 +87,7 @@ class Cluster:
     # --- Up --------------------------------------------------------------------------------------
 
     def up(self, progress: Progress) -> None:
-        """Bring the cluster to the state of the settings, whatever exists of it.
-
-        Raises LocalError.
-        """
+        """Create the cluster, or change it to match the settings. Raises LocalError."""
         if self.spec.nodes > MAX_NODES:
             raise LocalError(
                 f"slurmstack:cluster.nodes: {self.spec.nodes}: expected at most {MAX_NODES}"
@@ -96,7 +95,7 @@ class Cluster:
         self._refuse_foreign()
         image, system_image = self._prepare_images(progress)
         if not self.state.has_authority:
-            # Without its keys, the rest of a cluster cannot be used again.
+            # The rest of a cluster is unusable without its keys.
             self.engine.remove_all()
         self.state.write_user_files()
         self.state.write_cluster_files(self.spec.api_port)
@@ -180,12 +179,12 @@ class Cluster:
                 if container.status not in ("running", "created")
             ]
             if stopped:
-                raise LocalError(f"{stopped[0]} has stopped: see `docker logs {stopped[0]}`")
+                raise LocalError(f"{stopped[0]} has stopped: run `docker logs {stopped[0]}`")
             if time.monotonic() > deadline:
                 name = f"slurmstack-{self.stack}-{node_name(0)}"
                 raise LocalError(
                     f"{what}: not ready after {seconds:.0f} s; "
-                    f"see /var/log/slurmstack in the container {name}, then run this again"
+                    f"read /var/log/slurmstack in the container {name}, then run this again"
                 )
             time.sleep(POLL)
 
@@ -242,7 +241,7 @@ class Cluster:
             )
             if result.returncode != 0:
                 reason = result.stderr.strip().splitlines()[-1:]
-                raise LocalError(f"the add-ons cannot be applied: {''.join(reason)}")
+                raise LocalError(f"cannot apply the add-ons: {''.join(reason)}; run this again")
 
     def kubectl(
         self, arguments: Sequence[str], text: str | None = None
@@ -256,7 +255,7 @@ class Cluster:
         )
 
     def _remove_surplus(self, progress: Progress) -> None:
-        """Remove the last nodes, if there are more than the settings want."""
+        """Remove the nodes that exceed the number in the settings, from the last one."""
         surplus = {
             ordinal: container
             for ordinal, container in sorted(self.engine.nodes().items(), reverse=True)
@@ -271,7 +270,7 @@ class Cluster:
                         *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
                     ]
                 )
-                # Pods that could not move in time end with the node.
+                # After the node, delete the pods that could not move in time.
                 pods = self.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]
                 self.engine.remove_node(container)
                 self.api.delete(f"/api/v1/nodes/{name}")
@@ -308,7 +307,7 @@ class Cluster:
                 ) from error
 
     def status(self) -> list[NodeStatus]:
-        """Return the existing nodes, and those that the settings want."""
+        """Return the existing nodes, and missing ones that the settings require."""
         existing = self.engine.nodes()
         try:
             listed = self.api.get("/api/v1/nodes")["items"]
@@ -326,13 +325,13 @@ class Cluster:
         ]
 
 
-# --- What the API's objects say ------------------------------------------------------------------
+# --- The state of API objects --------------------------------------------------------------------
 
 
 def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Return whether a Node is ready, reported by a kubelet that started after its container.
+    """Return whether a Node is ready, by a report that is newer than its container.
 
-    `started` has the containers' start times by ordinal.
+    `started` maps each ordinal to the container's start time.
     """
     since = _started_by_name(started).get(node["metadata"]["name"])
     for condition in node["status"].get("conditions", []):
@@ -343,7 +342,7 @@ def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.dateti
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    """Return whether all pods of a Deployment are available and of its latest revision."""
+    """Return whether all pods of a Deployment are available and have its latest revision."""
     status = deployment["status"]
     wanted = deployment["spec"]["replicas"]
     return status.get("observedGeneration") == deployment["metadata"]["generation"] and all(

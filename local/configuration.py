@@ -1,6 +1,6 @@
 """Configuration of a cluster's nodes as data: addresses, arguments and files.
 
-Pure functions: `local.cluster` puts the files in place and starts the nodes.
+This module contains pure functions. `local.cluster` writes the files and starts the nodes.
 """
 
 import base64
@@ -16,7 +16,7 @@ from components.conventions import CLUSTER_DOMAIN, DOMAIN
 from local.certificates import Pair, Request
 
 MAX_NODES = 16
-"""Each node has routes to the pods of this many nodes: a new node needs no change elsewhere."""
+"""Each node has routes for this many nodes, so that a new node does not change the others."""
 POD_RANGE = ipaddress.ip_network("10.244.0.0/16")
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 API_SERVICE = SERVICE_RANGE[1]
@@ -25,20 +25,20 @@ API_PORT = 6443
 """Port of the API server inside the cluster."""
 ETCD_URL = "https://127.0.0.1:2379"
 DNS_READY_PORT = 10253
-"""CoreDNS runs in the first node's network, so this must be an unused port there."""
+"""CoreDNS uses the first node's network, so this port must be unused on that node."""
 VOLUMES = "/srv/volumes"
-"""Path of the volumes in every node; they are in one directory of the host."""
+"""Path of the volumes in every node. All nodes mount the same directory of the host."""
 CONFIG = "/etc/slurmstack"
-"""Path of a node's files."""
+"""Path of a node's configuration files."""
 PKI = f"{CONFIG}/pki"
 NODE_LABELS = {f"{DOMAIN}/node-class": "cpu"}
 FIRST_ADDRESS = 10
-"""Number of the first node's address in the network; Docker uses the first ones."""
+"""Number of the first node's address in the network. Docker uses the lowest addresses itself."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: the first one, 0, runs the control plane."""
+    """A node. Node 0 runs the control plane."""
 
     ordinal: int
     network: ipaddress.IPv4Network
@@ -76,9 +76,9 @@ def node_name(ordinal: int) -> str:
 
 
 def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """Return a /24 for node containers that overlaps neither taken networks nor pods and services.
+    """Return a /24 for node containers that overlaps no used range, such as that of pods.
 
-    Raises LookupError if none is left.
+    Raises LookupError if no /24 is free.
     """
     occupied = [*taken, POD_RANGE, SERVICE_RANGE]
     for candidate in ipaddress.ip_network("172.30.0.0/15").subnets(new_prefix=24):
@@ -131,7 +131,7 @@ def requests(node: Node) -> dict[str, Request]:
                 ),
                 addresses=("127.0.0.1", node.address, str(API_SERVICE)),
             ),
-            # The user of the API server at the kubelets.
+            # The API server authenticates to kubelets with this certificate.
             "kubelet-client": Request("kube-apiserver-kubelet-client", groups=("system:masters",)),
             "etcd": Request("etcd", hosts=("localhost",), addresses=("127.0.0.1",)),
             "kube-controller-manager": Request("system:kube-controller-manager"),
@@ -141,7 +141,7 @@ def requests(node: Node) -> dict[str, Request]:
 
 
 CLIENTS = ("kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler")
-"""Programs with a kubeconfig of their own."""
+"""Programs that have their own kubeconfig."""
 
 
 def kubeconfig(server: str, authority: bytes, pair: Pair, context: str) -> dict[str, Any]:
@@ -208,9 +208,9 @@ def _routes(node: Node) -> str:
 
 
 def cni(node: Node) -> dict[str, Any]:
-    """Return the pod network: each pod has a pair of interfaces, and the node routes.
+    """Return the pod network: each pod has a veth pair, and its node routes the packets.
 
-    There is no masquerading: Slurm takes a node's address from the connection of its registration.
+    Do not masquerade: Slurm takes a node's address from the connection by which it registers.
     """
     return {
         "cniVersion": "0.4.0",
@@ -221,7 +221,7 @@ def cni(node: Node) -> dict[str, Any]:
                 "ipMasq": False,
                 "ipam": {
                     "type": "host-local",
-                    # In memory: no pod outlives the node, so no address may stay reserved.
+                    # In memory: pods end with the node, so their addresses must become free.
                     "dataDir": "/run/cni",
                     "ranges": [[{"subnet": str(node.pods)}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
@@ -255,10 +255,10 @@ def kubelet(node: Node) -> dict[str, Any]:
         "maxPods": 110,
         "registerNode": True,
         "serializeImagePulls": False,
-        # Images are loaded by hand: a deleted one could not be pulled again.
+        # Never delete images: no registry has them, so a node could not pull them again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
-        # The nodes share the host's disk and memory with everything else on it.
+        # Evict late: the nodes share disk and memory with all other programs of the host.
         "evictionHard": {
             "memory.available": "100Mi",
             "nodefs.available": "1%",
@@ -267,9 +267,9 @@ def kubelet(node: Node) -> dict[str, Any]:
         },
         "systemReserved": {"cpu": "100m", "memory": "256Mi"},
         "enforceNodeAllocatable": ["pods"],
-        # Time until a pod sees a changed ConfigMap; the default is a minute.
+        # Interval at which pods get changed ConfigMaps; the default is one minute.
         "syncFrequency": "10s",
-        # No program reads the sizes of volumes, and measuring a root file system is slow.
+        # Do not measure volumes: no program reads the sizes, and measuring a jail is slow.
         "volumeStatsAggPeriod": "-1s",
         "runtimeRequestTimeout": "5m",
         "shutdownGracePeriod": "0s",
@@ -286,7 +286,7 @@ def kube_proxy(node: Node) -> dict[str, Any]:
         "hostnameOverride": node.name,
         "mode": "iptables",
         "oomScoreAdj": 0,
-        # Keep the size of the connection table: it belongs to the whole host.
+        # Keep the size of the conntrack table, which the whole host shares.
         "conntrack": {
             "maxPerCore": 0,
             "min": 0,
@@ -308,7 +308,7 @@ MEMORY_LIMITS = {
     "kubelet": 128,
     "kube-proxy": 64,
 }
-"""MiB (GOMEMLIMIT) above which a program spends CPU time to save memory."""
+"""GOMEMLIMIT in MiB: above it, a Go program uses more CPU time to save memory."""
 
 
 def programs(node: Node) -> dict[tuple[str, str], list[str]]:
@@ -350,7 +350,7 @@ def _etcd_arguments() -> dict[str, str]:
     return {
         "name": "control-plane",
         "data-dir": "/var/lib/etcd",
-        # The cluster is disposable: it may lose data in a power cut.
+        # The cluster is disposable, and may lose data if the host loses power.
         "unsafe-no-fsync": "true",
         "listen-client-urls": ETCD_URL,
         "advertise-client-urls": ETCD_URL,

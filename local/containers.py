@@ -1,4 +1,4 @@
-"""The Docker side of a cluster: its network, its node containers and their volumes."""
+"""A cluster's objects in Docker: its network, its node containers and their volumes."""
 
 import datetime
 import errno
@@ -22,21 +22,21 @@ from local.errors import LocalError
 LABEL_STACK = f"{DOMAIN}/stack"
 LABEL_NODE = f"{DOMAIN}/node"
 LABEL_CONTENT = f"{DOMAIN}/content"
-"""Digest of everything that a node container was made from."""
+"""Digest of all inputs of a node container."""
 LABEL_DIRECTORY = f"{DOMAIN}/directory"
 """The stack's working directory."""
 LABEL_UNPACKED = f"{DOMAIN}/unpacked"
-"""The volume of unpacked images that a node's volume needs; on that volume, its own name."""
+"""The volume of unpacked images that a node's volume requires; on this volume, its own name."""
 IMAGES = "/srv/images"
-"""Path of images that a node loads."""
+"""Path of image archives that a node loads."""
 UNPACKED = "/srv/unpacked"
-"""Path of images that are unpacked already."""
+"""Path of unpacked images."""
 IN_MEMORY = {"/run": "", "/tmp": ""}  # noqa: S108  # the container's own
-"""Directories that a container loses when it ends, in the format of Docker's API."""
+"""Directories that are in memory, so their contents end with the container (Docker's `Tmpfs`)."""
 LOOPBACK = "127.0.0.1"
 ROUTES = Path("/proc/net/route")
 
-# In the order of Linux's numbers (capabilities(7)), as far as all Docker engines know the names.
+# In the order of their numbers (capabilities(7)), up to the last name that all Docker engines know.
 CAPABILITIES = (
     *(
         "CHOWN",
@@ -89,7 +89,7 @@ CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Port:
-    """A loopback port of the host, the node port behind it, and the settings key for it."""
+    """A loopback port of the host, the node's port to which it leads, and its settings key."""
 
     number: int
     target: int
@@ -98,7 +98,7 @@ class Port:
 
 @dataclass(frozen=True)
 class NodeContainer:
-    """Everything that a node's container is made from."""
+    """All inputs of a node's container."""
 
     stack: str
     directory: Path
@@ -116,9 +116,9 @@ class NodeContainer:
 
     @property
     def content(self) -> str:
-        """A digest of everything whose change requires a new container.
+        """A digest of all inputs for which a change requires a new container.
 
-        Unpacked images are not part of it: a node keeps those that it started with.
+        It excludes the unpacked images: a node keeps those with which it started.
         """
         digest = hashlib.sha256()
         for part in (
@@ -156,8 +156,8 @@ class NodeContainer:
             "HostConfig": {
                 "CgroupnsMode": "private",
                 "NetworkMode": network,
-                # Restart the container after a reboot of the node. After repeated failures, keep it
-                # stopped, so that its log can be read.
+                # Restart the container after a reboot of the node. After repeated failures, leave
+                # it stopped, so that the operator can read its log.
                 "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3},
                 "PortBindings": published,
                 "Tmpfs": IN_MEMORY,
@@ -187,8 +187,8 @@ class NodeContainer:
             f"{self.directory}/images": (IMAGES, True),
         }
         return [
-            # etcd, containerd and kubelet keep their data below /var. The volume outlives the
-            # container, and containerd's overlays are not on top of Docker's.
+            # etcd, containerd and kubelet keep their data below /var. On a volume, the data
+            # outlives the container, and containerd's overlays are not on top of Docker's.
             {
                 "Type": "volume",
                 "Source": self.name,
@@ -219,23 +219,23 @@ def all_rights() -> dict[str, Any]:
 
 
 def named_rights(bounding_set: int) -> dict[str, Any]:
-    """Return the same rights for a host that lacks a capability, which 'privileged' requires.
+    """Return the same rights, for a host that lacks a capability: 'privileged' requires all.
 
-    `bounding_set` has the available capabilities, as bits of capabilities(7).
+    `bounding_set` contains the available capabilities, as bits of capabilities(7).
     """
     had = [name for bit, name in enumerate(CAPABILITIES) if bounding_set >> bit & 1]
     return {
         "CapAdd": had,
         "DeviceCgroupRules": ["a *:* rwm"],
         "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
-        # As with `systempaths=unconfined` of Docker's client.
+        # Docker's client does the same for `systempaths=unconfined`.
         "MaskedPaths": [],
         "ReadonlyPaths": [],
     }
 
 
 def bounding_set(status: Path = Path("/proc/self/status")) -> int:
-    """Return the capabilities that processes of this host can have at most."""
+    """Return the capabilities that processes of this host can have, as bits."""
     for line in status.read_text().splitlines():
         if line.startswith("CapBnd:"):
             return int(line.split()[1], 16)
@@ -263,7 +263,7 @@ def require_free(port: Port, stack: str) -> None:
 
 
 def stacks(client: docker.DockerClient) -> set[str]:
-    """Return the stacks of all working trees that have anything in the Docker engine."""
+    """Return the stacks, of all working trees, that have an object in the Docker engine."""
     any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
     others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
     containers = client.containers.list(all=True, filters=any_of)
@@ -288,7 +288,7 @@ class Engine:
         return {k: node for k, node in self.nodes().items() if node.status == "running"}
 
     def started(self) -> dict[int, datetime.datetime]:
-        """Return the start time of each running node, in whole seconds as Kubernetes has them."""
+        """Return the start time of each running node, in whole seconds as in Kubernetes."""
         times = {}
         for ordinal, container in self.running().items():
             text = container.attrs["State"]["StartedAt"]
@@ -296,12 +296,12 @@ class Engine:
         return times
 
     def volumes(self) -> dict[str, str]:
-        """Return the nodes' volumes, each with its volume of unpacked images, or ""."""
+        """Return the nodes' volumes, each with its volume of unpacked images, "" if none."""
         found = self.client.volumes.list(filters=self._ours())
         return {one.name: one.attrs["Labels"].get(LABEL_UNPACKED, "") for one in found}
 
     def ensure_network(self) -> ipaddress.IPv4Network:
-        """Return the stack's network; if needed, create it on addresses that nothing else uses."""
+        """Return the stack's network. If it is missing, create it with unused addresses."""
         name = network_name(self.stack)
         for network in self.client.networks.list(names=[name], filters=self._ours()):
             if network.name == name:
@@ -320,9 +320,9 @@ class Engine:
         return subnet
 
     def ensure_node(self, wanted: NodeContainer, existing: Container | None) -> bool:
-        """Make the node's container run; replace it if it differs. Return False if it ran already.
+        """Start the node's container; replace it if it differs. Return False if it ran already.
 
-        Its volume is kept. Raises LocalError.
+        Keep its volume. Raises LocalError.
         """
         # A container in state 'created' failed to start or was interrupted: create it again.
         current = (
@@ -383,7 +383,7 @@ def start(
     configuration: Callable[[Mapping[str, Any]], dict[str, Any]],
     name: str | None = None,
 ) -> str:
-    """Start a container with all rights that the host has; return its id. Raises APIError."""
+    """Start a container with all rights that the host can give. Return its id. Raises APIError."""
     try:
         return _start(client, configuration(all_rights()), name)
     except APIError as error:
@@ -404,7 +404,7 @@ def _start(client: docker.DockerClient, configuration: dict[str, Any], name: str
 
 
 def _published(container: Container) -> set[int]:
-    """Return the host's ports that the container holds, if it runs."""
+    """Return the host's ports that the container uses, if it runs."""
     bindings = container.ports.values()
     return {int(binding["HostPort"]) for bound in bindings if bound for binding in bound}
 
@@ -416,6 +416,6 @@ def _subnets(attributes: Mapping[str, Any]) -> list[ipaddress.IPv4Network]:
 
 
 def _lacks_capability(error: APIError) -> bool:
-    """Return whether a start failed because of a capability, as in `unable to apply caps`."""
+    """Return whether a start failed because a capability is missing (`unable to apply caps`)."""
     text = (error.explanation or str(error)).lower()
     return "caps" in text or "operation not permitted" in text

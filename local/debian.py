@@ -1,4 +1,4 @@
-"""The base of every image: debian:trixie-slim, even if no image registry can be reached."""
+"""Provide the base of every image, debian:trixie-slim, even if no registry is reachable."""
 
 import re
 import shutil
@@ -22,12 +22,12 @@ TAG = f"{SUITE}-slim"
 BASE_IMAGE = f"{REPOSITORY}:{TAG}"
 WORK = "debian-root-"
 PULL_SILENCE = 20
-"""Seconds of silence after which a registry counts as unreachable."""
+"""Seconds without data after which a registry is treated as unreachable."""
 
 
 @dataclass(frozen=True)
 class Mirrors:
-    """Debian mirrors of a host; None if it names none."""
+    """Debian mirrors that a host uses; None if its sources list none."""
 
     main: str | None
     security: str | None
@@ -84,7 +84,7 @@ def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> 
         try:
             client.api.import_image_from_file(str(archive), REPOSITORY, TAG, ['CMD ["bash"]'])
         except APIError as error:
-            raise LocalError(f"{BASE_IMAGE} cannot be imported: {error.explanation}") from error
+            raise LocalError(f"cannot import {BASE_IMAGE}: {error.explanation}") from error
 
 
 def _run(*command: str) -> None:
@@ -115,7 +115,7 @@ def _slim(root: Path, mirrors: Mirrors) -> None:
     sources = root / "etc/apt/sources.list"
     if mirrors.main:
         sources.write_text(container_sources(mirrors))
-    # The host's own values must not be in the image.
+    # Do not copy the host's own values into the image.
     (root / "etc/resolv.conf").write_text("")
     (root / "etc/hostname").write_text("debian\n")
     (root / "etc/machine-id").write_text("")

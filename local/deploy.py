@@ -4,14 +4,15 @@
 [--policy-pack policy] [--program FOLDER] [-- …]`
 `python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
 
-The default is the command if it is on PATH, otherwise the embedded engine. A stack that `make up`
-created keeps its state and its passphrase below `.local/`. For any other stack, the operator's
-environment sets both.
+The default is Pulumi's command if it is on PATH, otherwise the embedded engine. A stack that
+`make up` created keeps its state and its passphrase below `.local/`. For any other stack, the
+operator's environment sets both.
 
-`down` is `destroy`. For a stack whose local cluster is removed too, it only deletes the state.
+`down` is `destroy`. For a stack on a local cluster, `down` only deletes the state, because
+`python -m local down` removes the cluster.
 
-With `--program`, program and stack files come from another checkout. Engine, policy pack and this
-module stay those of this one, so that a pull request cannot edit the code that judges it.
+With `--program`, the program and its stack files come from another checkout. The engine, the policy
+pack and this module come from this checkout, so a pull request cannot edit the code that judges it.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from local.paths import ROOT
 
 
 def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return the engine's environment: variables that are set override those from `.local/`."""
+    """Return the engine's environment: existing variables override those from `.local/`."""
     kept = root / ".local" / stack / "passphrase"
     result = dict(outer)
     if kept.exists():
@@ -50,7 +51,7 @@ def commands(
 ) -> list[list[str]]:
     """Return the commands to run, in order.
 
-    `packs` are folders of policy packs. With any, both engines preview before they change
+    `packs` are folders of policy packs. With a pack, both engines preview before they change
     anything. `program` is the program's folder, if it is not the working directory.
     """
     judged = () if verb == "destroy" else packs
@@ -69,7 +70,7 @@ def commands(
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return this module's arguments, and those after `--`, which are the engine's."""
+    """Return the arguments before `--` for this module, and those after it for the engine."""
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
@@ -106,11 +107,11 @@ def without_salt(text: str) -> str:
 
 @contextmanager
 def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
-    """Restore the stack file, which Pulumi's command reformats and adds its salt to.
+    """Restore the stack file: Pulumi's command reformats it and adds the salt of the passphrase.
 
-    If the passphrase is in `.local/`, `make down` deletes it. A salt that stays in a committed
-    file would then reject every other passphrase. The state contains the salt as well.
-    Edits that are made meanwhile are kept.
+    This applies only if the passphrase is in `.local/`, where `make down` deletes it. A salt that
+    remains in a committed file would then reject every other passphrase. The state also contains
+    the salt. Keep edits that are made in the meantime.
     """
     path = root / f"Pulumi.{stack}.yaml"
     if not (root / ".local" / stack / "passphrase").exists() or not path.exists():
@@ -129,7 +130,7 @@ def _settings(stack: str, root: Path) -> Settings | None:
     try:
         return read_stack(stack, root)
     except SettingsError:
-        return None  # the program will report what is wrong
+        return None  # the program will report the error
 
 
 def run(
@@ -140,8 +141,8 @@ def run(
 ) -> int:
     """Run the commands until one fails; return its exit code.
 
-    Standard output is that of the last command alone. A reader gets it as input, and its own
-    output takes the place.
+    Only the last command writes to standard output. With `reader`, its output goes to this
+    command, which writes to standard output instead.
     """
     for command in commands[:-1]:
         status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=sys.stderr))
@@ -152,13 +153,13 @@ def run(
     writing = subprocess.Popen(commands[-1], cwd=root, env=env, stdout=subprocess.PIPE)
     reading = subprocess.Popen(reader, cwd=root, env=env, stdin=writing.stdout)
     if writing.stdout:
-        writing.stdout.close()  # the reader has it now
+        writing.stdout.close()  # only the reader needs the pipe's end
     read = wait(reading)
     return wait(writing) or read
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process that handles Ctrl-C itself and ends cleanly; return its exit code."""
+    """Wait for a process that handles Ctrl-C itself. Return its exit code."""
     while True:
         try:
             return process.wait()
@@ -176,12 +177,17 @@ def main(arguments: Sequence[str]) -> int:
     formats.add_argument("--json", action="store_true", help="print a preview as JSON")
     formats.add_argument("--markdown", action="store_true", help="print a preview as a comment")
     parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
-    parser.add_argument("--program", type=Path, metavar="FOLDER", help="default: this checkout")
+    parser.add_argument(
+        "--program",
+        type=Path,
+        metavar="FOLDER",
+        help="the program's folder (default: this checkout)",
+    )
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if options.json or options.markdown:
         if options.verb != "preview":
-            parser.error("--json and --markdown require preview")
+            parser.error("--json and --markdown require the command preview")
         extra = ["--json", *extra]
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
@@ -203,12 +209,12 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     state = root / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
-    # Pulumi's command leaves world-readable backups in it.
+    # Pulumi's command writes world-readable backups into this folder.
     state.chmod(0o700)
     inner = environment(options.stack, root, os.environ)
     packs = options.policy_pack
     if program:
-        # Make them absolute: the `pulumi` command would look in the program's folder.
+        # Make the paths absolute: the `pulumi` command resolves them in the program's folder.
         packs = [str(ROOT / pack) for pack in packs]
     asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs, program)
     reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]

@@ -1,5 +1,5 @@
-"""The one exception that is shown to the user."""
+"""The exception whose message is shown to the user."""
 
 
 class LocalError(Exception):
-    """The cluster cannot be provided like this; the text is one line with the remedy."""
+    """The local cluster cannot be provided. The message is one line with the remedy."""

@@ -1,4 +1,4 @@
-"""Requirements of the host: a few Debian packages, a Docker engine that answers, Go."""
+"""Requirements on the host: a few Debian packages, a running Docker engine, Go."""
 
 import os
 import re
@@ -36,7 +36,7 @@ _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 def missing_packages(
     commands: Sequence[str], find: Callable[[str], str | None] | None = None
 ) -> list[str]:
-    """Return the packages of those commands that the host lacks."""
+    """Return the packages that provide those of the commands that the host lacks."""
     look = find or (lambda command: shutil.which(command, path=_PATH))
     return sorted({PACKAGES[command] for command in commands if look(command) is None})
 
@@ -65,14 +65,17 @@ def install(packages: Sequence[str], say: Say) -> None:
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if line.startswith("E:")]
         reason = lines[0] if lines else f"exit code {result.returncode}"
-        raise LocalError(f"apt-get install {names} failed: {reason}")
+        raise LocalError(
+            f"apt-get install {names} failed: {reason}; install the packages by hand, then run"
+            " this again"
+        )
 
 
 # --- The Docker engine ---------------------------------------------------------------------------
 
 
 def connect() -> docker.DockerClient | None:
-    """Return a client of the Docker engine in the environment, or None if none answers."""
+    """Return a client of the Docker engine, or None if it does not answer."""
     try:
         client = docker.from_env(timeout=10)
         client.ping()
@@ -83,7 +86,7 @@ def connect() -> docker.DockerClient | None:
 
 
 def engine(say: Say) -> docker.DockerClient:
-    """Return a client of a Docker engine that answers; install and start one if needed.
+    """Return a client of a running Docker engine; install and start an engine if needed.
 
     Raises LocalError with the remedy.
     """
@@ -96,7 +99,7 @@ def engine(say: Say) -> docker.DockerClient:
             "start it, or unset DOCKER_HOST"
         )
     install(missing_packages(ENGINE_COMMANDS), say)
-    client = connect()  # With systemd, the package has started it.
+    client = connect()  # with systemd, the installation starts Docker
     if client is not None:
         return client
     if os.geteuid() != 0:
@@ -132,7 +135,7 @@ def _start_engine(say: Say) -> docker.DockerClient:
         time.sleep(0.2)
     if process.poll() is None:
         process.terminate()
-    raise LocalError(f"dockerd does not start: see the end of {log}")
+    raise LocalError(f"dockerd does not start: read the end of {log}")
 
 
 def has_image(client: docker.DockerClient, reference: str) -> bool:
@@ -145,7 +148,7 @@ def has_image(client: docker.DockerClient, reference: str) -> bool:
 
 
 def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
-    """Stop the engine if `engine` has started it and no container is left on it."""
+    """Stop the Docker engine if `engine` has started it and it has no containers."""
     pid = own_engine(_pid_file())
     if pid is None or client.containers.list(all=True):
         return
@@ -159,7 +162,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
 
 
 def own_engine(pid_file: Path) -> int | None:
-    """Return the process id in the file, if it is that of a running dockerd."""
+    """Return the process id in the file, if this process is a running dockerd."""
     try:
         pid = int(pid_file.read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -185,7 +188,7 @@ def _is_zombie(pid: int) -> bool:
 def go_version() -> str:
     """Return the Go toolchain's version, as `go1.24.2`. Raises LocalError if missing or too old."""
     wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
-    remedy = f"install {wanted}, with `go` on the PATH, to build the local Kubernetes"
+    remedy = f"install {wanted} and put `go` on the PATH, to build the local Kubernetes"
     try:
         result = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True)
     except FileNotFoundError:

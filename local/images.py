@@ -1,4 +1,4 @@
-"""Images in the nodes: unpacked once for all new nodes, loaded into running ones."""
+"""Provide images to nodes: unpack them once for all new nodes, load them into running ones."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def _loaded(node: Container) -> set[str]:
 
 
 def _import(node: Container, archive: str) -> None:
-    # --local: otherwise every byte goes through containerd's socket as well.
+    # --local: otherwise ctr sends all data through containerd's socket.
     _ctr(node, "images", "import", "--local", f"{IMAGES}/{archive}")
 
 
@@ -87,8 +87,8 @@ def _ctr(node: Container, *arguments: str) -> str:
 def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], say: Say) -> str:
     """Return the name of a Docker volume with the unpacked images; create it if needed.
 
-    New nodes start with its contents, instead of unpacking gigabytes each. `node` is the node
-    image. Docker must have all images. Raises LocalError.
+    New nodes start with the volume's contents, so they do not each unpack gigabytes. `node` is the
+    node image. Docker must have all images. Raises LocalError.
     """
     name = f"{PROJECT}-unpacked-{_digest(client, [node, *references])}"
     client.volumes.create(name, labels={LABEL_UNPACKED: name})
@@ -129,13 +129,13 @@ def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) 
     try:
         if container.wait()["StatusCode"] != 0:
             lines = container.logs(tail=1).decode(errors="replace").strip()
-            raise LocalError(f"the images cannot be unpacked for the nodes: {lines}")
+            raise LocalError(f"cannot unpack the images for the nodes: {lines}")
     finally:
         container.remove(force=True)
 
 
 def _remove_others(client: docker.DockerClient, name: str) -> None:
-    """Remove older volumes of unpacked images, unless a node needs them."""
+    """Remove older volumes of unpacked images that no node uses."""
     for volume in client.volumes.list(filters={"label": LABEL_UNPACKED}):
         if volume.name != name:
             try:
@@ -149,7 +149,7 @@ def _remove_others(client: docker.DockerClient, name: str) -> None:
 
 
 def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
-    """Return a digest of the names and of the images behind them. Raises ImageNotFound."""
+    """Return a digest of the references and the ids of their images. Raises ImageNotFound."""
     parts = [f"{name} {client.images.get(name).id}" for name in references]
     return node_image.content_digest(parts, ())
 
@@ -158,9 +158,9 @@ def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
 def saved(
     client: docker.DockerClient, references: Sequence[str], directory: Path, say: Say
 ) -> Iterator[Path]:
-    """Yield a file with all images, and delete it afterwards. It has shared layers only once.
+    """Yield an archive with all images, and delete it afterwards. Raises LocalError.
 
-    Raises LocalError.
+    The archive contains each shared layer only once.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for leftover in directory.glob("images-*.tar"):

@@ -4,8 +4,8 @@
 
 A key is a path in the file below `slurmstack:`, with dots and, in lists, indexes from 0:
 `--set cluster.kind=existing --set nodesets.0.name=cpu`. A value is YAML. On a terminal, the command
-asks for values that are not given. Questions and valid answers come from the settings. A file is
-written only if the settings accept it, and no file is ever overwritten.
+asks for missing values. Questions and valid answers come from the settings' schema. The command
+writes the file only if it is valid, and never overwrites a file.
 """
 
 import argparse
@@ -49,7 +49,7 @@ Document = dict[str, Any]
 
 
 def put(document: Document, key: Key, value: Any) -> None:
-    """Set a value and create its parents. Raises `SettingsError` if the key is impossible."""
+    """Set a value, and create its parents. Raises `SettingsError` if the key is invalid."""
     here: Any = document
     for step, deeper in zip(key, (*key[1:], None), strict=True):
         inner = value if deeper is None else [] if deeper.isdecimal() else {}
@@ -65,8 +65,8 @@ def put(document: Document, key: Key, value: Any) -> None:
             here = here.setdefault(step, inner)
         else:
             raise SettingsError(
-                f"{'.'.join(key)}: '{step}': expected field names and, in lists, indexes from 0"
-                " without a gap"
+                f"{'.'.join(key)}: '{step}': expected a field's name or, in a list, the next index"
+                " from 0"
             )
 
 
@@ -109,7 +109,7 @@ class Interview:
         self._say = say
 
     def ask(self, at: Key, model: type[BaseModel], name: str, default: Any = None) -> Any:
-        """Return a field's value; ask until the answer is valid. None if the user leaves it out."""
+        """Return a field's value; ask until the answer is valid. None if the user gives none."""
         key, field = (*at, name), model.model_fields[name]
         known = look_up(self.document, key)
         if known is not None:
@@ -126,7 +126,7 @@ class Interview:
             self._say(f"{text.strip() or 'no value'}: {problem}")
 
     def stack(self, name: str) -> None:
-        """Ask everything for a new stack."""
+        """Ask all questions for a new stack."""
         self.ask((), Settings, "cluster_name", name)
         kind = self._cluster()
         if kind != "local":
@@ -179,13 +179,13 @@ class Interview:
                 if field.is_required():
                     self.ask(at, Nodeset, name)
             if look_up(self.document, (*at, "gpus")) is None:
-                self._say(f"\n{_help(Gpus.model_fields['count'])} Answer no for none.")
+                self._say(f"\n{_help(Gpus.model_fields['count'])} Answer no if there are none.")
                 if self._reply("any GPUs? yes or no [no]: ").strip().lower() in ("y", "yes"):
                     for name in ("type", "count"):
                         self.ask((*at, "gpus"), Gpus, name)
 
     def _machines(self, cluster: type[BaseModel]) -> None:
-        """Ask for each nodeset's machines in a cloud."""
+        """In a cloud, ask for the machines of each nodeset."""
         for name, field in cluster.model_fields.items():
             for machines in _models_by_nodeset(field.annotation):
                 for nodeset in look_up(self.document, ("nodesets",)) or ():
@@ -195,7 +195,7 @@ class Interview:
 
 
 def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the model of the values if a cluster's field is a mapping to models."""
+    """If a field of a cluster is a mapping to models, yield the model of its values."""
     if get_origin(annotation) is dict:
         _, value = get_args(annotation)
         if isinstance(value, type) and issubclass(value, BaseModel):
@@ -203,7 +203,7 @@ def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def clusters() -> dict[str, type[BaseModel]]:
-    """Return the settings' models of clusters by kind."""
+    """Return the models of clusters in the settings, by kind."""
     models = get_args(Settings.model_fields["cluster"].annotation)
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
@@ -221,9 +221,9 @@ def _one_of(choices: Iterable[str]) -> str:
 
 
 def _understood(field: FieldInfo, text: str) -> Any:
-    """Return an answer as YAML, as plain text, or as a list: the first that the field accepts."""
+    """Return an answer as YAML, as plain text or as a list: the first one that is valid."""
     readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
-    # If the field accepts none, this one gives the best error.
+    # If none is valid, return the one with the most useful error.
     refused = readings[-1] if get_origin(field.annotation) is tuple else text
     return next((value for value in readings if _problem(field, value) is None), refused)
 
@@ -254,10 +254,10 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
 
 
 def allowed(settings: Settings) -> Document:
-    """Return the policy settings that such a stack needs, from the example beside the program.
+    """Return the policy settings that such a stack needs, from an example in the repository.
 
-    Leave out other exceptions: the policy pack reports unused ones as idle, and their reasons
-    would be untrue.
+    Omit other exceptions: the policy pack reports unused ones as idle, and their reasons would not
+    apply.
     """
     is_local = settings.cluster.kind == "local"
     example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())
@@ -338,13 +338,13 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             Interview(document, input, print).stack(options.name)
         document.setdefault("cluster_name", options.name)
         if look_up(document, ("cluster", "kind")) == "metal":
-            # kubeadm installs no network, and without one no node becomes ready.
+            # kubeadm installs no network plugin, which nodes require to become ready.
             document.setdefault("network", {"cilium": {}})
         try:
             settings = read(options.name, document)
             check_keys(options.name, settings, root)
         except SettingsError:
-            if asked:  # so that the user need not answer again
+            if asked:  # print the answers, so that the user can reuse them
                 print(f"\n{written(document)}", file=sys.stderr)
             raise
         document.setdefault("policy", allowed(settings))
@@ -354,9 +354,9 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (EOFError, KeyboardInterrupt):
-        print("\nnothing was written", file=sys.stderr)
+        print("\nstopped: nothing was written", file=sys.stderr)
         return 1
-    print(f"wrote {path.name}; `make preview STACK={options.name}` shows what it would deploy")
+    print(f"wrote {path.name}; run `make preview STACK={options.name}` to see what it deploys")
     return 0
 
 

@@ -34,7 +34,7 @@ PROXIES = (
 
 
 def system_image(binaries: Path) -> str:
-    """Return the reference of the image for Kubernetes' own pods."""
+    """Return the reference of the image for the cluster's own pods."""
     digest = content_digest([binaries.name], (SOURCES / name for name in SYSTEM_FILES))
     return f"{PROJECT}/system:{digest}"
 
@@ -46,7 +46,7 @@ def node_image(binaries: Path) -> str:
 
 
 def content_digest(parts: Iterable[str], files: Iterable[Path]) -> str:
-    """Return twelve hex digits that depend on all words and files."""
+    """Return a digest of all parts and files, as twelve hexadecimal digits."""
     digest = hashlib.sha256("\n".join(parts).encode())
     for path in files:
         content = path.read_bytes()
@@ -74,7 +74,7 @@ def ensure(client: docker.DockerClient, binaries: Path, say: Callable[[str], Non
         context = Path(directory) / "node"
         _fill(context, NODE_FILES, [binaries / KUBERNETES])
         _save(client, system, context / "system.tar")
-        known_as = f"docker.io/{system}"  # in containerd
+        known_as = f"docker.io/{system}"  # the image's name in containerd
         (context / "system.name").write_text(f"{known_as}\n")
         containerd = context / "containerd.toml"
         containerd.write_text(containerd.read_text().replace("@SYSTEM_IMAGE@", known_as))
@@ -109,7 +109,7 @@ def _build(
         tag=reference,
         rm=True,
         forcerm=True,
-        # Docker's own bridge has no route outside on hosts that are containers themselves.
+        # On hosts that are containers themselves, Docker's bridge cannot reach other hosts.
         network_mode="host",
         buildargs={name: os.environ[name] for name in PROXIES if os.environ.get(name)},
         labels={LABEL: reference.rpartition("/")[2].partition(":")[0]},
@@ -125,4 +125,4 @@ def _follow(reference: str, messages: Iterable[dict[str, Any]]) -> None:
         if "error" in message:
             errors = [line for line in lines if line.startswith("E:")]
             hint = f" ({errors[-1]})" if errors else ""
-            raise LocalError(f"{reference} cannot be built: {message['error'].strip()}{hint}")
+            raise LocalError(f"cannot build {reference}: {message['error'].strip()}{hint}")

@@ -1,4 +1,4 @@
-"""Paths of files and folders: below the project's `.local`, which git ignores."""
+"""Paths of files and folders below the project's `.local`, which git ignores."""
 
 import fcntl
 import os
@@ -34,7 +34,7 @@ def write(path: Path, content: bytes | str, mode: int = 0o600) -> None:
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock file during the context; report if it must wait for another run."""
+    """Lock a file during the context; report if another run holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:

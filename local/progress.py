@@ -50,7 +50,7 @@ class Progress:
             self._line(text, "dim")
 
     def summary(self) -> None:
-        """Print one line with the durations of all phases that took noticeable time."""
+        """Print one line with the durations of all phases of at least 0.05 s."""
         times = ", ".join(f"{name} {took:.1f}" for name, took in self.phases if took >= 0.05)
         total = time.monotonic() - self._start
         with self._lock:

@@ -26,7 +26,7 @@ PASSPHRASE_BYTES = 24
 
 @dataclass(frozen=True)
 class State:
-    """The files of one stack. Each is created once, and again only if missing or stale."""
+    """The files of one stack. A file is written again only if it is missing or stale."""
 
     stack: str
 
@@ -52,7 +52,7 @@ class State:
 
     @property
     def images(self) -> Path:
-        """Temporary place of images on their way into the nodes."""
+        """Temporary archives of images that the nodes load."""
         return self.directory / "images"
 
     def node(self, node: Node) -> Path:
@@ -130,7 +130,7 @@ class State:
         return files
 
     def remove_node(self, node: Node) -> None:
-        """Remove the files of a node that has left."""
+        """Remove the files of a removed node."""
         shutil.rmtree(self.node(node), ignore_errors=True)
 
     def _authority(self, name: str) -> Authority:
@@ -148,7 +148,8 @@ class State:
             pair = Pair(certificate.read_bytes(), key.read_bytes())
             if authority.has_issued(pair.certificate, request):
                 return pair
-        # Remove the certificate first: a key without one is ignored, so no pair is ever half new.
+        # Remove the certificate first: a key without a certificate is ignored, so after an
+        # interruption an old certificate is never used with a new key.
         certificate.unlink(missing_ok=True)
         pair = authority.issue(request)
         write(key, pair.key)

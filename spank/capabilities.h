@@ -10,21 +10,21 @@ struct capabilities {
 };
 
 /*
- * Makes all permitted capabilities effective, and saves the earlier ones in *old. slurmstepd
- * becomes a user by the effective uid only: it then has no effective capabilities, but they stay
- * permitted. lay_down_capabilities restores *old.
+ * Makes all permitted capabilities effective, and saves the earlier state in *old. When slurmstepd
+ * becomes a user, it changes only the effective uid: its capabilities are no longer effective, but
+ * stay permitted. lay_down_capabilities restores *old.
  */
 int take_up_capabilities(struct capabilities *old);
 int lay_down_capabilities(struct capabilities *old);
 
 /*
- * Reduces the effective capabilities to those that jobs of root have: for files and for changing
- * users. slurmstepd then opens files for a job of root with no more rights than the job.
- * take_up_capabilities restores the others.
+ * Reduces the effective capabilities to those of root's jobs: for files and for changing users. So
+ * slurmstepd opens files for a job of root only with the job's rights. take_up_capabilities
+ * restores the other capabilities.
  */
 int lower_capabilities(void);
 
-/* Reduces all sets of capabilities to these, permanently. */
+/* Reduces all sets of capabilities to those of root's jobs, permanently. */
 int give_up_capabilities(void);
 
 #endif

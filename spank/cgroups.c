@@ -20,15 +20,15 @@
 
 /* Version 2 has one hierarchy. Slurm puts all jobs into one cgroup of it, named after the node. */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
-/* Cgroups of slurmstepd on each version. agents/cgroups.py makes their parents. */
+/* Cgroups of slurmstepd on each version. agents/cgroups.py creates their parents. */
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
 /*
- * Limit in bytes. Slurm needs far less, even for a job with many steps. The kernel charges the
- * start of slurmstepd to other cgroups.
+ * Limit in bytes. Slurm uses far less, even for a job with many steps. The kernel charges the
+ * memory for the start of slurmstepd to other cgroups.
  */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
-/* Version 1 has a hierarchy for each resource. Slurm does not use the one for processes. */
+/* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy of processes. */
 #define PIDS CGROUPS "/pids/slurm"
 #define OF_PIDS PIDS "/job_"
 #define PROCESSES "cgroup.procs"
@@ -39,7 +39,7 @@
 #define OWN_GROUPS "/proc/self/cgroup"
 /* Prefix of the line of version 2 in this file. */
 #define V2_LINE "0::"
-/* A job may have this part of the machine's limit: other jobs and the machine need some too. */
+/* A job may use this fraction of the machine's limit: other jobs and the machine need some too. */
 #define SHARE 8
 #define GROUP (O_PATH | O_DIRECTORY | O_CLOEXEC)
 #define GROUP_MODE 0755
@@ -51,7 +51,7 @@
 
 typedef char path_text[PATH_MAX];
 
-/* Whether a cgroup is missing or read-only: Slurm then confines nothing by it. */
+/* Whether a cgroup is missing or read-only, so that Slurm cannot confine jobs with it. */
 static bool is_unprepared(int error)
 {
 	return error == ENOENT || error == EROFS;
@@ -59,7 +59,7 @@ static bool is_unprepared(int error)
 
 /* ---- members ---- */
 
-/* Opens the cgroup of version 2, or of version 1 in the hierarchy by which Slurm ends processes. */
+/* Opens the cgroup of version 2, or that of version 1 in the hierarchy that ends processes. */
 int open_node_group(int *group_fd)
 {
 	static const char *const paths[] = {
@@ -79,8 +79,8 @@ int open_node_group(int *group_fd)
 }
 
 /*
- * Returns the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the kernel may
- * put the container's own cgroup in front of it.
+ * Returns the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the container's
+ * own cgroup may precede it in the line.
  */
 static const char *path_of_step(const char *line)
 {
@@ -144,7 +144,7 @@ int join_group(int group_fd, pid_t pid)
 
 /* ---- limits ---- */
 
-/* Writes a file of a cgroup. Skips a missing file: the kernel then lacks this limit. */
+/* Writes a file of a cgroup. Skips a missing file, because the kernel lacks this limit. */
 static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
 {
 	int rc = ACCEPTED;
@@ -225,7 +225,7 @@ static int open_made_group(const char *group, uint64_t limit, int *group_fd, int
 	return open_processes(*group_fd, group, processes_fd);
 }
 
-/* Slurm has no such limit, so version 1 has no cgroup for it yet. */
+/* Creates the job's cgroup of version 1: Slurm has no such limit, and does not create it. */
 static int limit_on_version_1(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd)
 {
 	path_text group;
@@ -287,7 +287,7 @@ int check_number(int group_fd)
 	if (read_number(group_fd, LIMIT, &limit) < 0 || read_number(group_fd, USED, &used) < 0)
 		return REFUSED;
 	return used > limit ? refuse("the job has reached its limit of %" PRIu64
-				     " processes on this node", limit)
+				     " processes on this node: end some of them", limit)
 			    : ACCEPTED;
 }
 
@@ -311,7 +311,7 @@ static int remove_group(const char *path, const struct stat *status, int kind, s
 	return 0;
 }
 
-/* Cuts the last name off a path, and returns it. */
+/* Removes the last name from a path, and returns the name. */
 static const char *cut(char *path)
 {
 	char *slash = strrchr(path, '/');
@@ -321,8 +321,8 @@ static const char *cut(char *path)
 }
 
 /*
- * On version 1, the jobs of a user share a cgroup: <hierarchy>/slurm_<node>/uid_<user>. Slurm
- * creates and removes it under a lock on the hierarchy.
+ * On version 1, the jobs of a user share a cgroup: <hierarchy>/slurm_<node>/uid_<user>. Slurm locks
+ * the hierarchy to create or remove it.
  */
 static void remove_users_group(const char *user_group)
 {
@@ -340,8 +340,8 @@ static void remove_users_group(const char *user_group)
 }
 
 /*
- * A slurmstepd that has reported its end to slurmd may still be in its cgroups. On a busy node,
- * leaving them takes seconds.
+ * Retry: a slurmstepd that has reported its end to slurmd may still be in its cgroups. On a busy
+ * node, it leaves them only after seconds.
  */
 static void remove_jobs_group(char *group)
 {

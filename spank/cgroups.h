@@ -1,6 +1,6 @@
 /*
- * The cgroups(7) by which Slurm confines jobs, if it does. This process sees the node's cgroups.
- * They are writable only if agents/cgroups.py has prepared them.
+ * The cgroups(7) with which Slurm confines jobs, if the node supports that. This process sees the
+ * node's cgroups. They are writable only if agents/cgroups.py has prepared them.
  */
 #ifndef SLURMSTACK_CGROUPS_H
 #define SLURMSTACK_CGROUPS_H
@@ -12,25 +12,25 @@
 #define CGROUPS "/sys/fs/cgroup"
 
 /*
- * Sets *group_fd to the cgroup of the node's own processes, for `join_group`; to -1 if cgroups are
- * not writable. Returns ACCEPTED or REFUSED.
+ * Sets *group_fd to the cgroup of the node's own processes, for `join_group`, or to -1 if cgroups
+ * are not writable. Returns ACCEPTED or REFUSED.
  */
 int open_node_group(int *group_fd);
 
 /*
- * Sets *processes_fd to the cgroup that all slurmstepd processes of a job share, and creates it if
- * it is missing; to -1 if cgroups are not writable. Returns ACCEPTED or REFUSED.
+ * Sets *processes_fd to the cgroup that all slurmstepd processes of a job share, or to -1 if
+ * cgroups are not writable. Creates a missing cgroup. Returns ACCEPTED or REFUSED.
  *
- * Slurm puts slurmstepd into the cgroup of its step. There, the kernel may kill slurmstepd instead
- * of a task that uses too much memory, and the job would never end. A container can rarely prevent
- * that (oom_score_adj). The shared cgroup has a limit too: a user can make slurmstepd use much
+ * Slurm puts slurmstepd into the cgroup of its step. If a task uses too much memory there, the
+ * kernel may kill slurmstepd instead, and the job would never end. A container can rarely prevent
+ * this (oom_score_adj). The shared cgroup has a limit too: a user can make slurmstepd use much
  * memory, which must not affect other jobs.
  */
 int open_daemons_group(uint32_t job_id, int *processes_fd);
 
 /*
- * Sets *group_fd to the cgroup that Slurm has made for this process's step, and that limits its
- * memory; to -1 if there is none. Returns ACCEPTED or REFUSED.
+ * Sets *group_fd to the cgroup with which Slurm limits the memory of this process's step, or to -1
+ * if there is none. Returns ACCEPTED or REFUSED.
  */
 int open_step_group(int *group_fd);
 
@@ -42,7 +42,7 @@ int join_group(int group_fd, pid_t pid);
  * machine's limit if that is less. Returns ACCEPTED or REFUSED.
  *
  * Sets *group_fd to the job's cgroup, or to -1 if nothing is limited. Sets *processes_fd to the
- * cgroup that the job's processes have to join, or to -1 if they need not.
+ * cgroup that the job's processes must join for this, or to -1 if they need not join any.
  */
 int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd);
 
@@ -56,8 +56,8 @@ int check_number(int group_fd);
 bool is_of_cgroup(int fd);
 
 /*
- * Removes the cgroups of an ended job, if Slurm has not: a slurmstepd may have been killed. For
- * each cgroup, waits up to a minute for processes that are about to leave it.
+ * Removes the cgroups of an ended job that Slurm has not removed, for example because slurmstepd
+ * was killed. For each cgroup, waits up to a minute until its last processes have left.
  */
 void remove_groups(uint32_t job_id);
 

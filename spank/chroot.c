@@ -3,28 +3,28 @@
  * jail"), isolated from all other jobs. slurmstack-chroot(8) describes its options.
  *
  * The steps of a job share mount, ipc and pid namespaces on a node. The first step creates them, a
- * keeper process (keeper.c) holds them, and later steps join them. They never appear in slurmd's
- * namespaces, so a step that fails half-way leaves nothing to undo.
+ * keeper process (keeper.c) keeps them, and later steps join them. The mounts never appear in
+ * slurmd's namespaces, so a step that fails half-way leaves nothing to undo.
  *
- * slurmstepd moves to the jail itself, in slurm_spank_init_post_opt, before its tasks. It opens the
- * files of a job's standard streams, and these have to be the files that the user means. Its other
- * threads, its open files and its process id stay on the node. All of them appear in the node's
- * /proc, where a path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main
- * thread opens paths that a user chose. So it sees an empty /proc until the tasks are due. Until
- * then, it also has no more capabilities than the job.
+ * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt. It opens the
+ * files of the step's standard streams, which must be files of the jail. Its other threads, its
+ * open files and its process id stay on the node. All of them appear in the node's /proc, where a
+ * path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main thread opens
+ * paths that a user chose. So the main thread sees an empty /proc until slurmstepd starts the
+ * tasks. Until that moment, it has no more capabilities than the job.
  *
- * From slurm_spank_user_init on, slurmstepd opens no more of these paths. It sees the node's /proc
- * again, in which it signals the tasks and counts their usage. Its later forks (tasks, and scripts
- * of the user) join the job's pid namespace and see the job's mounts. A process cannot change its
- * own pid namespace, only that of its children, and cannot start threads while the two differ
- * (pid_namespaces(7)). So the plugin changes it around fork() itself.
+ * After slurm_spank_user_init, slurmstepd opens no more of these paths. It sees the node's /proc
+ * again, which it uses to signal the tasks and to measure their usage. Its later forks (tasks, and
+ * scripts of the user) join the job's pid namespace and see the job's mounts. A process can change
+ * the pid namespace of its children, but not its own, and cannot start threads while the two differ
+ * (pid_namespaces(7)). So the plugin changes the namespace only around each fork().
  *
- * Users write to the jail, and so does root if a site allows that. So the plugin never resolves a
- * path below the jail by name from outside. It opens each mount point with openat2(2) relative to
- * the jail, without following any symbolic link. It attaches trees to the resulting descriptor
+ * Users write to the jail, and so does root if a site allows that. So from outside, the plugin
+ * never resolves a path below the jail by name. It opens each mount point with openat2(2) relative
+ * to the jail, without following any symbolic link. It attaches trees to the resulting descriptor
  * (move_mount(2), Linux 5.12 and later). On the node, it uses directories that only root can enter.
  *
- * Every failure returns a negative code. Slurm takes a positive code for success, and the step
+ * Every failure returns a negative code: Slurm would treat a positive code as success, and the step
  * would run outside the jail.
  */
 #include "capabilities.h"
@@ -60,7 +60,7 @@ SPANK_PLUGIN(chroot, 1)
 #pragma GCC visibility pop
 
 /*
- * Not on the stack, because it holds the text of a file. Each callback parses the options again,
+ * Not on the stack, because it contains the text of a file. Each callback parses the options again,
  * because it may run in another process.
  */
 static struct config config;
@@ -71,16 +71,16 @@ static bool of_root = false;
 static int keeper_fd = -1;
 static int own_fd = -1;
 /*
- * First the cgroup that limits the job's processes, or -1 without a limit. Then the cgroup that
- * these processes have to join for it, or -1 if they need not.
+ * limits_fd: the cgroup that limits the job's processes, or -1 without a limit. processes_fd: the
+ * cgroup that these processes must join for the limit, or -1 if they need not join any.
  */
 static int limits_fd = -1;
 static int processes_fd = -1;
-/* The cgroup that slurmstepd has left and that its later forks join; -1 if it has left none. */
+/* The cgroup that slurmstepd has left and its later forks must join; -1 if there is none. */
 static int step_group_fd = -1;
 static struct own_trees own_trees = {-1, -1, -1, -1};
 
-/* Value of nice(2): jobs come first. */
+/* Value of nice(2): jobs have priority. */
 #define LOWEST_PRIORITY 19
 /* The kernel kills the process with the highest score first (proc(5)). */
 #define OOM_SCORE "/proc/self/oom_score_adj"
@@ -91,7 +91,7 @@ static struct own_trees own_trees = {-1, -1, -1, -1};
 /* Joins the namespaces that an earlier step of the job has created. */
 static int join_job(void)
 {
-	/* A process cannot change a root that it shares with other threads, so stop sharing it. */
+	/* A thread cannot change a root that it shares with other threads, so stop sharing it. */
 	if (unshare(CLONE_FS) < 0)
 		return refuse("cannot unshare the root from other threads: %s", strerror(errno));
 	if (setns(keeper_fd, JOB_NAMESPACES) < 0)
@@ -103,7 +103,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 {
 	int group_fd, proc_fd = -1, rc;
 
-	/* Open it before entering the job's view, in which cgroups are read-only. */
+	/* Open it before make_root: in the job's mounts, cgroups are read-only. */
 	rc = open_node_group(&group_fd);
 	if (rc == ACCEPTED)
 		rc = make_root(&config, job_name, &proc_fd);
@@ -114,7 +114,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 	return rc;
 }
 
-/* Creates what the job shares on this node, or joins it. Steps that start together take turns. */
+/* Creates the job's namespaces on this node, or joins them. A lock serializes concurrent steps. */
 static int share_job(int job_fd, const char *job_name, uid_t uid)
 {
 	int rc;
@@ -126,12 +126,12 @@ static int share_job(int job_fd, const char *job_name, uid_t uid)
 	rc = find_keeper(job_fd, &keeper_fd);
 	if (rc == ACCEPTED)
 		rc = keeper_fd < 0 ? make_job(job_fd, job_name, uid) : join_job();
-	/* Do not rely on close(): another process may still have a copy of the descriptor. */
+	/* Unlock explicitly: another process may have a copy of the descriptor after close(). */
 	(void)flock(job_fd, LOCK_UN);
 	return rc;
 }
 
-/* Call it before Slurm opens paths that the user chose. */
+/* Call this before Slurm opens paths that the user chose. */
 static int prepare_for_paths(uid_t uid)
 {
 	if (enter_own_view(&config, &own_trees) < 0)
@@ -142,7 +142,7 @@ static int prepare_for_paths(uid_t uid)
 	return ACCEPTED;
 }
 
-/* Call it after Slurm has opened these paths or has failed to. */
+/* Call this after Slurm has opened these paths, or has failed to open them. */
 static int return_from_paths(void)
 {
 	struct capabilities old;
@@ -188,16 +188,16 @@ out:
 	return rc;
 }
 
-/* ---- what slurmstepd forks for the job ---- */
+/* ---- processes that slurmstepd forks for the job ---- */
 
-/* True in the thread that forks tasks, once they are due. */
+/* True in a thread whose forks must enter the job. */
 static _Thread_local bool forks_into_job = false;
 /* Whether the current fork puts its child into the job's pid namespace. */
 static _Thread_local bool fork_is_inside = false;
-/* True in a process that the plugin has put into the job. No other child of slurmstepd runs. */
+/* True in a process that the plugin has moved into the job. Other children of slurmstepd exit. */
 static bool in_job = false;
 
-/* Joins namespaces of another process with any effective uid. Returns -1 with errno on failure. */
+/* Joins a process's namespaces, with any effective uid. Returns -1 with errno on failure. */
 static int join_namespaces(int process_fd, int kinds)
 {
 	struct capabilities old;
@@ -232,19 +232,19 @@ static void after_fork_in_parent(void)
 }
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-/* Skips this number of steps if the loaded value equals `value`, or has none of `bits`. */
+/* Skips `steps` instructions if the loaded value equals `value`, or has none of `bits`. */
 #define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
 #define UNLESS_HAS(bits, steps) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, steps)
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define FAIL(error) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error))
 
 /*
- * On version 2 of cgroups, Slurm guards devices with a BPF program. So slurmd and slurmstepd may
- * call bpf(2), but not what they run for users.
+ * On version 2 of cgroups, Slurm restricts devices with a BPF program. So slurmd and slurmstepd may
+ * call bpf(2), but programs of users may not.
  *
- * In a user namespace, a job with its own cgroup namespace can mount cgroups again, writable.
- * Cgroups of the node belong to root, so jobs of root get no cgroup namespace. The flags of
- * clone3(2) are invisible to a filter: it returns ENOSYS, and the C library calls clone(2) instead.
+ * In a user namespace, a job with its own cgroup namespace could mount writable cgroups. Root owns
+ * the node's cgroups, so jobs of root must not create cgroup namespaces. A filter cannot see the
+ * flags of clone3(2), so it returns ENOSYS, and the C library calls clone(2) instead.
  */
 static int forbid_calls(void)
 {
@@ -286,7 +286,7 @@ static int enter_as_child(void)
 
 	if (!fork_is_inside)
 		return REFUSED;
-	/* Slurm itself adds tasks to their cgroups, but not the scripts that it runs after them. */
+	/* Slurm adds tasks to their cgroups, but not the scripts that it runs after the tasks. */
 	if (step_group_fd >= 0 && join_group(step_group_fd, 0) < 0)
 		return REFUSED;
 	if (processes_fd >= 0 && join_group(processes_fd, 0) < 0)
@@ -299,7 +299,7 @@ static int enter_as_child(void)
 		return refuse("cannot determine the working directory: %s", strerror(errno));
 	if (join_namespaces(keeper_fd, JOB_NAMESPACES) < 0)
 		return refuse("cannot join the namespaces of the job: %s", strerror(errno));
-	/* Joining moves to the root. Slurm itself complains if it requires another directory. */
+	/* setns(2) changes to the root directory. Slurm reports a failed chdir(2) if it matters. */
 	(void)!chdir(directory);
 	if (!config.no_new_privs)
 		return ACCEPTED;
@@ -321,12 +321,12 @@ static void after_fork_in_child(void)
 	forks_into_job = false;
 }
 
-/* ---- what Slurm calls ---- */
+/* ---- callbacks of Slurm ---- */
 
 /*
- * Runs in slurmd. A wrong plugstack.conf or an incomplete jail prevents the node from starting, so
- * that few users ever see the error. So does a missing library, about which ld.so only warns.
- * Without the library, slurmd and slurmstepd would do as root what users want.
+ * Runs in slurmd. A wrong plugstack.conf or an incomplete jail prevents slurmd from starting, so
+ * that users' steps do not fail instead. A missing preload.so, about which ld.so only warns, has
+ * the same effect: without it, users could make slurmd and slurmstepd act as root.
  */
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {
@@ -358,12 +358,13 @@ static int ask_job_id(spank_t spank, uint32_t *job_id)
 		       : refuse("Slurm does not provide the job's id");
 }
 
-/* Slurm's own steps and scripts come with a job: their number is limited by the number of jobs. */
+/* Slurm's own steps and batch scripts are not limited here: the number of jobs limits them. */
 static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
 {
 	if (config.steps > 0 && n_steps->of_job > config.steps)
 		return refuse("the job has reached its limit of %" PRIu64
-			      " steps at once on this node", config.steps);
+			      " steps at once on this node: wait until a step ends",
+			      config.steps);
 	if (config.node_steps > 0 && n_steps->of_node > config.node_steps &&
 	    step_id <= SLURM_MAX_NORMAL_STEP_ID)
 		return refuse("all jobs together have reached the limit of %" PRIu64
@@ -396,7 +397,8 @@ static int enter(spank_t spank, int ac, char **av)
 	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
 	/*
-	 * It opens no path of the user and gets no more callbacks, but runs programs of the jail.
+	 * The external step opens no path of the user and gets no more callbacks, but runs programs
+	 * of the jail.
 	 */
 	if (is_external(spank)) {
 		if (return_from_paths() < 0)
@@ -421,8 +423,8 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	close_log_of_slurmd();
 	/*
 	 * Refuse now, before Slurm opens paths of the user outside the jail. Accept a failed
-	 * external step: the other steps fail as well, and Slurm would drain the node if this one
-	 * were refused.
+	 * external step: the other steps fail as well, but Slurm drains the node if the external
+	 * step is refused.
 	 */
 	return inside_jail || is_external(spank) ? ACCEPTED : REFUSED;
 }
@@ -447,8 +449,8 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * Moves slurmstepd out of its step's cgroup: see open_daemons_group. It cannot leave earlier,
- * because Slurm puts it back when it makes the cgroups of the first task. No task runs yet.
+ * Moves slurmstepd out of its step's cgroup: see open_daemons_group. No task runs yet. Earlier is
+ * impossible: Slurm moves slurmstepd back when it creates the cgroups of the first task.
  */
 static int leave_step_group(spank_t spank)
 {
@@ -479,8 +481,8 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 }
 
 /*
- * If the node runs out of memory, the kernel kills tasks first, and no daemon. A user may lower the
- * score again, but not below that of the daemons.
+ * If the node runs out of memory, the kernel kills tasks before daemons. A user may lower the
+ * score, but not below that of the daemons.
  */
 static int go_first(void)
 {
@@ -492,7 +494,7 @@ static int go_first(void)
 	return rc;
 }
 
-/* Runs after Slurm has set another score. */
+/* Runs after Slurm has set its own score. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
 	(void)ac;
@@ -502,7 +504,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	return check(spank, in_job);
 }
 
-/* slurmstepd opens them where cgroups are writable. A directory gives access to all files in it. */
+/* slurmstepd opens the streams with writable cgroups. A directory gives access to its files. */
 static int check_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -522,8 +524,8 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * A step whose files cannot be opened starts no task. slurmstepd still has to return to the node,
- * because Slurm removes what it made for the step.
+ * If a file of the step cannot be opened, no task starts. slurmstepd must return to the node even
+ * so, because Slurm then removes the step's files and cgroups.
  */
 int slurm_spank_exit(spank_t spank, int ac, char **av)
 {
@@ -535,7 +537,7 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 
 /*
  * Detaches this process from slurmd, which waits until the epilog's output is closed, and kills the
- * process group of an epilog that times out. The process changes its name because checks count each
+ * process group of an epilog that times out. Changes the process's name, because checks treat each
  * slurmstepd as a step.
  */
 static void leave_slurm(void)
@@ -549,9 +551,9 @@ static void leave_slurm(void)
 }
 
 /*
- * Removes in a child, because the node accepts no job before the epilog ends. Removal may take
- * minutes: a job can leave many files, and another job can add more through directories that it
- * holds open. The job's cgroups stay until its slurmstepd processes have ended.
+ * Removes the job's remains in a child process, because the node accepts no job before the epilog
+ * ends. Removal may take minutes: a job can leave many files, and another job can add more through
+ * directories that it has open. The job's cgroups remain until its slurmstepd processes have ended.
  */
 static void remove_behind_slurm(uint32_t job_id)
 {
@@ -571,9 +573,9 @@ static void remove_behind_slurm(uint32_t job_id)
 }
 
 /*
- * Ends the remaining processes of the job, and removes its private directories. Logs what cannot be
- * removed, and leaves it: an error here would drain the node. Only root can reach these files, and
- * no job of another user ever gets them. The node's checks report a failed disk.
+ * Ends the remaining processes of the job, and removes its private directories. If files cannot be
+ * removed, only logs this: an error would drain the node. Only root can access these files, and no
+ * job of another user ever gets them. The node's checks report a failed disk.
  */
 int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 {
@@ -585,7 +587,7 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 		slurm_error("chroot: Slurm does not provide the job's id: cannot clean up");
 		return ACCEPTED;
 	}
-	/* The parent is slurmd. The environment is the job's, and lacks the pid of slurmd. */
+	/* The parent is slurmd. The job's environment, which is used here, lacks slurmd's pid. */
 	name_slurmd(getppid());
 	open_log_of_slurmd();
 	end_job(config.scratch, job_id);

@@ -54,8 +54,8 @@ int open_own_directory(int parent, const char *name, const char *base, mode_t mo
 		(void)refuse("directory %s below %s belongs to user %" PRIu32 ": expected root; "
 			     "remove it", name, base, (uint32_t)status.st_uid);
 	else if (mode == PRIVATE_MODE && (status.st_mode & 077) != 0)
-		(void)refuse("directory %s below %s is open to others (mode %04o): expected 0700",
-			     name, base, (unsigned int)(status.st_mode & 07777));
+		(void)refuse("directory %s below %s is open to others (mode %04o): expected 0700; "
+			     "remove it", name, base, (unsigned int)(status.st_mode & 07777));
 	else if (mode != PRIVATE_MODE && fchmod(fd, mode) < 0)
 		(void)refuse("cannot set the mode of directory %s below %s: %s", name, base,
 			     strerror(errno));
@@ -170,8 +170,8 @@ out:
 
 /*
  * Ends the users' access to a directory. The job's processes have ended, but processes of another
- * job may have received a descriptor of it. They would create files faster than they are removed.
- * Returns 0 or an error number.
+ * job may have received its descriptor. They could create files faster than this process removes
+ * them. Returns 0 or an error number.
  */
 static int close_to_users(int fd)
 {
@@ -239,9 +239,9 @@ static int dissolve(int top, const char *directory)
 }
 
 /*
- * Removes the directory `name` below `parent` and all that it contains. Does not descend: users can
- * nest directories deeper than the limits of stacks, paths and open files. Returns 0, or -1 with
- * errno: EAGAIN at the end of the turn.
+ * Removes the directory `name` below `parent` and its contents. Does not descend: users can nest
+ * directories deeper than the limits on stacks, paths and open files. Returns 0, or -1 with errno:
+ * EAGAIN at the end of the turn.
  */
 static int remove_tree(int parent, const char *name)
 {
@@ -321,7 +321,7 @@ static bool end_one(int jobs_fd, const char *base, const char *name)
 	if (job_fd >= 0)
 		end_keeper(job_fd);
 	close_fd(&job_fd);
-	/* A full disk may have no space for another name. */
+	/* If the disk has no space for the new name, remove the directory at once. */
 	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
 		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
 			     strerror(errno));
@@ -338,10 +338,10 @@ void end_job(const char *base, uint32_t job_id)
 			     strerror(errno));
 }
 
-/* True only in the first round: later rounds meet the same failures. */
+/* True only in the first round: later rounds would report the same failures. */
 static bool reports_failures = true;
 
-/* Returns whether another round may find something to remove. */
+/* Returns whether another round may find more to remove. */
 static bool remove_one(int jobs_fd, const char *base, const char *name)
 {
 	int rc;

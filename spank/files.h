@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Below scratch= and shm=: others may be able to write to these, as to an emptyDir or /dev/shm. */
+/* Below scratch= and shm=, where other users may write, for example in an emptyDir or /dev/shm. */
 #define JOBS_DIRECTORY "slurm-jobs"
 /* "<jobid>.<uid>": two 32-bit numbers, the dot and the final NUL. */
 #define JOB_NAME_SIZE 24
@@ -15,8 +15,8 @@
 #define TMP_MODE ((mode_t)01777)
 
 /*
- * The name contains the uid, because job ids repeat: slurmctld counts from 1 again after it has
- * lost its state. So a user never gets files that another user's older job left.
+ * The name contains the uid, because job ids repeat: slurmctld restarts at 1 after it has lost its
+ * state. So a job never gets files of another user's older job.
  */
 void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid);
 
@@ -36,23 +36,23 @@ struct n_steps {
 };
 
 /*
- * Gives the socket of a step's slurmstepd, in slurmd's spool directory, to the job's user. Slurm
- * leaves it open to all users, and reads a message before it checks the sender. Sets *n_steps to
- * the numbers of sockets there. Returns ACCEPTED or REFUSED.
+ * Makes the job's user the owner of the socket of a step's slurmstepd, in slurmd's spool directory.
+ * Slurm lets all users connect, and reads a message before it checks the sender. Sets *n_steps to
+ * the numbers of sockets in the directory. Returns ACCEPTED or REFUSED.
  */
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
 		struct n_steps *n_steps);
 
 /*
- * Ends the job's processes, for each user that had a job with this id. Renames its directories
- * below `base`, because their removal can take long and the epilog does not wait for it.
+ * Ends the processes of the job, for each user that had a job with this id. Renames the job's
+ * directories below `base`: their removal can take long, and the epilog does not wait for it.
  */
 void end_job(const char *base, uint32_t job_id);
 
 /*
- * Removes the directories of ended jobs below both bases, unless another process does: one process
- * for each job would be too many. The jobs take turns, so that none waits for a job that another
- * one keeps filling.
+ * Removes the directories of ended jobs below both bases. Returns if another process is doing this:
+ * one process for each job would be too many. Alternates between the directories, because running
+ * processes may still write to one of them.
  */
 void remove_ended(const char *const bases[2]);
 

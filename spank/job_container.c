@@ -1,11 +1,11 @@
 /*
  * job_container/slurmstack: makes slurmd write the files of `sbcast` and `srun --bcast` in the job.
  *
- * slurmd writes these files, and it runs outside the jail. slurmstepd, which the SPANK plugin moves
- * into the jail, does not write them. slurmd's only hook for this is a plugin of this kind. It
- * calls container_p_join in a child, which then becomes the user and opens the file. Here, the
- * child joins the mount namespace that the job's first step has made. Slurm's other requests to
- * such a plugin need no action: the SPANK plugin does that work.
+ * slurmd writes these files itself, outside the jail; slurmstepd, which the SPANK plugin moves into
+ * the jail, is not involved. Only a job_container plugin can change this. slurmd calls
+ * container_p_join in a child, which then becomes the user and opens the file. Here, the child
+ * joins the mount namespace of the job's first step. The other functions of this plugin do nothing,
+ * because the SPANK plugin does their work.
  *
  * SLURMSTACK_SCRATCH in slurmd's environment is the SPANK plugin's scratch=.
  */
@@ -47,15 +47,15 @@ const char plugin_name[] = "files for jobs in the jail";
 const char plugin_type[] = "job_container/slurmstack";
 const uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
-/* True in slurmd and its forks. slurmstepd is executed anew, and enters the job itself. */
+/* True in slurmd and its forks. False in slurmstepd, a new program, which enters the job itself. */
 static bool in_slurmd = false;
 
 /* ---- joining the job ---- */
 
 /*
  * In milliseconds. Slurm starts a job's first step on each node at allocation
- * (PrologFlags=Contain). The batch script on another node may be faster. Only this process waits
- * for the first step, and for less time than Slurm waits for an answer.
+ * (PrologFlags=Contain), but the batch script on another node may run sbcast earlier. Only this
+ * process waits for the first step, and for less time than Slurm waits for the response.
  */
 enum { FIRST_STEP_TIMEOUT = 7000, FIRST_STEP_POLL = 50 };
 
@@ -89,8 +89,8 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	rc = await_keeper(job_fd, keeper);
 	close_fd(&job_fd);
 	if (rc == ACCEPTED && *keeper < 0)
-		rc = refuse("job %s has not entered the jail on this node: cannot write its file",
-			    job_name);
+		rc = refuse("job %s has not entered the jail on this node: cannot write its file; "
+			    "try again", job_name);
 	return rc;
 }
 
@@ -115,7 +115,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	/* Joining also changes the root and the working directory (setns(2)). */
 	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
-	/* Other users' processes lose them when slurmd becomes the user. */
+	/* For other users, the capabilities are lost when slurmd becomes the user. */
 	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
 		rc = refuse("cannot drop capabilities: %s", strerror(errno));
 	close_fd(&keeper);
@@ -124,7 +124,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
 }
 
-/* ---- left to the SPANK plugin ---- */
+/* ---- functions without work, which the SPANK plugin does ---- */
 
 /* Only slurmd calls this, when it starts. */
 int container_p_restore(char *directory, bool recover)

@@ -18,11 +18,11 @@
 #include <unistd.h>
 
 /*
- * File in the job's directory. The keeper holds a lock on it, so that steps find the keeper and
- * never mistake a later process with the same pid for it.
+ * File in the job's directory. The keeper locks it, so that steps find the keeper, and never use a
+ * later process with the same pid instead.
  */
 #define LOCK_FILE "keeper"
-/* Milliseconds that the kernel may take to end the processes of a job. */
+/* Milliseconds to wait until the kernel has ended the processes of a job. */
 #define END_TIMEOUT 10000
 
 /* ---- find the keeper ---- */
@@ -54,7 +54,7 @@ static int open_keeper(int lock_fd, int *keeper_fd)
 			return refuse("cannot open the job's keeper: %s", strerror(errno));
 		if (*keeper_fd < 0)
 			continue;
-		/* Another process may have got its pid before pidfd_open(2). */
+		/* Check again: another process may have got this pid before pidfd_open(2). */
 		if (lock_holder(lock_fd, &again) < 0) {
 			close_fd(keeper_fd);
 			return REFUSED;
@@ -111,21 +111,21 @@ static int become_keeper(uid_t uid)
 		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
 		return refuse("the job's keeper cannot start a session: %s", strerror(errno));
-	/* Root in the job sees the keeper, but its program, memory and lock belong to the node. */
+	/* Root in the job sees the keeper, but must not access its program, memory and lock. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return refuse("the job's keeper cannot clear its dumpable flag: %s",
 			      strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
-	/* Take the lock last: steps that find it may join. */
+	/* Take the lock last: steps that find it join the keeper. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
 		return refuse("the job's keeper cannot lock its file: %s", strerror(errno));
 	return ACCEPTED;
 }
 
 /*
- * Runs in a copy of slurmstepd, which shares only open files with it. The copy was made while other
- * threads of slurmstepd ran. So only system calls are safe: no malloc(3), and no lines in the log.
+ * Runs in a clone of slurmstepd, which shares only open files with it. Other threads of slurmstepd
+ * were running when the clone was made. So only system calls are safe: no malloc(3), no logging.
  */
 __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_fd, uid_t uid)
 {

@@ -1,9 +1,10 @@
 /*
- * The keeper: the process that holds a job's namespaces on a node while steps come and go.
+ * The keeper: the process that keeps a job's namespaces on a node from the first step to the
+ * epilog.
  *
  * The first step starts it, later steps find it and join its namespaces, and the epilog ends it. It
- * is process 1 of the job: orphans become its children. When it ends, the kernel ends all remaining
- * processes of the job.
+ * is process 1 of the job: orphaned processes become its children. When it ends, the kernel kills
+ * all remaining processes of the job.
  */
 #ifndef SLURMSTACK_KEEPER_H
 #define SLURMSTACK_KEEPER_H
@@ -22,8 +23,8 @@ int find_keeper(int job_fd, int *keeper_fd);
  * ACCEPTED or REFUSED.
  *
  * The keeper mounts the /proc of its pid namespace on `proc_fd`, for a job of `uid`. It joins the
- * cgroup `group_fd` unless that is -1: it outlives the step that starts it, and Slurm could not
- * remove the step's cgroup.
+ * cgroup `group_fd`, unless that is -1. In the step's cgroup, it would outlive the step, and Slurm
+ * could not remove the cgroup.
  */
 int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_fd);
 

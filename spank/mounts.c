@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* For trees of the node and directories of the job: they give a job no devices and no rights. */
+/* For trees of the node and directories of the job: no set-user-ID bits, no devices. */
 #define HARMLESS (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 /* Size of a uint64_t in decimal, with the final NUL. */
 #define NUMBER_SIZE 21
@@ -33,7 +33,7 @@ struct jail {
 	const char *path;
 };
 
-/* Opens a mount point in the jail. Neither it nor a directory above it may be a symbolic link. */
+/* Opens a mount point in the jail. No part of its path may be a symbolic link. */
 static int open_mount_point(const struct jail *jail, const char *path,
 			    bool directory)
 {
@@ -126,7 +126,7 @@ static int copy_tree(int parent, const char *name, unsigned int flags, const cha
 	return fd;
 }
 
-/* Shows a path of the node, with all that is mounted below it, at the same path in the jail. */
+/* Mounts a path of the node, with all mounts below it, at the same path in the jail. */
 static int show(const struct jail *jail, const char *path, uint64_t attributes)
 {
 	int tree_fd = copy_tree(AT_FDCWD, path, AT_RECURSIVE, path, attributes);
@@ -193,8 +193,8 @@ static const struct parameter device_links[] = {
 };
 
 /*
- * Shows a device, or a directory of devices, in the job's /dev. Its names are safe, because only
- * root writes there. Skips other files that a pattern matches.
+ * Mounts a device, or a directory of devices, in the job's /dev. The names in /dev are safe,
+ * because only root writes there. Skips other files that a pattern matches.
  */
 static int show_device(int node_dev_fd, int dev_fd, const char *name)
 {
@@ -221,7 +221,7 @@ static int show_device(int node_dev_fd, int dev_fd, const char *name)
 		goto out;
 	}
 	if (made < 0 && errno == EEXIST)
-		/* Two patterns match it, or it is a usual device. */
+		/* The device exists already: two patterns match it, or it is a usual device. */
 		rc = ACCEPTED;
 	else if (made < 0)
 		(void)refuse("cannot make /dev/%s of the job: %s", name, strerror(errno));
@@ -234,7 +234,7 @@ out:
 	return rc;
 }
 
-/* Shows the devices of the node that match. A node without GPUs may have none. */
+/* Mounts the devices of the node that match the pattern. A node without GPUs may have none. */
 static int show_devices(int node_dev_fd, int dev_fd, const char *pattern)
 {
 	struct dirent *entry;
@@ -259,7 +259,7 @@ static int show_devices(int node_dev_fd, int dev_fd, const char *pattern)
 	return rc;
 }
 
-/* Mounts terminals of the job's own, for `srun --pty`. Those of other users are invisible. */
+/* Mounts the job's own devpts, for `srun --pty`: terminals of other users are invisible. */
 static int make_terminals(int dev_fd)
 {
 	/* Group 5 is tty in Debian and most other distributions. */
@@ -314,7 +314,7 @@ static int make_dev(const struct jail *jail, const struct config *config)
 
 	if (fd < 0)
 		return REFUSED;
-	/* Attach it before filling it: nothing can be mounted on a detached tree. */
+	/* Attach the tree before filling it: a detached tree cannot contain mounts. */
 	rc = attach(jail, fd, "/dev");
 	if (rc == ACCEPTED)
 		rc = fill_dev(fd, config);
@@ -358,8 +358,8 @@ static int private_tree(const struct private_mount *private_mount)
 }
 
 /*
- * For each step with MPI, slurmstepd creates a directory as root and gives it to the user. Its
- * parent belongs to root, so that the user cannot replace it.
+ * For each step with MPI, slurmstepd creates a directory as root, and makes the user its owner.
+ * Root owns the parent directory, so the user cannot replace the directory.
  */
 static int make_pmix_directory(int tmp_fd)
 {
@@ -400,10 +400,10 @@ static int mount_privates(const struct jail *jail, const struct config *config, 
 
 /* ---- the root ---- */
 
-/* Returns the jail with an upper layer of the job's own: only the job sees its changes. */
+/* Returns the jail with the job's own upper layer: only the job sees its changes. */
 static int new_overlay(const struct config *config, int lower_fd, int job_fd)
 {
-	/* "/proc/self/fd/" and a number: the real paths may contain the separators of overlayfs. */
+	/* Use "/proc/self/fd/<number>": real paths may contain the separators of overlayfs. */
 	char lower[32], upper[32], work[32];
 	const struct parameter parameters[] = {
 		{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work},
@@ -445,7 +445,7 @@ static int mount_root(const struct config *config, int lower_fd, int job_fd)
 	return fd;
 }
 
-/* Shows a directory of the jail itself through the overlay, such as /home, which all jobs share. */
+/* Mounts a shared directory of the jail, such as /home, on top of the overlay. */
 static int show_through(const struct jail *jail, const struct jail *lower, const char *path)
 {
 	int tree_fd;
@@ -464,7 +464,7 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	for (size_t i = 0; i < config->through.n; i++)
 		if (show_through(jail, lower, config->through.values[i]) < 0)
 			return REFUSED;
-	/* With the masked paths of the node's container. Jobs of root could write to cgroups. */
+	/* Includes masked paths of the node's container. Read-only: root could write to cgroups. */
 	if (show(jail, "/sys", MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
 	if ((config->private_dev ? make_dev(jail, config) : show(jail, "/dev", 0)) <
@@ -477,10 +477,10 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 		if (show(jail, bind->path, attributes) < 0)
 			return REFUSED;
 	}
-	/* It contains the batch script and Slurm's configuration. */
+	/* The spool directory contains the batch script and Slurm's configuration. */
 	if (show(jail, config->spool, HARMLESS | MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
-	/* Mount these last, so that no bind= can uncover files of another job. */
+	/* Mount these last, so that no bind= can expose files of another job. */
 	return mount_privates(jail, config, job_fd, job_name);
 }
 
@@ -489,7 +489,7 @@ static int pivot(int jail_fd, const char *path)
 {
 	if (fchdir(jail_fd) < 0)
 		return refuse("cannot enter the jail %s: %s", path, strerror(errno));
-	/* The old root ends up on top of the new one, so it needs no directory of its own. */
+	/* pivot_root(2) stacks the old root on the new one, so no other directory is needed. */
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return refuse("cannot make %s the root: %s", path, strerror(errno));
 	if (umount2(".", MNT_DETACH) < 0)
@@ -515,7 +515,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd)
 	lower.fd = open(config->jail, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (lower.fd < 0)
 		return refuse("cannot open the jail %s: %s", config->jail, strerror(errno));
-	/* Open it again: directories of another mount namespace cannot be mounted here. */
+	/* Open the directory again: one from another mount namespace cannot be mounted here. */
 	job_fd = open_job(config->scratch, job_name);
 	if (job_fd >= 0)
 		jail.fd = mount_root(config, lower.fd, job_fd);
@@ -558,7 +558,7 @@ static int protect(int proc_fd, const char *name)
 
 int mount_proc(int point_fd, uid_t uid)
 {
-	/* Some of these let root make the machine's kernel run programs without any capability. */
+	/* Through some of these, root can make the kernel run programs, without any capability. */
 	static const char *const of_the_machine[] = {
 		"acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger",
 	};
@@ -577,7 +577,7 @@ int mount_proc(int point_fd, uid_t uid)
 	return rc;
 }
 
-/* ---- what slurmstepd itself sees ---- */
+/* ---- the mounts of slurmstepd itself ---- */
 
 static int copy_spool_of_node(const struct config *config)
 {
@@ -647,7 +647,7 @@ int enter_own_view(const struct config *config, struct own_trees *trees)
 
 int return_to_node(const struct config *config, struct own_trees *trees)
 {
-	/* An open directory, as a task's standard input, stays in the previous mount namespace. */
+	/* An open directory, such as a task's standard input, stays in the old namespace. */
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of slurmstepd: %s",
 			      strerror(errno));
@@ -658,7 +658,7 @@ int return_to_node(const struct config *config, struct own_trees *trees)
 
 /* ---- when slurmd starts ---- */
 
-/* Checks that a path of the node has a mount point of its kind in the jail; mounts nothing. */
+/* Checks that the jail has a mount point of the right type for a path of the node. */
 static int check_mount_point(const struct jail *jail, const char *path)
 {
 	struct stat status;
@@ -685,7 +685,7 @@ static int check_directory(const struct jail *jail, const char *path)
 
 int check_jail(const struct config *config)
 {
-	/* Without /dev/shm, which is in the file system that is mounted on /dev. */
+	/* Omits /dev/shm, which is in the file system that is mounted on /dev. */
 	static const char *const directories[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
 	struct jail jail = {-1, config->jail};
 	int rc = ACCEPTED;

@@ -11,7 +11,7 @@
 
 #define DEFAULT_SHM "/dev/shm"
 #define KIB ((uint64_t)1024)
-/* More than any node has, and far below an overflow. */
+/* More than any node has, and far too small to overflow. */
 #define MAX_SIZE (KIB * KIB * KIB * KIB * KIB)
 
 enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
@@ -42,12 +42,12 @@ static const struct option {
 	{"through", THROUGH, 0},
 };
 
-/* Name of the file with the options, for messages. */
+/* Name of the file that contains the options, for messages. */
 static const char plugstack[] = "plugstack.conf";
 
 /* ---- values ---- */
 
-/* Whether a path is absolute, not "/" itself, and without "." or ".." parts: it names one place. */
+/* Whether a path is absolute, not "/" itself, and without "." or ".." parts. */
 static bool is_plain_path(const char *path)
 {
 	const char *part = path;
@@ -77,8 +77,8 @@ static bool is_device_pattern(const char *value)
 }
 
 /*
- * Returns the number at the start of *value, and moves *value behind it. Returns 0 if there are no
- * digits or the number exceeds MAX_SIZE.
+ * Returns the number at the start of *value, and advances *value past it. Returns 0 if there are no
+ * digits, or if the number exceeds MAX_SIZE.
  */
 static uint64_t read_digits(const char **value)
 {
@@ -92,7 +92,7 @@ static uint64_t read_digits(const char **value)
 	return number;
 }
 
-/* Returns the bytes of digits and K, M, G or T, powers of 1024. Returns 0 for other text. */
+/* Returns the bytes of a size such as 512M, with K, M, G or T as powers of 1024; 0 if invalid. */
 static uint64_t size_of(const char *value)
 {
 	static const char units[] = "KMGT";
@@ -117,7 +117,8 @@ static uint64_t size_of(const char *value)
 static int add_bind(struct config *config, const char *path, bool read_only)
 {
 	if (config->n_binds == MAX_LISTED)
-		return refuse("plugstack.conf: more than %d bind= and bind_ro= options", MAX_LISTED);
+		return refuse("plugstack.conf: more than %d bind= and bind_ro= options: remove "
+			      "some", MAX_LISTED);
 	config->binds[config->n_binds++] = (struct bind){.path = path, .read_only = read_only};
 	return ACCEPTED;
 }
@@ -125,7 +126,8 @@ static int add_bind(struct config *config, const char *path, bool read_only)
 static int add_to(struct list *list, const char *key, const char *value)
 {
 	if (list->n == MAX_LISTED)
-		return refuse("plugstack.conf: more than %d %s= options", MAX_LISTED, key);
+		return refuse("plugstack.conf: more than %d %s= options: remove some", MAX_LISTED,
+			      key);
 	list->values[list->n++] = value;
 	return ACCEPTED;
 }
@@ -222,7 +224,7 @@ static int parse_option(struct config *config, const char *argument, const char 
 
 /* ---- the node's own file ---- */
 
-/* Reads the file into `lines`. Its lines act as arguments, so only root may write it. */
+/* Reads the file into `lines`. Its lines are options, so only root may write the file. */
 static int read_node_file(struct config *config)
 {
 	struct stat status;
@@ -280,16 +282,16 @@ static int parse_node_file(struct config *config)
 	return ACCEPTED;
 }
 
-/* ---- all of them ---- */
+/* ---- all options ---- */
 
 static int check_together(const struct config *config)
 {
 	if (config->jail == NULL)
-		return refuse("plugstack.conf: jail= is missing");
+		return refuse("plugstack.conf: jail= is missing: see slurmstack-chroot(8)");
 	if (config->scratch == NULL)
-		return refuse("plugstack.conf: scratch= is missing");
+		return refuse("plugstack.conf: scratch= is missing: see slurmstack-chroot(8)");
 	if (config->spool == NULL)
-		return refuse("plugstack.conf: spool= is missing");
+		return refuse("plugstack.conf: spool= is missing: see slurmstack-chroot(8)");
 	if (config->through.n > 0 && !config->overlay)
 		return refuse("plugstack.conf: through=%s requires overlay=yes",
 			      config->through.values[0]);

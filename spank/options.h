@@ -36,11 +36,11 @@ struct config {
 	uint64_t tmp_size;
 	uint64_t var_tmp_size;
 	uint64_t shm_size;
-	/* Limit of a job's processes and threads at once; 0 for no limit. */
+	/* Limit on a job's simultaneous processes and threads; 0 for no limit. */
 	uint64_t processes;
-	/* Limit of a job's steps at once, including Slurm's own; 0 for no limit. */
+	/* Limit on a job's simultaneous steps, including Slurm's own; 0 for no limit. */
 	uint64_t steps;
-	/* Limit of all jobs' steps at once on the node; 0 for no limit. */
+	/* Limit on the simultaneous steps of all jobs on the node; 0 for no limit. */
 	uint64_t node_steps;
 	bool no_new_privs;
 	bool private_dev;

@@ -1,11 +1,11 @@
-/* The library in the LD_PRELOAD of slurmd: images/worker/preload.c. */
+/* The library that slurmd loads with LD_PRELOAD: images/worker/preload.c. */
 #ifndef SLURMSTACK_PRELOAD_H
 #define SLURMSTACK_PRELOAD_H
 
 #include <dlfcn.h>
 #include <stdbool.h>
 
-/* Its flag that this process opens a file for a user; NULL if the library is not loaded. */
+/* The library's flag that this process opens a file for a user; NULL without the library. */
 static inline bool *flag_of_preload(void)
 {
 	return dlsym(RTLD_DEFAULT, "slurmstack_opens_for_user");

@@ -8,22 +8,23 @@
 #include <sys/types.h>
 
 #define ACCEPTED 0
-/* Slurm takes a positive code for success. */
+/* Slurm treats a positive code as success. */
 #define REFUSED (-1)
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The first reason, without the plugin's name: at most two paths and words. */
+/* The first reason, without the plugin's name. The size suffices for two paths and text. */
 extern char refusal[2 * PATH_MAX + 256];
-/* True in a process that must not log, because another process will log its `refusal`. */
+/* True in a process that must not log, because another process logs its `refusal`. */
 extern bool refuse_silently;
 
 /*
- * Names slurmd's process, and opens its standard error, which is the log of the container.
+ * Record slurmd's pid, open its standard error, and close it. The standard error of slurmd is the
+ * log of the container.
  *
- * slurmstepd itself logs to SlurmdLogFile or to syslog, and a container has neither. So slurmd
+ * slurmstepd itself logs to SlurmdLogFile or to syslog, which a container does not have. So slurmd
  * records its pid when it starts, and slurmstepd opens the log while it sees the node's /proc. A
- * missing file is no error.
+ * missing log is not an error.
  */
 void name_slurmd(pid_t pid);
 void open_log_of_slurmd(void);

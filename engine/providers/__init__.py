@@ -17,7 +17,7 @@ INPUTS_ECHO: Final = "__inputs"  # a provider's outputs repeat the inputs under 
 
 @dataclass(frozen=True)
 class Diff:
-    """What would change. Entries are property paths like ``spec.replicas``."""
+    """Differences between stored and new inputs, as property paths like ``spec.replicas``."""
 
     changed: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
@@ -55,8 +55,9 @@ class Operation:
 class Provider(Protocol):
     """One configured provider. The engine calls it from several threads.
 
-    Properties may hold ``UNKNOWN`` in a preview, and never a ``Secret``: the engine removes secret
-    markers before a call and restores them on the results. All methods may raise EngineError.
+    In a preview, properties may contain ``UNKNOWN``. They never contain a ``Secret``: the engine
+    removes secret markers before a call and adds them to the results. All methods may raise
+    EngineError.
     """
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
@@ -81,11 +82,14 @@ class Provider(Protocol):
         ...
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Change it in place, wait, and return the new outputs. Raises the same as ``create``."""
+        """Change the resource in place, wait until it is ready, and return the new outputs.
+
+        Raises the same errors as ``create``.
+        """
         ...
 
     def delete(self, old: Resource, op: Operation) -> None:
-        """Delete it and wait until it is gone. A missing resource is no error."""
+        """Delete the resource and wait until it is gone. A missing resource is not an error."""
         ...
 
     def read(
@@ -96,10 +100,10 @@ class Provider(Protocol):
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the present id, inputs and outputs; None if the resource is gone.
+        """Return the current id, inputs and outputs; None if the resource does not exist.
 
-        ``inputs`` and ``outputs`` are the stored ones. Without them, the resource is not in the
-        state yet.
+        ``inputs`` and ``outputs`` are the stored ones. ``outputs`` is None if the resource is not
+        in the state yet.
         """
         ...
 
@@ -132,9 +136,9 @@ def with_secrecy(properties: Properties, like: Properties, always: frozenset[str
 
 
 def load(package: str, config: Properties, *, preview: bool) -> Provider:
-    """Return a package's provider, configured.
+    """Return the configured provider of a package.
 
-    For an unsupported package, a preview gets a provider that only plans. Otherwise this raises
+    For an unsupported package, a preview gets a provider that only plans; an update gets an
     EngineError.
     """
     # Import on demand: a program without Kubernetes resources starts faster.

@@ -1,4 +1,4 @@
-"""Commands on remote hosts, run by the local `ssh`.
+"""Run commands on remote hosts with the local `ssh`.
 
 This implements `command:remote:Command` of Pulumi's command provider (1.2), with the same inputs,
 outputs and reasons to run a command again. Unlike Pulumi's, it requires the host's key, and logs
@@ -37,25 +37,25 @@ _OUTPUTS: Final = ("stderr", "stdout")
 _ALIAS: Final = "machine"
 """The host's name in known_hosts, for any address and port."""
 _POLL: Final = 0.2
-"""Seconds between two checks whether the user has stopped the run."""
+"""Interval in seconds to check whether the user has stopped the run."""
 _GRACE: Final = 5.0
 """Seconds between SIGTERM and SIGKILL to ssh."""
 _LINES: Final = 3
-"""Number of last lines of a failed command that are shown."""
+"""Number of output lines that an error shows: the last ones."""
 
 
 class CommandProvider:
     """The provider of commands. It needs no config: each command has its connection."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """Return the inputs unchanged. Raises CheckError with the invalid one."""
+        """Return the inputs unchanged. Raises CheckError that names an invalid input."""
         _require(resource_type)
         _check_names(news, _INPUTS, "")
         connection = news.get("connection")
         if isinstance(connection, Unknown):
             return dict(news)
         if not isinstance(connection, dict):
-            raise CheckError("connection", "is required")
+            raise CheckError("connection", "is required; set host, hostKey and privateKey")
         _check_names(connection, _CONNECTION, "connection.")
         for name in ("host", "hostKey", "privateKey"):
             if connection.get(name) is None:
@@ -66,9 +66,9 @@ class CommandProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Compare: any change runs a command again, a change of a trigger replaces the resource.
+        """Compare. Any change runs a command again; a changed trigger replaces the resource.
 
-        With a command for updates, triggers replace nothing. Pulumi's provider does the same
+        If `update` is set, a changed trigger does not replace the resource, as in Pulumi's provider
         (Command, `triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
@@ -104,9 +104,12 @@ class CommandProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return what is stored: whether an interrupted command has run is unknown."""
+        """Return the stored values: the engine cannot know whether an interrupted command ran."""
         if outputs is None:
-            raise EngineError(f"{resource_type}: cannot be imported: only the state has its result")
+            raise EngineError(
+                f"{resource_type}: cannot be imported: only the state has its result; declare it as"
+                " a new resource"
+            )
         return resource_id, inputs, outputs
 
     def preview_outputs(
@@ -186,7 +189,7 @@ def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
             "IdentityAgent": "none",
             "IdentityFile": key,
             "LogLevel": "ERROR",
-            # The command ends within a minute if the host falls silent.
+            # ssh exits within a minute if the host stops answering.
             "ServerAliveInterval": 15,
             "StrictHostKeyChecking": "yes",
             "UserKnownHostsFile": known,
@@ -204,7 +207,7 @@ def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
 def _run(
     command: Sequence[str], stdin: str, environment: Mapping[str, str], op: Operation
 ) -> _Result:
-    """Run to the end, unless the user stops it. Raises Cancelled, EngineError."""
+    """Run a command to its end, unless the user stops it. Raises Cancelled, EngineError."""
     deadline = time.monotonic() + op.timeout if op.timeout else None
     try:
         process = subprocess.Popen(
@@ -231,7 +234,7 @@ def _run(
             if op.cancelled.is_set():
                 raise Cancelled
             if late:
-                raise EngineError(f"timed out after {op.timeout:g} s")
+                raise EngineError(f"timed out after {op.timeout:g} s; raise customTimeouts")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -15,10 +15,13 @@ class PlannedProvider(Builtin):
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
         """Raise EngineError: a preview creates nothing."""
-        raise EngineError(f"{resource_type}: this engine cannot create it")
+        raise EngineError(
+            f"{resource_type}: this engine cannot create it; deploy this stack with the `pulumi`"
+            " command"
+        )
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Return the old outputs updated by the inputs; new outputs are unknown in a preview."""
+        """Return the old outputs updated with the inputs; new outputs are unknown in a preview."""
         return {**(old.outputs if old else {}), **inputs}

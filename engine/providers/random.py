@@ -1,8 +1,8 @@
 """Random values that are drawn once and then kept in the state.
 
-Types, inputs, outputs and ids are those of Pulumi's random provider (4.21). So a stack can move
-between the engines, and no value is drawn again. Only results of a ``seed`` differ: they depend on
-the generator.
+Types, inputs, outputs and ids are those of Pulumi's random provider (4.21). A stack can move
+between the engines, and no value is drawn again. Only values from a ``seed`` differ: they depend
+on the generator.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class RandomProvider:
     """The provider of random values. It needs no config and no other service."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """Return the inputs unchanged. Raises CheckError with the invalid one."""
+        """Return the inputs unchanged. Raises CheckError that names an invalid input."""
         kind = _kind(resource_type)
         for name in kind.required:
             if news.get(name) is None:
-                raise CheckError(name, "is required")
+                raise CheckError(name, "is required; set it")
         for name, value in news.items():
             if not name.startswith("__"):
                 _check_type(name, kind.inputs.get(name), value)
@@ -88,7 +88,7 @@ class RandomProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Compare: every change draws again, but an explicit default is no change."""
+        """Compare: every change draws a new value. Adding a default explicitly is not a change."""
         kind = _kind(old.type)
         before, after = _effective(kind, old.inputs), _effective(kind, news)
         changed = tuple(
@@ -108,7 +108,7 @@ class RandomProvider:
         return resource_id, {**given, **drawn}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Return the new outputs without drawing: every real change is a replacement."""
+        """Return the new outputs without a new value: every real change is a replacement."""
         return {**old.outputs, **_effective(_kind(old.type), news)}
 
     def delete(self, old: Resource, op: Operation) -> None:
@@ -122,11 +122,14 @@ class RandomProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return what is stored, the only source; None without an id: nothing was drawn."""
+        """Return the stored values. Without an id, no value was drawn: return None."""
         if not resource_id:
             return None
         if outputs is None:
-            raise EngineError(f"{resource_type}: cannot be imported: only the state has its value")
+            raise EngineError(
+                f"{resource_type}: cannot be imported: only the state has its value; declare it as"
+                " a new resource"
+            )
         return resource_id, inputs, outputs
 
     def preview_outputs(
@@ -182,11 +185,13 @@ def _check_text(given: Inputs) -> None:
             "length", f"{given['length']}: expected at least the sum of the minima, {least}"
         )
     if not _alphabet(given):
-        raise CheckError("lower", "all kinds of characters are disabled; enable one")
+        raise CheckError(
+            "lower", "no characters allowed; set lower, upper, numeric or special to true"
+        )
 
 
 def _effective(kind: _Kind, inputs: Properties) -> Properties:
-    """Return the inputs with defaults. ``numeric`` and its old name ``number`` get one value."""
+    """Return the inputs with defaults. ``numeric`` and its old name ``number`` are equal."""
     given = {
         name: value
         for name, value in inputs.items()

@@ -1,12 +1,13 @@
 /*
- * Preloaded into slurmdbd, so that it acknowledges nothing that the database has not stored.
+ * Preloaded into slurmdbd: makes it acknowledge a record only after the database has stored it.
  *
- * slurmdbd decides its answer by the result of a statement, and commits later (proc_req() and
- * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection ends before it, the
- * transaction is lost, but the answer does not change. Then slurmctld deletes its record, and the job
- * runs for ever in sacct. Without an answer, slurmctld sends the record again. So this library restarts
- * slurmdbd before it can answer, and slurmctld sends everything again that was not acknowledged.
- * Sending a record twice does no harm: slurmdbd's statements insert or update.
+ * slurmdbd chooses its answer after the SQL statement, but commits later (proc_req() and
+ * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection ends before the
+ * commit, the transaction is lost, but the answer still reports success. slurmctld deletes its
+ * record, and sacct shows the job as running for ever. Without an answer, slurmctld sends the
+ * record again. So this library restarts slurmdbd before slurmdbd answers, and slurmctld sends
+ * again every record that was not acknowledged. A repeated record does no harm: slurmdbd's
+ * statements insert or update.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +30,7 @@ static bool in_transaction(MYSQL *connection)
 	return status & SERVER_STATUS_IN_TRANS;
 }
 
-/* Restarts the process in its initial state: no connection, no preloaded library, no blocked signal. */
+/* Restarts the process without open connections, the preloaded library and blocked signals. */
 static void begin_again(MYSQL *connection)
 {
 	sigset_t none;

@@ -1,13 +1,13 @@
 /*
- * snapshot TABLE...: tables of slurmctld, one record a line, for agents/exporter.
+ * snapshot TABLE...: prints tables of slurmctld, one record per line, for agents/exporter.
  *
- * Each TABLE (jobs, nodes, reservations, licenses) takes one remote procedure call, and nodes a second
- * one for their partitions. Slurm's own commands take more: squeue also loads the partitions each time.
- * Columns are separated by tabs; the first is the type of the record:
+ * Each TABLE (jobs, nodes, reservations, licenses) requires one remote procedure call; nodes
+ * requires a second one for the partitions. Slurm's commands require more: squeue also loads the
+ * partitions. Columns are separated by tabs. The first column is the type of the record:
  *
- *   job          state, reason, partitions, account, uid, array tasks that have not started, eligible
- *                since, CPUs, allocated or requested TRES, first node; id and nodes of a running job;
- *                start, or expected start
+ *   job          state, reason, partitions, account, uid, pending array tasks, eligible time, CPUs,
+ *                allocated or requested TRES, first node, id and nodes (both only of a running job),
+ *                start or expected start
  *   node         name, state, partitions, CPUs for jobs, CPUs of jobs, memory, memory of jobs,
  *                free memory, load, gres, gres of jobs, TRES, reason, since, instance,
  *                extra
@@ -15,11 +15,11 @@
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved
  *
- * Memory is in MiB, times are Unix seconds with 0 for none, the load is in hundredths. Columns that
- * Slurm does not know are empty. Users and operators choose some of the text: control characters in it
- * become spaces, so that they end neither a column nor a line.
+ * Memory is in MiB. Times are Unix seconds, 0 if there is none. The load is in hundredths. A column
+ * is empty if Slurm does not know the value. Users and operators choose some of the texts. In
+ * these, control characters become spaces, so they cannot end a column or a line.
  *
- * If a request to slurmctld fails, it prints the reason in one line and exits with 1.
+ * If a request to slurmctld fails, the program prints the reason in one line and exits with 1.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
-/* libslurm has these for plugins, but no installed header declares them. */
+/* libslurm exports these functions for plugins, but no installed header declares them. */
 extern char *slurm_job_state_string(uint32_t state);
 extern const char *slurm_job_state_reason_string(uint32_t reason);
 extern char *slurm_node_state_string_complete(uint32_t state);
@@ -88,7 +88,7 @@ static int jobs(void)
 		number(job->num_cpus);
 		text(job->tres_alloc_str != NULL ? job->tres_alloc_str : job->tres_req_str);
 		text(job->batch_host);
-		/* Other jobs are only counted, not named, and there are far more of them. */
+		/* The exporter only counts the other jobs, of which there are far more. */
 		if ((job->job_state & JOB_STATE_BASE) == JOB_RUNNING) {
 			id(job);
 			text(job->nodes);
@@ -102,7 +102,7 @@ static int jobs(void)
 	return 0;
 }
 
-/* Nodes do not name their partitions: partitions name their nodes, by ranges of indexes of the table. */
+/* Partitions list their nodes, as ranges of the node table's indexes; nodes do not list partitions. */
 static int nodes_and_partitions(void)
 {
 	node_info_msg_t *found = NULL;
@@ -130,7 +130,7 @@ static int nodes_and_partitions(void)
 		uint16_t cpus = 0;
 		uint64_t memory = 0;
 
-		/* Entries of nodes that are gone, or do not exist yet. */
+		/* Skip empty entries: nodes that were deleted or do not exist yet. */
 		if (node->name == NULL || *node->name == '\0')
 			continue;
 		slurm_get_select_nodeinfo(node->select_nodeinfo, SELECT_NODEDATA_SUBCNT,

@@ -1,14 +1,15 @@
 /*
  * membw THREADS MIB: measures the bandwidth of the node's memory, with all CPUs at the same time.
  *
- * It uses two kernels of J. McCalpin's STREAM, the standard benchmark of memory: copy (c = a) and triad
- * (a = b + s * c). As in STREAM, it counts the bytes that the program requests (16 and 24 for an
- * element), and MB are 10^6 bytes. The best of ten rounds counts. The results are verified at the end.
- * The three arrays, of MIB in total, must be far larger than every cache.
+ * It runs two kernels of J. McCalpin's STREAM, the standard memory benchmark: copy (c = a) and
+ * triad (a = b + s * c). As in STREAM, the bandwidth includes the bytes that the program requests
+ * (16 and 24 per element), and 1 MB is 10^6 bytes. It reports the best of ten rounds, and verifies
+ * the results at the end. The three arrays have MIB in total, and must be far larger than every
+ * cache.
  *
- * Each thread first writes its own part, which places it in the nearest memory, and works only on that
- * part. The program prints `threads`, `array`, `copy` and `triad`, one on a line, and exits with 1 if
- * something is wrong.
+ * Each thread first writes its own part of the arrays: the kernel then allocates the part in the
+ * nearest memory, and works only on this part. The program prints `threads`, `array`, `copy` and
+ * `triad`, each on its own line, and exits with 1 on an error or a wrong result.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +42,7 @@ static double now(void)
 	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Waits for all threads, so that they go on together. Returns the time in seconds. */
+/* Waits for all threads, so that they continue together. Returns the time in seconds. */
 static double together(void)
 {
 	pthread_barrier_wait(&barrier);
@@ -106,7 +107,7 @@ static double *array(void)
 	void *memory = NULL;
 
 	if (posix_memalign(&memory, 64, elements * sizeof(double)) != 0) {
-		fprintf(stderr, "membw: no memory for %zu MB\n", elements * sizeof(double) / 1000000);
+		fprintf(stderr, "membw: cannot allocate %zu MB\n", elements * sizeof(double) / 1000000);
 		exit(1);
 	}
 	return memory;

@@ -1,21 +1,22 @@
 /*
- * Preloaded into slurmd and slurmstepd, to restrict what they do for users as root.
+ * Preloaded into slurmd and slurmstepd, to restrict what they do as root for users.
  *
  * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
- * registered (PMIX_REGISTER_CLEANUP). In slurmstepd, it does so as root on the node. This library
- * removes nothing. Files that a job leaves in its /tmp are removed with the job.
+ * registered (PMIX_REGISTER_CLEANUP). In slurmstepd, libpmix does this as root on the node. This
+ * library disables the removal. Files that a job leaves in its /tmp are removed with the job.
  *
- * slurmd opens the file of an sbcast as the user. But it writes the file as root, and holds a lock that
- * the end of every job needs. At the end, it changes the file's owner to the user. A FIFO would block
- * the whole node, and a device or another user's file would become the user's. So only regular files
- * that the user owns are opened.
+ * For sbcast, slurmd opens the file as the user, but writes it as root. Meanwhile it holds a lock
+ * that every job needs to end. At the end, it changes the file's owner to the user. So a FIFO would
+ * block the whole node, and a device or another user's file would become the user's. This library
+ * lets slurmd open only regular files that the user owns.
  *
- * slurmstepd sees writable cgroups. It also opens the files of a job's standard streams, as root for
- * root's jobs. So it opens no file of a cgroup for these.
+ * slurmstepd has write access to cgroups. It opens the files of a job's standard streams, for
+ * root's jobs as root. This library rejects files of a cgroup there.
  *
- * All nodes read the same configuration, but hosts differ in how they can confine jobs, and nodes in
- * their GPUs. So slurmd reads the lines that agents/node.py has written for this node after those of
- * the configuration, and Slurm takes the last value of each key. For gres.conf, it reads them instead.
+ * All nodes read the same configuration, but hosts differ in how they can confine jobs, and nodes
+ * differ in their GPUs. agents/node.py writes lines for this node. After the configuration, slurmd
+ * reads these lines, and Slurm uses the last value of each key. Instead of gres.conf, slurmd reads
+ * only these lines.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +43,7 @@ typedef FILE *fopen_function(const char *path, const char *mode);
 /* Set by spank/job_container.c, in the process that opens a file for a user. */
 bool slurmstack_opens_for_user = false;
 
-/* Programs that slurmstepd runs in the jail do not need this library. */
+/* Do not preload this library into the programs that slurmstepd runs in the jail. */
 __attribute__((constructor)) static void end_with_slurmstepd(void)
 {
 	if (strcmp(program_invocation_short_name, "slurmstepd") == 0)
@@ -77,7 +78,7 @@ static bool is_of_cgroup(int fd)
 					     status.f_type == CGROUP2_SUPER_MAGIC);
 }
 
-/* Slurm itself never creates a file of a cgroup. */
+/* Safe for Slurm itself, which never creates a file of a cgroup. */
 static int open_no_cgroup(open_function *open_it, const char *path, int flags, mode_t mode)
 {
 	int fd = open_it(path, flags, mode);
@@ -118,7 +119,7 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 OPEN_AS(open)
 OPEN_AS(open64)
 
-/* ---- configuration of this node alone ---- */
+/* ---- this node's own configuration ---- */
 
 /* Appends the rest of a file to another one. */
 static bool add(FILE *from, FILE *to)

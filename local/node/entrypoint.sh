@@ -1,5 +1,6 @@
 #!/bin/bash
-# Process 1 of a node: prepares what Docker does not prepare, then keeps the node's programs running.
+# Process 1 of a node: completes Docker's preparation of the container, then supervises the node's
+# programs.
 #
 # It reads these files below /etc/slurmstack:
 #   node.env           API_ADDRESS, API_PORT, POD_RANGE
@@ -28,7 +29,7 @@ prepare_cgroups() {
             mount -o remount,bind,rw "$hierarchy"
         fi
     done
-    # In cgroup v2, a group with processes of its own cannot give controllers to its child groups.
+    # In cgroup v2, a cgroup that contains processes cannot enable controllers for its children.
     if [[ -f /sys/fs/cgroup/cgroup.controllers ]]; then
         mkdir -p /sys/fs/cgroup/node
         local pid
@@ -40,22 +41,24 @@ prepare_cgroups() {
 }
 
 prepare_system() {
-    # kubelet requires the kernel's log and a machine id. Other pods must see volumes that one pod mounts.
+    # kubelet requires the kernel's log and a machine id. Other pods must see volumes that one pod
+    # mounts.
     [[ -e /dev/kmsg ]] || mknod /dev/kmsg c 1 11
     [[ -s /etc/machine-id ]] || tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
     mount --make-rshared /
     echo 1 >/proc/sys/net/ipv4/ip_forward
-    # All nodes share this limit of inotify instances; those in pods count, too. The default is 128.
+    # All nodes and pods share this limit on inotify instances. The default is 128.
     local instances=/proc/sys/fs/inotify/max_user_instances
     (($(<"$instances") >= 1024)) || echo 1024 >"$instances" || say "cannot raise $instances"
-    # Pods inherit this limit. With a high limit, many programs start slowly: they close every number
-    # that could be an open file.
+    # Pods inherit this limit. With a high limit, many programs start slowly, because they close
+    # every possible file descriptor.
     [[ $(ulimit -Sn) != unlimited ]] && (($(ulimit -Sn) <= open_files)) || ulimit -Sn "$open_files"
 }
 
 prepare_network() {
     ip -batch "$config/routes"
-    # Pods see each other's own addresses. Only hosts outside the cluster see the node's address.
+    # Masquerade only connections to hosts outside the cluster: pods must see each other's
+    # addresses.
     iptables -w -t nat -A POSTROUTING -s "$POD_RANGE" ! -d "$POD_RANGE" -j MASQUERADE
 }
 
@@ -85,9 +88,9 @@ supervise_all() {
 }
 
 share_images() {
-    # Use the images that were unpacked once for all nodes. A node copies the records, because it
-    # writes to them, and links the files, because it only reads them. What it unpacks or deletes
-    # later affects only itself.
+    # Use the images that were unpacked once for all nodes. A node copies the metadata, because it
+    # changes it, and links the files, because it only reads them. Images that a node unpacks or
+    # deletes later do not affect the other nodes.
     local from=/srv/unpacked to=/var/lib/containerd new=/var/lib/containerd.new
     local snapshots=io.containerd.snapshotter.v1.overlayfs
     local blobs=io.containerd.content.v1.content/blobs/sha256
@@ -115,7 +118,7 @@ start_containerd() {
 stop() {
     local status=$1
     say "stops"
-    # All other programs end with this process. Stop etcd first, so that it can close its files.
+    # The other programs end with this process. Stop etcd first, so that it can close its files.
     local pid_file=/run/slurmstack/etcd.pid tries
     if [[ -f $pid_file ]] && kill -TERM "$(<"$pid_file")" 2>/dev/null; then
         for ((tries = 0; tries < 50; tries++)); do

@@ -1,6 +1,6 @@
-# The programs that Kubernetes itself runs in pods here: the sandbox's pause, the cluster's DNS, and
-# the volume provisioner with the shell that its helper pods require. They share one image, because
-# every cluster uses all of them.
+# The programs of the cluster's own pods: pause for the sandboxes, the DNS server, and the volume
+# provisioner with the shell that its helper pods require. They share one image, because every
+# cluster uses all of them.
 FROM debian:trixie-slim AS tools
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends busybox-static gcc libc6-dev \

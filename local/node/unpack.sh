@@ -1,6 +1,6 @@
 #!/bin/bash
-# Unpacks Kubernetes' own image and an archive of others, with a containerd that runs only for this.
-# New nodes start with the files that it creates in /var/lib/containerd.
+# Unpacks the image of the cluster's own pods and an archive of other images, with a temporary
+# containerd. New nodes start with the files that containerd creates in /var/lib/containerd.
 set -euo pipefail
 
 readonly root=/var/lib/containerd
@@ -8,7 +8,7 @@ readonly root=/var/lib/containerd
 exec 9>"$root/lock"
 flock 9 # another working tree may unpack the same images
 [[ ! -e $root/complete ]] || exit 0
-# Remove what an interrupted run has left.
+# Remove the files of an interrupted run.
 find "$root" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
 containerd >/var/log/containerd.log 2>&1 9>&- &
 until ctr version >/dev/null 2>&1; do

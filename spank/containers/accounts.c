@@ -71,8 +71,8 @@ static bool collide(const char *line, const char *other)
 }
 
 /*
- * apt switches to this user for downloads. With --container-remap-root, setuid(2) only seems to
- * succeed (enter.c), and apt would fail.
+ * Whether a line is that of apt's user. apt switches to this user for downloads, but with
+ * --container-remap-root, setuid(2) has no effect (enter.c), and apt would fail.
  */
 static bool is_of_apt(const char *line)
 {
@@ -80,8 +80,8 @@ static bool is_of_apt(const char *line)
 }
 
 /*
- * Writes the image's file plus `ours` and `slurms`, which may be NULL. They replace lines with the
- * same name or number.
+ * Writes the image's file plus the lines `ours` and `slurms`; `slurms` may be NULL. These replace
+ * lines with the same name or number.
  */
 static void write_database(int container_fd, int image_fd, const char *name, const char *ours,
 			   const char *slurms)

@@ -18,8 +18,8 @@ struct account {
 struct account find_account(void);
 
 /*
- * Writes `passwd` and `group` into the directory of the container. With `as_root`, the user gets no
- * line, because it is root in the container.
+ * Writes `passwd` and `group` into the container's directory. With `as_root`, omits the user's
+ * line, because the user is root in the container.
  */
 void write_accounts(int container_fd, int image_fd, const struct account *account, bool as_root);
 

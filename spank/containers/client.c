@@ -1,9 +1,9 @@
 /*
  * slurm-client: runs a command of Slurm in a container of any image.
  *
- * Commands are links to this program. Containers show the /usr of the shared root. This program
- * starts the command with the loader and the libraries of the shared root, because the image may
- * have an older or different C library.
+ * The names of Slurm's commands are links to this program. Containers mount the /usr of the shared
+ * root. This program starts the command with the shared root's loader and libraries, because the
+ * image may have an older or different C library.
  */
 #include <libgen.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@
 
 /* ---- variables ---- */
 
-/* Most images lack the job's locale, and programs would warn about it. */
+/* Removes the locale variables: most images lack the job's locale, and programs would warn. */
 static void forget_locale(const char *kept)
 {
 	static const char *const names[] = {"LANG", "LANGUAGE", "LC_ALL"};
@@ -90,12 +90,12 @@ static void set_environment(const struct entry *entry)
 /* ---- users ---- */
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-/* Skips as many steps if the loaded value equals `value`. */
+/* Skips `steps` instructions if the loaded value equals `value`. */
 #define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
 
 /*
- * Makes system calls that change owners or users seem to succeed. Package managers require them, and
- * the container maps one user only.
+ * Makes system calls that change owners or users do nothing and return success: package managers
+ * require them, but the container maps only one user.
  */
 static void pretend_other_users(void)
 {
@@ -128,8 +128,8 @@ static void pretend_other_users(void)
 /* ---- keeper ---- */
 
 /*
- * Tasks that have entered hold the namespaces themselves. With the keeper gone, no process is left
- * when the last task ends; otherwise slurmstepd kills it, and waits for a second.
+ * Tasks that have entered keep the namespaces alive. End the keeper now, so that no process is left
+ * when the last task ends. Otherwise slurmstepd would kill the keeper and wait for a second.
  */
 static void end_keeper(int keeper_fd)
 {

@@ -40,7 +40,7 @@ static char *file_name_of(const char *reference)
 	return NULL;
 }
 
-/* The mtime of a record is the time of the next lookup. */
+/* Whether a record is fresh: its mtime is the time of the next lookup in the registry. */
 static bool is_fresh(int fd, const char *name)
 {
 	struct stat status;
@@ -93,11 +93,11 @@ bool open_image(const char *path, struct image *image)
 	image->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (image->fd >= 0)
 		image->lock_fd = openat(image->fd, "lock", O_RDONLY | O_CLOEXEC);
-	/* The cache takes an exclusive lock before it removes the image. */
+	/* Lock the image: the cache takes an exclusive lock before it removes an image. */
 	if (image->lock_fd >= 0 && flock(image->lock_fd, LOCK_SH) == 0)
 		image->root_fd = openat(image->fd, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (image->root_fd >= 0) {
-		/* The cache removes the least recently used images first. */
+		/* Record the use: the cache removes the least recently used images first. */
 		(void)utimensat(image->fd, "lock", NULL, 0);
 		return true;
 	}

@@ -7,7 +7,7 @@
 struct image {
 	/* The image's directory in the cache, and the directory of its files. */
 	int fd, root_fd;
-	/* Shared lock: the cache keeps locked images. */
+	/* Shared lock: the cache does not remove locked images. */
 	int lock_fd;
 };
 

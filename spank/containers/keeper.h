@@ -1,6 +1,6 @@
 /*
- * Keepers hold the namespaces of a container. Each step in the container has a keeper, because Slurm
- * ends all processes of a step with the step. A keeper holds the lock of its file.
+ * Keepers are processes that keep the namespaces of a container alive. Each step in the container
+ * has a keeper, because Slurm ends all processes of a step with the step. A keeper locks its file.
  */
 #ifndef SLURMSTACK_CONTAINER_KEEPER_H
 #define SLURMSTACK_CONTAINER_KEEPER_H

@@ -99,7 +99,7 @@ static int check_unshare(const char *value)
 
 static const struct {
 	const char *name, *argument, *usage, *variable;
-	/* NULL: the importer reports wrong values. */
+	/* NULL if the importer checks the value. */
 	int (*check)(const char *value);
 } texts[N_TEXT_OPTIONS] = {
 	[IMAGE] = {"container-image", "[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
@@ -150,7 +150,7 @@ static int set_text(enum text_option option, const char *value)
 
 	if (value == NULL || value[0] == '\0')
 		return refuse("--%s: expected a value", texts[option].name);
-	/* Slurm passes an option twice if it arrives in two ways. */
+	/* Slurm passes an option twice if it gets it from two sources. */
 	if (*field != NULL && strcmp(*field, value) == 0)
 		return ACCEPTED;
 	if (*field != NULL)
@@ -170,7 +170,7 @@ static int set_switch(enum switch_option option, int value)
 	return ACCEPTED;
 }
 
-/* Slurm passes the number that the option was registered with. */
+/* Slurm passes the number with which the option was registered. */
 static int hear_text(int option, const char *value, int remote)
 {
 	(void)remote;
@@ -242,7 +242,7 @@ static int read_switch(const char *word)
 	return -1;
 }
 
-/* `on` is the switch's value if the variable is true. */
+/* Sets a switch from a variable. `on` is the switch's value if the variable is true. */
 static int take_switch(spank_t spank, enum switch_option option, const char *name, int on)
 {
 	char *word = name == NULL || given.switches[option] >= 0 ? NULL : variable(spank, name);

@@ -2,8 +2,8 @@
  * container: SPANK plugin that runs steps in users' images, with the options of Pyxis. See
  * docs/containers.md.
  *
- * The plugin puts start-container (start.c) in front of the command of each task. chroot.c moves the
- * task into the job first.
+ * The plugin inserts start-container (start.c) before the command of each task. chroot.c has moved
+ * the task into the job by then.
  */
 #include "options.h"
 
@@ -28,10 +28,10 @@
 SPANK_PLUGIN(container, 1)
 #pragma GCC visibility pop
 
-/* Headers of Slurm before 23.02 lack it. This lets `make check` compile the plugin with them. */
+/* Declared here because headers of Slurm before 23.02, with which `make check` may run, lack it. */
 extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *argv[]);
 
-/* The job's own /tmp, which also holds the writable layers of containers. */
+/* Directory in the job's own /tmp, which also contains the writable layers of containers. */
 #define STATE "/tmp/.containers"
 #define MAX_ARGUMENTS 256
 /* Prefix of ContainerPath in oci.conf. */
@@ -127,7 +127,7 @@ struct arguments {
 	size_t n;
 };
 
-/* Takes ownership of `word`. Skips NULL: the program reports missing arguments. */
+/* Takes ownership of `word`. Skips NULL: start-container reports missing arguments. */
 static void add_word(struct arguments *arguments, char *word)
 {
 	if (word != NULL && arguments->n < MAX_ARGUMENTS - 1)
@@ -181,7 +181,7 @@ static void add_container(struct arguments *arguments, const char *step)
 		add(arguments, "--reuse=%s", name + length + 1);
 }
 
-/* Returns 1 or 0; -1 if neither the user nor the site has set it. */
+/* Returns 1 or 0; -1 if neither the user nor the site has set the switch. */
 static int chosen(enum switch_option option)
 {
 	return given.switches[option] >= 0 ? given.switches[option] : config.defaults[option];
@@ -240,7 +240,7 @@ static int add_step(spank_t spank, struct arguments *arguments, const char *step
 	return ACCEPTED;
 }
 
-/* Adds start-container with all that precedes the command of the task. */
+/* Adds start-container with all its arguments before the command of the task. */
 static int add_start(spank_t spank, struct arguments *arguments)
 {
 	char step[32];
@@ -270,8 +270,8 @@ static int prepend(spank_t spank, const struct arguments *arguments)
 /* ---- bundles (--container) ---- */
 
 /*
- * Returns a descriptor of the directory that slurmstepd made for a task with --container; or -1. Its
- * name is ContainerPath of oci.conf.
+ * Returns a descriptor of the directory that slurmstepd made for a task with --container; or -1.
+ * ContainerPath of oci.conf defines its name.
  */
 static int open_task_of_bundle(spank_t spank)
 {
@@ -297,8 +297,8 @@ static bool write_words(int fd, char *const words[], size_t n)
 }
 
 /*
- * Leaves the whole command for start-container, which Slurm starts by RunTimeRun of oci.conf: there,
- * Slurm 24.11 does not quote arguments with an apostrophe correctly.
+ * Writes the whole command to a file for start-container, which Slurm starts with RunTimeRun of
+ * oci.conf: Slurm 24.11 does not correctly quote arguments with an apostrophe there.
  */
 static int leave_command(spank_t spank, int task_fd, const struct arguments *arguments)
 {
@@ -339,7 +339,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (take_environment(spank) < 0)
 		return REFUSED;
-	/* The client has set it for --container, which has these options as well. */
+	/* The client sets SLURM_CONTAINER for --container, which also supports these options. */
 	if (!wants_container() && getenv("SLURM_CONTAINER") == NULL)
 		warn_of_ignored();
 	return ACCEPTED;

@@ -5,7 +5,7 @@
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 
 #define ACCEPTED 0
-/* Slurm takes a positive code for success. */
+/* Slurm treats a positive code as success. */
 #define REFUSED (-1)
 
 /* Logs the reason and returns REFUSED. */

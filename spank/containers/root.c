@@ -81,7 +81,7 @@ int open_below(int root_fd, const char *path, int flags)
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
 	};
 
-	/* openat2(2) returns EAGAIN if another process renames or mounts something meanwhile. */
+	/* Retry: openat2(2) returns EAGAIN if another process renames or mounts meanwhile. */
 	for (int attempt = 0;; attempt++) {
 		int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 
@@ -90,7 +90,7 @@ int open_below(int root_fd, const char *path, int flags)
 	}
 }
 
-/* Replaces dangling symbolic links, such as /etc/resolv.conf in Ubuntu's images. */
+/* Creates an entry. Replaces a dangling symbolic link, such as Ubuntu's /etc/resolv.conf. */
 static int make_entry(int parent_fd, const char *name, bool directory)
 {
 	for (int attempt = 0; attempt < 2; attempt++) {
@@ -202,7 +202,7 @@ static int mount_filesystem(int context, const char *type, uint64_t attributes)
 			 ? -1
 			 : fsmount(context, FSMOUNT_CLOEXEC, (unsigned int)attributes);
 
-	/* The kernel refuses a layer that would reveal files below a mount point. */
+	/* The kernel refuses a layer that would expose files below a mount point. */
 	if (fd < 0 && errno == EINVAL && strcmp(type, "overlay") == 0)
 		fail("cannot mount the image: %s: an image directory must not contain "
 		     "mount points", strerror(errno));
@@ -229,7 +229,7 @@ static char *path_of(int fd)
 	return format_text("/proc/self/fd/%d", fd);
 }
 
-/* Opens the directory in this mount namespace: overlayfs refuses one of another namespace. */
+/* Opens a directory in this mount namespace, as overlayfs requires. */
 static int open_directory(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -275,7 +275,7 @@ static int mount_image(const struct root *root)
 	return fd;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole root ---- */
 
 void show(struct root *root, struct shown shown)
 {
@@ -343,7 +343,7 @@ static void pivot(int root_fd, const char *directory)
 {
 	int directory_fd = open_target(root_fd, directory, true);
 
-	/* The old root ends up on top of the new one, so it needs no directory. */
+	/* pivot_root(2) stacks the old root on the new one, so no other directory is needed. */
 	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 	    umount2(".", MNT_DETACH) < 0 || fchdir(directory_fd) < 0)
 		fail("cannot make the image the root: %s", strerror(errno));
@@ -354,7 +354,7 @@ void enter_root(const struct root *root, const char *directory)
 {
 	int shown_fds[MAX_SHOWN], wanted_fds[MAX_MOUNTS], point_fd, root_fd;
 
-	/* Copy them first: the root is mounted below /tmp, and a later copy would contain it. */
+	/* Copy the trees first: a later copy of /tmp would include the root, which is below it. */
 	for (size_t i = 0; i < root->n_shown; i++)
 		shown_fds[i] = copy_shown(&root->shown[i]);
 	for (size_t i = 0; i < root->wanted->n; i++)

@@ -10,7 +10,7 @@
 
 #define MAX_SHOWN 64
 
-/* A path of the job that is shown in the container at `target`. */
+/* A path of the job that is mounted in the container at `target`. */
 struct shown {
 	const char *path, *target;
 	bool read_only;
@@ -45,7 +45,7 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds);
  */
 void enter_root(const struct root *root, const char *directory);
 
-/* Call it after enter_root. Mounts below the root keep their flags. */
+/* Call this after enter_root. Mounts below the root keep their flags. */
 void make_root_read_only(void);
 
 /*

@@ -12,8 +12,8 @@ int wait_for(pid_t pid);
 void lock_file(int fd, const char *what);
 
 /*
- * Runs a program and returns its output without the last newline; the caller frees it. Returns NULL
- * if the program fails. The standard error is not redirected.
+ * Runs a program and returns its output without the last newline; the caller frees the output.
+ * Returns NULL if the program fails. Does not redirect the standard error.
  */
 char *output_of(const char *const argv[]);
 

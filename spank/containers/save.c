@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Ignores signals to the step, which its command gets as well; returns the old mask. */
+/* Blocks signals to the step, because the command also gets them. Returns the old mask. */
 static sigset_t ignore_signals(void)
 {
 	sigset_t all, old;
@@ -38,7 +38,7 @@ static void save_container(const struct save *save, const sigset_t *mask)
 		_Exit(CANNOT_START);
 }
 
-/* Ends this process by the signal that ended the command. */
+/* Ends this process with the signal that ended the command. */
 __attribute__((noreturn)) static void end_by(int number)
 {
 	sigset_t all;

@@ -15,8 +15,8 @@ struct save {
 };
 
 /*
- * Exits as the command does. Skips saving if a signal ends the command: the step is cancelled then.
- * The user's processes do all of this within the step, so that Slurm can end them.
+ * Exits with the command's status. Does not save if a signal ended the command: the step was
+ * cancelled. The user's processes do all of this within the step, so that Slurm can end them.
  */
 __attribute__((noreturn)) void run_and_save(const struct entry *entry, char *const command[],
 					    const struct save *save);

@@ -1,14 +1,15 @@
 /*
  * start-container: runs the command of a task in a container.
  *
- * The SPANK plugin (plugin.c) puts this program in front of the command of each task. So it runs as
- * the job's user and inside the job, and has no privileges that the user lacks. It is a process of
- * its own: slurmstepd holds secrets in memory, and never loads a file of an image.
+ * The SPANK plugin (plugin.c) inserts this program before the command of each task. So it runs as
+ * the job's user and inside the job, without additional privileges. It is a separate process:
+ * slurmstepd has secrets in memory, and must never load a file of an image.
  *
  * The first task of a step on each node imports the image, and starts the container or joins a
- * running one. The other tasks wait for it. A container consists of a user namespace that maps the
- * user alone, and of a mount namespace with the image as root. A keeper process holds both until all
- * tasks have entered; in a container with a name, which later steps can join, until the step ends.
+ * running one. The other tasks wait for it. A container consists of a user namespace that maps only
+ * the user, and of a mount namespace with the image as root. A keeper process keeps both namespaces
+ * alive until all tasks have entered. Later steps can join a container with a name, so its keeper
+ * stays until the step ends.
  */
 #include "accounts.h"
 #include "bundle.h"
@@ -42,20 +43,20 @@ extern char **environ;
 
 /* Path of the driver in jobs and in containers. */
 #define DRIVERS "/usr/lib/slurmstack/drivers"
-/* Prefixes of a step's files: the answer of its first task, and the counts of its tasks. */
+/* Prefixes of a step's files: the answer file of its first task, and the counts of its tasks. */
 #define ANSWER "answer-"
 #define ENTERED "entered-"
 #define ENDED "ended-"
-/* Lowest descriptor of the image's lock in tasks: programs use lower ones themselves. */
+/* Lowest descriptor of the image's lock in tasks. Programs use lower descriptors. */
 #define LOCK_FD 64
 /* The static ldconfig of the shared root. */
 #define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
 #define PRIVATE_MODE 0700
 /* File with the working directory and the variables, in the container's directory. */
 #define REPORT "report"
-/* Mode of this program as the command of an entrypoint. */
+/* First argument of this program if it runs as the command of an entrypoint. */
 #define TELL_ENVIRONMENT "tell-environment"
-/* Mode of this program in RunTimeRun of oci.conf, with the task's directory and the bundle. */
+/* First argument in RunTimeRun of oci.conf; the task's directory and the bundle follow. */
 #define RUN_BUNDLE "run-bundle"
 
 enum reuse { AUTO, CREATE, EXEC, NO_EXEC };
@@ -213,7 +214,7 @@ static void add_mounts(const char *text, const char *remedy)
 		fail("%s%s", reason, remedy);
 }
 
-/* Later mounts cover earlier ones: those of a bundle, of the site, and of the user. */
+/* Adds the mounts of the bundle, the site and the user. Later mounts cover earlier ones. */
 static void take_mounts(const struct image *image)
 {
 	char *bundles = read_text(image->fd, "mounts", NULL), *sites = read_sites("mounts");
@@ -339,7 +340,7 @@ __attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length
 	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
 	int null_fd = open("/dev/null", O_RDWR);
 
-	/* The command of the task reads and writes the streams. */
+	/* Keep the streams for the command of the task. */
 	(void)dup2(null_fd, STDIN_FILENO);
 	(void)dup2(request.entrypoint_log ? STDERR_FILENO : null_fd, STDOUT_FILENO);
 	if (!request.entrypoint_log)
@@ -361,7 +362,7 @@ static bool is_unchanged(const char *variable)
 	return same;
 }
 
-/* Adds only what the entrypoint changed: other variables differ between the tasks of a step. */
+/* Adds only variables that the entrypoint changed: others differ between the tasks of a step. */
 static void take_changes(struct surroundings *surroundings, const char *output, size_t length)
 {
 	size_t directory = strlen(output) + 1;
@@ -411,7 +412,7 @@ static void run_entrypoint(struct surroundings *surroundings, char *words, size_
 
 /* ---- keeper ---- */
 
-/* Closes all other files: slurmstepd waits until the step's pipes are closed. */
+/* Keeps only the locks open: slurmstepd waits until the step's pipes are closed. */
 static void keep_files(int image_lock_fd, int keeper_lock_fd)
 {
 	int null_fd = open("/dev/null", O_RDWR);
@@ -433,7 +434,7 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 	if (write(ready_fd, &pid, sizeof(pid)) != sizeof(pid))
 		_Exit(CANNOT_START);
 	keep_files(image_lock_fd, keeper_lock_fd);
-	/* Signals to the step are for its tasks. */
+	/* Block signals: those to the step are for its tasks. */
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	for (;;)
@@ -441,9 +442,9 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 }
 
 /*
- * Forks the keeper. Returns false in the keeper, which writes its pid to *ready_fd when it is ready.
- * The keeper is no child of this process, which becomes the command: a command may wait for all of
- * its children.
+ * Forks the keeper. Returns false in the keeper, which writes its pid to *ready_fd when it is
+ * ready. Forks twice: this process becomes the command, which may wait for all its children, and
+ * the keeper must not be one of them.
  */
 static bool fork_keeper(int *ready_fd, int *hear_fd)
 {
@@ -494,7 +495,7 @@ static bool has_drivers(void)
 	return entry != NULL;
 }
 
-/* An image or user can disable drivers by this variable. */
+/* An image or user can disable drivers with this variable. */
 static bool wants_drivers(void)
 {
 	const char *devices = getenv("NVIDIA_VISIBLE_DEVICES");
@@ -523,7 +524,7 @@ static void add_drivers_to_loader(void)
 
 /* ---- start ---- */
 
-/* Shows the paths that every container has; the plugin names further ones. */
+/* Adds the paths that every container has. The plugin adds others. */
 static void show_usual(const struct account *account)
 {
 	static const char *const usual[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
@@ -549,7 +550,7 @@ static void show_accounts(void)
 				    .read_only = true});
 }
 
-/* Reads the files beside the image's root. */
+/* Reads the files next to the image's root. */
 static struct surroundings surroundings_of(const struct image *image)
 {
 	struct surroundings surroundings;
@@ -604,7 +605,7 @@ __attribute__((noreturn)) static void be_container(int container_fd, int keepers
 	struct surroundings surroundings = surroundings_of(image);
 	size_t length = 0;
 	char *entrypoint = request.entrypoint ? read_text(image->fd, "entrypoint", &length) : NULL;
-	/* Open it now: the container lacks the path. */
+	/* Open this program now: its path does not exist in the container. */
 	int program_fd = open("/proc/self/exe", O_RDONLY);
 	int keeper_fd = record_keeper(keepers_fd, request.step);
 
@@ -629,7 +630,7 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 	char *access = read_text(image->fd, "access", NULL);
 	int ready_fd, hear_fd;
 
-	/* A bundle can ask for it. */
+	/* A bundle can request a read-only root. */
 	if (access != NULL && strcmp(access, "ro") == 0)
 		request.read_only = true;
 	free(access);
@@ -686,8 +687,8 @@ static struct image image_of(int container_fd, char **image_path)
 	struct image image;
 
 	if (path != NULL && request.reuse == CREATE)
-		fail("--container-name=%s:create: the container already exists",
-		     request.name);
+		fail("--container-name=%s:create: the container already exists: choose another "
+		     "name", request.name);
 	if (path == NULL && request.image == NULL)
 		fail("--container-name=%s: the job has no such container on this node: add "
 		     "--container-image", request.name);
@@ -702,7 +703,7 @@ static struct image image_of(int container_fd, char **image_path)
 	return image;
 }
 
-/* Starts the container of the step or joins it; returns its keeper, or 0. */
+/* Starts or joins the container of the step. Returns the pid of its keeper, or 0. */
 static pid_t begin(int container_fd)
 {
 	int keepers_fd = open_keepers(container_fd);
@@ -712,7 +713,7 @@ static pid_t begin(int container_fd)
 	char *image_path;
 
 	if (keeper == 0 && request.reuse == EXEC)
-		fail("--container-name=%s:exec: the container does not run on this node",
+		fail("--container-name=%s:exec: the container does not run on this node: use auto",
 		     request.name);
 	if (keeper > 0 && request.reuse != NO_EXEC && request.reuse != CREATE) {
 		if (request.mounts != NULL)
@@ -725,7 +726,7 @@ static pid_t begin(int container_fd)
 	return start_container(container_fd, keepers_fd, &account, &image, image_path);
 }
 
-/* Runs in a child, so that a failure leaves this process able to record it. */
+/* Starts the container in a child process, so that this process can record a failure. */
 static void begin_step(int state_fd, int answer_fd)
 {
 	int container_fd, status;
@@ -744,7 +745,7 @@ static void begin_step(int state_fd, int answer_fd)
 	status = wait_for(pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
-	/* The reason is printed once; the other tasks find an empty word. */
+	/* The child has printed the reason; the empty word makes the other tasks exit silently. */
 	if (ftruncate(answer_fd, 0) < 0 || write(answer_fd, "", 1) != 1)
 		fail("cannot write the step's answer file: %s", strerror(errno));
 }
@@ -798,7 +799,8 @@ static struct entry read_answer(int answer_fd)
 }
 
 /*
- * Has the command inherit a lock on the image, so that the cache keeps the image without the keeper.
+ * Lets the command inherit a lock on the image, so that the cache keeps the image after the keeper
+ * has ended.
  */
 static void inherit_lock(int state_fd)
 {
@@ -830,7 +832,7 @@ int main(int argc, char **argv)
 	if (lseek(answer_fd, 0, SEEK_END) == 0)
 		begin_step(state_fd, answer_fd);
 	entry = read_answer(answer_fd);
-	/* This releases the lock: the keeper has no copy of the descriptor. */
+	/* This releases the lock, because the keeper has no copy of the descriptor. */
 	(void)close(answer_fd);
 	if (request.name == NULL && request.save == NULL) {
 		inherit_lock(state_fd);

@@ -11,7 +11,7 @@ struct tasks {
 	long n;
 };
 
-/* Adds this task. Returns whether all have been added now. */
+/* Adds this task. Returns whether it is the last one. */
 bool is_last_task(const struct tasks *tasks);
 
 #endif

@@ -4,8 +4,8 @@
  *
  *   clang -g -fsanitize=fuzzer,address,undefined -DLIBFUZZER -I. tests/fuzz_options.c
  *
- * builds it for libFuzzer. Without LIBFUZZER, main() feeds the parser random texts, made of words
- * that it knows: ./fuzz_options [RUNS [SEED]].
+ * builds it for libFuzzer. Without LIBFUZZER, main() runs the parser on random texts that consist
+ * of known words: ./fuzz_options [RUNS [SEED]].
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -62,11 +62,11 @@ static void require(bool condition, const char *what)
 {
 	if (condition)
 		return;
-	fprintf(stderr, "not so: %s\n", what);
+	fprintf(stderr, "expected: %s\n", what);
 	abort();
 }
 
-/* Checks what the rest of the plugin relies on. */
+/* Checks the properties on which the rest of the plugin relies. */
 static void check_accepted(const struct config *config)
 {
 	require(config->jail != NULL && is_plain_path(config->jail), "jail is a path");
@@ -131,7 +131,7 @@ static const char *const words[] = {
 	"T", "#", " ", "=", "\r", "\xff",
 };
 
-/* xorshift64*: gives the same numbers on every machine. */
+/* xorshift64*: the same numbers on every machine. */
 static uint64_t random_state;
 
 static uint64_t random_below(uint64_t end)
@@ -148,7 +148,7 @@ static size_t random_text(uint8_t *text, size_t room)
 	size_t size = 0;
 	uint64_t parts = random_below(24);
 
-	/* Half of the texts begin with required options, to get further. */
+	/* Half of the texts begin with required options, so that the parser gets further. */
 	if (random_below(2) == 0)
 		size = (size_t)snprintf((char *)text, room, "%s%s", words[0], words[1]);
 	for (uint64_t i = 0; i < parts; i++) {
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 		accepted += refusal[0] == '\0';
 	}
 	printf("%lu texts, %lu of them accepted\n", runs, accepted);
-	/* A run without any accepted text would have tested only refusals. */
+	/* Fail if no text was accepted: such a run tests only refusals. */
 	return runs > 1000 && accepted == 0 ? 1 : 0;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Tests of the plugin. This file includes its sources. Slurm and the system calls are fakes, which
- * record their calls in order; each call can be made to fail. The removal at the end of a job runs
- * on real directories.
+ * Tests of the plugin. This file includes the plugin's sources. Slurm and the system calls are
+ * fakes that record calls in order. A test can make each call fail. The removal at the end of a job
+ * runs on real directories.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -65,7 +65,7 @@ static struct {
 	uid_t directory_owner;
 	mode_t directory_mode;
 	bool directories_exist;
-	/* Holders of the lock of the job's keeper, one for each query; 0 for none. */
+	/* Processes that have locked the keeper's file, one for each query; 0 for none. */
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
@@ -85,7 +85,7 @@ static struct {
 	bool is_keeper;
 	bool processes_go_on;
 	const char *missing_point, *linked_point, *directory_point;
-	/* The call to fail, counted from 1, or 0 for none; and its errno. */
+	/* Number of the call that fails, from 1, or 0 for none; and its errno. */
 	size_t fail_at;
 	int fail_with;
 	/* True: file calls reach the real system, as if root owned all files there. */
@@ -385,7 +385,7 @@ static int fake_move_mount(int from, const char *from_path, int to, const char *
 	}
 
 	CHECK(from_path[0] == '\0' && (flags & MOVE_MOUNT_F_EMPTY_PATH) != 0);
-	/* Messages give the path in the jail, not that of the mount: compare the last part. */
+	/* Messages contain the path in the jail, not that of the mount: compare the last part. */
 	return called(strrchr(target, '/') == NULL ? "" : strrchr(target, '/'), "move_mount %s on %s", name_of(from), target) ? -1 : 0;
 }
 
@@ -514,7 +514,7 @@ static const char *kind_of(int kinds)
 
 static int fake_setns(int fd, int kinds)
 {
-	/* As in the kernel. */
+	/* The kernel requires the same. */
 	CHECK((node.effective & (1U << CAP_SYS_ADMIN)) != 0);
 	return called(kinds == CLONE_NEWPID ? "pid namespace" : "namespace", "setns %s %s", name_of(fd), kind_of(kinds)) ? -1 : 0;
 }
@@ -842,7 +842,7 @@ void slurm_error(const char *format, ...)
 	node.n_errors++;
 }
 
-/* Macros with arguments, so that `struct stat` and the like keep their names. */
+/* Macros with arguments do not affect names such as `struct stat`. */
 #define open(path, flags) fake_open(path, flags)
 #define OPENAT(parent, name, flags, mode, ...) fake_openat(parent, name, flags, mode)
 #define openat(...) OPENAT(__VA_ARGS__, 0, 0)
@@ -906,7 +906,7 @@ void slurm_error(const char *format, ...)
 #include "mounts.c"
 #include "keeper.c"
 #include "chroot.c"
-/* Slurm looks up these names in both plugins. */
+/* Both plugins define these names, which Slurm looks up: rename those of one. */
 #define plugin_name job_container_name
 #define plugin_type job_container_type
 #define plugin_version job_container_version
@@ -986,7 +986,7 @@ static char *isolating_options[] = {
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
 
-/* Resets all to a new slurmstepd on a new node. */
+/* Resets all state: a new slurmstepd on a new node. */
 static void restart(void)
 {
 	reset_node();
@@ -1140,7 +1140,7 @@ static void check_option_refused(char *option, const char *reason)
 #define OWN_VIEW                                                                           \
 	"unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT(CGROUPS), HIDE_PROC
 #define RETURN_TO_NODE "unshare mounts", MOUNT_IN_ROOT("/spool"), MOUNT_IN_ROOT("/proc")
-/* Calls if the spool directory has no socket of the step. */
+/* Expected calls if the spool directory has no socket of the step. */
 #define LOOK_FOR_SOCKET "open /spool", "openat /spool/.", "list /spool/.", "readdir"
 
 static void first_step_creates_the_root_and_keeper_of_the_job(void)
@@ -1353,8 +1353,8 @@ static void step_without_user_paths_returns_to_the_node_at_once(void)
 }
 
 /*
- * Root can write to any path that it can name. Only its capabilities restrict what it can do to the
- * kernel and the keeper.
+ * Root can write to every visible path. Only its capabilities restrict its access to the kernel and
+ * the keeper.
  */
 static void step_of_root_has_no_node_spool_and_few_capabilities(void)
 {
@@ -1837,7 +1837,7 @@ static void task_that_cannot_enter_the_job_ends_at_once(void)
 			continue;
 		}
 		CHECK(!started);
-		/* Either the fork fails, or the step before it, or a callback in the task. */
+		/* The fork fails, or the step fails before it, or a callback in the task fails. */
 		CHECK(node.exit_code == 1 || !forks_into_job);
 		CHECK(!in_job || strstr(node.calls[i - 1], "oom_score") != NULL);
 		CHECK(error_contains(strerror(EIO)));
@@ -2236,7 +2236,7 @@ static void clients_load_the_plugin_with_any_options(void)
 
 /* ---- files that slurmd writes for a job ---- */
 
-/* Runs as in a child of a slurmd that has this environment. */
+/* Runs the plugin as in a child of slurmd. */
 static int join_for_a_file(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
@@ -2413,7 +2413,7 @@ static void make_job_files(const char *name)
 	}
 }
 
-/* Starts a process that holds the lock of the job, as its keeper does. Returns its pid. */
+/* Starts a process that locks the job's file, as the keeper does. Returns its pid. */
 static pid_t lock_job(const char *name)
 {
 	int ready[2];
@@ -2507,7 +2507,7 @@ static void epilog_removes_directories_nested_deeper_than_any_path(void)
 
 	use_real_files();
 	make_job_files("123.2000");
-	/* Occupy the names that the removal gives to directories that it moves up. */
+	/* Create files with the names to which the removal would move directories. */
 	for (unsigned long i = 0; i < 100; i++) {
 		char name[64];
 

@@ -1,6 +1,6 @@
 """The Kubernetes API through the official client: requests, retries, one-line errors, kinds.
 
-Objects stay plain JSON: the client's models know only the kinds they were generated for.
+Objects stay plain JSON: the client's models exist only for the built-in kinds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DISCOVERY_SECONDS: Final = 15.0
 
 
 class ApiError(EngineError):
-    """The API server refused; ``status`` is HTTP's, ``body`` the Status object it sent."""
+    """The API server refused a request. ``status`` is from HTTP, ``body`` is a Status object."""
 
     def __init__(self, message: str, status: int, body: Manifest) -> None:
         super().__init__(message)
@@ -89,7 +89,7 @@ class Api:
             try:
                 status, answer, retry_after = self._send(method, path, query, body, content_type)
             except OSError as error:
-                # Without any answer yet, the address is wrong or nothing runs there: do not retry.
+                # Do not retry before the first answer: the address is wrong or no server runs.
                 if not left or not self._answered:
                     raise self._unreachable(error) from error
             else:
@@ -156,7 +156,7 @@ class Api:
         return known or self._discover(kind.api_version).get(kind.kind)
 
     def await_kind(self, kind: Kind, cancelled: threading.Event) -> None:
-        """Wait for a custom kind to appear: its definition may be only a moment old."""
+        """Wait until the server has a custom kind: its definition may have just been created."""
         deadline = time.monotonic() + (_DISCOVERY_SECONDS if is_namespaced(kind) is None else 0.0)
         while self.location(kind) is None and time.monotonic() < deadline:
             if cancelled.wait(0.5):
@@ -182,7 +182,7 @@ class Api:
         return found
 
     def namespaced(self, kind: Kind) -> bool:
-        """Return whether a kind is namespaced; one that does not exist yet counts as namespaced."""
+        """Return whether a kind is namespaced; True for a kind that does not exist yet."""
         known = is_namespaced(kind)
         if known is not None:
             return known
@@ -190,7 +190,7 @@ class Api:
         return location is None or location.namespaced
 
     def path(self, ref: Ref, name: bool = True) -> str:
-        """Return the path of an object, or without ``name`` of its collection.
+        """Return the path of an object; without ``name``, the path of its collection.
 
         Raises ApiError (404) if the server does not have the kind.
         """
@@ -221,7 +221,7 @@ class Api:
         return live
 
     def objects(self, kind: Kind, namespace: str | None, **query: str) -> list[Manifest]:
-        """Return the objects of a kind; ``query`` may hold a ``labelSelector``."""
+        """Return the objects of a kind; ``query`` may contain a ``labelSelector``."""
         ref = Ref(kind, namespace, "")
         _, answer = self.request("GET", self.path(ref, name=False), query=query, about=str(kind))
         items: list[Manifest] = answer.get("items") or []
@@ -230,7 +230,7 @@ class Api:
     def apply(
         self, ref: Ref, manifest: Manifest, manager: str, *, force: bool, dry_run: bool = False
     ) -> Manifest:
-        """Apply on the server, which refuses unknown fields."""
+        """Apply the manifest with server-side apply. The server refuses unknown fields."""
         query = {
             "fieldManager": manager,
             "fieldValidation": "Strict",
@@ -250,7 +250,7 @@ class Api:
         return live
 
     def set_managed_fields(self, ref: Ref, live: Manifest, entries: list[Manifest]) -> Manifest:
-        """Move fields from one manager to another. Raises ApiError if the object has changed."""
+        """Replace an object's ``managedFields``. Raises ApiError if the object has changed."""
         patch = [
             {
                 "op": "test",
@@ -270,7 +270,7 @@ class Api:
         return changed
 
     def delete(self, ref: Ref, propagation: str) -> None:
-        """Request an object's deletion; a missing object is no error."""
+        """Request an object's deletion; a missing object is not an error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         try:
             self.request("DELETE", self.path(ref), body=options, about=str(ref))
@@ -295,7 +295,7 @@ class Api:
     def watching(self, ref: Ref) -> Iterator[threading.Event]:
         """Yield an event that is set whenever the object changes.
 
-        It only shortens the wait: the caller must also poll, because a watch may be unavailable.
+        The watch only shortens a wait. The caller must also poll: the watch may be unavailable.
         """
         changed = threading.Event()
         stop = threading.Event()
@@ -325,7 +325,7 @@ class _Watch(threading.Thread):
     def _follow(self) -> None:
         query = {"watch": "true", "fieldSelector": f"metadata.name={self._ref.name}"}
         path = self._api.path(self._ref, name=False)
-        # The server ends a quiet watch well before the read times out.
+        # Let the server end a quiet watch before the client's read times out (300 s).
         query["timeoutSeconds"] = "240"
         response = self._api._open("GET", path, query, None, "application/json", (10.0, 300.0))
         self._response = response.response
@@ -352,7 +352,7 @@ def _connect(cluster: Cluster) -> ApiClient:
     from kubernetes.client import ApiClient, Configuration
 
     settings = Configuration()
-    # `Api.request` retries, because it can read the answer; the client's retries would only log.
+    # `Api.request` retries itself: whether it retries depends on the server's answer.
     settings.retries = False
     settings.connection_pool_maxsize = _POOL
     try:
@@ -412,7 +412,9 @@ def explain(status: int, answer: Any, about: str) -> str:
         return prefix + message
     if status == 404 and body.get("details", {}).get("kind") == "namespaces":
         name = body["details"].get("name")
-        return prefix + f"namespace {name!r} does not exist; create it in the program before this"
+        return prefix + (
+            f"namespace {name!r} does not exist; create it in the program before this object"
+        )
     return prefix + _without_object(message)
 
 

@@ -1,8 +1,8 @@
 """The provider's config and its kubeconfig, without a Kubernetes client.
 
-The client's package takes a third of a second to import. A preview without changes does not need
-it: this module finds the default namespace, and whether the cluster answers, from the kubeconfig
-alone.
+The client's package takes a third of a second to import, and a preview without changes does not
+need it. From the kubeconfig alone, this module finds the default namespace and checks whether the
+cluster is reachable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.errors import Absent, EngineError
 from engine.values import Properties, Unknown
 
 _CONNECT_SECONDS: Final = 5.0
-_LOCAL_HINT: Final = "is it running? `make up` starts the local cluster"
+_LOCAL_HINT: Final = "run `make up` to start the local cluster"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,10 @@ def read_settings(config: Properties) -> Settings:
     if _flag(config, "strictMode"):
         for key in ("kubeconfig", "context"):
             if not config.get(key):
-                raise EngineError(f"kubernetes provider: {key}: is required in strict mode")
+                raise EngineError(
+                    f"kubernetes provider: {key}: is required in strict mode; set it, or remove"
+                    " strictMode"
+                )
     identity = (config.get("kubeconfig"), config.get("context"))
     return Settings(
         kubeconfig=_text(config, "kubeconfig"),
@@ -86,7 +89,7 @@ def _flag(config: Properties, key: str, default: bool = False) -> bool:
 
 def _variable(key: str) -> str:
     """Return a key's variable: PULUMI_K8S_DELETE_UNREACHABLE for deleteUnreachable."""
-    words = key.replace("ConfigMap", "Configmap")  # one word for Pulumi
+    words = key.replace("ConfigMap", "Configmap")  # Pulumi treats it as one word
     return "PULUMI_K8S_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in words)
 
 
@@ -103,7 +106,7 @@ def _text(config: Properties, key: str) -> str | None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster from a kubeconfig; without ``document``, the engine runs in one of its pods."""
+    """One cluster from a kubeconfig. ``document`` is None if the engine runs in the cluster."""
 
     document: Mapping[str, Any] | None
     context: str | None
@@ -113,9 +116,9 @@ class Cluster:
 
 
 def find_cluster(settings: Settings) -> Cluster:
-    """Return the cluster of the settings.
+    """Return the cluster that the settings describe.
 
-    Raises EngineError with the file and the remedy, Absent if no kubeconfig describes it.
+    Raises EngineError with the file and the remedy, Absent if there is no such kubeconfig.
     """
     if settings.kubeconfig is None:
         found = _ambient()
@@ -148,7 +151,7 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
     raise Absent(
         "kubeconfig",
         f"kubeconfig: {text.splitlines()[0]} does not exist (relative to {Path.cwd()}); expected a"
-        " kubeconfig file or its contents; `make up` writes that of the local cluster",
+        " kubeconfig file or its contents; `make up` writes the local cluster's",
     )
 
 
@@ -178,7 +181,7 @@ def _in_pod(settings: Settings) -> Cluster:
         raise Absent(
             "kubeconfig",
             "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG;"
-            " `make up` writes that of the local cluster",
+            " `make up` writes the local cluster's",
         )
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -191,10 +194,12 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise EngineError(f"kubeconfig: {path} cannot be read: {error}") from error
+        raise EngineError(
+            f"kubeconfig: {path} cannot be read: {error}; check its permissions and contents"
+        ) from error
     document = _parsed(text, str(path))
     if not isinstance(document, dict):
-        raise EngineError(f"kubeconfig: {path} is not a kubeconfig: expected a mapping")
+        raise EngineError(f"kubeconfig: {path} is not a kubeconfig: expected a YAML mapping")
     return _with_absolute_paths(document, path.absolute().parent), str(path)
 
 
@@ -216,7 +221,7 @@ def _parsed(text: str, source: str) -> Any:
     try:
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
     except yaml.YAMLError as error:
-        # The text may hold credentials: report the line only.
+        # The text may contain credentials: report only the line's number.
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise EngineError(f"kubeconfig: {source} is not valid YAML{where}") from error
@@ -235,7 +240,7 @@ def _entry(
 
 
 def is_loopback(server: str) -> bool:
-    """Return whether a server is local: then it is never accessed through a proxy."""
+    """Return whether a server is local; the engine never uses a proxy for a local server."""
     host = urlsplit(server).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -263,7 +268,7 @@ def unreachable(cluster: Cluster) -> str | None:
 def describe_unreachable(server: str, error: BaseException) -> str:
     """Return one line for a cluster that cannot be reached."""
     reason = _reason(error)
-    hint = _LOCAL_HINT if is_loopback(server) else "is it running, and is the network up?"
+    hint = _LOCAL_HINT if is_loopback(server) else "check that it runs, and check the network"
     return f"cluster not reachable at {server}: {reason}; {hint}"
 
 

@@ -86,10 +86,10 @@ class Ref:
 # Kinds and names
 
 
-# Groups that type tokens write differently than the API.
+# API groups that have another name in type tokens.
 _GROUPS: Final = {"core": ""}
 RELEASE: Final = "kubernetes:helm.sh/v3:Release"
-"""A Helm chart as one resource: it is no object, but its inputs can be compared."""
+"""A Helm chart as one resource. It is not a Kubernetes object, but has inputs to compare."""
 # Remote components and charts: Pulumi's plugin builds their children itself.
 _NOT_OBJECTS: Final = ("helm.sh/", "yaml", "kustomize", "kustomize/")
 
@@ -97,7 +97,7 @@ _NOT_OBJECTS: Final = ("helm.sh/", "yaml", "kustomize", "kustomize/")
 def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
     """Return a resource's kind, from its inputs or else its token ("kubernetes:apps/v1:Job").
 
-    Raises CheckError on a type that is no Kubernetes object.
+    Raises CheckError on a type that is not a Kubernetes object.
     """
     _, _, rest = resource_type.partition(":")
     module, _, token_kind = rest.partition(":")
@@ -116,7 +116,7 @@ def is_patch(resource_type: str, kind: Kind) -> bool:
     return resource_type.rpartition(":")[2] == f"{kind.kind}Patch"
 
 
-# Kinds without a namespace, in groups that every cluster has. For others, ask the cluster.
+# Kinds without a namespace, in groups that every cluster has. For other groups, ask the cluster.
 _CLUSTER_WIDE: Final[Mapping[str, frozenset[str]]] = {
     "": frozenset({"Namespace", "Node", "PersistentVolume", "ComponentStatus"}),
     "admissionregistration.k8s.io": frozenset(
@@ -180,9 +180,9 @@ def autoname(urn: str) -> str:
 
 
 def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
-    """Return a resource's field manager, from the inputs, the state, or else from the URN.
+    """Return a resource's field manager from the inputs, else from the state, else from the URN.
 
-    From the URN alone, a later run recognizes an object that an interrupted run has created.
+    The name from the URN lets a later run recognize an object that an interrupted run created.
     """
     named = annotation(inputs, PATCH_MANAGER) or outputs.get(FIELD_MANAGER)
     if isinstance(named, str) and named:
@@ -220,8 +220,8 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
     if meta.get("generateName"):
         raise CheckError(
             "metadata.generateName",
-            "not supported by server-side apply; set metadata.name, or neither of them to derive"
-            " the name from the name of the resource",
+            "not supported by server-side apply; set metadata.name, or remove both to derive the"
+            " name from the resource's name",
         )
     adopted = metadata(olds).get("name") if is_true(olds, AUTONAMED) else None
     meta["name"] = adopted or autoname(urn)
@@ -231,7 +231,7 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
 
 
 def normalised(manifest: Manifest) -> Manifest:
-    """Return the manifest without fields that the server sets, and a Secret's text as data."""
+    """Return the manifest without fields that the server sets; a Secret's stringData as data."""
     result = dict(manifest)
     meta = result.get("metadata")
     if isinstance(meta, dict):
@@ -253,7 +253,7 @@ def _normalise_secret(secret: Manifest) -> None:
 
 
 def _canonical_base64(value: Any) -> Any:
-    # The server decodes and encodes it again, which removes line breaks.
+    # The server decodes and encodes the value again, which removes line breaks.
     if not isinstance(value, str):
         return value
     try:
@@ -410,7 +410,7 @@ _REPLACED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-# Exceptions below those fields: these can change in place.
+# Exceptions to `_REPLACED`: fields that can change in place.
 _IN_PLACE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "PersistentVolume"): (
         "spec.accessModes",
@@ -487,12 +487,12 @@ def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
         yield from ((item, named[item["name"]]) for item in inputs)
         return
     yield from zip(inputs, live, strict=False)
-    # Plain values that the server added to a list count; added objects are the server's own.
+    # Keep plain values that were added to the list; ignore added objects: the server adds those.
     yield from ((item, item) for item in live[len(inputs) :] if not isinstance(item, dict))
 
 
 def imported(live: Manifest) -> Manifest:
-    """Return inputs for an object from outside the program: all fields but the server's."""
+    """Return inputs for an object that another client created: all fields but the server's."""
     inputs = {key: value for key, value in live.items() if key != "status"}
     return normalised(inputs)
 
@@ -525,9 +525,10 @@ def is_pulumis(live: Manifest) -> bool:
 
 
 def adopted_fields(live: Manifest, manager: str) -> list[Manifest] | None:
-    """Return ``managedFields`` with a plain create's fields moved to ``manager``, None if none.
+    """Return ``managedFields`` with a plain create's fields moved to ``manager``.
 
-    Pulumi's plugin creates by POST. Without this, a later apply would conflict with that create.
+    Return None if there are no such fields. Pulumi's plugin creates objects by POST. If its fields
+    were not moved, a later apply would conflict with them.
     """
     entries = _entries(live)
     taken = [e for e in entries if e.get("operation") == "Update" and _is_adopted(e)]

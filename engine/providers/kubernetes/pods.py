@@ -17,8 +17,8 @@ POD: Final = Kind("v1", "Pod")
 _EVENT: Final = Kind("v1", "Event")
 _REPLICA_SET: Final = Kind("apps/v1", "ReplicaSet")
 
-# Reasons of a waiting container that do not pass by themselves, and the seconds to tolerate them:
-# a registry may fail briefly, or a Secret that the pod needs may be created a moment later.
+# Reasons of a waiting container that are usually permanent, and the seconds to tolerate each. For
+# example, a registry may fail briefly, or a Secret may be created a moment later.
 _HOPELESS_AFTER: Final = {
     "InvalidImageName": 0.0,
     "ErrImageNeverPull": 0.0,
@@ -29,18 +29,18 @@ _HOPELESS_AFTER: Final = {
     "CreateContainerError": 60.0,
     "RunContainerError": 60.0,
 }
-_CRASHES: Final = 5  # restarts after which a container counts as failed
+_CRASHES: Final = 5  # restarts after which a container is treated as failed
 _QUIET: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 _PULLING: Final = frozenset({"ErrImagePull", "ImagePullBackOff"})
-_PROVEN: Final = 10.0  # seconds after which a restarted container counts as stable
+_PROVEN: Final = 10.0  # seconds after which a restarted container is treated as stable
 _WRAPPED: Final = '": '
 _USUAL_START: Final = 3.0  # seconds after which events explain a slow start
-_LONGEST: Final = 300  # characters shown of a server's message
+_LONGEST: Final = 300  # maximum characters of a server's message
 
 
 @dataclass(frozen=True)
 class Pods:
-    """Pods of one workload by name; of a Deployment, only those of the newest ReplicaSet."""
+    """Pods of one workload, by name. For a Deployment, only those of the newest ReplicaSet."""
 
     api: Api
     items: tuple[Manifest, ...]
@@ -79,7 +79,7 @@ class Pods:
                 yield pod
 
     def failure(self) -> str:
-        """Return why the workload cannot start, "" as long as it may."""
+        """Return why the workload cannot start, "" if it still may."""
         for pod in self.items:
             if not metadata(pod).get("deletionTimestamp"):
                 for container in _containers(pod):
@@ -88,7 +88,7 @@ class Pods:
         return ""
 
     def trouble(self) -> str:
-        """Return the problem of the first unready pod, even if it may pass."""
+        """Return the problem of the first unready pod, even if the problem may be temporary."""
         failure = self.failure()
         if failure:
             return failure
@@ -103,7 +103,7 @@ class Pods:
     def unproven(self) -> str:
         """Return a container that crashed and has run again only briefly, "" if there is none.
 
-        Without a readiness probe, such a container counts as ready until its next crash.
+        Without a readiness probe, Kubernetes reports such a container as ready until it crashes.
         """
         for pod in self.items:
             for container in at(pod, ("status", "containerStatuses")) or []:
@@ -116,8 +116,8 @@ class Pods:
     def free_blocked(self, owner: Manifest) -> str:
         """Delete a pod of a StatefulSet's old revision that will never be ready.
 
-        With ordered pods, the controller waits for such a pod before it replaces it. So the update
-        that would repair it never starts (a documented limitation). Returns a note, or "".
+        With ordered pods, the controller replaces no pod before such a pod is ready. An update
+        cannot repair the pod (a documented limitation). Returns a note, or "".
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:
@@ -152,12 +152,12 @@ class Pods:
         return self._starting(pod) if scheduled else ""
 
     def _starting(self, pod: Manifest) -> str:
-        """Return what the node's last event says, if the start takes longer than usual."""
+        """Describe the pod's start: with its last event, if the start takes longer than usual."""
         if _age(pod) < _USUAL_START:
             return "starting"
         selector = f"involvedObject.uid={metadata(pod).get('uid')}"
         events: list[Manifest] = []
-        # Events only explain more: without the right to read them, the message is shorter.
+        # Events only add details: if the credentials may not read events, omit them.
         with contextlib.suppress(EngineError):
             namespace = metadata(pod).get("namespace")
             events = self.api.objects(_EVENT, namespace, fieldSelector=selector)
@@ -250,7 +250,7 @@ def _waiting(container: Manifest) -> str:
     """Return why a container waits: the reason, and the details of the message."""
     message = str(at(container, ("state", "waiting", "message")) or "")
     if _waits_for(container) in _PULLING:
-        # Registry and runtime each put the image's name in front: only the innermost error counts.
+        # Registry and runtime each prefix the image's name: show only the innermost error.
         message = f"{container.get('image')}: {message.rpartition(_WRAPPED)[2]}"
     return f"{_waits_for(container)}: {_short(message)}" if message else _waits_for(container)
 
@@ -273,7 +273,7 @@ def _is_hopeless(pod: Manifest, container: Manifest) -> bool:
 
 
 def _age(pod: Manifest) -> float:
-    """Return the seconds since the pod was assigned to its node and began its attempts."""
+    """Return the seconds since the pod was scheduled to its node."""
     return _since(_condition(pod, "PodScheduled").get("lastTransitionTime"))
 
 

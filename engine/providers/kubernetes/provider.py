@@ -49,7 +49,7 @@ _ADOPTIONS: Final = 5
 _DEFAULT_NAMESPACE: Final = "default"
 _FOREGROUND: Final = "Foreground"
 _PROPAGATIONS: Final = {"orphan": "Orphan", "background": "Background"}
-# Kinds whose skipAwait applies to deletion too, as with Pulumi's provider.
+# Kinds whose skipAwait applies to deletion too, as in Pulumi's provider.
 _SKIP_DELETE: Final = frozenset(
     {
         "DaemonSet",
@@ -86,7 +86,10 @@ class KubernetesProvider:
         if self._settings.known:
             self._cluster = find_cluster(self._settings)
         elif not preview:
-            raise EngineError("kubernetes provider: kubeconfig: still unknown, but needed now")
+            raise EngineError(
+                "kubernetes provider: kubeconfig: unknown, but an update requires it; set it to a"
+                " known value"
+            )
 
     # -- the provider protocol ----------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class KubernetesProvider:
             raise CheckError("kind", f"{kind.kind} is a list: declare each item as a resource")
         patch = is_patch(resource_type, kind)
         if patch and not metadata(news).get("name"):
-            raise CheckError("metadata.name", "is required: the name of the object to patch")
+            raise CheckError("metadata.name", "is required; set it to the object to patch")
         self._require_reachable()
         return checked(kind, urn, olds, news, self._default_namespace(kind))
 
@@ -191,10 +194,10 @@ class KubernetesProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the present inputs and outputs; None if the object is gone.
+        """Return the current inputs and outputs; None if the object does not exist.
 
-        No id means that the outcome of a creation is unknown. Then an object counts only if this
-        very resource has created it.
+        Without an id, the outcome of a creation is unknown. In this case, return an object only if
+        this resource created it.
         """
         if self._unreachable_reason() and self._settings.delete_unreachable:
             return None
@@ -213,7 +216,7 @@ class KubernetesProvider:
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Return the result of a dry run; if that is impossible, the old outputs with the inputs.
+        """Return the result of a dry run, or else the old outputs updated with the inputs.
 
         Raises EngineError if the server would refuse the update.
         """
@@ -227,12 +230,12 @@ class KubernetesProvider:
             live = api.get(target.ref)
             if old is None and live is not None:
                 if self._settings.upsert or target.patch or is_pulumis(live):
-                    return foreseen  # a replacement: the present object is deleted first
+                    return foreseen  # a replacement, which first deletes the existing object
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
             if error.missing or error.status == 403:
-                return foreseen  # the same run creates the namespace or the kind
+                return foreseen  # the update will create the namespace or the kind
             raise
         return cast(Properties, _settled(applied) if old is None else applied)
 
@@ -246,8 +249,8 @@ class KubernetesProvider:
     def _checked_release(self, olds: Properties, news: Properties) -> Properties:
         """Return the inputs of a Helm release, which this engine can preview but not create.
 
-        Inputs that Pulumi's plugin has added, such as the chart's objects, are kept. So a release
-        of the plugin shows no change. Raises CheckError if an update would change a release.
+        Keep inputs that Pulumi's plugin added, such as the chart's objects: a release that the
+        plugin created then shows no change. Raises CheckError if an update would change a release.
         """
         inputs = {**olds, **news}
         if not self._preview and differences(olds, inputs):
@@ -286,7 +289,7 @@ class KubernetesProvider:
         force = target.force
         if live is not None and not target.patch:
             if dry_run:
-                # By then, the update owns the fields of a plain create.
+                # Before its apply, the update takes over the fields of a plain create.
                 force = force or adopted_fields(live, target.manager) is not None
             else:
                 _adopt(api, target, live)
@@ -365,7 +368,9 @@ class KubernetesProvider:
         with self._lock:
             if self._api is None:
                 if self._cluster is None:
-                    raise EngineError("kubernetes provider: kubeconfig: still unknown")
+                    raise EngineError(
+                        "kubernetes provider: kubeconfig: unknown in this preview; run `up` first"
+                    )
                 self._api = Api(self._cluster)
             return self._api
 
@@ -390,7 +395,7 @@ def _taken(ref: Ref) -> EngineError:
 
 
 def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
-    """Move the fields of a plain create to the manager of all further applies."""
+    """Move the fields of a plain create to the manager of all later applies."""
     for left in reversed(range(_ADOPTIONS)):
         handed = adopted_fields(live, target.manager) if live else None
         if live is None or handed is None:
@@ -399,7 +404,7 @@ def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
             api.set_managed_fields(target.ref, live, handed)
             return
         except ApiError as error:
-            # A controller has written its status meanwhile: read it again.
+            # A controller has changed the object meanwhile: read it again.
             if error.status not in (409, 422) or not left:
                 raise
         live = api.get(target.ref)
@@ -413,7 +418,7 @@ def _identity(ref: Ref) -> Manifest:
     return {"apiVersion": ref.kind.api_version, "kind": ref.kind.kind, "metadata": meta}
 
 
-# Fields that only the server knows, and that an update changes.
+# Fields that only the server sets and an update changes.
 _UNSETTLED: Final = ("status",)
 _UNSETTLED_METADATA: Final = ("creationTimestamp", "managedFields", "resourceVersion", "uid")
 

@@ -1,7 +1,7 @@
 """Wait until an object is ready or gone, or report in one line why it is not.
 
-A check only reads the live object and, through ``Around``, what belongs to it. The loop below
-decides when to check again. The criteria for each kind follow Pulumi's provider.
+A check reads the live object and, through ``Around``, related objects such as its pods. The loop
+decides when to check again. The criteria for each kind are those of Pulumi's provider.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.providers.kubernetes.pods import Pods
 DEFAULT_TIMEOUT: Final = 600.0  # seconds
 _POLL: Final = 1.0  # seconds between checks without an event
 _TICK: Final = 0.1  # seconds until a cancellation is noticed
-_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds: many objects are ready at once
+_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds: many objects become ready soon
 
 
 class NotReady(EngineError):  # noqa: N818 - named for the object's state
@@ -47,7 +47,7 @@ class NotReady(EngineError):  # noqa: N818 - named for the object's state
 
 @dataclass(frozen=True)
 class Progress:
-    """The result of one check: done, or what is missing (with details), or a final failure."""
+    """The result of one check: done, what is missing (with details), or a permanent failure."""
 
     done: bool = False
     note: str = ""
@@ -63,7 +63,7 @@ DONE: Final = Progress(done=True)
 
 @dataclass(frozen=True)
 class Around:
-    """Access to what belongs to an object, for checks."""
+    """Access to the objects that are related to the checked one."""
 
     api: Api
     ref: Ref
@@ -111,7 +111,9 @@ def until_ready(
                 raise NotReady(f"{ref}: cancelled: {progress}", live, cancelled=True)
             seen = api.get(ref)
             if seen is None:
-                raise NotReady(f"{ref}: another client deleted it before it was ready", live)
+                raise NotReady(
+                    f"{ref}: another client deleted it before it was ready; run again", live
+                )
             live = seen
             progress = check(live, around)
     return live
@@ -157,7 +159,7 @@ class _Status:
 
 
 def has_failed(live: Manifest) -> bool:
-    """Return whether an object has failed for good, so that it must be created again."""
+    """Return whether an object has failed permanently and must be created again."""
     if live.get("kind") == "Job":
         return _condition(live, "Failed").get("status") == "True"
     return live.get("kind") == "Pod" and at(live, ("status", "phase")) == "Failed"
@@ -209,7 +211,7 @@ def _why_still_there(api: Api, live: Manifest) -> str:
 
 
 # ---------------------------------------------------------------------------------------------
-# What counts as ready
+# Criteria for readiness
 
 
 def check_for(kind: Kind, inputs: Mapping[str, Any]) -> Check:
@@ -223,7 +225,7 @@ def check_for(kind: Kind, inputs: Mapping[str, Any]) -> Check:
 
 
 def _observed(live: Manifest) -> bool:
-    """Return whether the controller has seen the object's present form: else its status is old."""
+    """Return whether the controller has seen the latest generation; if not, the status is old."""
     generation = metadata(live).get("generation", 0)
     return bool(_number(live, "status", "observedGeneration") >= generation)
 
@@ -288,7 +290,7 @@ def _stateful_set_done(live: Manifest, wanted: int, ready: int) -> bool:
         return False
     strategy = at(live, ("spec", "updateStrategy")) or {}
     if strategy.get("type") == "OnDelete":
-        return True  # its pods are replaced only when someone deletes them
+        return True  # its pods are replaced only after they are deleted by hand
     partition = _number(live, "spec", "updateStrategy", "rollingUpdate", "partition")
     if at(live, ("status", "currentRevision")) == at(live, ("status", "updateRevision")):
         return True
@@ -331,7 +333,7 @@ def _job(live: Manifest, around: Around) -> Progress:
     if _condition(live, "Complete").get("status") == "True":
         return DONE
     if at(live, ("spec", "suspend")) is True:
-        return DONE  # it runs when someone resumes it
+        return DONE  # it starts only when it is resumed
     failed = _condition(live, "Failed")
     pods = around.pods(live)
     if failed.get("status") == "True":
@@ -359,7 +361,7 @@ def _service(live: Manifest, around: Around) -> Progress:
     name = metadata(live)["name"]
     slices = around.objects(_SLICES, labelSelector=f"kubernetes.io/service-name={name}")
     endpoints = [e for s in slices for e in s.get("endpoints") or []]
-    # An unset condition counts as true.
+    # An unset `ready` condition means true (EndpointSlice API).
     if any((at(e, ("conditions", "ready")) is not False) for e in endpoints):
         return DONE
     if endpoints:

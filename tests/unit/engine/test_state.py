@@ -188,7 +188,7 @@ def test_compressed_state_is_refused_rather_than_ignored(backend: Backend) -> No
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "x" * 101])
 def test_a_stack_name_stays_in_its_directory(tmp_path: Path, name: str) -> None:
-    with pytest.raises(EngineError, match="expected a name of letters"):
+    with pytest.raises(EngineError, match="expected at most 100 letters"):
         Backend(tmp_path, "web", name)
 
 

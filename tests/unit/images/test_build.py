@@ -66,7 +66,7 @@ def test_age_of_debians_packages_is_highlighted_when_high() -> None:
         "",
     )
     text, style = build.age(now - timedelta(days=31), now)
-    assert "31 days ago: `make snapshot` takes today's" in text
+    assert "31 days ago: run `make snapshot` to use today's" in text
     assert style == "yellow"
 
 

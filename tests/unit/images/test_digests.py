@@ -72,6 +72,6 @@ def test_invalid_record_is_refused_in_one_line(root: Path, text: str) -> None:
 
     with pytest.raises(
         tags.ContextError,
-        match=r"images/digests\.json: .*delete it: `make images` writes a new one",
+        match=r"images/digests\.json: .*delete it, and run `make images` to write a new one",
     ):
         digests.pinned("base", REGISTRY, root)

@@ -169,4 +169,4 @@ def test_only_preview_accepts_json_and_markdown(
 ) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
-    assert "--json and --markdown require preview" in capsys.readouterr().err
+    assert "--json and --markdown require the command preview" in capsys.readouterr().err

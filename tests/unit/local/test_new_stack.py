@@ -281,5 +281,5 @@ def test_look_up_returns_what_put_stored() -> None:
     assert document == {"a": [{"b": 3}, {"b": 2}]}
     assert look_up(document, ("a", "1", "b")) == 2
     assert look_up(document, ("a", "2", "b")) is None
-    with pytest.raises(SettingsError, match="without a gap"):
+    with pytest.raises(SettingsError, match="the next index from 0"):
         put(document, ("a", "5"), 1)

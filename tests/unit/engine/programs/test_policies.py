@@ -122,7 +122,8 @@ def test_update_stops_before_it_creates_a_forbidden_resource(judged: Sandbox) ->
     assert outcome.code == 1
     assert judged.world.drain() == ["create first"]
     assert outcome.record.failures == {
-        "bad": "violates mandatory policies: non-root, privileged, requests"
+        "bad": "violates mandatory policies: non-root, privileged, requests;"
+        " fix the reported violations"
     }
     assert set(judged.stored) >= {"first"}
     assert "bad" not in judged.stored
@@ -164,7 +165,9 @@ def test_values_unknown_in_the_preview_are_judged_in_the_update(judged: Sandbox)
     }
     assert all("can't be known during preview" in v.message for v in preview.violations)
 
-    assert judged.up().record.failures == {"namespace": "violates mandatory policies: namespaces"}
+    assert judged.up().record.failures == {
+        "namespace": "violates mandatory policies: namespaces; fix the reported violations"
+    }
     assert judged.world.drain() == ["create thing"]
 
 
@@ -217,7 +220,9 @@ def test_stack_policies_run_at_the_end(small: Sandbox) -> None:
     preview = small.preview(program)
 
     assert preview.code == 1
-    assert preview.errors == ["mandatory policies are violated: company"]
+    assert preview.errors == [
+        "mandatory policies are violated: company; fix the reported violations"
+    ]
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}
 
@@ -246,7 +251,7 @@ def test_failing_policy_stops_the_deployment(small: Sandbox) -> None:
             mend = ResourceValidationPolicy("mend", "Mends", remediate=lambda args: args.props)
             PolicyPack("menders", [mend], EnforcementLevel.REMEDIATE)
             """,
-            "mend remediates, which this engine does not support",
+            "mend: this engine does not support remediation",
         ),
     ],
 )

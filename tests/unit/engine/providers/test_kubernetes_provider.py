@@ -237,7 +237,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     (
         "a missing namespace",
         refuse("PATCH", 404, "NotFound", "", details={"kind": "namespaces", "name": "slurm"}),
-        "namespace 'slurm' does not exist; create it in the program before this",
+        "namespace 'slurm' does not exist; create it in the program before this object",
     ),
     (
         "no permission",
@@ -317,8 +317,8 @@ def test_unreachable_cluster_error_names_address_and_remedy(fake: FakeApi, provi
     with pytest.raises(EngineError) as error:
         provider(preview=True).check(TOKEN, URN, {}, inputs())
     assert str(error.value) == (
-        "cluster not reachable at http://127.0.0.1:1: connection refused; is it running?"
-        " `make up` starts the local cluster"
+        "cluster not reachable at http://127.0.0.1:1: connection refused; run `make up` to"
+        " start the local cluster"
     )
 
 
