@@ -300,8 +300,10 @@ def test_reports_a_missing_dump_in_one_line(
     code, output = with_database(dumps, empty).run("restore", SNAPSHOT="1f2e3d4c")
     assert (code, output) == (
         1,
-        f"restore: no dump '1f2e3d4c' of test in {c.BACKUP_DATA}/test:"
-        " correct accounting.backup.restore",
+        (
+            f"restore: no dump '1f2e3d4c' of test in {c.BACKUP_DATA}/test:"
+            " correct accounting.backup.restore"
+        ),
     )
     assert empty.sql("SHOW TABLES FROM slurm_acct_db") == ""
 

@@ -93,7 +93,10 @@ def test_up_and_destroy_require_yes_without_a_terminal(command: Command) -> None
     for verb in ("up", "destroy"):
         refused = command(verb)
         assert refused.returncode == 1
-        assert refused.stderr == "error: cannot ask for confirmation (no terminal, or --json): pass --yes\n"
+        assert (
+            refused.stderr
+            == "error: cannot ask for confirmation (no terminal, or --json): pass --yes\n"
+        )
         assert refused.stdout == ""
 
 
