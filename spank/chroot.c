@@ -449,8 +449,8 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * Moves slurmstepd out of its step's cgroup: see open_daemons_group. No task runs yet. Earlier is
- * impossible: Slurm moves slurmstepd back when it creates the cgroups of the first task.
+ * Moves slurmstepd out of its step's cgroup (see open_daemons_group), before any task runs. An
+ * earlier move would fail: Slurm moves slurmstepd back when it creates the first task's cgroups.
  */
 static int leave_step_group(spank_t spank)
 {
@@ -504,7 +504,10 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 	return check(spank, in_job);
 }
 
-/* slurmstepd opens the streams with writable cgroups. A directory gives access to its files. */
+/*
+ * Refuses streams in cgroups: slurmstepd opens them where cgroups are writable, and an open
+ * directory gives access to its files.
+ */
 static int check_streams(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -524,8 +527,8 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * If a file of the step cannot be opened, no task starts. slurmstepd must return to the node even
- * so, because Slurm then removes the step's files and cgroups.
+ * If a file of the step cannot be opened, no task starts. slurmstepd must still return to the node,
+ * because Slurm then removes the step's files and cgroups.
  */
 int slurm_spank_exit(spank_t spank, int ac, char **av)
 {
