@@ -14,6 +14,7 @@ import yaml
 
 from components.conventions import CLUSTER_DOMAIN, DOMAIN
 from local.certificates import Pair, Request
+from local.errors import LocalError
 
 MAX_NODES = 16
 """Each node has routes for this many nodes, so that a new node does not change the others."""
@@ -75,17 +76,24 @@ def node_name(ordinal: int) -> str:
     return f"node-{ordinal}"
 
 
+_NETWORKS = "172.30.0.0/15"
+"""Range of the networks of node containers."""
+
+
 def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
     """Return a /24 for node containers that overlaps no used range, such as that of pods.
 
-    Raises LookupError if no /24 is free.
+    Raises LocalError if no /24 is free.
     """
     occupied = [*taken, POD_RANGE, SERVICE_RANGE]
-    for candidate in ipaddress.ip_network("172.30.0.0/15").subnets(new_prefix=24):
+    for candidate in ipaddress.ip_network(_NETWORKS).subnets(new_prefix=24):
         if not any(candidate.overlaps(other) for other in occupied):
             assert isinstance(candidate, ipaddress.IPv4Network)  # noqa: S101  # for mypy
             return candidate
-    raise LookupError("no free network in 172.30.0.0/15")
+    raise LocalError(
+        f"{_NETWORKS}: this host uses every /24 of it; run `docker network prune` to remove unused"
+        " networks"
+    )
 
 
 def routed_networks(table: str) -> list[ipaddress.IPv4Network]:

@@ -235,11 +235,16 @@ def named_rights(bounding_set: int) -> dict[str, Any]:
 
 
 def bounding_set(status: Path = Path("/proc/self/status")) -> int:
-    """Return the capabilities that processes of this host can have, as bits."""
+    """Return the capabilities that processes of this host can have, as bits.
+
+    Raises LocalError if the kernel does not report them.
+    """
     for line in status.read_text().splitlines():
         if line.startswith("CapBnd:"):
             return int(line.split()[1], 16)
-    raise LookupError(f"no CapBnd in {status}")
+    raise LocalError(
+        f"{status}: CapBnd: missing; this kernel does not report capabilities, use another"
+    )
 
 
 # --- Ports ---------------------------------------------------------------------------------------

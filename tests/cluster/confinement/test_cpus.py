@@ -110,12 +110,15 @@ def test_steps_together_keep_the_process_limit_of_the_job(cluster: Cluster, fold
 def used(cluster: Cluster, job: int) -> dict[str, float]:
     """Return the seconds for which a job has used each CPU, as the kernel of its node reports them.
 
-    Version 2 of cgroups has no times per CPU: attribute all time to the CPU that the job may use.
+    The result is empty until slurmstepd has created the job's group, which is some time after the
+    job's state is RUNNING. Version 2 of cgroups has no times per CPU: attribute all time to the CPU
+    that the job may use.
     """
     top = "/sys/fs/cgroup"
     v1 = f"cat {top}/cpuacct/slurm_*/uid_*/job_{job}/cpuacct.usage_percpu"
     v2 = f"cd {top}/system.slice/*.scope/job_{job} && cat cpuset.cpus.effective cpu.stat"
-    text = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"{v1} 2>/dev/null || ({v2})").split()
+    either = f"({v1} || ({v2})) 2>/dev/null || true"
+    text = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", either).split()
     if "usage_usec" in text:
         return {text[0]: int(text[2]) / 1e6}
     return {str(cpu): int(value) / 1e9 for cpu, value in enumerate(text)}

@@ -21,6 +21,7 @@ from local.configuration import (
     requests,
     routed_networks,
 )
+from local.errors import LocalError
 
 NETWORK = ipaddress.IPv4Network("172.30.5.0/24")
 FIRST = Node(0, NETWORK)
@@ -158,7 +159,7 @@ def test_a_new_network_overlaps_nothing(taken: list[str]) -> None:
 
 
 def test_choice_of_a_network_fails_if_none_is_free() -> None:
-    with pytest.raises(LookupError):
+    with pytest.raises(LocalError, match=r"^172\.30\.0\.0/15: .* remove unused networks"):
         choose_network([ipaddress.IPv4Network("172.16.0.0/12")])
 
 

@@ -121,6 +121,14 @@ def test_mistakes_are_reported_in_one_line(
         assert answer.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("number", ["abc", "0", "-1"])
+def test_number_of_operations_must_be_positive(command: Command, number: str) -> None:
+    refused = command("up", f"--parallel={number}")
+
+    assert refused.returncode == 2
+    assert f"{number}: expected a whole number of 1 or more" in refused.stderr
+
+
 def test_wrong_passphrase_is_reported_in_one_line(command: Command) -> None:
     assert command("up", "--yes").returncode == 0
     command.environment["PULUMI_CONFIG_PASSPHRASE"] = "open barley"
