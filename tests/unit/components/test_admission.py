@@ -388,5 +388,5 @@ def test_the_reconciler_reports_a_refusal_and_does_the_rest() -> None:
     node, notes = carry(LABELLED, marked(), Mark("machine-1", "x"), Withdraw("machine-1"))
 
     assert len(notes) == 1
-    assert "this Node does not have the labels" in notes[0]
+    assert "this Node lacks the labels" in notes[0]
     assert c.ANNOTATION_REBOOT not in node["metadata"]["annotations"]

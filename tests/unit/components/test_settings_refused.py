@@ -1239,7 +1239,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].cpu_request", "two", "nodesets[0].cpu_request", '"two"', "expected a number"),
     ("nodesets[0].cpu_request", True, "nodesets[0].cpu_request", "true", "expected a number"),
     ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "a multiple of sockets times"),
-    ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "keep one"),
+    ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "remove one"),
     ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "is the nodeset's name"),
     ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove shards"),
     ("nodesets[0].gpus.mig", {"big": 1}, "nodesets[0].gpus.mig.big", '"big"', "a MIG profile"),

@@ -85,7 +85,7 @@ def test_existing_file_is_never_overwritten(
 REFUSED = [
     (("nodesets.0.cpus=many",), "slurmstack:nodesets[0].cpus"),
     (("cluster.kind=cloudy",), "slurmstack:cluster.kind"),
-    (("nodesets.7.name=far",), "indexes from 0"),
+    (("nodesets.7.name=far",), "the next index from 0"),
     (("users.0.ssh_key_files=[none.pub]",), "cannot be read"),
     (("no-value",), "expected key=value"),
     (("registry=[",), "expected YAML"),

@@ -167,7 +167,7 @@ def test_running_pass_prevents_the_next(node: Node) -> None:
     assert interval(node, disk(node)) == 0
 
     assert node.words() == {}
-    assert "has not ended yet" in node.log.read_text()
+    assert "the previous pass still runs" in node.log.read_text()
     os.close(held)
 
 

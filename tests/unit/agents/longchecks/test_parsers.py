@@ -64,7 +64,7 @@ def test_parses_recorded_output(
     ("parse", "name", "why"),
     [
         (parsers.gpu_burn, "gpu-burn-died.txt", "gpu_burn has no result for every GPU"),
-        (parsers.dcgm, "dcgm-3-skipped.json", "all were skipped"),
+        (parsers.dcgm, "dcgm-3-skipped.json", "or skipped all tests"),
         (parsers.network, "iperf3-3.12-refused.json", "unable to connect to server"),
     ],
 )
