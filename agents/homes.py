@@ -121,7 +121,7 @@ def first_login(jail: Tree, name: str) -> int:
         # of the Job would delay logins.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
-        print(f"Cannot make your home directory; contact the cluster operator: {error}")
+        print(f"Cannot make your home directory: {error}; contact the cluster operator")
         return 1
     return 0
 

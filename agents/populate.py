@@ -486,7 +486,7 @@ def alone(tree: Tree) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RefusedError(
-                        "another Job changes the jail; deploy again after it ends"
+                        "another Job is changing the jail; deploy again after it has ended"
                     ) from None
                 time.sleep(0.5)
             except OSError as error:

@@ -186,4 +186,6 @@ def _decode(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise EngineError(f"{name}: expected base64; restore the damaged value") from error
+        raise EngineError(
+            f"{name}: damaged value, expected base64; restore it from a backup, or set it again"
+        ) from error

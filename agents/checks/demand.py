@@ -22,11 +22,8 @@ def show(name: str, arguments: Sequence[str]) -> int:
         return UNUSABLE
     names = {one.check.name for one in chosen}
     if unknown := sorted(set(options.checks) - names):
-        wanted = ", ".join(sorted(names)) or "none"
-        print(
-            f"{unknown[0]}: is not a check of this node; use one of {wanted}",
-            file=sys.stderr,
-        )
+        wanted = f"use one of {', '.join(sorted(names))}" if names else "it has no checks"
+        print(f"{unknown[0]}: is not a check of this node; {wanted}", file=sys.stderr)
         return UNUSABLE
     outcomes = carry_out(
         [one for one in chosen if not options.checks or one.check.name in options.checks], STATE

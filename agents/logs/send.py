@@ -91,7 +91,8 @@ def read_headers(folder: Path | None) -> dict[str, str]:
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         found = {path.name: path.read_bytes().strip() for path in files}
     except OSError as error:
-        raise NotTakenError(f"monitoring.logs.headers_secret: {error}") from error
+        problem = f"cannot read {error.filename}: {error.strerror}; check the Secret"
+        raise NotTakenError(f"monitoring.logs.headers_secret: {problem}") from error
     for name, value in found.items():
         if not all(b" "[0] <= byte <= b"~"[0] for byte in value):
             raise NotTakenError(

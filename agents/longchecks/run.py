@@ -374,7 +374,9 @@ class Runner:
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._file}: invalid: {error}; move the file away") from None
+            raise ValueError(
+                f"{self._file}: is not a record of a run ({error}); move the file away"
+            ) from None
 
     def _output(self, run: Run, target: Target, submission: Submission) -> str:
         path = self._outputs / self._file_name(run, target, submission)

@@ -34,7 +34,7 @@ class Exporter(pulumi.ComponentResource):
     """One pod that queries Slurm at intervals, and the Service for scrapes.
 
     The exporter runs as an unknown user, with the rights that all users have. If PrivateData hides
-    data that it needs, it runs as SlurmUser, because only SlurmUser sees everything.
+    data that the exporter needs, it runs as SlurmUser, because only SlurmUser sees everything.
     """
 
     def __init__(

@@ -414,7 +414,8 @@ def _cidr(value: str) -> str:
     # A range of all addresses would cut nodes off from each other.
     if network is None or network.prefixlen == 0 or "%" in value:
         raise PydanticCustomError(
-            "cidr", "expected a range of addresses, such as '10.0.0.0/16' or 'fd00:1::/64'"
+            "cidr",
+            "expected a range of some addresses, such as '10.0.0.0/16' or 'fd00:1::/64'",
         )
     return str(network)
 

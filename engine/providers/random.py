@@ -186,7 +186,7 @@ def _check_text(given: Inputs) -> None:
         )
     if not _alphabet(given):
         raise CheckError(
-            "lower", "no characters allowed; set lower, upper, numeric or special to true"
+            "lower", "leaves no characters; set lower, upper, numeric or special to true"
         )
 
 

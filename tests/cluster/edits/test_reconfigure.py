@@ -83,7 +83,7 @@ def test_a_partition_with_jobs_is_not_removed(cluster: Cluster, folder: str) -> 
     cluster.run(f"scancel {job}")
 
 
-def test_starting_controller_sends_nodes_its_configuration(cluster: Cluster) -> None:
+def test_controller_sends_its_configuration_to_nodes_at_its_start(cluster: Cluster) -> None:
     """One deploy may change both slurmctld's pod and the configuration."""
     (config,) = (
         one for one in cluster.objects("configmaps") if one["metadata"]["name"] == c.SLURM_CONFIG

@@ -159,7 +159,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "        if record.reason or record.state & DRAINED:\n",
         "        if is_own(record.reason):\n",
-        f"{_UNIT}/reconciler/test_carry.py::test_drain_set_in_between_keeps_its_reason",
+        f"{_UNIT}/reconciler/test_carry.py::test_drain_that_someone_set_meanwhile_keeps_its_reason",
     ),
     Fault(
         "the reconciler lifts a drain that has changed meanwhile",

@@ -499,7 +499,7 @@ def test_second_job_waits_for_the_first(jail: Path) -> None:
         patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
         patch.setattr(time, "sleep", lambda _: None)
         with (
-            pytest.raises(RefusedError, match="another Job changes the jail"),
+            pytest.raises(RefusedError, match="another Job is changing the jail"),
             populate.alone(tree),
         ):
             pytest.fail("both Jobs work on the jail")

@@ -33,7 +33,7 @@ def test_changed_source_changes_the_key(sources: Path, name: str) -> None:
     assert binaries.cache_key(sources, "go1.24.1") != before
 
 
-def test_file_that_go_ignores_keeps_the_key(sources: Path) -> None:
+def test_key_does_not_depend_on_files_that_go_ignores(sources: Path) -> None:
     before = binaries.cache_key(sources, "go1.24.1")
     (sources / "module" / "notes.txt").write_text("notes\n")
     assert binaries.cache_key(sources, "go1.24.1") == before
@@ -46,7 +46,7 @@ def test_changed_binaries_change_the_images() -> None:
     assert node_image.node_image(one) == node_image.node_image(one)
 
 
-def test_a_further_binary_is_built_once_for_the_same_sources(
+def test_additional_binary_is_rebuilt_only_when_its_sources_change(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "go-command").write_text(
@@ -81,7 +81,7 @@ def test_recent_go_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("version", ["go1.19.8", "go1.23.12", "devel"])
-def test_old_go_is_refused_with_the_required_version(
+def test_error_for_an_old_go_names_the_required_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     fake_go(tmp_path, version)

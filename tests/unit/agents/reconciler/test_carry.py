@@ -112,7 +112,7 @@ def carry(
 # --- Slurm ---------------------------------------------------------------------------------------
 
 
-def test_drains_a_node_without_a_reason() -> None:
+def test_drains_a_node_that_has_no_reason_yet() -> None:
     world = World()
 
     assert carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m")) == ()
@@ -129,7 +129,7 @@ def test_drains_a_node_without_a_reason() -> None:
         {"reason": OURS, "state": ["IDLE", "DRAIN"]},
     ],
 )
-def test_drain_set_in_between_keeps_its_reason(record: Object) -> None:
+def test_drain_that_someone_set_meanwhile_keeps_its_reason(record: Object) -> None:
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
@@ -177,7 +177,7 @@ def test_lost_node_becomes_down_with_its_earlier_reason() -> None:
         {"reason": OURS, "state": ["MIXED", "DRAIN"]},
     ],
 )
-def test_responding_or_foreign_node_is_not_set_down(record: Object) -> None:
+def test_node_that_responds_or_that_others_drained_is_not_down(record: Object) -> None:
     world = World(**record)
 
     assert len(carry(world, Requeue("cpu-1", OURS))) == 1
@@ -241,7 +241,7 @@ def test_configured_command_replaces_the_machine() -> None:
     assert world.changes == []
 
 
-def test_failed_command_is_reported_and_not_done() -> None:
+def test_failed_command_is_reported_as_not_done() -> None:
     world = World()
 
     (note,) = carry(world, REPLACE, memory={KEY: Climb(3, NOW)}, command=("false",))
@@ -381,7 +381,7 @@ def test_missing_kubernetes_permission_stops_further_actions() -> None:
     assert [method for method, _, _ in world.changes] == ["PATCH"]
 
 
-def test_only_taken_steps_are_counted_by_node() -> None:
+def test_steps_are_counted_per_node_if_they_were_taken() -> None:
     world = World(state=["IDLE", "DRAIN"], reason="another's")
     world.refused[f"DELETE {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
     actions = (

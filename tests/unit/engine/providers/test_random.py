@@ -231,7 +231,7 @@ REFUSED: list[tuple[str, Properties, str]] = [
     (
         "RandomString",
         {"length": 3, "upper": False, "lower": False, "numeric": False, "special": False},
-        "lower: no characters allowed; set lower, upper",
+        "lower: leaves no characters; set lower, upper",
     ),
     ("RandomInteger", {"min": 3, "max": 2}, "min: 3: expected at most max"),
 ]
