@@ -149,8 +149,8 @@ FAULTS: Final = (
         "a controller that cannot renew its lease goes on",
         "images",
         "images/controller/slurmctld",
-        "    *) ((SECONDS - renewed < patience)) || lose ;;\n",
-        "    *) ;;\n",
+        "  ((SECONDS - renewed < patience)) || lose\n",
+        "",
         "tests/container/slurmctld/test_lease.py"
         "::test_blocked_holder_ends_before_another_takes_over",
         "container",
