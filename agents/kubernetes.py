@@ -142,7 +142,8 @@ class Api:
                 content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
-        _check(asked, response.status_code, content)
+        if not response.is_success:
+            raise _refusal(asked, response.status_code, content)
         return content
 
 
@@ -179,7 +180,7 @@ class Streams:
                 "GET", path, params=query, headers=_headers(self._token), timeout=timeout
             ) as response:
                 if not response.is_success:
-                    _check(asked, response.status_code, await response.aread())
+                    raise _refusal(asked, response.status_code, await response.aread())
                 yield response
         except (httpx.RequestError, OSError) as error:
             raise KubernetesError(asked, str(error) or type(error).__name__) from error
@@ -194,9 +195,8 @@ def _headers(token: Callable[[], str]) -> dict[str, str]:
     }
 
 
-def _check(asked: str, status: int, content: bytes) -> None:
-    if not httpx.codes.is_success(status):
-        raise KubernetesError(asked, f"HTTP {status} {_message(content)}", status)
+def _refusal(asked: str, status: int, content: bytes) -> KubernetesError:
+    return KubernetesError(asked, f"HTTP {status} {_message(content)}", status)
 
 
 def decoded(asked: str, content: bytes | str, kind: type[T]) -> T:

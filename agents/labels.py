@@ -2,8 +2,11 @@
 
 from typing import Final
 
+PROJECT: Final = "slurmstack"
 DOMAIN: Final = "slurmstack.dev"
-STACK: Final = "app.kubernetes.io/name=slurmstack"
+NAME: Final = "app.kubernetes.io/name"
+"""Kubernetes' common label for the name of an application; ours is `PROJECT`."""
+STACK: Final = f"{NAME}={PROJECT}"
 """Selector of all objects of a stack."""
 COMPONENT: Final = f"{DOMAIN}/component"
 """Label with the component to which an object belongs."""

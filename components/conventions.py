@@ -6,7 +6,7 @@ from typing import Final
 
 from agents import labels
 
-PROJECT: Final = "slurmstack"
+PROJECT: Final = labels.PROJECT
 
 # --- Kubernetes ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pulumi
 import pulumi_kubernetes as k8s
 
+from agents import labels as names
 from components import conventions as c
 from images import digests
 
@@ -15,7 +16,7 @@ Spec = dict[str, Any]
 """A part of a pod's spec, with the keys of Kubernetes' API."""
 
 
-LABELS = {"app.kubernetes.io/name": c.PROJECT}
+LABELS = {names.NAME: c.PROJECT}
 """Labels of all pods of the project."""
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
 """Let every user ping, as Debian does. Kubernetes allows this sysctl as a safe one."""

@@ -91,6 +91,7 @@ class Api:
 
     async def watch(self, version: str) -> AsyncIterator[tuple[Pod, bool]]:
         """Yield changes since a version of the list: a pod, and whether the pod still exists."""
+        asked = f"GET {self._pods}"
         query = {
             "labelSelector": OURS,
             "watch": "true",
@@ -99,10 +100,10 @@ class Api:
         }
         async with self._streams.get(self._pods, query, silence=WATCH + 30) as response:
             async for line in response.aiter_lines():
-                event = decoded(f"GET {self._pods}", line, _Event)
+                event = decoded(asked, line, _Event)
                 if event.type == "ERROR":  # for example, the version is too old
                     return
-                pod = decoded(f"GET {self._pods}", bytes(event.object), Pod)
+                pod = decoded(asked, bytes(event.object), Pod)
                 yield pod, event.type != "DELETED"
 
     async def log(

@@ -74,7 +74,7 @@ def test_parses_times_to_the_nanosecond(stamp: bytes, expected: int) -> None:
     [
         b"",
         b"unable to retrieve container logs for containerd://2d1c",
-        b"2026-13-22T18:20:19.1Z a month that is none",
+        b"2026-13-22T18:20:19.1Z an invalid month",
         AT,
         AT + b"\r",
     ],
