@@ -146,11 +146,21 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
+        "a controller that cannot renew its lease goes on",
+        "images",
+        "images/controller/slurmctld",
+        "  left=$((renewed + patience - SECONDS))\n",
+        "  left=$patience\n",
+        "tests/container/slurmctld/test_lease.py"
+        "::test_blocked_holder_ends_before_another_takes_over",
+        "container",
+    ),
+    Fault(
         "a standby controller never takes over from a silent one",
         "images",
         "images/controller/slurmctld",
-        "    elif ((SECONDS - since >= patience)); then\n",
-        "    elif ((SECONDS - since <= -patience)); then\n",
+        "    elif ((SECONDS - since >= silence)); then\n",
+        "    elif ((SECONDS - since <= -silence)); then\n",
         f"{_CLUSTER}/test_recovery.py::test_second_controller_takes_over_from_a_frozen_node",
         "cluster",
     ),

@@ -1,0 +1,71 @@
+"""The lease on the state's volume, which keeps two controllers from running at the same time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from components import conventions as c
+from tests.support.slurmctld import Slurmctld
+from tests.support.stack import alone
+from tests.support.waiting import eventually
+
+SCRIPT = f"{c.PROGRAMS}/slurmctld"
+LEASE = f"{c.CONTROLLER_SPOOL}/lease"
+SERVES = "Running as primary controller"
+
+
+class Controllers:
+    """Two controllers in one container. So the second serves only once the first has ended."""
+
+    def __init__(self, slurmctld: Slurmctld) -> None:
+        self._slurmctld = slurmctld
+
+    def run(self, command: str) -> str:
+        return self._slurmctld.run(command).strip()
+
+    def start(self, name: str, expected: str) -> None:
+        """Start a controller, and wait until it logs a text."""
+        self.run(f"POD_UID={name} {SCRIPT} >/tmp/{name} 2>&1 & echo $! >/tmp/{name}.pid")
+        self.logs(name, expected)
+
+    def logs(self, name: str, expected: str) -> None:
+        eventually(f"{name} logs '{expected}'", lambda: expected in self.run(f"cat /tmp/{name}"))
+
+    def renewer(self, name: str) -> str:
+        """Return the process that renews the lease of a controller."""
+        return self.run(f"pgrep --parent $(cat /tmp/{name}.pid) --full '^/bin/bash {SCRIPT}'")
+
+
+@pytest.fixture
+def controllers(slurmctld: Slurmctld) -> Iterator[Controllers]:
+    slurmctld.install(alone())
+    found = Controllers(slurmctld)
+    found.run(f"rm -f {LEASE}")
+    found.start("first", SERVES)
+    found.start("second", "waiting: controller first holds the lease")
+    yield found
+    found.run("pkill -CONT -x slurmctld")
+
+
+def test_blocked_holder_ends_before_another_takes_over(controllers: Controllers) -> None:
+    """The renewing process is frozen, as by a write to a volume that does not answer."""
+    renewer = controllers.renewer("first")
+    controllers.run(f"kill -STOP {renewer}")
+
+    controllers.logs("second", "taking over")
+    # The first one gives up at least two seconds earlier.
+    assert "lost the lease: stopped slurmctld" in controllers.run("cat /tmp/first")
+    controllers.logs("second", SERVES)
+
+    # A late renewal of the first one does not take the lease back.
+    controllers.run(f"kill -CONT {renewer}")
+    eventually("the renewer ends", lambda: not controllers.run(f"ps -o pid= {renewer} || true"))
+    assert controllers.run(f"cat {LEASE}").startswith("second ")
+    assert "lost the lease" not in controllers.run("cat /tmp/second")
+
+
+def test_stopped_holder_releases_the_lease(controllers: Controllers) -> None:
+    controllers.run("kill $(cat /tmp/first.pid)")
+
+    controllers.logs("second", SERVES)
+    assert "taking over" not in controllers.run("cat /tmp/second")
