@@ -81,7 +81,7 @@ class Slurm(pulumi.ComponentResource):
     namespace: pulumi.Output[str]
     login_host_key: pulumi.Output[str]
     report: pulumi.Output[str]
-    """Report on the nodes after the last deploy that changed anything for them."""
+    """Report on the nodes, from the last deploy that affected them."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
@@ -89,7 +89,7 @@ class Slurm(pulumi.ComponentResource):
         self.namespace = _namespace(args, child)
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
-        # If the jail's volume would change, the jail refuses before any resource changes.
+        # A deploy that would change the jail's volume must fail before it changes anything else.
         agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         _network(args.settings, self.namespace, agreed)
         snapshots.install(args.settings, identity.site, agreed)
@@ -233,7 +233,7 @@ class _Control:
     configuration: SlurmConfig
     slurmctld: Slurmctld
     config_digest: pulumi.Output[str]
-    """Word that identifies the configuration; known once slurmctld uses this configuration."""
+    """Digest of the configuration, known once slurmctld uses this configuration."""
 
 
 def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> _Control:
@@ -340,7 +340,7 @@ class _Nodes:
     digests: tuple[pulumi.Output[str], ...]
     """Digests of the nodesets' pods."""
     labels: tuple[Mapping[str, str], ...]
-    """For each nodeset, the labels of its Kubernetes nodes that the project owns."""
+    """For each nodeset, the project's own labels of its Kubernetes nodes."""
     login_host_key: pulumi.Output[str]
     rest_url: pulumi.Output[str]
 

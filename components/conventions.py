@@ -37,7 +37,7 @@ AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
 REBOOTER: Final = labels.REBOOTER
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LONG_CHECKS: Final = "longchecks"
-"""Pod for queries about long checks. The pods that run them are on the same Kubernetes node."""
+"""Pod for queries about long checks. It shares its Kubernetes node with the checks' pods."""
 LONG_CHECK: Final = "longcheck"
 """Component of the pods that run a long check; also the prefix of its CronJob's name."""
 LOGIN: Final = "login"
@@ -82,7 +82,7 @@ NODE_SSH_SECRET: Final = "node-ssh"
 SLURM_CONFIG: Final = "slurm-config"
 """ConfigMap that slurmctld reads."""
 SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"
-"""ConfigMap that slurmctld will read after a test with it has succeeded."""
+"""ConfigMap with a configuration that slurmctld uses only after a successful test."""
 SCRIPTS_CONFIG: Final = "scripts"
 USERS_CONFIG: Final = "users"
 AUTHORIZED_KEYS_CONFIG: Final = "authorized-keys"
@@ -221,7 +221,7 @@ BACKUP_KEYS: Final = "/etc/slurmstack/backup_s3"
 BACKUP_PASSWORD: Final = "/etc/slurmstack/backup_password"
 """Folder with the file `password`: the password that encrypts dumps."""
 BACKUP_RUN: Final = "/run/backup"
-"""Volume in memory, for dumps and restores, with credentials in the format that programs read."""
+"""Volume in memory for dumps and restores, with credentials in the programs' own format."""
 DATABASE_DATA: Final = "/var/lib/mysql"
 DATABASE_RUN: Final = "/run/mysqld"
 DBD_ARCHIVE: Final = "/var/spool/slurmdbd"
@@ -260,9 +260,9 @@ CONTAINER_PLUGIN: Final = f"{PROGRAMS}/container.so"
 USER_IMAGES: Final = f"{PROGRAMS}/user-images"
 """Mount point of the site's settings for users' images."""
 NODE_SETTINGS: Final = "/etc/slurmstack/isolation"
-"""Mount point on workers of the nodeset's checks and of its options for the SPANK plugin."""
+"""Mount point on workers, with the nodeset's checks and its options for the SPANK plugin."""
 CONFINEMENT_REQUIRED: Final = "confinement-required"
-"""Name of a file in `NODE_SETTINGS`; with it, a node that cannot confine jobs accepts no jobs."""
+"""Name of a file in `NODE_SETTINGS`. If it exists, nodes that cannot confine jobs run no jobs."""
 NODE_OPTIONS: Final = "node.conf"
 """Name of the file in `NODE_SETTINGS` with the plugin's options."""
 NODE_CHECKS: Final = "checks.json"
@@ -274,7 +274,7 @@ PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
 CHECKS: Final = f"{PROGRAMS}/checks"
 """Folder with the programs that slurmd runs to check a node: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
-"""Program that slurmctld runs at its start. It sets static nodes that never registered to down."""
+"""Program that slurmctld runs when it starts. It sets unregistered static nodes to down."""
 SCRIPTS: Final = f"{PROGRAMS}/scripts"
 """Mount point on workers of the scripts for slurmd and tasks; jobs see this path too."""
 LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"
@@ -304,14 +304,14 @@ WORKER_VOLUMES: Final = frozenset(
         "users",
     }
 )
-"""Names of the volumes of every worker; a further volume must have another name."""
+"""Names of volumes that every worker has. Volumes from the settings must have other names."""
 WORKER_PATHS: Final = (
     *(JAIL, JAIL_VOLUMES, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
     *(NODE_SETTINGS, WORKER_SPOOL, WORKER_SCRATCH),
     *(PROGRAMS, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
-"""Paths that a worker uses. Further mounts at, above or below these paths are not allowed. The only
-exception is below the jail."""
+"""Paths that a worker uses. Mounts from the settings must not be at, above or below these paths.
+Mounts below the jail are allowed."""
 
 
 CONFIG_REFUSED: Final = 3

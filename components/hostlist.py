@@ -35,7 +35,7 @@ def compress(names: Iterable[str]) -> str:
 
 
 def expand(expression: str) -> tuple[str, ...]:
-    """Return the names of an expression, in its order. Each part may have at most one bracket.
+    """Return the names in the order of the expression. Each part may have at most one bracket.
 
     Raises `ValueError` with the reason if the expression is invalid.
     """
@@ -76,7 +76,7 @@ def _numbers(ranges: str) -> Iterator[str]:
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last number of each run without a gap."""
+    """Yield the first and last number of each run of consecutive numbers."""
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield members[0], members[-1]

@@ -10,7 +10,7 @@ T = TypeVar("T")
 def once_known(value: pulumi.Input[T], *others: pulumi.Input[object]) -> pulumi.Output[T]:
     """Return the value as an output that is known once the others are known.
 
-    Resources that use the output are created after the resources of the others. A preview must know
-    the others' values; otherwise it shows false changes.
+    Resources that use the output are created after the others' resources. If a preview does not
+    know the others' values, it shows false changes.
     """
     return pulumi.Output.all(value, *others).apply(lambda known: known[0])

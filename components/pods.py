@@ -100,14 +100,13 @@ def termination_log_outside_dev() -> Spec:
 def owned_by(group: int, **further: Any) -> Spec:
     """Give a pod's volumes to a group; `further` are keys of its security context.
 
-    Kubernetes changes the files only if the volume's root differs.
+    Kubernetes changes the files only if the volume's root has another group.
     """
     owner = {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}
     return {"securityContext": {**owner, **further}}
 
 
 def environment(variables: Mapping[str, pulumi.Input[str]]) -> list[Spec]:
-    """Return a container's environment variables."""
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
@@ -124,8 +123,8 @@ def requests(cpu: str, memory: str) -> Spec:
 def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
     """Return probes of a daemon that is ready while it responds; `at_start` is its startup probe.
 
-    Probes start processes on the node. After the first response, the interval is therefore longer.
-    A start has no time limit, because a restart would only begin the same work again.
+    Each probe starts a process, so the interval is longer after the first response. A start has no
+    time limit, because a restart would only begin the same work again.
     """
     limit = {"timeoutSeconds": 10}
     begins = {"periodSeconds": 1, "failureThreshold": 2**31 - 1}
@@ -146,7 +145,7 @@ def open_port(port: int) -> Spec:
 
 
 def page(path: str, port: int) -> Spec:
-    """Return a probe that gets a page by HTTP."""
+    """Return a probe that requests a page through HTTP."""
     return {"httpGet": {"path": path, "port": port}}
 
 
@@ -157,7 +156,7 @@ def fail_on(container: str, *codes: int) -> Spec:
 
 
 def scheduled(schedule: str, job: Spec) -> Spec:
-    """Return a CronJob's spec, in UTC. A run is skipped if the last one delays it by an hour."""
+    """Return a CronJob's spec, in UTC. A run is skipped if the last run delays it by an hour."""
     return {
         "schedule": schedule,
         "timeZone": "Etc/UTC",
@@ -182,7 +181,6 @@ def pod_defaults(images: Images) -> Spec:
 def template(
     component: str, pod: Spec, annotations: Mapping[str, pulumi.Input[str]] | None = None
 ) -> Spec:
-    """Return the template of a component's pods."""
     annotated = {"annotations": annotations} if annotations else {}
     return {"metadata": {"labels": labels(component), **annotated}, "spec": pod}
 
@@ -193,9 +191,9 @@ def workload(
     annotations: Mapping[str, pulumi.Input[str]] | None = None,
     **fields: Any,
 ) -> Spec:
-    """Return the spec of a Deployment, StatefulSet or DaemonSet; `fields` are its further keys.
+    """Return the spec of a Deployment, StatefulSet or DaemonSet; `fields` are additional keys.
 
-    The annotations are the pods': a new value replaces them.
+    The pods have the annotations, so a new value replaces the pods.
     """
     return {
         "selector": {"matchLabels": labels(component)},
@@ -249,13 +247,13 @@ def alias(ip: str, name: str) -> Spec:
 def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
     """Let a pod resolve bare host names of other pods, such as `cpu-0`; `daemons` are aliases.
 
-    Users need this, and slurmctld too: it connects to srun on the host name that srun sent. A name
+    Users need this. slurmctld needs it as well, to connect to the host name that srun sends: a name
     that does not resolve blocks slurmctld for ten seconds.
     """
     # Slurm does not cache addresses. Without aliases, each job would look up slurmctld in DNS five
-    # times. This would be a twentieth of the whole cost of a short job.
+    # times. This would be 5 % of the total cost of a short job.
     hosts = {"hostAliases": list(daemons)}
-    # Look up full names as they are first. Otherwise the resolver would try five search domains.
+    # Look up full names directly. Otherwise, the resolver would first try five search domains.
     whole = {"name": "ndots", "value": "1"}
     return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}, **hosts}
 
@@ -286,7 +284,6 @@ def service(
 
 
 def metrics_port(component: str) -> list[Spec]:
-    """Return the metrics port of a container."""
     return [{"name": c.METRICS, "containerPort": c.SCRAPED[component]}]
 
 
@@ -299,8 +296,7 @@ def metrics_service(
 ) -> k8s.core.v1.Service:
     """Create the Service for scrapes of a component.
 
-    The Service selects the port by its name. Pods of the component without this port, such as those
-    of a Job, therefore get no scrapes.
+    The Service selects the port by name, so pods without this port, such as a Job's, are excluded.
     """
     port = {"name": c.METRICS, "port": c.SCRAPED[component], "targetPort": c.METRICS}
     return k8s.core.v1.Service(
@@ -388,7 +384,7 @@ def config_volume(
     keys: Sequence[str] | None = None,
     mode: int = 0o444,
 ) -> Spec:
-    """Return a ConfigMap's entries as files: all of them, or those of `keys`."""
+    """Return a ConfigMap's entries as files: all entries, or only `keys`."""
     items = {"items": [{"key": key, "path": key} for key in keys]} if keys else {}
     return {"name": name, "configMap": {"name": config_map, "defaultMode": mode, **items}}
 
@@ -404,7 +400,7 @@ def disk_volume(name: str) -> Spec:
 
 
 def memory_volume(name: str, size: str) -> Spec:
-    """Return a volume in memory. It is deleted with the pod, and it uses the pod's memory limit."""
+    """Return a volume in memory. Its files use the pod's memory, and are deleted with the pod."""
     return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 

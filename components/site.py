@@ -32,11 +32,9 @@ class Site:
         return [*self.auth.volumes(), *self.user_volumes()]
 
     def client_mounts(self) -> list[pods.Spec]:
-        """Return the mounts of Slurm's clients."""
         return [*self.auth.client_mounts(), *self.user_mounts()]
 
     def daemon_mounts(self) -> list[pods.Spec]:
-        """Return the mounts of Slurm's daemons."""
         return [*self.auth.daemon_mounts(), *self.user_mounts()]
 
     def user_volumes(self) -> list[pods.Spec]:

@@ -20,13 +20,13 @@ class AccountsArgs:
     site: Site
     slurmctld: Slurmctld
     wanted: pulumi.Input[str]
-    """Wanted accounts, in the format of agents/accounts."""
+    """Accounts in the format of agents/accounts."""
 
 
 class Accounts(pulumi.ComponentResource):
     """A Job that makes the accounts match the settings. The deploy waits until the Job ends.
 
-    The Job fails, and changes nothing, if jobs use an object that it would remove.
+    The Job fails, and changes nothing, if jobs use an object that the Job would remove.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from components.settings import BundledDatabase
 from components.site import Site
 
 _LOCK_WAIT = 900
-"""Seconds that a transaction waits for a lock, as Slurm recommends (accounting.html)."""
+"""Seconds that a transaction waits for a lock: Slurm's recommendation (accounting.html)."""
 _PACKET = 64
 """Maximum size of a message in MiB: slurmdbd sends a whole job script in one message."""
 
@@ -29,11 +29,11 @@ class DatabaseArgs:
 class Database(pulumi.ComponentResource):
     """MariaDB on a volume, its Service, and the password of Slurm's user.
 
-    The password is kept only in encrypted state and in one Kubernetes Secret.
+    The password exists only in Pulumi's encrypted state and in one Kubernetes Secret.
     """
 
     password_secret: pulumi.Output[str]
-    """Secret with the password in the entry `password`; known once the database answers."""
+    """Secret with the password in the entry `password`; known once the database is ready."""
 
     def __init__(
         self, name: str, args: DatabaseArgs, opts: pulumi.ResourceOptions | None = None

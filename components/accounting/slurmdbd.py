@@ -14,7 +14,7 @@ from components.site import Site
 from components.storage.backup import Restore
 
 _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
-"""Probe: slurmdbd answers this command only if the database works."""
+"""Probe: this command succeeds only if slurmdbd and the database work."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class AccountingArgs:
     archive: Archive | None
     protect: bool
     restore: Restore
-    """Parts of the pod that load a dump before slurmdbd starts."""
+    """Containers and volumes that load a dump before slurmdbd starts."""
 
 
 class Accounting(pulumi.ComponentResource):
     """slurmdbd and its Service. slurmdbd is ready once it can query the database."""
 
     alias: pulumi.Output[pods.Spec]
-    """Line of /etc/hosts for the Service, known once slurmdbd answers."""
+    """Line of /etc/hosts for the Service, known once slurmdbd is ready."""
 
     def __init__(
         self, name: str, args: AccountingArgs, opts: pulumi.ResourceOptions | None = None
@@ -112,7 +112,7 @@ def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spe
         # If slurmdbd does not start, the last line of its log gives the reason.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
-            # Only clients in this pod use it. slurmdbd reads slurmdbd.conf in the same folder.
+            # Only clients in this pod read it. slurmdbd reads slurmdbd.conf in the same folder.
             {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
             *args.site.auth.daemon_environment(),
         ],

@@ -1,8 +1,8 @@
 """The stack's Kubernetes cluster, its drivers, and the Kubernetes provider.
 
-Each value of `cluster.kind` has a module of the same name, which creates or finds such a cluster
-(`interface.Kind`). No other module imports the cloud's SDK. The module is imported only if the
-stack has this kind.
+Each value of `cluster.kind` has a module with the same name (`interface.Kind`). The module creates
+or finds the cluster. Only this module imports the cloud's SDK, and only stacks of this kind import
+the module.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ __all__ = ["Cluster", "install_drivers", "make", "provider"]
 
 
 def make(settings: Settings, stack: str) -> Cluster:
-    """Return the cluster of a stack. Raises `SettingsError` if its SDK is not installed."""
+    """Create or find the stack's cluster. Raises `SettingsError` if the SDK is not installed."""
     kind = settings.cluster.kind
     try:
         module = import_module(f"components.cluster.{kind}")
@@ -42,7 +42,7 @@ def provider(cluster: Cluster) -> k8s.Provider:
         context=cluster.context,
         enable_server_side_apply=True,
         # Update ConfigMaps and Secrets in place. Otherwise, each edit would create an object with
-        # a new name, and restart its readers.
+        # a new name, and restart the pods that read it.
         enable_config_map_mutable=True,
         enable_secret_mutable=True,
     )

@@ -7,7 +7,7 @@ from components.settings import Nodeset, Settings
 from components.settings.nodesets import NVIDIA
 
 MIG_CONFIG = "nvidia.com/mig.config"
-"""Label that names the layout by which NVIDIA's MIG manager slices a machine's GPUs."""
+"""Label with the name of the MIG layout that NVIDIA's MIG manager applies to a machine's GPUs."""
 
 
 def mig_name(nodeset: Nodeset) -> str:
@@ -16,7 +16,7 @@ def mig_name(nodeset: Nodeset) -> str:
 
 
 def machine_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
-    """Return the labels that machines of a nodeset have from the start."""
+    """Return the labels with which a nodeset's machines are created."""
     slices = nodeset.gpus.mig if nodeset.gpus else {}
     sliced = {MIG_CONFIG: mig_name(nodeset)} if slices and settings.installs_operators() else {}
     return {**own_machines(nodeset), **sliced}
@@ -31,7 +31,7 @@ def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
 
 
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
-    """Return the class of a nodeset's own machines. It includes only machines with ready GPUs."""
+    """Return the class of a nodeset's own machines. Only machines with ready GPUs match."""
     return NodeClass(
         labels={**own_machines(nodeset), **ready_labels(nodeset, settings)},
         taints=own_machines(nodeset),

@@ -12,7 +12,7 @@ from components.cluster.interface import Chart, Cluster
 from components.settings import Settings
 
 _TIMEOUT = 900
-"""Seconds in which a chart's pods must become ready. Some pull gigabytes of images."""
+"""Time limit in seconds for a chart's pods to become ready. Some pull gigabytes of images."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,13 @@ class DriversArgs:
     settings: Settings
     cluster: Cluster
     network: Sequence[pulumi.Resource]
-    """Resources of the pod network, if the stack installs it. A Helm release waits for its pods,
-    which never become ready without a network."""
+    """Resources of the pod network, if the stack installs it. A Helm release waits until its pods
+    are ready, and pods need a network."""
 
     def charts(self) -> list[Chart]:
-        """Return all charts to install."""
         return [*self.cluster.charts, *operators.charts(self.settings, self.cluster)]
 
     def is_needed(self) -> bool:
-        """Return whether there is anything to install."""
         return bool(self.cluster.storage.classes or self.charts())
 
 
@@ -45,7 +43,7 @@ class Drivers(pulumi.ComponentResource):
                 f"{name}-class-{storage_class}", **spec, opts=self._after(*ready)
             )
         releases: dict[str, pulumi.Resource] = {}
-        # Install one chart after the other: the first defines custom resources that others use.
+        # Install the charts one by one: a chart may use custom resources of an earlier chart.
         before: Sequence[pulumi.Resource] = ready
         for chart in args.charts():
             releases[chart.name] = self._release(chart, before)

@@ -111,7 +111,7 @@ class Eks(pulumi.ComponentResource):
                 classes=self._classes(jail),
             ),
             network="amazon-vpc",
-            # The default load balancer closes a connection after a minute without traffic.
+            # Use an NLB: the default load balancer closes idle connections after a minute.
             login_annotations={"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
             charts=[_EFA_PLUGIN] if any(m.efa for m in cluster.machines.values()) else [],
             ready=[system, *drivers],
@@ -134,8 +134,7 @@ class Eks(pulumi.ComponentResource):
             # EKS itself creates one security group for the control plane and all machines.
             skip_default_security_groups=True,
             create_instance_role=False,
-            # Amazon's network plugin enforces policies only if this is set. A chained Cilium
-            # enforces them itself.
+            # Amazon's network plugin must enforce the policies, unless a chained Cilium does.
             vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
             tags=self._tags,
             opts=self._kept,
@@ -184,7 +183,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _routed(self, kind: str, subnets: Subnets, target: dict[str, pulumi.Input[str]]) -> Subnets:
-        """Return the subnets, known once they have routes: without, machines cannot start."""
+        """Return the ids, known once the subnets have routes: machines need routes to start."""
         table = aws.ec2.RouteTable(
             f"{self._name}-{kind}",
             vpc_id=self._vpc,
@@ -203,7 +202,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _role(self, name: str, service: str, *policies: str) -> pulumi.Output[str]:
-        """Return the ARN of a role for an AWS service, known once its policies are attached."""
+        """Return the ARN of an AWS service's role, known once the role's policies are attached."""
         statement = {
             "Effect": "Allow",
             "Principal": {"Service": service},
@@ -370,7 +369,7 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._kept,
         ).id
-        # The security group admits pods as well. The policy does not: they lack the machines' role.
+        # The security group also admits pods. The policy refuses pods: they lack the role.
         guarded = aws.efs.FileSystemPolicy(
             f"{self._name}-efs-policy",
             file_system_id=files,
@@ -423,7 +422,7 @@ class Eks(pulumi.ComponentResource):
     def _driver(
         self, addon: str, policy: str | None, after: Sequence[pulumi.Resource]
     ) -> pulumi.Resource:
-        """Install an EKS add-on. If there is a policy, its controller's pods get a role with it."""
+        """Install an EKS add-on. `policy` is the policy for the role of the add-on's controller."""
         account = f"{addon.removeprefix('aws-').removesuffix('-driver')}-controller-sa"
         roles = (
             [

@@ -10,7 +10,7 @@ from components.settings import ExistingCluster
 
 
 def make(args: ClusterArgs) -> Cluster:
-    """Return the cluster of the kubeconfig that the settings name.
+    """Return the cluster to which the kubeconfig in the settings points.
 
     The stack records the kubeconfig's path instead of its contents: the path is the same on every
     machine, and renewed certificates do not change the stack.

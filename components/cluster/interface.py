@@ -1,4 +1,4 @@
-"""Interface between each kind of cluster and the layers that use it."""
+"""Interface that every kind of cluster provides to the other layers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,10 +35,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Properties of one nodeset's machines that its pods need."""
+    """Properties of a nodeset's machines that affect the nodeset's pods."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that a machine has once pods can use it."""
+    """Labels of a machine that is ready for pods."""
     taints: Mapping[str, str] = field(default_factory=dict)
     """Taints of the machines, all with the effect NoSchedule."""
     resources: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Storage:
     shared: pulumi.Input[str] | None = None
     """Storage class with ReadWriteMany; None if no such class is known."""
     jail: Spec | None = None
-    """A file system for the jail, as the source of a PersistentVolume."""
+    """PersistentVolume source of the jail's file system, if the cluster has one for the jail."""
     classes: Mapping[str, Spec] = field(default_factory=dict)
     """StorageClasses to create, by name."""
 
@@ -82,7 +82,7 @@ class Cluster:
     charts: Sequence[Chart] = ()
     """Charts to install, such as storage drivers."""
     ready: Sequence[pulumi.Resource] = ()
-    """Resources that must exist before anything runs in the cluster."""
+    """Resources that must exist before pods run in the cluster."""
 
 
 class Kind(Protocol):
@@ -94,7 +94,7 @@ class Kind(Protocol):
 
 
 def own_machines(nodeset: Nodeset) -> Mapping[str, str]:
-    """Return the label of machines that only one nodeset uses. Their taint is the same."""
+    """Return the label of machines that only this nodeset uses. Their taint is the same."""
     return {LABEL_NODESET: nodeset.name}
 
 

@@ -1,4 +1,4 @@
-"""The cluster of containers on this machine, which `python -m local up` starts."""
+"""The cluster that `python -m local up` starts in containers on this machine."""
 
 from components.cluster.interface import Cluster, ClusterArgs
 

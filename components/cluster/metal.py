@@ -1,7 +1,7 @@
 """Clusters that kubeadm creates on the site's own machines, through SSH.
 
-The commands are the scripts in `kubeadm/`. Every change of a command runs its script again, so each
-script must be repeatable at any time.
+The commands are the scripts in `kubeadm/`. Each change of a command runs its script again, so the
+scripts must be idempotent.
 """
 
 import base64
@@ -27,7 +27,7 @@ from components.settings.clusters.metal import API_PORT, MetalMachine
 
 _SCRIPTS: Final = Path(__file__).parent / "kubeadm"
 _LOCK: Final = "/run/slurmstack.lock"
-"""Lock file on each machine. A killed deploy may leave a script running, and start it again."""
+"""Lock file on each machine: a killed deploy's script may still run during the next deploy."""
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _TOKEN_LIFE: Final = "2h0m0s"
@@ -47,9 +47,9 @@ def make(args: ClusterArgs) -> Cluster:
 class Metal(pulumi.ComponentResource):
     """A cluster of machines. Each machine has its own commands that prepare, join and label it.
 
-    The first control plane creates the cluster. It also creates a token for each other machine to
-    join, valid for two hours. Control planes store the cluster's data, so `protect_data` prevents
-    their removal and replacement.
+    The first control plane creates the cluster. For each other machine, it creates a token that is
+    valid for two hours. Control planes store the cluster's data, so `protect_data` prevents their
+    removal and replacement.
     """
 
     cluster: Cluster
@@ -63,8 +63,8 @@ class Metal(pulumi.ComponentResource):
         self._ssh_key = _ssh_key(cluster.key_file)
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
-        # A cluster's endpoint cannot change. Another endpoint would replace this key, which
-        # `protect_data` prevents.
+        # The endpoint of a cluster cannot change. A new endpoint would replace this key, and
+        # `protect_data` prevents the replacement.
         self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,
@@ -131,7 +131,7 @@ class Metal(pulumi.ComponentResource):
             lock=True,
             stdin=config,
             delete=_shell(machine, "reset", lock=True),
-            # With another address, it is another machine, even if it has the old name.
+            # A new address means another machine, even with the same name.
             triggers=[machine.address],
             opts=pulumi.ResourceOptions.merge(
                 self._of(machine),
@@ -159,7 +159,7 @@ class Metal(pulumi.ComponentResource):
             _TOKEN_LIFE,
             "worker" if certificate_key is None else "control-plane",
             stdin=None if certificate_key is None else self._init,
-            # A reinstalled machine has another host key, and requires another token.
+            # A reinstalled machine has a new host key, and requires a new token.
             triggers=[machine.address, machine.host_key],
             opts=pulumi.ResourceOptions(
                 parent=self,
@@ -173,7 +173,7 @@ class Metal(pulumi.ComponentResource):
         return self._member(machine, "join", config)
 
     def _node(self, machine: MetalMachine, member: pulumi.Input[str]) -> command.remote.Command:
-        """Label and taint a machine's Node. The deletion of the resource drains the Node first."""
+        """Label and taint a machine's Node. The resource's deletion drains and deletes the Node."""
         nodeset = self._nodesets.get(machine.nodeset or "")
         grace = nodeset.drain_grace if nodeset else 0
         labels, taints = _labels(nodeset, self._settings), _taints(nodeset)
@@ -237,7 +237,7 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
     return shlex.join(
         [
             *([] if machine.user == "root" else ["sudo", "--non-interactive"]),
-            # Close the lock's file in the script: daemons that it starts would hold it for ever.
+            # Close the lock file in the script. Otherwise, its daemons would keep the lock.
             *(["flock", "--close", _LOCK] if lock else []),
             *("bash", "-c", text, f"{script}.sh", *arguments),
         ]
@@ -245,9 +245,9 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
 
 
 def _ssh_key(file: str | None) -> pulumi.Output[str]:
-    """Return the operator's SSH private key.
+    """Return the operator's SSH private key. Raises `SettingsError` if the key is missing.
 
-    A preview connects to no machine, and works without a key. Otherwise, raises `SettingsError`.
+    A preview works without a key, because it connects to no machine.
     """
     if file is None:
         secret = pulumi.Config(_PACKAGE).get_secret(_KEY)

@@ -31,7 +31,7 @@ _DRIVER: Final = Chart(
     version="0.1.3",
     values={"dataDir": f"{_SHARED}/volumes/"},
 )
-"""Driver of this class. The machines mount the file system."""
+"""Driver of `_CLASS`. The machines mount the file system, not the driver."""
 _STOP_MARGIN: Final = 300
 """Seconds between the end of a node's drain grace and the removal of its machine."""
 
@@ -149,7 +149,7 @@ class Nebius(pulumi.ComponentResource):
     def _address(
         self, subnet: pulumi.Input[str], project: Mapping[str, str]
     ) -> dict[str, pulumi.Input[str]]:
-        """Return the annotation of the login Service with an address that outlives the Service."""
+        """Return the login Service's annotation. Its address remains if the Service is deleted."""
         if self._settings.login.service != "LoadBalancer":
             return {}
         address = nebius.VpcV1Allocation(
@@ -186,7 +186,7 @@ class Nebius(pulumi.ComponentResource):
                 **({"gpu_cluster": {"id": fabric}} if fabric else {}),
                 **({"preemptible": {}} if machines.spot else {}),
             },
-            # Replace machines one by one, each after its Slurm node has drained and left.
+            # Replace machines one by one, each after its Slurm node has drained and stopped.
             strategy={
                 "max_surge": {"count": 0},
                 "max_unavailable": {"count": 1},
@@ -234,7 +234,7 @@ _CLOUD_INIT: Final = (
 
 
 def _kubeconfig(name: str, status: "nebius.outputs.Mk8sV1ClusterStatus") -> str:
-    """Return a kubeconfig without a credential: clients get one from `nebius`."""
+    """Return a kubeconfig without a credential: clients get their token from `nebius`."""
     control_plane = status.control_plane
     certificate = control_plane.auth.cluster_ca_certificate
     return json.dumps(

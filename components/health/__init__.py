@@ -1,1 +1,1 @@
-"""Nodes that break: long checks, the reconciler, and the limits of what it may change."""
+"""Health of nodes: long checks, the reconciler, and the limits of the reconciler's rights."""

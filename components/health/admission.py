@@ -18,13 +18,13 @@ from components.pods import Spec
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
 """Keys of an object's metadata that the API server itself changes with each request."""
 _EFFECT = "NoSchedule"
-"""Effect of the project's taint: it repels new pods that do not tolerate it, and evicts none."""
+"""Effect of the project's taint: repels new pods that do not tolerate it, and evicts no pods."""
 _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
     "taints": ("spec", "[]"),
     "conditions": ("status", "[]"),
 }
-"""Optional parts of a Node, each with its parent field and with the value if it is absent."""
+"""Optional parts of a Node, each with its parent field and its value if the part is absent."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Limits:
     """Rights that the reconciler needs for the settings."""
 
     reboots: bool
-    """Whether it may request the reboot of a Kubernetes node."""
+    """Whether the reconciler may request the reboot of a Kubernetes node."""
     deletes: bool
-    """Whether it may delete Nodes."""
+    """Whether the reconciler may delete Nodes."""
     machines: tuple[Mapping[str, str], ...]
     """For each nodeset, the labels that all its Kubernetes nodes have; empty without labels."""
 
@@ -42,8 +42,8 @@ class Limits:
 def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels below slurmstack.dev/.
 
-    Other labels can change while the pods of a nodeset run, as NVIDIA's do when a GPU is lost. A
-    policy must not depend on them: it would refuse to mark the machine at that moment.
+    Other labels can change while pods run: NVIDIA's labels change when a GPU is lost. A policy that
+    depends on them would then refuse to mark the machine.
     """
     return {key: labels[key] for key in sorted(labels) if key.startswith(f"{c.DOMAIN}/")}
 
@@ -84,7 +84,7 @@ def _requests(resources: list[str], operations: list[str]) -> Spec:
 def variables(limits: Limits) -> list[tuple[str, str]]:
     """Return the variables of `validations`, with their expressions, in the order of use."""
     return [
-        # Untyped: CEL cannot iterate over maps that the API describes as objects.
+        # Remove the types: CEL cannot iterate over maps that the API describes as objects.
         ("before", "dyn(oldObject)"),
         ("after", "dyn(object)"),
         *(
@@ -210,7 +210,7 @@ def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
 
 
 def _same(old: str, new: str, *but: str) -> str:
-    """Return the condition that two maps are equal in all keys except some."""
+    """Return the condition that two maps are equal in all keys except `but`."""
     free = _text(but)
     return (
         f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
@@ -219,5 +219,5 @@ def _same(old: str, new: str, *but: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Return strings, or lists and maps of strings, as CEL, which accepts their JSON form."""
+    """Render strings, or lists and maps of strings, in CEL, which accepts JSON."""
     return json.dumps(value)

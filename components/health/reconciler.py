@@ -35,12 +35,10 @@ class ReconcilerArgs:
 class Reconciler(pulumi.ComponentResource):
     """One permanent pod that checks nodes, and a Job that checks them at the end of a deploy.
 
-    The pod is permanent, because its start takes longer than a check.
-
-    Both have credentials of Kubernetes' API, with the rights that agents/reconciler needs. An
-    admission policy limits these rights to the project's own fields of Nodes, and to pods of
-    nodesets. If a ladder has the step `reboot`, each Kubernetes node also runs a rebooter, which
-    may read Nodes.
+    The pod is permanent, because its start takes longer than a check. The pod and the Job have
+    credentials for Kubernetes' API. An admission policy limits their rights to the project's own
+    fields of Nodes, and to pods of nodesets. If a ladder has the step `reboot`, each Kubernetes
+    node also runs a rebooter, which may read Nodes.
     """
 
     report: pulumi.Output[str]
@@ -194,7 +192,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
             {
                 **pods.pod_defaults(args.site.images),
                 **rights.token(account),
-                # reboot(2) reboots the machine only in the machine's own PID namespace.
+                # In another PID namespace, reboot(2) does not reboot the machine.
                 "hostPID": True,
                 # Machines that need a reboot have taints.
                 "tolerations": [{"operator": "Exists"}],

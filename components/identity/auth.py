@@ -1,4 +1,4 @@
-"""Authentication of Slurm's daemons and clients, by munge or by Slurm's own plugin."""
+"""Authentication of Slurm's daemons and clients, with munge or with Slurm's own plugin."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ class AuthKeyArgs:
 
 
 class AuthKey(pulumi.ComponentResource):
-    """Random keys, kept only in encrypted state and in one Kubernetes Secret.
+    """Random keys, which exist only in Pulumi's encrypted state and in one Kubernetes Secret.
 
     munged uses one key at a time. All pods must change the key in the same second, so each pod gets
-    the next key in advance, with the time at which it takes effect.
+    the next key in advance, with the time at which this key takes effect.
     """
 
     secret: pulumi.Output[str]
-    """Name of the Secret. Each entry is a key. Its name is the Unix time at which the key takes
-    effect, and `0` for the first key."""
+    """Name of the Secret. Each entry is a key. The entry's name is the Unix time at which the key
+    takes effect, or `0` for the first key."""
 
     def __init__(
         self, name: str, args: AuthKeyArgs, opts: pulumi.ResourceOptions | None = None
@@ -46,7 +46,7 @@ class AuthKey(pulumi.ComponentResource):
             c.AUTH_SECRET,
             args.namespace,
             # munged accepts keys of 32 to 1024 bytes; 128 letters and digits have 762 random bits.
-            # Not RandomBytes: its id is the value itself, and the state does not encrypt ids.
+            # Not RandomBytes: the value is also its id, and the state does not encrypt ids.
             {
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child
@@ -68,7 +68,7 @@ class Auth(Protocol):
 
     @property
     def brings_conf(self) -> bool:
-        """Whether the sidecars also provide slurm.conf to Slurm's clients."""
+        """Whether the sidecars provide slurm.conf to Slurm's clients."""
 
     def sidecars(self, images: pods.Images, conf: "Conf") -> list[pods.Spec]:
         """Return init containers that start before the pod's own containers and stop after them."""
@@ -92,8 +92,8 @@ class Conf:
     server: pulumi.Input[str] | None = None
     """`host:port` of slurmctld."""
     follow: bool = False
-    """Whether sackd follows changes, for users' clients. It cannot do so in a pod with slurmd: both
-    would listen on the same port."""
+    """Whether sackd fetches changed files for users' clients. Not in a pod with slurmd: slurmd and
+    sackd would listen on the same port."""
     mount: pods.Spec | None = None
     """Mount of the folder with slurm.conf."""
 
@@ -126,7 +126,7 @@ class Munge:
         del conf  # munged needs no configuration
         encode = ("munge", f"--socket={c.MUNGE_SOCKET}", "--no-input")
         decode = ("unmunge", f"--socket={c.MUNGE_SOCKET}", "--no-output")
-        # A munged that hangs ignores SIGTERM, and the pod's grace period may be hours.
+        # A munged that hangs ignores SIGTERM. Do not wait for the pod's grace period of hours.
         killed = {"terminationGracePeriodSeconds": 5}
         munged = {
             "name": "munge",
@@ -141,8 +141,8 @@ class Munge:
                 "failureThreshold": 60,
                 **killed,
             },
-            # A node whose munged hangs cannot contact slurmctld, so only the kubelet can repair
-            # it. The other containers find the new socket in the same directory.
+            # If munged hangs, the node cannot contact slurmctld, so only the kubelet can repair the
+            # node. The other containers find the new socket in the same directory.
             "livenessProbe": {
                 **pods.command("sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"),
                 "periodSeconds": 30,

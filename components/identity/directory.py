@@ -15,7 +15,7 @@ _OURS = c.DAEMON_IDS
 
 
 def sssd_conf(settings: DirectorySettings) -> str:
-    """Render sssd.conf(5) without the password, which is appended later."""
+    """Render sssd.conf(5) without the password, which the container adds."""
     return "".join(f"{line}\n" for line in _lines(settings))
 
 
@@ -61,7 +61,7 @@ def _people(user_filter: str | None) -> str:
 
 
 def _without_ours(attribute: str) -> str:
-    """Return a filter that excludes the ids of Slurm's daemons: no user may have one."""
+    """Return a filter that excludes the ids of Slurm's daemons, which no user may have."""
     return f"(!(|{''.join(f'({attribute}={number})' for number in _OURS)}))"
 
 
@@ -74,7 +74,7 @@ class DirectoryArgs:
 
 
 class Directory(pulumi.ComponentResource):
-    """A ConfigMap with sssd's configuration. Changes take effect without a new pod."""
+    """A ConfigMap with sssd's configuration. Running pods apply changes."""
 
     sssd: "Sssd"
     """Parts of pods that need the directory's users."""
@@ -98,7 +98,7 @@ class Directory(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class Sssd:
-    """Parts of pods that need the directory's users; empty without a directory."""
+    """Sidecar, volumes and mounts of pods with the directory's users; empty without a directory."""
 
     config: pulumi.Input[str] | None = None
     """Name of the ConfigMap that sssd reads."""

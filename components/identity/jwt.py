@@ -16,9 +16,9 @@ class JwtKeyArgs:
 
 
 class JwtKey(pulumi.ComponentResource):
-    """A random key, kept only in encrypted state and in one Kubernetes Secret.
+    """A random key, which exists only in Pulumi's encrypted state and in one Kubernetes Secret.
 
-    With this key, a client can act as any user of Slurm.
+    With this key, a client can act as any Slurm user.
     """
 
     secret: pulumi.Output[str]

@@ -12,14 +12,14 @@ from components.identity.hostkeys import host_key, public_host_key
 
 
 def ssh_config(nodesets: Iterable[str]) -> str:
-    """Render ssh_config(5) for the nodes of the nodesets; empty without nodesets."""
+    """Render ssh_config(5) for the nodes of the nodesets; "" if there are no nodesets."""
     patterns = [f"{nodeset}-*" for nodeset in sorted(nodesets)]
     if not patterns:
         return ""
     options = {
         "ProxyCommand": f"{c.PROGRAMS}/to-node %h %r",
         "IdentityFile": f"{c.NODE_SSH}/key",
-        # Ignore users' own entries: they may be for hosts of the same name at other sites.
+        # Ignore users' own entries: these may belong to hosts with the same name at other sites.
         "GlobalKnownHostsFile": f"{c.NODE_SSH}/known_hosts",
         "UserKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
@@ -69,7 +69,6 @@ class NodeSsh(pulumi.ComponentResource):
 
 
 def known_hosts(seed: str) -> str:
-    """Render known_hosts for all nodes."""
     return f"* {public_host_key(seed)}\n"
 
 

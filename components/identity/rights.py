@@ -25,7 +25,7 @@ class Account:
 def account(
     name: str, account_name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> Account:
-    """Create a ServiceAccount. Only pods that request its token get it."""
+    """Create a ServiceAccount. Its token is mounted only in pods that use `token`."""
     made = k8s.core.v1.ServiceAccount(
         f"{name}-account",
         metadata={"name": account_name, "namespace": namespace},
@@ -49,7 +49,7 @@ def grant(
 ) -> pulumi.Resource:
     """Grant an account rights in a namespace.
 
-    In another namespace than the account's, the objects' names contain the account's namespace,
+    If this is not the account's namespace, the objects' names contain the account's namespace,
     because a cluster may contain two stacks.
     """
     own = holder.namespace is namespace

@@ -65,14 +65,14 @@ class UsersArgs:
 class Users(pulumi.ComponentResource):
     """ConfigMaps with the users and with their public keys.
 
-    Pods mount the ConfigMaps as folders. So changes take effect without a restart, within the
-    kubelet's sync period (about a minute).
+    Pods mount the ConfigMaps as folders. Therefore, running pods see changes within the kubelet's
+    sync period (about a minute).
     """
 
     accounts: pulumi.Output[str]
     """Name of the ConfigMap with `passwd` and `group`."""
     keys: pulumi.Output[str]
-    """Name of the ConfigMap with one entry of public keys for each user name."""
+    """Name of the ConfigMap with each user's public keys, by user name."""
 
     def __init__(
         self, name: str, args: UsersArgs, opts: pulumi.ResourceOptions | None = None

@@ -17,7 +17,7 @@ from components.storage.volumes import volume
 _HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
 """PrivateData categories that the metrics would reveal."""
 _ATTEMPTS = 3
-"""Failed probes in a row before the kubelet acts."""
+"""Consecutive failed probes before the kubelet acts."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ExporterArgs:
 class Exporter(pulumi.ComponentResource):
     """One pod that queries Slurm at intervals, and the Service for scrapes.
 
-    The exporter runs as an unknown user, with the rights that all users have. If PrivateData hides
-    data that the exporter needs, it runs as SlurmUser, because only SlurmUser sees everything.
+    The exporter runs as a user that is unknown to Slurm, so it has only the rights of every user.
+    If PrivateData hides required data, the exporter runs as SlurmUser, who sees all data.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Exporter(pulumi.ComponentResource):
 
 def _pod(args: ExporterArgs) -> pods.Spec:
     watched = [one for one in args.jail.submounts if _fills_up(one)]
-    # Without this file, Slurm's programs would fetch it from slurmctld at each start.
+    # Without slurm.conf, Slurm's programs would fetch it from slurmctld at each start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
     mounted = [
         pods.mounted(
@@ -119,7 +119,7 @@ def _fills_up(one: Submount) -> bool:
 
 
 def _path(one: Submount) -> str:
-    # Not below the jail's mount point: if the jail hangs, every path in it hangs.
+    # Mount it outside the jail: if the jail hangs, every path in the jail hangs.
     return f"{c.JAIL_VOLUMES}/{one.name}"
 
 

@@ -76,7 +76,7 @@ def scrape_interval(settings: Settings) -> int:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return the files of Prometheus and Alertmanager by name, without files from the site."""
+    """Return the files of Prometheus and Alertmanager by name, except files from a Secret."""
     bundled = settings.monitoring.bundled
     documents = {PROMETHEUS_FILE: prometheus(settings)}
     if not bundled.alertmanager_secret:
@@ -138,7 +138,7 @@ def _pods(job: str, namespace: str, label: str) -> Document:
             }
         ],
         "relabel_configs": [
-            # Otherwise, each port of a pod is a target, also of a pod that has no address yet.
+            # Otherwise, each port of a pod would be a target, even before the pod has an address.
             _keep(f"{pod}_container_port_name", c.METRICS),
             _keep(f"{pod}_phase", "Running"),
             {"source_labels": [f"{pod}_node_name"], "target_label": "machine"},
@@ -185,7 +185,7 @@ def grafana(interval: int) -> dict[str, str]:
                 "access": "proxy",
                 "url": f"http://{c.MONITORING}:{c.PROMETHEUS_PORT}",
                 "isDefault": True,
-                # With this, Grafana computes the rates of counters over long enough times.
+                # Grafana derives the time range for rates of counters from this interval.
                 "jsonData": {"timeInterval": f"{interval}s"},
             }
         ],
@@ -234,7 +234,7 @@ def pod_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def _scraped_as(job: str, interval: int) -> Document:
-    """Return parts of an endpoint that set the labels of the bundled Prometheus.
+    """Return endpoint fields that set the same labels as the bundled Prometheus.
 
     Dashboards and alerts depend on these labels.
     """

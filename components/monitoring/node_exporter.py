@@ -1,6 +1,6 @@
 """node-exporter, which exports metrics of the cluster's machines.
 
-The pods' label keeps its first value, `machines`.
+For compatibility, the component label of its pods is still `machines`.
 """
 
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def _pod(images: pods.Images) -> pods.Spec:
                 "volumeMounts": [
                     {
                         **pods.mount("machine", _HOST, read_only=True),
-                        # Show later mounts of the machine as well.
+                        # Also show mounts that the machine adds later.
                         "mountPropagation": "HostToContainer",
                     }
                 ],

@@ -1,4 +1,4 @@
-"""Prometheus, Alertmanager and Grafana, or their parts for an operator; see docs/monitoring.md."""
+"""Prometheus, Alertmanager and Grafana, or objects for an operator; see docs/monitoring.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,8 +69,8 @@ def _bundled(
         spec=pods.workload(
             c.MONITORING,
             _pod(args, settings, account, data.metadata.name, files),
-            # Both daemons can reload these files. But only after a restart, the deploy fails if a
-            # file is invalid.
+            # Restart both daemons, although they can reload these files: only a restart with an
+            # invalid file makes the deploy fail.
             {c.ANNOTATION_CHECKSUM: c.checksum(config)},
             replicas=1,
             serviceName=c.MONITORING,

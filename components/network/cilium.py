@@ -17,7 +17,7 @@ from components.settings import Network as NetworkSettings
 REPOSITORY = "https://helm.cilium.io"
 NAMESPACE = "kube-system"
 _PATIENCE = 900
-"""Seconds in which Cilium must become ready on all machines. Each machine pulls half a gigabyte."""
+"""Time limit in seconds for Cilium to become ready. Each machine pulls half a gigabyte."""
 
 
 def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
     Service before Cilium replaces it with a pod's address.
     """
     return {
-        # A change restarts the pods: an agent reads its configuration only at its start.
+        # Restart the pods after a change: an agent reads its configuration only at its start.
         "rollOutCiliumPods": True,
         "operator": {"rollOutPods": True},
         "hubble": {

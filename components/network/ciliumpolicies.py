@@ -1,7 +1,7 @@
 """The rules of `flows` as CiliumNetworkPolicies (cilium.io/v2).
 
-Unlike NetworkPolicies, they can select external names, Kubernetes' API, its nodes and its DNS. No
-other policy overrides their denials. Source: Cilium's documentation, "Network Policy".
+Unlike NetworkPolicies, they can select external names, Kubernetes' API, nodes and DNS. No other
+policy can override a denial. Source: Cilium's documentation, "Network Policy".
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _DNS = {
         {"key": "k8s:k8s-app", "operator": "In", "values": ["kube-dns", "node-local-dns"]}
     ],
 }
-"""Pods of the cluster's DNS, by the labels of kubeadm and the clouds."""
+"""Selector of the cluster's DNS pods, with the labels that kubeadm and the clouds set."""
 _ANYBODY = ["all"]
 
 
@@ -32,7 +32,7 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """
     default = {
         "endpointSelector": pods.selector(),
-        # An empty rule allows nothing, and turns on the default denial. A deny rule does as well.
+        # An empty rule allows nothing, and turns on the default denial, as a deny rule does.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }
@@ -73,7 +73,7 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     servers = [rule for reach in rules.reaches for rule in _reached(reach)]
     world = list(_world(rules))
     if rules.dns:
-        # Cilium learns the addresses of names from DNS answers, which needs a rule for DNS.
+        # Cilium learns the addresses of names from DNS answers, so it requires a DNS rule.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
         ports = [_ports([flows.DNS_PORT], "TCP", "UDP")]
         if by_name:
@@ -116,7 +116,7 @@ def _is_address(server: str) -> bool:
 
 
 def _service(name: str) -> Iterator[pods.Spec]:
-    """Select the pods of a name that may be a Service's: Cilium cannot match pods by DNS name.
+    """Select the pods behind a possible Service name: Cilium cannot match pods by DNS name.
 
     `collector` is a Service in the same namespace. `loki.logs.svc` is a Service in the namespace
     `logs`. `loki.logs` may be that Service or an external server.

@@ -33,7 +33,7 @@ STORAGE_PORTS = (
 """Ports of file systems that trust the uid from the client. Only machines may mount them."""
 API_PORTS = (443, 6443)
 """TCP ports of Kubernetes' API: the port of its Service, and the port of its machines. Some network
-plugins check the second."""
+plugins check the second port."""
 DNS_PORT = 53
 MACHINES = ("host", "remote-node")
 """Cilium's entities for Kubernetes nodes: the pod's own node, and all others."""
@@ -98,12 +98,12 @@ class Rules:
 
     component: str
     asked: tuple[Flow, ...]
-    """Connections that other pods may open to them."""
+    """Connections that other pods may open to these pods."""
     asks: tuple[Flow, ...]
-    """Connections that they may open to other pods."""
+    """Connections that these pods may open to other pods."""
     reaches: tuple[Reach, ...]
     dns: bool
-    """Whether they may use DNS."""
+    """Whether these pods may use DNS."""
     world: tuple[pods.Spec, ...]
     """Allowed ranges of external addresses: `cidr`, without the ranges in `except`."""
     names: tuple[str, ...] | None
@@ -165,7 +165,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
         for port, hosts in (settings.directory.servers() if settings.directory else {}).items()
     ]
     database = [Reach((external.port,), servers=(external.host,))] if external else []
-    # Allow all servers: an object store can have a name for each bucket and location.
+    # Allow all servers: an object store can have its own name for each bucket and location.
     store = [Reach((endpoint_port(dumps.s3.endpoint),), entities=_ANYWHERE)] if dumps.s3 else []
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]

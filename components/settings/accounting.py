@@ -46,7 +46,7 @@ class BundledDatabase(Model):
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the database's volume."""
     storage_class: str | None = None
-    """StorageClass of this volume; by default the cluster's default."""
+    """StorageClass of the database's volume; by default the cluster's default."""
     buffer_pool: MemoryMiB = Field("4GiB", validate_default=True)
     """Memory for cached tables; Slurm's manual recommends at least 4 GiB."""
     host: ClassVar[str] = DATABASE
@@ -63,19 +63,19 @@ class ExternalDatabase(Model):
     """Host name or address of the database server."""
     port: Port = MARIADB_PORT
     name: Word = DATABASE_NAME
-    """Name of the database. It is created if it is missing and `user` has the right to do so."""
+    """Name of the database; created if it is missing and `user` may create databases."""
     user: Word = "slurm"
     password_secret: Domain
     """Secret in the stack's namespace; its entry `password` is the password of `user`."""
     tls_ca: ProjectFile | None = None
     """File with CA certificates (PEM) to verify the server: a path relative to the project, read at
-    deploy time. By default, the connection is encrypted only if the server supports it."""
+    deploy time. Without this file, the connection is encrypted only if the server supports it."""
 
 
 class Purge(Model):
     """Ages at which records are removed, such as '24months', '90days' or '36hours'; default: never.
 
-    slurmdbd removes records at the beginning of each month, day or hour, depending on the unit.
+    slurmdbd removes records at the beginning of each month, day or hour: the unit of the age.
     """
 
     events: PurgeAge | None = None
@@ -91,10 +91,9 @@ class Purge(Model):
 
 
 class Archive(Model):
-    """A volume for removed records; `sacctmgr archive load` restores them."""
+    """A volume for records that `purge` removes; `sacctmgr archive load` restores them."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
-    """Size of the volume."""
     storage_class: str | None = None
     """StorageClass of the volume; by default the cluster's default."""
 
@@ -105,7 +104,7 @@ class S3(Model):
     endpoint: Endpoint
     """URL of the server, such as 'https://s3.example.org'."""
     bucket: Bucket
-    """Name of the bucket. It is created if it is missing and the credentials allow it."""
+    """Name of the bucket; created if it is missing and the credentials allow its creation."""
     prefix: ObjectPrefix | None = None
     """Prefix of all object names, before the cluster's name."""
     region: Word | None = None
@@ -115,7 +114,7 @@ class S3(Model):
     `secret_key`."""
     ca: ProjectFile | None = None
     """File with CA certificates (PEM) to verify the server: a path relative to the project, read at
-    deploy time. By default, the public CA certificates."""
+    deploy time. The default is the public CA certificates."""
 
 
 class Keep(Model):
@@ -134,13 +133,12 @@ class Keep(Model):
     def _keeps_some(self) -> Self:
         if not any((self.last, self.daily, self.weekly, self.monthly)):
             raise cross_field(
-                "last", "0: all of last, daily, weekly and monthly are 0; set one above 0"
+                "last", "0: last, daily, weekly and monthly are all 0; set at least one above 0"
             )
         return self
 
 
 def _refuse_settings_of_disabled(model: "Backup | Accounting") -> None:
-    """Refuse other settings together with `enabled: false`."""
     chosen = model.model_fields_set - {"enabled"}
     if not model.enabled and chosen:
         raise cross_field(min(chosen), "has no effect with enabled: false; remove one of the two")
@@ -156,7 +154,7 @@ class Backup(Model):
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the stack's own volume for dumps."""
     storage_class: str | None = None
-    """StorageClass of this volume; by default the cluster's default."""
+    """StorageClass of the volume for dumps; by default the cluster's default."""
     claim: DnsLabel | None = None
     """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""
     nfs: Nfs | None = None
@@ -164,11 +162,11 @@ class Backup(Model):
     s3: S3 | None = None
     """A bucket, instead of a volume."""
     password_secret: Domain | None = None
-    """Secret in the stack's namespace; its entry `password` encrypts the dumps. By default, anyone
-    with access to the store can read them."""
+    """Secret in the stack's namespace; its entry `password` encrypts the dumps. Without a Secret,
+    anyone with access to the store can read the dumps."""
     restore: DumpName | None = None
-    """Dump to restore: 'latest', or a dump's name. It is loaded before slurmdbd starts, and only
-    into a database without tables."""
+    """Dump to restore: 'latest', or a dump's name. The dump is loaded before slurmdbd starts, and
+    only if the database has no tables."""
 
     @model_validator(mode="after")
     def _is_one_store(self) -> Self:
@@ -207,24 +205,23 @@ class Accounting(Model):
     """Keep the environments of submitted jobs, for `sacct --env-vars`."""
     purge: Purge = Field(default_factory=Purge)
     archive: Archive | None = None
-    """Volume for removed records; by default they are lost."""
+    """Volume for records that `purge` removes; without it, these records are lost."""
     enforce: tuple[Enforced, ...] = ("associations", "limits", "qos")
     """Rules that Slurm enforces by refusing or holding jobs. With `directory`, the default is no
     rules: directory-only users have no association, so they could not submit jobs."""
     accounts: tuple[Account, ...] = ()
-    """Accounts and their users."""
     default_account: AccountName = "users"
-    """Account of users without an account in `accounts`. The deploy creates it for such users."""
+    """Account of users who are in no account of `accounts`. The deploy creates it if needed."""
     qos: tuple[Qos, ...] = ()
     """Qualities of service."""
     operators: tuple[UserName, ...] = ()
-    """Users with AdminLevel Operator: they can see everything and change accounts, but no
-    AdminLevel."""
+    """Users with AdminLevel Operator: they can see everything and change accounts, but they cannot
+    change AdminLevels."""
     administrators: tuple[UserName, ...] = ()
     """Users with AdminLevel Administrator: they have root's rights in Slurm."""
     remove_with_jobs: tuple[Removal, ...] = ()
-    """Objects to remove although jobs use them, such as 'user ada account physics'. The jobs are
-    cancelled."""
+    """Objects to remove even if jobs use them, such as 'user ada account physics'. The deploy
+    cancels these jobs."""
     backup: Backup = Field(default_factory=Backup)
 
     def server(self) -> BundledDatabase | ExternalDatabase:
@@ -257,7 +254,7 @@ class Accounting(Model):
             if thing in things(self.accounts, self.qos):
                 raise cross_field(
                     "remove_with_jobs",
-                    f"'{thing}': is still in accounts or qos; remove it there or here",
+                    f"'{thing}': is also in accounts or qos; remove it from one of the two",
                 )
         return self
 

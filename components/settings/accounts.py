@@ -25,7 +25,7 @@ from components.settings.types import (
 )
 
 ROOT = "root"
-"""The account above all others, which Slurm creates."""
+"""The root of the account tree, which Slurm creates."""
 NORMAL = "normal"
 """The QOS that slurmdbd creates and gives to all users."""
 
@@ -67,7 +67,7 @@ def _shares(value: object) -> object:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST:
         return value
-    raise PydanticCustomError("shares", "expected a whole number, or 'parent'")
+    raise PydanticCustomError("shares", "expected a whole number of at least 0, or 'parent'")
 
 
 def _thing(value: str) -> str:
@@ -75,7 +75,7 @@ def _thing(value: str) -> str:
         raise PydanticCustomError(
             "thing",
             "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'; "
-            "copy it from the deploy's error",
+            "copy the text from the deploy's error",
         )
     return value
 
@@ -106,27 +106,27 @@ class Limits(Model):
     priority: Count | None = None
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: Count | None = None
-    """Minimum priority of a job that may reserve resources."""
+    """Minimum priority that a job must have to reserve resources."""
     grp_jobs: Count | None = None
     """Limit of running jobs."""
     grp_jobs_accrue: Count | None = None
-    """Limit of pending jobs that gain priority by age."""
+    """Limit of pending jobs whose priority grows with their age."""
     grp_submit_jobs: Count | None = None
     """Limit of pending and running jobs."""
     grp_tres: Tres | None = None
     """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: Tres | None = None
-    """Limit of the past and present usage of all jobs, in minutes of each resource."""
+    """Limit in minutes of each resource: the past and present usage of all jobs."""
     grp_tres_run_mins: Tres | None = None
-    """Limit of the usage that running jobs can still reach before their time limits, in minutes of
-    each resource."""
+    """Limit in minutes of each resource: the usage that running jobs can still reach before their
+    time limits."""
     grp_wall: SlurmTime | None = None
     """Limit of the total run time of past and running jobs."""
     max_tres_per_job: Tres | None = None
     max_tres_per_node: Tres | None = None
     """Limit of a job's resources on one node."""
     max_tres_mins_per_job: Tres | None = None
-    """Limit of a job's usage until its time limit, in minutes of each resource."""
+    """Limit in minutes of each resource: the usage of a job until its time limit."""
     max_wall: SlurmTime | None = None
     """Longest time limit of a job."""
 
@@ -135,15 +135,16 @@ class _Association(Limits):
     """An account, or a user in an account. Its children inherit each limit that they do not set."""
 
     fairshare: Shares | None = None
-    """Share relative to sibling associations; by default 1, as in Slurm. `parent`: no own share."""
+    """Share relative to sibling associations; by default 1, as in Slurm. `parent`: fair-share uses
+    the parent association."""
     max_jobs: Count | None = None
     """Limit of each user's running jobs."""
     max_jobs_accrue: Count | None = None
-    """Limit of each user's pending jobs that gain priority by age."""
+    """Limit of each user's pending jobs whose priority grows with their age."""
     max_submit_jobs: Count | None = None
     """Limit of each user's pending and running jobs."""
     qos: tuple[AccountName, ...] = ()
-    """QOS that jobs may request; by default those of the parent account, at the root `normal`."""
+    """QOS that jobs may request; by default those of the parent. The root account has `normal`."""
     default_qos: AccountName | None = None
     """QOS of jobs that do not request one."""
 
@@ -168,7 +169,6 @@ class Account(_Association):
 
     name: AccountName
     parent: AccountName = ROOT
-    """Parent account."""
     description: Line | None = None
     organization: Line | None = None
     users: tuple[AccountUser, ...] = ()

@@ -23,16 +23,15 @@ class Hubble(Model):
     enabled: bool = True
     """Keep each node's latest flows, for `hubble observe`."""
     relay: bool = False
-    """Run one service that queries all nodes, for `hubble observe`."""
+    """Run a service through which `hubble observe` queries all nodes."""
     ui: bool = False
-    """Run Hubble's web page with a map of the flows, for `kubectl port-forward`; requires
-    `relay`."""
+    """Run Hubble's web page (map of flows) for `kubectl port-forward`; requires `relay`."""
 
     @model_validator(mode="after")
     def _each_has_its_requirements(self) -> Self:
-        # The chart's own rules (templates/validate.yaml).
+        # The chart has the same rules (templates/validate.yaml).
         if self.relay and not self.enabled:
-            raise cross_field("relay", "true: has no effect without enabled: true; remove relay")
+            raise cross_field("relay", "true: requires enabled: true; add it, or remove relay")
         if self.ui and not self.relay:
             raise cross_field("ui", "true: requires relay; add relay: true")
         return self
@@ -56,25 +55,25 @@ class Cilium(Model):
     """For native routing: address range that the underlying network routes. Destinations in this
     range see a pod's own address."""
     node_routes: bool = False
-    """For native routing, if all nodes are on one link: add routes to the other nodes' pods on each
-    node."""
+    """For native routing, if all nodes are on one link: each node adds routes to the other nodes'
+    pods."""
     mtu: Annotated[int, Field(ge=1280, le=65_520), Number] | None = None
     """MTU of the underlying network in bytes; by default the MTU of its devices."""
     devices: tuple[InterfaceName, ...] = ()
     """Network interfaces for pods' traffic, such as `eth0` or `bond+`; by default those with a
-    default route or the node's address. Set it on machines with InfiniBand or RoCE, so that Cilium
-    does not use the interfaces of the fast network."""
+    default route or the node's address. Set this key on machines with InfiniBand or RoCE, so that
+    Cilium does not use the interfaces of the fast network."""
     kube_proxy_replacement: bool = False
     """Let Cilium resolve Services, without kube-proxy."""
     api_host: Domain | None = None
-    """Host name or address of the Kubernetes API for kube_proxy_replacement, without its
-    Service."""
+    """Host name or address through which Cilium reaches the Kubernetes API, instead of its Service;
+    for kube_proxy_replacement."""
     api_port: Port = 6443
     """Port of the API at `api_host`."""
     bandwidth_manager: bool = False
     """Pace the traffic that pods send, and enforce `kubernetes.io/egress-bandwidth`."""
     bbr: bool = False
-    """Use BBR for TCP connections of pods, for clients far away; requires `bandwidth_manager`,
+    """Use BBR for pods' TCP connections, which helps distant clients; requires `bandwidth_manager`,
     `kube_proxy_replacement` and Linux 5.18."""
     encryption: Literal["none", "wireguard", "ipsec"] = "none"
     """Encryption between pods on different nodes."""

@@ -69,7 +69,7 @@ class ImageRegistry(Model):
 
 
 class Containers(Model):
-    """Jobs in images (`srun --container-image`). Users can override the options' defaults."""
+    """Jobs in images (`srun --container-image`). Users can override the defaults of options."""
 
     enabled: bool = True
     """Offer `--container-image` and its related options."""
@@ -77,19 +77,18 @@ class Containers(Model):
     """Path of each user's cache: in the home directory (~), which all nodes share, or on a node's
     disk, with %u for the user's name."""
     site_cache: Annotated[str, matches(_FOLDER, "folder", "a path such as '/images'")] | None = None
-    """Directory in the jail with image layers for all users; `slurm-image share` adds layers. An
-    account of the site owns the directory."""
+    """Directory in the jail with image layers for all users. The site creates a user who owns the
+    directory and adds layers with `slurm-image share`."""
     cache_size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size limit of a user's cache. The least recently used images are removed first."""
     image_size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size limit of an image's files."""
     fresh_for: Annotated[int, Field(ge=0, le=31_536_000), Number] = 3600
-    """Seconds until a tag is looked up in its registry again."""
+    """Seconds before a tag is looked up in its registry again."""
     allowed: tuple[ImagePattern, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
     files are always permitted."""
     registries: tuple[ImageRegistry, ...] = ()
-    """Registries that have mirrors, or no TLS."""
     credentials_secret: DnsLabel | None = None
     """Secret of type kubernetes.io/dockerconfigjson with credentials for users without their own.
     All users can read it."""

@@ -25,14 +25,14 @@ class Directory(Model):
     """Secret in the stack's namespace; its entry `password` is the password of bind_dn."""
     ca: ProjectFile | None = None
     """File with CA certificates (PEM) to verify the servers: a path relative to the project, read
-    at deploy time. By default, Debian's CA certificates."""
+    at deploy time. The default is Debian's CA certificates."""
     kind: Literal["rfc2307", "rfc2307bis", "ad"] = "rfc2307"
     """Schema of the directory. rfc2307: group members are user names; rfc2307bis: group members are
     entries; ad: Active Directory."""
     user_filter: Line | None = None
     """LDAP filter for users, such as '(memberOf=cn=hpc,dc=example,dc=org)'; by default all."""
     key_attribute: Word = "sshPublicKey"
-    """Attribute of a user's entry with the public SSH keys."""
+    """Attribute, in a user's entry, that contains the user's public SSH keys."""
 
     def servers(self) -> dict[int, tuple[str, ...]]:
         """Return the servers' host names or addresses, by TCP port."""

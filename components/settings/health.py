@@ -25,18 +25,18 @@ class Health(Model):
     node_states: Annotated[
         tuple[Literal["any", "alloc", "cycle", "idle", "mixed"], ...], Field(min_length=1)
     ] = ("any", "cycle")
-    """States in which a node runs checks; any or idle must be among them. cycle: the nodes run
+    """States in which a node runs checks; one of them must be any or idle. cycle: the nodes run
     checks at different times."""
     checks: Choices = {}
     """Effect and limits of each check on all nodes, such as `disk: {max_percent: 90}`; false
     disables a check."""
     script: Script | None = None
-    """Script that runs as root on every node, after the checks, or alone if checks are disabled. It
-    may drain its node."""
+    """Script that runs as root on every node: after the checks, or alone if they are disabled. The
+    script may drain its node."""
 
     @model_validator(mode="after")
     def _drained_nodes_run_checks(self) -> Self:
-        # A drained node becomes idle. Without checks in that state it would stay drained.
+        # A drained node becomes idle. If idle nodes ran no checks, it would stay drained.
         if not {"any", "idle"} & set(self.node_states):
             raise cross_field(
                 "node_states",

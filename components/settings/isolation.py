@@ -20,7 +20,7 @@ class Isolation(Model):
     private_devices: bool = True
     """In jobs, /dev has only the standard devices, the node's GPUs and its network devices."""
     devices: tuple[DeviceName, ...] = ()
-    """Further devices of the node's /dev in jobs, such as 'vfio' or 'tty*'."""
+    """Further devices in the node's /dev that jobs see, such as 'vfio' or 'tty*'."""
     tmp: MemoryMiB | None = None
     """Size of a job's /tmp in memory, such as '8GiB'; by default /tmp is on the node's disk."""
     var_tmp: MemoryMiB | None = None
@@ -28,8 +28,8 @@ class Isolation(Model):
     shm: MemoryMiB | None = None
     """Size of a job's /dev/shm; by default half the node's memory, for all jobs together."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] = 32_768
-    """Limit of a job's processes and threads on a node, if the node can limit them. It is never
-    more than an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
+    """Limit of a job's processes and threads on a node, if the node can limit them. The limit is at
+    most an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
     steps: Annotated[int, Field(ge=8, le=65_536), Number] | None = None
     """Limit of a job's steps on a node, including the batch step and the extern step. By default
     one step per 4 MiB that the node reserves, at most 256: each step has a slurmstepd, whose memory

@@ -35,7 +35,7 @@ class Limits(Model):
     """Limits of each user on each login node, for all of the user's processes together."""
 
     cpus: Annotated[float, Field(ge=0.1, le=4096), Number] | None = None
-    """CPUs; by default all that other users leave free."""
+    """CPUs; by default all CPUs that other users do not use."""
     memory: MemoryMiB | None = None
     """Memory, such as '16GiB'; by default all of the node's memory."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] | None = None
@@ -55,7 +55,6 @@ class Motd(Model):
     """Message at login on a terminal (message of the day)."""
 
     text: Text | None = None
-    """Text of the message."""
     state: bool = True
     """Add the numbers of idle nodes, and of the user's running and pending jobs."""
 

@@ -34,14 +34,14 @@ class LongCheck(Model):
 
     name: Literal["cpu-memory", "dcgm", "gpu-burn", "gpu-memory", "nccl", "nccl-pair", "network"]
     enabled: bool = True
-    """Run on the schedule; false: only on demand."""
+    """Run the check on its schedule; false: run it only on demand."""
     schedule: Cron = "30 1 * * *"
     """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     nodesets: tuple[str, ...] = ()
     """Nodesets to measure; by default all with enough GPUs for the check."""
     threshold: Annotated[float, Field(ge=0), Number] | None = None
-    """Lowest good value, in the check's unit; for `dcgm` and `gpu-burn`, the highest. By default,
-    the known threshold for this type of GPU."""
+    """Lowest good value, in the check's unit; for `dcgm` and `gpu-burn`, the highest good value. By
+    default, the known threshold for this type of GPU."""
     fall: Annotated[float, Field(gt=0, lt=1), Number] = 0.15
     """Fraction by which a value may be worse than the node's usual value."""
     history: Annotated[int, Field(ge=3, le=1000), Number] = 20
@@ -67,7 +67,6 @@ class LongChecks(Model):
     """Long checks, their use of the cluster, and the volume for their measurements."""
 
     checks: tuple[LongCheck, ...] = ()
-    """The long checks."""
     at_once: Annotated[int, Field(ge=1, le=1000), Number] = 1
     """Limit of nodes, or of node pairs, that a check measures at the same time."""
     wait: Seconds = 3600
@@ -77,7 +76,7 @@ class LongChecks(Model):
     size: MemoryMiB = Field("1GiB", validate_default=True)
     """Size of the volume for measurements."""
     storage_class: str | None = None
-    """StorageClass of this volume; by default the cluster's default."""
+    """StorageClass of the volume; by default the cluster's default."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

@@ -70,7 +70,7 @@ class Jail(Model):
     """StorageClass that supports ReadWriteMany; by default the cluster's default."""
     nfs: NfsExport | None = None
     """Folder that an NFS server exports, instead of a StorageClass. The server must let root own
-    files in it (no_root_squash)."""
+    files in this folder (no_root_squash)."""
     csi: Csi | None = None
     """Existing volume of a CSI driver, instead of a StorageClass."""
     host_path: Path | None = None
@@ -86,8 +86,8 @@ class Jail(Model):
     """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """Return the origin of the volume: its kind, and a claim's name; () for a StorageClass.
-        A changed origin means a different volume, and no other resource would show this change."""
+        """Return the kind of the volume's source, and a claim's name; () for a StorageClass.
+        Another origin means another volume, and no other resource would show this change."""
         if self.claim:
             return ("claim", self.claim)
         static = {
@@ -124,13 +124,13 @@ class Snapshots(Model):
     """VolumeSnapshots of volumes whose storage supports them."""
 
     jail: Domain | None = None
-    """VolumeSnapshotClass for the jail's volume; without one, this volume has no snapshots."""
+    """VolumeSnapshotClass for the jail's volume; by default, this volume has no snapshots."""
     state: Domain | None = None
-    """VolumeSnapshotClass for the controller's volume; without one, it has no snapshots."""
+    """VolumeSnapshotClass for the controller's volume; by default, this volume has no snapshots."""
     schedule: Cron = "47 2 * * *"
     """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     keep: Annotated[int, Field(ge=1, le=1000), Number] = 7
-    """Number of snapshots to keep of each volume. An old one is deleted when a new one is ready."""
+    """Number of snapshots to keep of each volume. Old ones are deleted when a new one is ready."""
 
     @model_validator(mode="after")
     def _has_a_class(self) -> Self:
@@ -145,11 +145,11 @@ class Controller(Model):
     state_size: MemoryMiB = Field("10GiB", validate_default=True)
     """Size of the volume for the queue and the state of nodes."""
     storage_class: str | None = None
-    """StorageClass of this volume; by default the cluster's default."""
+    """StorageClass of the controller's volume; by default the cluster's default."""
     standby: bool = False
-    """Run a standby controller on another Kubernetes node. It takes over within seconds if the
-    first controller does not respond. The StorageClass must support ReadWriteMany. Decide before
-    the first deploy."""
+    """Run a standby controller on another Kubernetes node. The standby takes over within seconds if
+    the first controller does not respond. The StorageClass must support ReadWriteMany. Choose
+    before the first deploy."""
 
 
 class User(Model):
@@ -200,10 +200,10 @@ class Rest(Model):
     """Number of slurmrestd pods."""
     jwks: ProjectFile | None = None
     """File with the public keys (JSON Web Key Set) of an identity provider: a path relative to the
-    project, read at deploy time. Slurm then accepts the provider's tokens, and still its own."""
+    project, read at deploy time. Slurm then accepts the provider's tokens and its own tokens."""
     user_claim: Word | None = None
-    """Claim in the provider's tokens that has the user's name; by default `sun`, as in Slurm's own
-    tokens."""
+    """Claim that contains the user's name in the provider's tokens; by default `sun`, as in Slurm's
+    own tokens."""
     token_lifetime: SlurmTime = "30-00:00:00"
     """Longest lifetime of a token from `scontrol token`; UNLIMITED: no limit."""
 
@@ -225,12 +225,11 @@ Policies = Annotated[
     BeforeValidator(_policies),
     WithJsonSchema({"enum": ["kubernetes", "cilium", "both", "none", True, False]}),
 ]
-"""`true` means `kubernetes` and `false` means `none`, for stack files from before the `cilium`
-kind."""
+"""`true` means `kubernetes`, and `false` means `none`: older stack files have these values."""
 
 
 class Network(Model):
-    """Which network connections are allowed."""
+    """Allowed network connections."""
 
     policies: Policies = "kubernetes"
     """Kind of policies that protect Slurm's daemons. `kubernetes`: NetworkPolicies, if the
@@ -243,7 +242,7 @@ class Network(Model):
     """Run a packet filter in login and worker pods, independent of the network plugin. It blocks
     users from cloud metadata, the Kubernetes API, kubelets, NFS servers and Lustre servers."""
     refuse: tuple[Cidr, ...] = ()
-    """Further addresses to block for users, such as '10.0.0.0/16'; not those of pods."""
+    """Further addresses to block for users, such as '10.0.0.0/16'; do not add pod addresses."""
     cilium: Cilium | None = None
     """Install and upgrade Cilium; by default the stack does not change the cluster's network."""
 
@@ -268,7 +267,6 @@ class Settings(Model):
     cluster_name: DnsLabel
     """Name of the Slurm cluster."""
     cluster: Cluster
-    """The Kubernetes cluster."""
     namespace: DnsLabel = "slurm"
     """Kubernetes namespace of the Slurm layer."""
     registry: Registry | None = None
@@ -371,7 +369,8 @@ class Settings(Model):
         defaults = [partition.name for partition in self.partitions if partition.default]
         if len(defaults) > 1:
             raise cross_field(
-                "partitions", f"{' and '.join(defaults)} have default: true; keep one"
+                "partitions",
+                f"{' and '.join(defaults)} have default: true; keep it in only one partition",
             )
         return self
 
@@ -385,12 +384,12 @@ class Settings(Model):
             if group.name in users:
                 raise cross_field(
                     f"groups[{index}].name",
-                    f"'{group.name}' is the name of a user's own group; choose another",
+                    f"'{group.name}' is the name of a user's own group; choose another name",
                 )
             if str(group.gid) in own:
                 raise cross_field(
                     f"groups[{index}].gid",
-                    f"{group.gid} is the id of a user's own group; choose another",
+                    f"{group.gid} is the id of a user's own group; choose another gid",
                 )
             for name in group.members:
                 if name not in users:
@@ -471,9 +470,9 @@ class Settings(Model):
             for node in self.nodes_of(group):
                 if node not in owner:
                     raise cross_field(key, f"'{node}' is not a node; add it to a nodeset")
-                # slurmctld 24.11 does not know a dynamic node before the node's first start.
-                # slurmctld dies if such a node is in a block. It logs an error for each port of a
-                # switch with such a node.
+                # slurmctld 24.11 does not know a dynamic node before the node's first start. With
+                # such a node in a block, slurmctld dies. With such a node below a switch, slurmctld
+                # logs an error for each port of the switch.
                 if owner[node] not in static:
                     raise cross_field(
                         key,
@@ -488,7 +487,7 @@ class Settings(Model):
                 raise cross_field(
                     key,
                     f"'{group.name}' has {len(self.nodes_of(group))} nodes: expected at least "
-                    f"the first of block_sizes, {topology.block_sizes[0]}",
+                    f"{topology.block_sizes[0]}, the first of block_sizes; add nodes",
                 )
         return self
 
@@ -514,7 +513,6 @@ class Settings(Model):
         return wanted and not {AMD, NVIDIA}.isdisjoint(self.gpu_vendors())
 
     def gpu_vendors(self) -> set[str]:
-        """Return the vendors of the nodesets' GPUs."""
         return {nodeset.gpus.vendor() for nodeset in self.nodesets if nodeset.gpus}
 
     def dcgm_namespace(self) -> str | None:
@@ -534,7 +532,7 @@ class Settings(Model):
                 if gpus and slices % gpus.count:
                     raise cross_field(
                         f"nodesets[{index}].gpus.mig",
-                        f"{profile}: {slices}: expected a multiple of count, which is {gpus.count}",
+                        f"{profile}: {slices}: expected a multiple of gpus.count ({gpus.count})",
                     )
         return self
 
@@ -545,7 +543,6 @@ class Settings(Model):
         return self
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:
-        """Return the names of a nodeset's nodes."""
         return node_names(nodeset.name, nodeset.replicas)
 
     def nodes_of(self, group: Switch | Block) -> tuple[str, ...]:

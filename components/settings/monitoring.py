@@ -26,8 +26,8 @@ class Exporter(Model):
     interval: Annotated[int, Field(ge=5, le=600), Number] = 30
     """Seconds between two reads of Slurm's state, independent of Prometheus's scrape interval."""
     top: Annotated[int, Field(ge=0, le=1000), Number] = 50
-    """Number of accounts, and number of users, with their own series: those whose running and
-    pending jobs have the most CPUs. The others are summed."""
+    """Number of accounts, and number of users, that have their own series: those whose running and
+    pending jobs have the most CPUs. The exporter adds up the others."""
     jobs: Annotated[int, Field(ge=0, le=100_000), Number] = 1000
     """Limit of exported pairs of a running job and one of its nodes. Jobs with the most CPUs are
     exported first. A job is exported with all of its nodes or not at all."""
@@ -49,7 +49,7 @@ class Bundled(Model):
     size: MemoryMiB = Field("50GiB", validate_default=True)
     """Size of the volume for Prometheus and Alertmanager."""
     storage_class: str | None = None
-    """StorageClass of this volume; by default the cluster's default."""
+    """StorageClass of the volume; by default the cluster's default."""
     webhook: Url | None = None
     """URL that Alertmanager posts alerts to, in Alertmanager's own format. It is not secret in the
     cluster."""
@@ -63,8 +63,8 @@ class Bundled(Model):
         if self.webhook and self.alertmanager_secret:
             raise cross_field(
                 "webhook",
-                f"{self.webhook}: has no effect with alertmanager_secret; add it to the secret's "
-                "alertmanager.yml instead",
+                f"{self.webhook}: has no effect with alertmanager_secret; add this URL to the "
+                "Secret's alertmanager.yml instead",
             )
         return self
 
@@ -90,7 +90,7 @@ class Logs(Model):
     `Authorization` or `X-Scope-OrgID`."""
     ca: ProjectFile | None = None
     """File with CA certificates (PEM) to verify the receiver: a path relative to the project, read
-    at deploy time. By default, Debian's CA certificates."""
+    at deploy time. The default is Debian's CA certificates."""
     level: Literal["debug", "info", "warn", "error", "fatal"] = "info"
     """Lowest level to send."""
 

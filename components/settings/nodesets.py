@@ -35,10 +35,10 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
     "gres": "use gpus",
-    "nodeaddr": "the node's pod reports its own address",
-    "nodehostname": "nodes are named after the nodeset",
-    "nodename": "nodes are named after the nodeset",
-    "port": "all nodes share slurmd's port",
+    "nodeaddr": "remove it: the node's pod reports its own address",
+    "nodehostname": "remove it: nodes are named after the nodeset",
+    "nodename": "remove it: nodes are named after the nodeset",
+    "port": "remove it: all nodes use the same slurmd port",
     "state": "use `scontrol update`",
 }
 """Node parameters, in lower case, that the stack derives from other settings, and what to do
@@ -58,7 +58,7 @@ class Gpus(Model):
     """GPUs of a node, which Slurm allocates as gres."""
 
     type: GpuType
-    """Name for `--gres=gpu:<type>:1`, such as 'h100'."""
+    """GPU type for `--gres=gpu:<type>:1`, such as 'h100'."""
     count: Annotated[int, Field(ge=1, le=64), Number]
     """Number of GPUs of a node."""
     resource: ResourceName = "nvidia.com/gpu"
@@ -82,7 +82,7 @@ class Gpus(Model):
         return self
 
     def number(self) -> int:
-        """Return the number of a node's GPUs, or of its slices."""
+        """Return the number of a node's GPUs, or of its MIG slices."""
         return sum(self.mig.values()) or self.count
 
     def vendor(self) -> str:
@@ -107,7 +107,7 @@ class Toleration(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint; by default every effect."""
     seconds: Seconds | None = None
-    """Seconds that pods stay after a NoExecute taint appears; by default they stay forever."""
+    """Seconds that pods stay after a NoExecute taint appears; by default, they stay forever."""
 
     @model_validator(mode="after")
     def _fits_kubernetes(self) -> Self:
@@ -141,8 +141,7 @@ class Nodeset(Model):
     cpus: Annotated[int, Field(ge=1, le=4096), Number]
     """Number of CPUs of a node; also the CPU limit of its pod."""
     sockets: Annotated[int, Field(ge=1, le=64), Number] | None = None
-    """Number of sockets with these CPUs; by default the machine's, or one per CPU for static
-    nodes."""
+    """Number of CPU sockets; by default the machine's number, or one per CPU for static nodes."""
     threads_per_core: Annotated[int, Field(ge=1, le=8), Number] | None = None
     """CPUs per core; by default the machine's number, or one for static nodes."""
     cpu_request: Annotated[float, Field(gt=0), Number] | None = None
@@ -160,26 +159,25 @@ class Nodeset(Model):
     weight: Annotated[int, Field(ge=1, le=4_294_967_280), Number] | None = None
     """Scheduling weight: Slurm fills nodes of low weight first; by default 1, as in Slurm."""
     parameters: dict[ParameterName, Scalar] = {}
-    """Further parameters of slurm.conf's NodeName lines; they override the stack's."""
+    """Further parameters of slurm.conf's NodeName lines; they override those of the stack."""
     drain_grace: Seconds = 3600
     """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
     node_selector: dict[LabelKey, str] = {}
-    """Labels of the Kubernetes nodes that its pods may run on."""
+    """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
     affinity: dict[str, JsonValue] = {}
-    """Affinity of its pods, in Kubernetes' format."""
+    """Affinity of the pods, in Kubernetes' format."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of Kubernetes nodes that its pods tolerate."""
+    """Taints of Kubernetes nodes that the pods tolerate."""
     priority_class: Domain | None = None
-    """PriorityClass of its pods."""
+    """PriorityClass of the pods."""
     volumes: tuple[Volume, ...] = ()
-    """Further volumes of its pods."""
+    """Further volumes of the pods."""
     isolation: Isolation = Isolation()
     pod: Pod = Pod()
     limits: ProcessLimits = ProcessLimits()
     checks: Choices = {}
-    """Effect and limits of each check on its nodes; they override `health.checks`. false disables a
-    check. A check that is named here runs on the nodes even if their hardware does not require
-    it."""
+    """Effect and limits of each check on the nodes; they override `health.checks`. false disables a
+    check. A check with a key here runs even if the nodes' hardware does not require it."""
 
     @model_validator(mode="after")
     def _request_fits_size(self) -> Self:

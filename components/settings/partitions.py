@@ -38,9 +38,8 @@ class Partition(Model):
 
     name: DnsLabel
     nodesets: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Nodesets of the partition."""
     default: bool = False
-    """Make it the default partition of jobs."""
+    """Make this the default partition of jobs."""
     state: Literal["up", "down", "drain", "inactive"] = "up"
     """up: accepts and starts jobs; down: only accepts jobs; drain: only starts jobs; inactive:
     neither."""
@@ -59,8 +58,7 @@ class Partition(Model):
     """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is the smallest
     share: a node's memory divided by its CPUs."""
     priority_tier: Uint16 | None = None
-    """Priority tier. slurmctld considers jobs of higher tiers first. They may preempt jobs of lower
-    tiers."""
+    """slurmctld considers jobs of higher tiers first. These may preempt jobs of lower tiers."""
     priority_job_factor: Uint16 | None = None
     """Factor of the partition in the multifactor priority."""
     preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = None
@@ -84,7 +82,7 @@ class Partition(Model):
     over_subscribe: Literal["no", "yes", "force"] = "no"
     """Let jobs share CPUs. no: never; yes: jobs that request it; force: always."""
     parameters: dict[ParameterName, Scalar] = {}
-    """Further parameters of slurm.conf's PartitionName lines; they override the stack's."""
+    """Further parameters of slurm.conf's PartitionName lines; they override those of the stack."""
 
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:

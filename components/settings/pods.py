@@ -1,4 +1,4 @@
-"""Settings of additions to a nodeset's pods."""
+"""Additional settings of a nodeset's pods."""
 
 import re
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ from components.settings.types import (
 _OURS: Final[Mapping[str, str]] = {
     "DRAIN_GRACE": "use drain_grace",
     "LIMITS": "use limits",
-    "MACHINE": "the stack sets it to the name of the pod's machine",
+    "MACHINE": "remove it: the stack sets it to the name of the pod's machine",
     "NODE_CONF": "use the nodeset's own settings",
-    "NODE_NAME": "the stack sets it to the pod's name",
+    "NODE_NAME": "remove it: the stack sets it to the pod's name",
     "NODE_SHAPE": "use cpus, sockets, threads_per_core and gpus",
-    "POD_IP": "the stack sets it to the pod's address",
+    "POD_IP": "remove it: the stack sets it to the pod's address",
 }
 """Variables that the stack sets in slurmd's container, and what to do instead."""
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
@@ -49,7 +49,7 @@ def _variable(value: str) -> str:
         raise PydanticCustomError("variable", "is reserved; {instead}", {"instead": _OURS[value]})
     if value.startswith(_PREFIXES):
         raise PydanticCustomError(
-            "variable", "would change slurmd, which runs as root; set it in jobs instead"
+            "variable", "would change slurmd, which runs as root; set the variable in jobs instead"
         )
     return value
 
@@ -86,11 +86,9 @@ class InitContainer(Model):
     name: DnsLabel
     """Name of the container; unique in the pod."""
     image: ImageReference
-    """Image of the container."""
     command: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Program with arguments."""
     environment: dict[Variable, Text] = {}
-    """Environment variables."""
     user: Annotated[int, Field(ge=0, le=2**31 - 1), Number] = 65534
     """Uid that the container runs as; the default is unprivileged."""
     capabilities: tuple[Capability, ...] = ()
@@ -111,7 +109,7 @@ class Pod(Model):
     annotations: dict[Annotated[LabelKey, AfterValidator(_not_ours)], Text] = {}
     """Annotations of the pods, for example to attach networks."""
     init_containers: tuple[InitContainer, ...] = ()
-    """Containers that run once, in this order, after the guard and before all other containers."""
+    """Containers that run once, in this order, after `network.guard` and before all others."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -148,8 +146,7 @@ Size = Annotated[
 
 
 class ProcessLimits(Model):
-    """Limits of each process on a node (setrlimit(2)); by default those of the container
-    runtime."""
+    """Limits of each process on a node (setrlimit(2)); by default the container runtime's."""
 
     core: Size | None = None
     """Size limit of a core file."""

@@ -1,4 +1,4 @@
-"""Settings of the policy pack (policy/), which the program itself ignores."""
+"""Settings of the policy pack (policy/). The Pulumi program ignores these settings."""
 
 from components.settings.types import Line, Model, Path, Registry, ResourcePattern, Word
 
@@ -11,6 +11,5 @@ class Policy(Model):
     host_paths: tuple[Path, ...] = ()
     """Folders of Kubernetes nodes that volumes may use, including everything below them."""
     exceptions: dict[Word, dict[ResourcePattern, Line]] = {}
-    """Exceptions: for each policy, resources with the reason. Write a resource as its Pulumi name,
-    or as type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches any
-    text."""
+    """For each policy, the exempt resources and why. Write a resource as its Pulumi name, or as
+    type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches any text."""

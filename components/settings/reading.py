@@ -24,7 +24,7 @@ class SettingsError(Exception):
 
 
 def from_config(config: Mapping[str, str]) -> Settings:
-    """Return the settings from Pulumi's configuration. It has full keys, and objects as JSON text.
+    """Return the settings from Pulumi's configuration, which has full keys, and objects as JSON.
 
     Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`.
     """
@@ -57,7 +57,7 @@ def _stacks(root: Path) -> list[str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that refuses duplicate keys, as Pulumi does; PyYAML would use the last one."""
+    """Loader that refuses duplicate keys, because Pulumi does; PyYAML would use the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -76,7 +76,9 @@ def _parse(path: Path) -> Any:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise SettingsError(f"{path.name}: cannot be read: {error.strerror}") from None
+        raise SettingsError(
+            f"{path.name}: cannot be read: {error.strerror}; expected a readable file"
+        ) from None
     except UnicodeDecodeError:
         raise SettingsError(
             f"{path.name}: expected text in UTF-8; save the file as UTF-8"
@@ -176,7 +178,7 @@ _EXPECTED: Mapping[str, str] = {
     "too_short": "at least {min_length} in the list",
     "tuple_type": "a list, such as [a, b]",
 }
-"""Expected value for each error type of pydantic; braces have keys of the error's context."""
+"""Expected value for each error type of pydantic; braces contain keys of the error's context."""
 
 
 def _problem(details: ErrorDetails) -> str:
@@ -223,7 +225,7 @@ def _shown(value: object) -> str:
     """Return the beginning of a value as JSON; hide private keys."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # keys that JSON cannot have, or a cycle
+    except (TypeError, ValueError, RecursionError):  # a key that JSON does not allow, or a cycle
         text = "{…}" if isinstance(value, dict) else "[…]"
     if "PRIVATE KEY" in text:
         return '"…"'

@@ -9,7 +9,7 @@ from components.settings.types import LabelKey, Line, Model, Number, Seconds, Wo
 Step = Literal["recheck", "restart", "reboot", "replace"]
 Ladder = Annotated[tuple[Step, ...], Field(max_length=8)]
 CONDITIONS = {
-    # From kubelet, except MemoryPressure: jobs cause it by using the memory that they requested.
+    # From kubelet. Not MemoryPressure: jobs cause it when they use the memory that they requested.
     "DiskPressure": "disk-pressure",
     "PIDPressure": "pid-pressure",
     "NetworkUnavailable": "network",
@@ -38,27 +38,27 @@ class Reconciler(Model):
     """Seconds between two passes over all nodes."""
     share: Annotated[float, Field(gt=0, le=1), Number] = 0.1
     """Maximum fraction of the nodes that the reconciler drains and repairs at once, at least one
-    node. It reports further nodes that need a drain or a repair."""
+    node. For further nodes, the reconciler only reports the need."""
     maintenance: tuple[LabelKey, ...] = MAINTENANCE
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: dict[Word, Word] = Field(default_factory=CONDITIONS.copy)
-    """Conditions of Kubernetes nodes that are faults when true; each with a name for the cause."""
+    """Conditions of Kubernetes nodes that are faults if true, each with the name of its cause."""
     hardware: tuple[Word, ...] = HARDWARE
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
     no other pods."""
     ladder: Ladder = ("recheck", "restart", "restart")
-    """Repairs to try for a node, in this order, before an alert asks for a person. recheck: check
+    """Repairs to try for a node, in this order, before an alert calls a person. recheck: check
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: dict[Word, Ladder] = {}
     """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
-    """Seconds for the first step; each further step gets twice as many."""
+    """Seconds that the first step has to take effect; each further step has twice as many."""
     replace: tuple[Line, ...] = ()
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     the Node, and the Node's creator creates a new one."""
     replace_age: Seconds = 3600
-    """Minimum age in seconds of a Kubernetes node that is replaced."""
+    """Minimum age, in seconds, at which a Kubernetes node may be replaced."""
     remember: Seconds = 86_400
     """Seconds until the reconciler forgets a resolved cause. After that, the cause starts at the
     first step again."""

@@ -10,7 +10,7 @@ STACK_SCHEMA = Path(__file__).parent.with_name("settings.schema.json")
 
 
 def stack_schema() -> dict[str, Any]:
-    """Return the JSON Schema of `Pulumi.<stack>.yaml`. `STACK_SCHEMA` has it, as a test checks."""
+    """Return the JSON Schema of `Pulumi.<stack>.yaml`; a test compares `STACK_SCHEMA` with it."""
     schema = Settings.model_json_schema()
     definitions = schema.pop("$defs")
     return {
@@ -25,7 +25,7 @@ def stack_schema() -> dict[str, Any]:
                 "properties": {
                     f"{PROJECT}:{name}": value for name, value in schema["properties"].items()
                 },
-                # Other namespaces, such as kubernetes:…, belong to other packages.
+                # Keys of other packages, such as kubernetes:….
                 "patternProperties": {f"^(?!{PROJECT}:)": True},
                 "additionalProperties": False,
             }

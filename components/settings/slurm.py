@@ -29,12 +29,12 @@ REPEATABLE = frozenset(("downnodes", "epilog", "include", "nodename", "partition
 _OWNED_KEYS: Mapping[str, str] = {
     "clustername": "use cluster_name",
     "nodeset": "use nodesets",
-    "slurmctldhost": "the controller's pod determines it",
+    "slurmctldhost": "remove it: the controller's pod determines the value",
     "slurmctldparameters": "use slurm.slurmctld_parameters",
-    "slurmctldport": "the controller's Service determines it",
-    "slurmdport": "the workers' pods determine it",
-    "slurmuser": "the controller's image determines it",
-    "statesavelocation": "the controller's volume determines it",
+    "slurmctldport": "remove it: the controller's Service determines the value",
+    "slurmdport": "remove it: the workers' pods determine the value",
+    "slurmuser": "remove it: the controller's image determines the value",
+    "statesavelocation": "remove it: the controller's volume determines the value",
 }
 """Keys of slurm.conf, in lower case, that the stack sets because pods depend on them, and what to
 do instead."""
@@ -77,8 +77,8 @@ class Preemption(Model):
     """Preemption of jobs by other jobs."""
 
     type: Literal["none", "partition_prio", "qos"] = "none"
-    """Which jobs can be preempted. none: no jobs; partition_prio: jobs of a lower priority_tier;
-    qos: jobs of a QOS in another QOS's `preempt`, which requires accounting."""
+    """Jobs that can be preempted. none: no jobs; partition_prio: jobs of a lower priority_tier;
+    qos: jobs of a QOS that another QOS has in `preempt`, which requires accounting."""
     mode: Literal["requeue", "cancel", "suspend"] = "requeue"
     """Action on preempted jobs."""
 
@@ -123,7 +123,7 @@ class Priority(Model):
     """The order of the queue."""
 
     type: Literal["basic", "multifactor"] = "basic"
-    """basic: first come, first served; multifactor: by the weights below."""
+    """basic: first come, first served; multifactor: weighted factors, such as age or size."""
     age: Weight = 0
     """Weight of the time in the queue."""
     association: Weight = 0
@@ -165,7 +165,6 @@ class _Source(Model):
     """A script: its text, or a file in the project."""
 
     text: str | None = None
-    """The script itself."""
     file: ProjectFile | None = None
     """Path of the script, relative to the project; read at deploy time."""
 
@@ -179,7 +178,7 @@ class _Source(Model):
         return self
 
     def problem(self, text: str) -> str | None:
-        """Return what is wrong with a text from either source, or None."""
+        """Return the problem with the script's text, or None."""
         raise NotImplementedError
 
 
@@ -213,7 +212,10 @@ class Switch(Model):
     def _has_one_kind_of_children(self) -> Self:
         leaf = bool(self.nodes or self.nodesets)
         if leaf == bool(self.switches):
-            raise cross_field("name", f"'{self.name}': set either switches, or nodes or nodesets")
+            raise cross_field(
+                "name",
+                f"'{self.name}': set either switches, or at least one of nodes and nodesets",
+            )
         return self
 
 
@@ -242,8 +244,8 @@ class Topology(Model):
     blocks: tuple[Block, ...] = ()
     """Blocks, for kind block."""
     block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
-    """Sizes in nodes for planning jobs: of a block, then of groups of blocks. Each is the first
-    size times 1, 2, 4, …; by default the size of the smallest block."""
+    """Sizes for planning jobs, in nodes: of a block, then of groups of blocks. Each size is the
+    first size times 1, 2, 4, …; by default the size of the smallest block."""
 
     @model_validator(mode="after")
     def _parts_fit_kind(self) -> Self:
@@ -288,7 +290,7 @@ class Topology(Model):
             if factor < 1 or not math.log2(factor).is_integer():
                 raise cross_field(
                     "block_sizes",
-                    f"{size}: expected the first one, {self.block_sizes[0]}, times 1, 2, 4, …",
+                    f"{size}: expected the first size, {self.block_sizes[0]}, times 1, 2, 4, …",
                 )
         return self
 

@@ -88,7 +88,7 @@ def known_names(name: str, known: Iterable[str]) -> str:
 
 
 def matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
-    """Return a validator that matches the whole text; its error names what was `expected`."""
+    """Return a validator that matches the whole text. Its error says what is `expected`."""
 
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
@@ -222,7 +222,10 @@ ResourcePattern = Annotated[
 ]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
-Bucket = Annotated[str, matches(_BUCKET, "bucket", "a bucket name of 3 to 63 characters")]
+Bucket = Annotated[
+    str,
+    matches(_BUCKET, "bucket", "a bucket name: 3 to 63 lower-case letters, digits, '.' and '-'"),
+]
 ObjectPrefix = Annotated[
     str, matches(_PREFIX, "object_prefix", "names separated by '/', such as 'hpc/slurm'")
 ]
@@ -332,7 +335,7 @@ def parse_time(value: str) -> float:
 
 
 def _slurm_time(value: object) -> str:
-    # YAML 1.1 reads 12:00:00 without quotes as the number 43200. Slurm would read it as minutes.
+    # YAML 1.1 reads 12:00:00 without quotes as 43200, a number that Slurm would read as minutes.
     try:
         if isinstance(value, str) and parse_time(value) > 0:
             return value
@@ -415,7 +418,7 @@ def _cidr(value: str) -> str:
     if network is None or network.prefixlen == 0 or "%" in value:
         raise PydanticCustomError(
             "cidr",
-            "expected a range of some addresses, such as '10.0.0.0/16' or 'fd00:1::/64'",
+            "expected an address range (not all addresses), such as '10.0.0.0/16' or 'fd00:1::/64'",
         )
     return str(network)
 
@@ -457,7 +460,9 @@ def _line(value: str) -> str:
 
 def _text(value: str) -> str:
     if not value.strip() or not all(line.isprintable() for line in value.split("\n")):
-        raise PydanticCustomError("text", "expected lines of text, without control characters")
+        raise PydanticCustomError(
+            "text", "expected text that is not empty and has no control characters"
+        )
     return value.strip("\n")
 
 
@@ -471,7 +476,10 @@ def _hosts(value: str) -> str:
 
 def _path(value: str) -> str:
     if not _PATH.fullmatch(value) or {".", ".."} & set(value.split("/")):
-        raise PydanticCustomError("path", "expected an absolute path, such as '/data'")
+        raise PydanticCustomError(
+            "path",
+            "expected an absolute path, such as '/data', without special characters or a final '/'",
+        )
     return value
 
 

@@ -25,7 +25,7 @@ _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "
 _JAIL_SYSTEM = (*_SYSTEM, "/usr", "/var")
 """Folders of the jail that belong to the jail's image or to the nodes."""
 _SITES_OWN = "/usr/local"
-"""Exception below /usr: it belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
+"""Exception: this folder belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
 _NAME_LENGTH = 58
 """Maximum length of a name: Kubernetes allows 63 characters, including the prefix `jail-`."""
 
@@ -36,7 +36,7 @@ class Empty(Model):
     size: MemoryMiB | None = None
     """Size limit, such as '10GiB'; by default all of the machine's space."""
     medium: Literal["disk", "memory"] = "disk"
-    """Kind of storage; with memory, files use the pod's memory."""
+    """memory: files use the pod's memory."""
 
 
 class Nfs(Model):
@@ -59,10 +59,10 @@ class NfsServer(Model):
     """The stack's own NFS server, on a volume that only one machine mounts at a time."""
 
     storage_class: str | None = None
-    """StorageClass of this volume; by default the cluster's default."""
+    """StorageClass of the server's volume; by default the cluster's default."""
     machines: tuple[Cidr, ...] = ()
-    """Address ranges of the Kubernetes nodes that connect to the server, such as '10.0.0.0/16', but
-    not of pods. Only these nodes can mount the jail. Optional if network.policies is cilium."""
+    """Address ranges of the Kubernetes nodes, such as '10.0.0.0/16', without pod addresses. Only
+    these nodes can mount the jail. Optional with network.policies: cilium."""
 
     @field_validator("machines")
     @classmethod
@@ -86,7 +86,6 @@ class Csi(Model):
     attributes: dict[Line, str] = {}
     """Further attributes for the driver."""
     options: tuple[MountOption, ...] = ()
-    """Mount options."""
     node_stage_secret: Domain | None = None
     """Secret in the stack's namespace that the driver uses to mount the volume on a Kubernetes
     node."""
@@ -146,7 +145,7 @@ class Volume(Source):
         return self
 
     def in_jail(self) -> str | None:
-        """Return the path at which jobs see it, or None."""
+        """Return the path at which jobs see the volume, or None."""
         return self.path.removeprefix(JAIL) if self.path.startswith(f"{JAIL}/") else None
 
 
@@ -156,7 +155,7 @@ class Submount(Source):
     path: Path
     """Path for users, such as '/data' or '/home'."""
     login: bool = True
-    """Mount it on login nodes too. With `empty` and `host_path` each node has its own files."""
+    """Mount it on login nodes too. With `empty` and `host_path`, each node has its own files."""
 
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:

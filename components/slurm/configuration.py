@@ -22,7 +22,7 @@ class SlurmConfigArgs:
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
-    """For each dynamic nodeset, the configuration with which its nodes register."""
+    """For each dynamic nodeset, the description with which the nodes register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
 
@@ -30,7 +30,7 @@ class SlurmConfigArgs:
 class SlurmConfig(pulumi.ComponentResource):
     """A ConfigMap with the new files, and a Job that starts a test slurmctld with them.
 
-    If slurmctld refuses the new files, the Job fails, and the configuration in force stays.
+    If slurmctld refuses the new files, the Job fails, and the previous files stay in force.
     """
 
     proven: pulumi.Output[Mapping[str, str]]
@@ -72,8 +72,8 @@ class SlurmConfig(pulumi.ComponentResource):
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
-    # Omit empty values, here and elsewhere: Pulumi's provider does not keep them in its state, so
-    # the embedded engine would see a change in every deploy.
+    # Omit empty values, here and elsewhere: Pulumi's provider does not keep empty values in its
+    # state, so the embedded engine would see a change in every deploy.
     environment = args.site.auth.daemon_environment()
     # Optional: the first deploy creates this ConfigMap after the Job.
     in_force = {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}}

@@ -15,7 +15,7 @@ from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
-"""Seconds in which slurmctld must load a new configuration. The kubelet takes up to about 90."""
+"""Seconds within which slurmctld must load new files. The kubelet needs up to about 90."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ControllerArgs:
     site: Site
     settings: ControllerSettings
     shared: pulumi.Input[str] | None
-    """Storage class with ReadWriteMany, for the state of two controllers; None for the default."""
+    """StorageClass with ReadWriteMany, for the state of two controllers; None for the default."""
     jwt_secret: pulumi.Input[str]
     config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
@@ -32,20 +32,20 @@ class ControllerArgs:
     address: str
     """DNS name of slurmctld for daemons and clients."""
     accounting: Sequence[pulumi.Input[pods.Spec]]
-    """Line of /etc/hosts for slurmdbd, if it exists. slurmctld's first start needs slurmdbd."""
+    """Line of /etc/hosts for slurmdbd, if it exists: slurmctld's first start needs slurmdbd."""
     hosts_domain: str
     protect: bool
 
 
 class Controller(pulumi.ComponentResource):
-    """slurmctld, which is ready once it answers, and a standby if the settings request it."""
+    """slurmctld, which is ready once it responds, and a standby if the settings request one."""
 
     server: pulumi.Output[str]
-    """`host:port` for `--conf-server`, known once slurmctld answers."""
+    """`host:port` for `--conf-server`, known once slurmctld is ready."""
     alias: pulumi.Output[pods.Spec]
-    """Line of /etc/hosts for the Service, known once slurmctld answers."""
+    """Line of /etc/hosts for the Service, known once slurmctld is ready."""
     config: pulumi.Output[str]
-    """Name of the ConfigMap with the configuration, known once slurmctld answers."""
+    """Name of the ConfigMap with the configuration, known once slurmctld is ready."""
     config_digest: pulumi.Output[str]
     """Digest of the configuration, known once slurmctld runs with it."""
 
@@ -98,8 +98,8 @@ class Controller(pulumi.ComponentResource):
                 PlaceholderArgs(slurmctld.metadata.namespace, args.site.images, c.CONTROLLER, pod),
                 child,
             )
-        # Derived from the Service, so consumers are created after slurmctld answers and deleted
-        # before it.
+        # Derived from the Service, so consumers are created after slurmctld is ready and deleted
+        # before slurmctld.
         self.server = once_known(c.conf_server(args.address), service.metadata.name)
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = once_known(config.metadata.name, self.server)
@@ -110,10 +110,9 @@ class Controller(pulumi.ComponentResource):
 def _deployment(
     resource_name: str, args: ControllerArgs, pod: pods.Spec, opts: pulumi.ResourceOptions
 ) -> k8s.apps.v1.Deployment:
-    """Create the Deployment of slurmctld.
+    """Create a Deployment, because a StatefulSet would not replace a pod of a lost node.
 
-    A StatefulSet would not replace a pod of a lost node. A lease (images/controller) keeps two
-    controllers from writing the same state.
+    A lease (images/controller) prevents two controllers from writing the same state.
     """
     return k8s.apps.v1.Deployment(
         resource_name,
@@ -140,15 +139,15 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
     ]
     return {
         **pods.pod_defaults(args.site.images),
-        # The probes of slurmctld must not use its Service, which has no endpoint until they
-        # report that slurmctld is ready.
+        # slurmctld's probes must not use the Service, which has no endpoint until the probes report
+        # that slurmctld is ready.
         **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
         # slurmctld starts only on a host with the name in SlurmctldHost.
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
         **daemon_security(args.site.auth),
         # Both pods have anti-affinity. If only the placeholder had it, kube-scheduler 1.34 would
-        # retry slurmctld's pod only minutes after it has evicted the placeholder.
+        # retry slurmctld's pod only minutes after the eviction of the placeholder.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
         # Leave a lost node at once, not after Kubernetes' default of five minutes.
         "tolerations": [
@@ -179,7 +178,7 @@ def _reload(args: ControllerArgs) -> pods.Spec:
 
 
 def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
-    """Return a Job that waits until slurmctld runs with the configuration, as the deploy must."""
+    """Return a Job that makes the deploy wait until slurmctld runs with the configuration."""
     return {
         "backoffLimit": 3,
         "activeDeadlineSeconds": _CONFIG_DEADLINE,
@@ -224,8 +223,8 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
         # A standby has no open port, so its startup probe does not pass, and no other probe runs.
         **pods.probes(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
-        # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting locks
-        # up for good when a user cancels another user's job by `scancel --ctld` or by HTTP.)
+        # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting hangs
+        # forever when a user cancels another user's job with `scancel --ctld` or through HTTP.)
         "livenessProbe": {
             **pods.command("sinfo", "--noheader", "--format=%n"),
             "periodSeconds": 30,

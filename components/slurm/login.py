@@ -32,11 +32,11 @@ SSHD_CAPABILITIES = (
     "SYS_ADMIN",
 )
 _AFFINITY = 86_400
-"""Seconds for which a client gets the same node; the maximum that Kubernetes allows."""
+"""Seconds for which a client gets the same node: the maximum in Kubernetes."""
 _STOP_MARGIN = 15
-"""Seconds after the drain grace in which a pod must stop."""
+"""Seconds after the drain grace within which a pod must stop."""
 _START = 600
-"""Seconds in which a pod must become ready, including the pull of its images."""
+"""Seconds within which a pod must pull its images and become ready."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class LoginArgs:
 class Login(pulumi.ComponentResource):
     """Nodes with sshd, their Service, and one host key, which outlives the nodes.
 
-    The pods and the Service contain only the settings for the number of nodes, the access and the
-    shutdown. All other settings are in files that running nodes read again.
+    Only the settings for the number of nodes, the access and the shutdown are in the pods and the
+    Service. All other settings are in files, which running nodes read again after changes.
     """
 
     host_key: pulumi.Output[str]
@@ -92,8 +92,8 @@ class Login(pulumi.ComponentResource):
                 _pod(args, config.metadata.name, key.metadata.name),
                 replicas=args.settings.replicas,
                 serviceName=c.HOSTS,
-                # With OrderedReady, Kubernetes does not replace a pod that never became ready. So
-                # a correct edit could not repair a wrong one.
+                # With OrderedReady, Kubernetes does not replace a pod that never became ready, so
+                # a correct edit could not repair a wrong edit.
                 podManagementPolicy="Parallel",
             ),
             opts=pulumi.ResourceOptions(
@@ -165,7 +165,7 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
         "type": settings.service,
         "ports": [{"name": "ssh", "port": c.SSH_PORT, "targetPort": c.SSHD_PORT, **node_port}],
         # With Local, sshd sees each client's address, and slows down only clients that fail to log
-        # in. Not for NodePort: its port would be open only on machines with a login node.
+        # in. Not for NodePort: the port would be open only on machines with a login node.
         **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
         **({"loadBalancerSourceRanges": ranges} if ranges else {}),
     }

@@ -14,7 +14,7 @@ CPU_PERIOD = 100_000
 
 
 def login_files(settings: Login) -> dict[str, str]:
-    """Return the files by name, without empty ones."""
+    """Return the files by name, without empty files."""
     files = {
         "sshd_config": _lines(sshd_options(settings)),
         "limits": _lines(limits(settings.limits)),
@@ -34,8 +34,8 @@ def sshd_options(settings: Login) -> Iterator[str]:
     yield f"AllowStreamLocalForwarding {_switch(forwarding.tcp)}"
     yield f"AllowAgentForwarding {_switch(forwarding.agent)}"
     yield f"X11Forwarding {_switch(forwarding.x11)}"
-    # With other kinds of Service, all clients can have the address of one Kubernetes node. Then
-    # one client that fails to log in would lock out all clients.
+    # With other kinds of Service, all clients can have the address of one Kubernetes node, so one
+    # client that fails to log in would lock out all clients.
     yield f"PerSourcePenalties {_switch(settings.service == 'LoadBalancer')}"
 
 

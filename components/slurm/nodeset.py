@@ -23,7 +23,7 @@ from components.storage.volumes import (
 )
 
 _RUNTIMES_OPEN_FILES = 2**20
-"""Limit of open files that containerd and Docker set; a process needs a capability to exceed it."""
+"""Limit of open files that containerd and Docker set; exceeding it requires a capability."""
 SLURMD_CAPABILITIES = (
     # slurmstepd switches to the job's user, sets owners of files and signals processes.
     "CHOWN",
@@ -43,7 +43,7 @@ SLURMD_CAPABILITIES = (
     "SYSLOG",
 )
 _STOP_MARGIN = 60
-"""Seconds after the drain grace in which a pod must delete its record and stop slurmd."""
+"""Seconds after the drain grace within which a pod must delete its record and stop slurmd."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Nodeset(pulumi.ComponentResource):
             metadata={
                 "name": settings.name,
                 "namespace": args.site.namespace,
-                # Wait only until Kubernetes has observed the StatefulSet. Not skipAwait: it would
-                # not wait for the deletion either, and slurmctld must outlive deregistering nodes.
+                # Wait only until Kubernetes has observed the StatefulSet. Not skipAwait: Pulumi
+                # would not wait for the deletion either, and nodes need slurmctld to deregister.
                 "annotations": {"pulumi.com/waitFor": "jsonpath={.status.observedGeneration}"},
             },
             spec={
@@ -195,7 +195,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 
 def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """Return a pod's requests and limits, which are equal except for CPUs that nodes share."""
+    """Return a pod's requests and limits, which differ only for CPUs that nodes share."""
     size = {
         "cpu": str(settings.cpus),
         "memory": f"{settings.memory}Mi",
@@ -235,7 +235,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 
 def _site_container(container: InitContainer) -> pods.Spec:
-    """Return a container of the site. Its prefix avoids name conflicts with other containers."""
+    """Return a container of the site; `site-` avoids name conflicts with other containers."""
     environment = pods.environment(container.environment)
     return {
         "name": f"site-{container.name}",
@@ -260,7 +260,7 @@ def _locked_memory(args: NodesetArgs) -> int | str | None:
 
 
 def _limits(args: NodesetArgs) -> list[pods.Spec]:
-    """Return the limits for slurmd, such as `c=0 n=65536`: options of ulimit; sizes in KiB."""
+    """Return slurmd's limits, such as `c=0 n=65536`: options of ulimit, with sizes in KiB."""
     limits = args.settings.limits
     chosen = {"c": _kib(limits.core), "n": limits.open_files, "l": _kib(_locked_memory(args))}
     words = [f"{flag}={value}" for flag, value in chosen.items() if value is not None]

@@ -9,7 +9,7 @@ from components import conventions as c
 from components import pods
 
 _PRIORITY = -10
-"""Lower than that of other pods. The lowest priority for which an autoscaler still adds nodes."""
+"""Priority below other pods: the lowest one for which an autoscaler still adds nodes."""
 _KEPT = ("name", "image", "imagePullPolicy", "securityContext", "resources")
 
 
@@ -18,9 +18,9 @@ class PlaceholderArgs:
     namespace: pulumi.Input[str]
     images: pods.Images
     component: str
-    """Component of the pod for which the placeholder reserves a place."""
+    """Component whose pod gets the reserved place."""
     pod: pods.Spec
-    """Spec of the pod of this component."""
+    """Spec of that pod."""
 
 
 class Placeholder(pulumi.ComponentResource):
@@ -35,7 +35,7 @@ class Placeholder(pulumi.ComponentResource):
             f"{name}-priority",
             # PriorityClasses have no namespace, and the cluster may contain other stacks.
             metadata={"name": pulumi.Output.concat(args.namespace, "-", c.PLACEHOLDER)},
-            description="Pods that keep a place for others, and make room for any.",
+            description="Placeholders, which all other pods may preempt.",
             value=_PRIORITY,
             preemption_policy="Never",
             opts=child,

@@ -17,7 +17,7 @@ class RestArgs:
     slurmctld: Slurmctld
     settings: RestSettings
     accounting: bool
-    """Whether slurmdbd exists. If so, slurmrestd serves its API as well."""
+    """Whether slurmdbd exists. If so, slurmrestd also serves slurmdbd's API."""
 
 
 class Rest(pulumi.ComponentResource):
@@ -79,7 +79,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         **pods.probes(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
-            # slurmrestd needs only slurmctld's address from it. Other changes have no effect.
+            # slurmrestd needs only slurmctld's address in slurm.conf. Other changes have no effect.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             *args.site.user_mounts(),
         ],

@@ -21,7 +21,7 @@ class UserImagesArgs:
 
 
 class UserImages(pulumi.ComponentResource):
-    """A ConfigMap. Pods see changes of its files without a restart."""
+    """A ConfigMap. Running pods see changes of its files."""
 
     mounted: pods.Mounted
     """Volume and mount for login nodes and workers."""

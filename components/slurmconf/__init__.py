@@ -62,13 +62,13 @@ __all__ = [
 def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     """Return the files that slurmctld reads and sends to every node and client, by name.
 
-    Raises `SettingsError` if a file below `root` that the settings name cannot be used.
+    `root` is the folder of the settings' paths. Raises `SettingsError` if a file cannot be used.
     """
     return _files(settings, root, config_digest(settings, root))
 
 
 def config_digest(settings: Settings, root: Path = Path()) -> str:
-    """Return a word that identifies these files.
+    """Return a word that identifies the files of `config_files`.
 
     Slurm accepts any word in SlurmctldParameters, and shows it in `scontrol show config`.
     """
@@ -235,7 +235,7 @@ def _plugstack(settings: Settings) -> dict[str, object]:
         "defaults": plugin_defaults(settings.containers),
         "in_containers": (
             *_for_clients(settings),
-            # Slurm's commands need the libraries in the jail's /usr.
+            # Slurm's commands need the libraries in /usr of the jail.
             f"/usr={c.PROGRAMS}/usr",
             c.WORKER_SPOOL,
         ),

@@ -13,7 +13,7 @@ from components.slurmconf.tokens import JWKS, token_parameters
 _CA = "ca.pem"
 _STORE_CA = "store-ca.pem"
 _KEPT_BY_SLURMDBD = frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"})
-"""Categories that slurmdbd's PrivateData may name (slurmdbd.conf(5))."""
+"""Categories that PrivateData may contain in slurmdbd.conf(5)."""
 _RECORDS = {
     "events": ("PurgeEventAfter", "ArchiveEvents"),
     "jobs": ("PurgeJobAfter", "ArchiveJobs"),
@@ -29,7 +29,7 @@ _RECORDS = {
 def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     """Return the files of slurmdbd's pod by name, without the database's password.
 
-    Raises `SettingsError` if a file below `root` cannot be used.
+    `root` is the folder of the settings' paths. Raises `SettingsError` if a file cannot be used.
     """
     accounting, database = settings.accounting, settings.accounting.server()
     files = {
@@ -75,9 +75,9 @@ def _purges(accounting: Accounting) -> dict[str, str]:
 
 
 def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
-    """Return the files for dumps and restores of the database, by name and without credentials.
+    """Return the files for dumps and restores by name, without credentials.
 
-    Raises `SettingsError` if a file below `root` cannot be used.
+    `root` is the folder of the settings' paths. Raises `SettingsError` if a file cannot be used.
     """
     files = _client_files(settings, root)
     s3 = settings.accounting.backup.s3
@@ -89,7 +89,6 @@ def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 def backup_environment(settings: Settings) -> dict[str, str]:
     """Return the environment for dumps and restores: database, store, and dumps to keep."""
     backup, s3 = settings.accounting.backup, settings.accounting.backup.s3
-    # Each cluster has its own folder, because clusters can share a store.
     store = c.BACKUP_DATA
     if s3:
         store = "/".join(part for part in (f"s3:{s3.endpoint}", s3.bucket, s3.prefix) if part)
@@ -98,6 +97,7 @@ def backup_environment(settings: Settings) -> dict[str, str]:
         "CLUSTER": settings.cluster_name,
         "DATABASE": settings.accounting.server().name,
         "KEEP": " ".join(f"--keep-{name}={count}" for name, count in keep.items()),
+        # Each cluster has its own folder, because clusters can share a store.
         "RESTIC_REPOSITORY": f"{store}/{settings.cluster_name}",
         **({"AWS_DEFAULT_REGION": s3.region} if s3 and s3.region else {}),
         **({"SNAPSHOT": backup.restore} if backup.restore else {}),
@@ -105,7 +105,6 @@ def backup_environment(settings: Settings) -> dict[str, str]:
 
 
 def _ca(settings: Settings) -> str | None:
-    """Return the path of the CA certificates for the database, or None."""
     return f"{c.ACCOUNTING_ETC}/{_CA}" if settings.accounting.server().tls_ca else None
 
 
@@ -129,7 +128,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
     """Return the values of slurm.conf for accounting, by key."""
     accounting = settings.accounting
     if not accounting.enabled:
-        # Without slurmdbd, gathered data could not be stored.
+        # Without slurmdbd, Slurm could not store gathered data.
         return {
             "AccountingStorageType": "accounting_storage/none",
             "JobAcctGatherType": "jobacct_gather/none",

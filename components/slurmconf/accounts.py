@@ -11,7 +11,7 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
-"""Fields whose names in sacctmgr and in the settings differ in more than underscores."""
+"""sacctmgr's names of fields, if they differ from the settings in more than underscores."""
 _TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
 
 
@@ -55,7 +55,7 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     for name in (*(user.name for user in settings.users), *ranks):
         found.setdefault(name, {accounting.default_account: {}})
     for name, rank in ranks.items():
-        # The admin level belongs to the user. One account records that the settings set it.
+        # The admin level belongs to the user, not to an account: write it into one account only.
         next(iter(found[name].values()))["adminlevel"] = rank
     return found
 
@@ -81,6 +81,6 @@ def _written(given: Limits) -> Iterator[tuple[str, str]]:
 
 
 def _seconds(value: str) -> str:
-    """Return a time in seconds, rounded up to minutes, as Slurm stores most times; "": no limit."""
+    """Return seconds, rounded up to minutes: Slurm stores most times in minutes. "": no limit."""
     minutes = parse_time(value)
     return "" if math.isinf(minutes) else str(math.ceil(minutes) * 60)

@@ -12,7 +12,7 @@ from components.settings.nodesets import NVIDIA
 INFINIBAND: Final = "infiniband"
 """Feature of nodesets with InfiniBand."""
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
-"""Checks that a node with GPU slices cannot run: other pods use the other slices of its GPUs."""
+"""Checks that a node with GPU slices cannot run: other pods use other slices of the same GPUs."""
 
 
 def _program(name: str) -> str:

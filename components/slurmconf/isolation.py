@@ -1,4 +1,4 @@
-"""Render a node's own options of the SPANK plugin; see slurmstack-chroot(8)."""
+"""Render the options of the SPANK plugin for one node; see slurmstack-chroot(8)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,7 @@ _SLURMSTEPD = 4
 
 
 def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
-    """Render the plugin's `node=` file for the nodeset's nodes."""
+    """Render the file of the plugin's option `node=` for the nodeset's nodes."""
     return "".join(f"{key}={value}\n" for key, value in _options(nodeset, submounts))
 
 

@@ -13,7 +13,6 @@ _LONGEST = 60
 
 
 def wanted_long_checks(settings: Settings) -> str:
-    """Render the file that agents/longchecks reads."""
     chosen = settings.long_checks
     wanted = Wanted(
         partition=c.CHECKS_PARTITION,
@@ -41,7 +40,7 @@ def wanted_long_checks(settings: Settings) -> str:
 
 
 def _wanted(nodeset: Nodeset) -> WantedNodeset:
-    """Return the nodes of a nodeset and their GPUs, without MIG slices: these are not measured."""
+    """Return a nodeset's nodes and their GPUs, without MIG slices, which checks do not measure."""
     gpus = nodeset.gpus
     if not gpus or gpus.mig:
         return WantedNodeset(replicas=nodeset.replicas)
@@ -51,8 +50,8 @@ def _wanted(nodeset: Nodeset) -> WantedNodeset:
 def checks_partition_lines(settings: Settings) -> list[str]:
     """Return the line of slurm.conf for the hidden partition of long checks, if there are any.
 
-    Users' jobs are in other partitions. Slurm considers them first, and they preempt running checks
-    at once. Checks get whole nodes: on a shared node, they would measure and slow down other jobs.
+    Users' jobs are in other partitions. Slurm considers these jobs first, and they preempt running
+    checks at once. Checks get whole nodes: on a shared node, they would measure and slow down jobs.
     """
     if not settings.long_checks.checks:
         return []

@@ -37,8 +37,8 @@ def node_line(nodeset: Nodeset) -> str | None:
 
     A name that does not resolve blocks slurmctld for ten seconds. An absent node must therefore
     have an address that needs no lookup. When a CLOUD node registers, slurmctld 24.11 replaces that
-    address with the sender's, keeps it across restarts, and gives it to srun. For any other node,
-    steps are launched to the address in slurm.conf.
+    address with the sender's, keeps it across restarts, and gives it to srun. For other nodes, srun
+    launches steps at the address in slurm.conf.
 
     slurmctld assumes that a CLOUD node is powered down, and would start jobs on it. The program at
     `ABSENT_PROGRAM` therefore sets absent nodes to down.
@@ -66,8 +66,7 @@ def reserved_memory(nodeset: Nodeset) -> int:
 def memory_per_cpu(partition: Partition, settings: Settings) -> int:
     """Return a job's default memory per CPU in MiB: the smallest share among the partition's nodes.
 
-    Without a default, Slurm would give a job all memory of its node, so no second job could run
-    there.
+    Without a default, a job would get all memory of its node, and no second job could run there.
     """
     return partition.memory_per_cpu or min(
         real_memory(nodeset) // nodeset.cpus
@@ -77,9 +76,9 @@ def memory_per_cpu(partition: Partition, settings: Settings) -> int:
 
 
 def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
-    """Return a job's default memory per GPU in MiB, or None.
+    """Return a job's default memory per GPU in MiB.
 
-    It is None if the settings have no value and not all of the partition's nodesets have GPUs.
+    Return None if the settings have no value and a nodeset of the partition has no GPUs.
     """
     nodesets = [each for each in settings.nodesets if each.name in partition.nodesets]
     shares = [real_memory(each) // each.gpus.number() for each in nodesets if each.gpus]
@@ -88,10 +87,8 @@ def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
 
 
 def max_node_count(settings: Settings) -> int:
-    """Return MaxNodeCount: a power of two above twice the number of nodes, at least 1024.
-
-    The surplus is for dynamic nodes.
-    """
+    """Return MaxNodeCount: a power of two above twice the number of nodes, at least 1024. The
+    surplus is for dynamic nodes."""
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
     return max(_MIN_NODE_COUNT, 1 << (2 * nodes).bit_length())
 
@@ -100,7 +97,6 @@ _MIN_NODE_COUNT = 1024
 
 
 def partition_line(partition: Partition, settings: Settings) -> str:
-    """Return the partition's line of slurm.conf."""
     per_gpu = memory_per_gpu(partition, settings)
     sharing = "EXCLUSIVE" if partition.exclusive else partition.over_subscribe.upper()
     ours: dict[str, object] = {

@@ -8,14 +8,14 @@ from components.settings import Script, Settings, SettingsError
 from components.settings.slurm import Lua
 
 SHIPPED: Mapping[str, str] = {"prolog": "Prolog", "epilog": "Epilog"}
-"""File name, and key in slurm.conf, of scripts that slurmctld sends to every node with the
+"""Key in slurm.conf, by file name, of scripts that slurmctld sends to every node with the
 configuration. slurmctld sends scripts that have no path (configless documentation)."""
 MOUNTED: Mapping[str, str] = {
     "task_prolog": "TaskProlog",
     "task_epilog": "TaskEpilog",
     "health_check": "HealthCheckProgram",
 }
-"""File name, and key in slurm.conf, of scripts that slurmctld does not send; pods mount them."""
+"""Key in slurm.conf, by file name, of scripts that slurmctld does not send; pods mount them."""
 
 
 def script_files(

@@ -17,7 +17,7 @@ def lifetime_parameter(settings: Settings) -> str:
 
 
 def token_parameters(settings: Settings, folder: str) -> str:
-    """Return AuthAltParameters of a daemon whose files are in `folder`."""
+    """Return the AuthAltParameters of a daemon; `folder` contains the daemon's files."""
     rest = settings.rest
     keys = [f"jwt_key={c.JWT_KEY}"]
     if rest.jwks:

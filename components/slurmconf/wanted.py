@@ -8,12 +8,11 @@ from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import node_conf
 
 _LOOKS = 3
-"""Number of intervals after which a node's last report is too old. More than one, because a busy
+"""Number of intervals after which a node's last report is too old. It is above 1 because a busy
 Slurm can miss reports."""
 
 
 def wanted_nodes(settings: Settings) -> str:
-    """Render the file that agents/reconciler reads."""
     health = settings.health
     wanted = Wanted(
         **settings.reconciler.model_dump(),
@@ -27,9 +26,9 @@ def wanted_nodes(settings: Settings) -> str:
 
 
 def _wanted(nodeset: Nodeset) -> WantedNodeset:
-    """Return the number of nodes, and the values that Slurm must have for each node."""
+    """Return the number of nodes, and the values that Slurm must report for each node."""
     conf = node_conf(nodeset)
-    # These include the nodeset's `parameters`, which override the other settings.
+    # `conf` includes the nodeset's `parameters`, which override the other settings.
     parameters = {
         name.lower(): value for name, _, value in (w.partition("=") for w in conf.split())
     }

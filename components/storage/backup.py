@@ -29,7 +29,7 @@ class BackupArgs:
 
 @dataclass(frozen=True)
 class Restore:
-    """Parts of slurmdbd's pod that load a dump before slurmdbd starts."""
+    """Containers and volumes that load a dump before slurmdbd starts."""
 
     containers: Sequence[pods.Spec] = ()
     volumes: Sequence[pods.Spec] = ()
@@ -95,7 +95,7 @@ class Backup(pulumi.ComponentResource):
 
 
 def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
-    # Run on the node of slurmdbd, which mounts this volume too: it may be ReadWriteOnce.
+    # Run on slurmdbd's node: slurmdbd's pod mounts the same volume, which may be ReadWriteOnce.
     where = pods.beside(c.ACCOUNTING) if args.settings.restore and not args.settings.s3 else {}
     return {
         "backoffLimit": 2,
@@ -105,7 +105,7 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
             {
                 **pods.pod_defaults(args.site.images),
                 **where,
-                # The same group as in slurmdbd's pod, which may load these dumps.
+                # Use the group of slurmdbd's pod, which may load these dumps.
                 **pods.owned_by(c.SLURM_ID),
                 "restartPolicy": "Never",
                 "containers": [_container("backup", args)],

@@ -16,13 +16,13 @@ from components.storage.nfs import NfsServer, NfsServerArgs
 from components.storage.volumes import submount_volumes
 
 ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
-"""The only capabilities that root needs to create files of every owner."""
+"""Capabilities that root needs to create files for any owner."""
 
 
 _NOMINAL = 1024
 """Nominal size of a volume in MiB, for a file system that sets its own size."""
 _PATIENCE = "1h"
-"""Timeout. The jail has tens of thousands of small files; some network file systems are slow."""
+"""Timeout: the jail has tens of thousands of small files, and some file systems are slow."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class JailArgs:
     """The jail's passwd. A changed passwd runs the Job that creates the homes of new users."""
     protect: bool
     files: pods.Spec | None = None
-    """The cluster's file system, as the source of a volume. Used if the settings name no other."""
+    """The cluster's file system, as the source of a volume, if the settings choose no other."""
 
 
 class Jail(pulumi.ComponentResource):
@@ -43,8 +43,8 @@ class Jail(pulumi.ComponentResource):
     """
 
     origin: k8s.core.v1.ConfigMap
-    """Record of the volume's source. An edit of the source fails here, before any other step for
-    the jail."""
+    """Record of the volume's source. If an edit changes the source, the deploy fails here, before
+    all other steps for the jail."""
     claim: pulumi.Output[str]
     """Name of the PersistentVolumeClaim, known once the volume is filled and the homes exist. Pods
     that use this output are created after both Jobs."""
@@ -84,7 +84,7 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    # Mounted in the jail: a user's link could lead to nothing else in this pod.
+                    # Mount in the jail, because a user's link can reach nothing else in this pod.
                     *(
                         pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
                         for v in sorted(homes_own, key=lambda v: v.path)
@@ -102,7 +102,7 @@ class Jail(pulumi.ComponentResource):
         self.register_outputs({"claim": self.claim})
 
     def _claim(self, name: str, args: JailArgs) -> pulumi.Output[str]:
-        """Return the claim's name. Its volume is new, from a storage class, or exists already."""
+        """Return the claim's name. The volume is new (from a StorageClass) or already exists."""
         settings = args.settings
         held: pulumi.Output[str] = self.origin.data["claim"]
         if settings.claim:
@@ -122,8 +122,8 @@ class Jail(pulumi.ComponentResource):
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[self.origin])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
         if files:
-            # Kubernetes resizes only volumes that it has created. The cluster or the server sets
-            # the real size of the file system.
+            # The cluster or the server sets the real size: Kubernetes resizes only volumes that it
+            # has created.
             wanted = replace(wanted, size=_NOMINAL)
         if source:
             volume = k8s.core.v1.PersistentVolume(
@@ -191,9 +191,9 @@ class Jail(pulumi.ComponentResource):
 def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
     """Create a ConfigMap whose name records the source of the jail's volume.
 
-    The ConfigMap is protected. So the engine refuses an edit of the source before it creates
-    another volume, and before pods move to it, away from users' data. Without this ConfigMap, the
-    engine would notice only at the end that it must delete the protected claim.
+    The ConfigMap is protected, so the engine refuses an edit of the source before it creates
+    another volume and moves pods there, away from users' data. Without this ConfigMap, the engine
+    would notice only at the end that it must delete the protected claim.
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())
@@ -207,12 +207,12 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
 
 
 def _files(args: JailArgs) -> pods.Spec | None:
-    """Return the cluster's file system, if the jail uses it."""
+    """Return the cluster's file system if the jail uses it, else None."""
     return None if args.settings.is_elsewhere() else args.files
 
 
 def _source(settings: JailSettings, namespace: pulumi.Input[str]) -> pods.Spec:
-    """Return the source of a volume that exists already; empty for a storage class."""
+    """Return the source of an existing volume; empty for a StorageClass."""
     if settings.nfs:
         nfs = settings.nfs
         found = {"nfs": {"server": nfs.server, "path": nfs.path}}

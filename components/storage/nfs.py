@@ -20,7 +20,7 @@ _CAPABILITIES = (
     "SETGID",  # Ganesha runs each request as its sender, with the sender's groups
     "SETUID",
 )
-"""The only capabilities that Ganesha needs for its clients' requests."""
+"""Capabilities that Ganesha needs for requests of clients."""
 _MOUNT_OPTIONS = (
     "nfsvers=4.1",
     # Use another port for each reconnect. With the same port, the machine's address translation
@@ -30,8 +30,8 @@ _MOUNT_OPTIONS = (
 _LEASE = 60
 """Seconds after which a silent machine loses its locks."""
 _GRACE = 90
-"""Seconds after a restart in which machines can only reclaim open files and locks. The period ends
-early when all have reclaimed theirs. It is longer than a client's pause between retries."""
+"""Seconds after a restart during which machines can only reclaim open files and locks. This period
+ends early if all machines have done so. It is longer than a client's pause between retries."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class NfsServerArgs:
     namespace: pulumi.Input[str]
     settings: NfsServerSettings
     size: int
-    """Size of its volume in MiB."""
+    """Size of the server's volume in MiB."""
     images: pods.Images
     protect: bool
 
 
 class NfsServer(pulumi.ComponentResource):
-    """NFS-Ganesha on a volume, and its Service, whose address stays when the server moves."""
+    """NFS-Ganesha on a volume, and its Service, which keeps its address if the server moves."""
 
     source: pods.Spec
-    """The export, as the source of a PersistentVolume; known once the server answers."""
+    """The export, as the source of a PersistentVolume; known once the server is ready."""
 
     def __init__(
         self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None
@@ -87,7 +87,7 @@ class NfsServer(pulumi.ComponentResource):
             # A PersistentVolume contains the Service's address, and is immutable.
             kept,
         )
-        # Use the address: machines mount the export, and their resolver knows no Services.
+        # Use the address: machines mount the export, and their resolver does not know Services.
         self.source = {
             "nfs": {"server": service.spec.cluster_ip, "path": "/"},
             "mountOptions": list(_MOUNT_OPTIONS),
@@ -100,7 +100,7 @@ def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[st
         pods.mounted(pods.claim_volume("data", volume), c.JAIL_SERVED),
         pods.mounted(pods.config_volume("config", config), c.JAIL_SERVER_ETC, read_only=True),
         pods.mounted(pods.memory_volume("run", "4Mi"), "/run/ganesha"),
-        # Ganesha tests there which locks the machine supports.
+        # In /tmp, Ganesha tests which locks the machine supports.
         pods.mounted(pods.memory_volume("tmp", "4Mi"), "/tmp"),
     ]
     return {
@@ -135,7 +135,7 @@ NFS_CORE_PARAM {{
   Enable_NLM = false;
   Enable_RQUOTA = false;
   Clustered = false;
-  # It would take the capability SYS_RESOURCE.
+  # The I/O flusher requires the capability SYS_RESOURCE.
   Allow_Set_Io_Flusher_Fail = true;
 }}
 NFS_KRB5 {{ Active_krb5 = false; }}
@@ -157,7 +157,7 @@ EXPORT {{
   Squash = No_Root_Squash;
   Access_Type = {access};
   {clients}Disable_ACL = true;
-  # Machines tell file systems apart by it.
+  # Machines distinguish file systems by this id.
   Filesystem_Id = 1.1;
   FSAL {{ Name = VFS; }}
 }}

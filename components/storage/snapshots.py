@@ -28,8 +28,8 @@ class SnapshotsArgs:
 class Snapshots(pulumi.ComponentResource):
     """A CronJob that creates snapshots and removes old ones, and a Job that checks the cluster.
 
-    The deploy waits for the Job, and fails if the cluster does not support VolumeSnapshots. An
-    operator might not notice that the CronJob fails at night.
+    The deploy waits for the Job, and fails if the cluster does not support VolumeSnapshots. Without
+    the Job, an operator might not notice that the CronJob fails at night.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ def install(
     site: Site,
     opts: pulumi.ResourceOptions,
 ) -> None:
-    """Create the component for snapshots, if the settings request snapshots."""
+    """Create the component if the settings request snapshots."""
     wanted, jail = settings.snapshots, settings.jail
     if wanted:
         of_jail = jail.claim or (c.JAIL_SERVER if jail.server else c.JAIL_CLAIM)

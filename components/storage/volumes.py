@@ -37,7 +37,7 @@ def submount_volumes(given: Iterable[Submount]) -> list[Spec]:
 
 
 def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
-    """Return mounts of these volumes. They are outside the jail, where users cannot place links."""
+    """Return these volumes' mounts, which are outside the jail: users cannot place links there."""
     return [
         mount(f"jail-{one.name}", _place(f"jail-{one.name}"), read_only=one.read_only)
         for one in _ordered(given)
@@ -45,7 +45,7 @@ def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
 
 
 def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
-    """Return mounts of a worker's further volumes. Those for jobs are also outside the jail."""
+    """Return mounts of a worker's further volumes. Mounts for jobs are also outside the jail."""
     return [
         mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)
         for one in given
@@ -53,7 +53,7 @@ def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
 
 
 def shown(submounts: Iterable[Submount], further: Iterable[Volume] = ()) -> list[str]:
-    """Return the mounts that `agents.mounts` must create in the jail, as `source=target`."""
+    """Return `source=target` for each mount that `agents.mounts` must create in the jail."""
     places = [(one.path, f"jail-{one.name}") for one in submounts]
     places += [(path, one.name) for one in further if (path := one.in_jail())]
     return [f"{_place(name)}={path}" for path, name in sorted(places)]
@@ -69,5 +69,5 @@ def _place(name: str) -> str:
 
 
 def _ordered(given: Iterable[Submount]) -> list[Submount]:
-    """Sort volumes, outer ones first."""
+    """Sort volumes by path, parents first."""
     return sorted(given, key=lambda one: one.path)

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Runs on a control plane: prints a new token for one machine to join, in kubeadm's default group.
+# Runs on a control plane: prints a new token with which one machine can join, in kubeadm's default group.
 #
 #   admit.sh NAME TTL worker|control-plane
 #
-# For a new control plane, it also uploads the cluster's keys, encrypted; kubeadm keeps them as long as the token.
-# Standard input must then be kubeadm's configuration, with the key for the encryption.
+# For a new control plane, the script also uploads the cluster's keys in encrypted form. kubeadm keeps them as long as
+# the token. In this case, standard input must be kubeadm's configuration, which contains the encryption key.
 set -euo pipefail
 umask 077
 readonly name=$1 ttl=$2 as=$3 config=/run/slurmstack-admit-$1.yaml

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs on a control plane: drains a Node, and deletes it.
 #
-#   leave.sh NAME SECONDS       time limit for its pods to stop; the deletion of the Node ends the others
+#   leave.sh NAME SECONDS       time limit for pods to stop; the deletion of the Node ends the remaining pods
 set -euo pipefail
 readonly name=$1 seconds=$2
 export KUBECONFIG=/etc/kubernetes/admin.conf

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from components.settings.models import Settings
 
 Problem = tuple[str, str]
-"""A key in the stack file, and what is wrong with it."""
+"""A key of the stack file, and the problem with its value."""
 
 
 class BaseCluster(Model):

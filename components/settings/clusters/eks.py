@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Instance families with GPUs (EC2, instance types, accelerated computing)."""
 _WIDEST: Final = 20
-"""Longest prefix of the network: with /20, each of its 16 subnets is a /24."""
+"""Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
 """Letters of zones; a region has at most six zones."""
 _LUSTRE: Final = 1_228_800, 2_457_600
@@ -43,11 +43,10 @@ class EksSystem(System):
     """Machines for everything except workers."""
 
     type: InstanceType = "m7i.4xlarge"
-    """Instance type."""
 
 
 class EksCluster(CloudCluster):
-    """Amazon EKS in a network of its own, with FSx for Lustre or EFS for the jail."""
+    """Amazon EKS in its own network, with FSx for Lustre or EFS for the jail."""
 
     brings_driver: ClassVar[bool] = True
     kind: Literal["eks"]
@@ -69,7 +68,6 @@ class EksCluster(CloudCluster):
     """Throughput of Lustre, in MB/s per TiB."""
 
     def groups(self) -> Mapping[str, EksMachines]:
-        """Return the machines of each nodeset, by the nodeset's name."""
         return self.machines
 
     @model_validator(mode="after")
@@ -99,11 +97,11 @@ class EksCluster(CloudCluster):
         return super().has_cards(nodeset) or bool(self.machines[nodeset.name].efa)
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Require instances with GPUs for nodes with GPUs, and instances without for others."""
+        """Require GPU instances for a nodeset with GPUs, and other instances for other nodesets."""
         machines = self.machines[nodeset.name]
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
-            yield "type", f"'{machines.type}': expected a type {wanted}, as in the nodeset"
+            yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Check the limits of Amazon's network and file systems."""
@@ -113,7 +111,7 @@ class EksCluster(CloudCluster):
         yield from self._lustre_problems(stack)
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Check that Cilium runs on top of Amazon's plugin and kube-proxy, which EKS has."""
+        """Require Cilium on top of Amazon's plugin and with kube-proxy: EKS has both."""
         cilium = stack.network.cilium
         if cilium is None:
             if "cilium" in stack.network.kinds():
@@ -160,7 +158,7 @@ class EksCluster(CloudCluster):
             yield (
                 "jail.size",
                 (
-                    f"{size} MiB: FSx for Lustre has other sizes; expected 1200GiB or a multiple "
+                    f"{size} MiB: is not a size of FSx for Lustre; expected 1200GiB or a multiple "
                     "of 2400GiB"
                 ),
             )

@@ -33,7 +33,7 @@ class LocalCluster(BaseCluster):
         if service != "NodePort":
             yield (
                 "login.service",
-                f"{service}: a local cluster does not support it; expected NodePort",
+                f"{service}: a local cluster supports only NodePort; set NodePort",
             )
         if stack.login.node_port is None:
             yield (

@@ -1,4 +1,4 @@
-"""Settings of the machines that a deploy rents for nodesets, and rules for every cloud."""
+"""Settings of the machines that a deploy creates in a cloud, and rules for every cloud."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 SYSTEM: Final = "system"
-"""Name of the machines for everything except workers."""
+"""Name of the group of machines for everything except workers."""
 
 
 class Autoscaling(Model):
@@ -34,7 +34,6 @@ class Autoscaling(Model):
     min: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number] = 0
     """Minimum number of machines, even if no pod needs them."""
     max: Annotated[int, Field(ge=1, le=MAX_REPLICAS), Number]
-    """Maximum number of machines."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -51,7 +50,7 @@ class Machines(Model):
     spot: bool = False
     """Use cheaper machines that the cloud may take back at any time."""
     autoscaling: Autoscaling | None = None
-    """Autoscaling of the machines; by default their number is the nodeset's replicas."""
+    """By default, the number of machines is the nodeset's replicas."""
 
 
 class System(Model):
@@ -85,9 +84,9 @@ class CloudCluster(BaseCluster):
         return nodeset.gpus is not None
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require machines that fit each nodeset, and a registry that they can reach."""
+        """Require machines that fit each nodeset, and a registry."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add one"  # type: ignore[attr-defined]
+            yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",
@@ -114,7 +113,8 @@ class CloudCluster(BaseCluster):
                 yield f"cluster.machines.{name}", f"'{name}' is not a nodeset; {known}"
         for name, nodeset in nodesets.items():
             if name not in groups:
-                yield "cluster.machines", f"nodeset '{name}' has no machines; add machines.{name}"
+                problem = f"nodeset '{name}' has no machines; add cluster.machines.{name}"
+                yield "cluster.machines", problem
                 continue
             for key, problem in (*self._bound_problems(nodeset), *self.machine_problems(nodeset)):
                 yield f"cluster.machines.{name}.{key}", problem

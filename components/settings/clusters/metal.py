@@ -34,7 +34,7 @@ KubeadmKind = Literal[
 API_PORT: Final = 6443
 """Port of kube-apiserver (kubeadm, APIEndpoint)."""
 _NODE_BITS: Final = 24
-"""Prefix length of one machine's pod addresses (kube-controller-manager, --node-cidr-mask-size)."""
+"""Prefix length of one machine's pod range (kube-controller-manager, --node-cidr-mask-size)."""
 _POD_BITS: Final = range(8, _NODE_BITS + 1)
 _SERVICE_BITS: Final = range(12, 29)
 """kube-apiserver accepts no range larger than /12 for Services (--service-cluster-ip-range)."""
@@ -55,7 +55,7 @@ _OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
         "taints": "cluster.machines[].nodeset",
     },
 }
-"""Fields of kubeadm that the deploy sets itself, and the settings to use instead."""
+"""Fields of kubeadm that the deploy sets, and the settings to use instead."""
 
 
 class MetalMachine(Model):
@@ -89,13 +89,12 @@ class MetalCluster(BaseCluster):
     release: KubernetesRelease = "1.34.4"
     """Kubernetes release."""
     machines: tuple[MetalMachine, ...] = ()
-    """The machines."""
     control_planes: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
     """Names of the one or three control plane machines, which store the data of Kubernetes. The
     first one creates the cluster."""
     endpoint: Domain | None = None
     """Host name or address, without a port, that leads to port 6443 of all control planes. With one
-    control plane, the default is its address. The endpoint can never change."""
+    control plane, the default is its address. Later deploys cannot change the endpoint."""
     pods: Cidr = "10.244.0.0/16"
     """Address range of pods."""
     services: Cidr = "10.96.0.0/12"
@@ -138,7 +137,8 @@ class MetalCluster(BaseCluster):
         if count > 1 and self.endpoint is None:
             raise cross_field(
                 "endpoint",
-                f"is required with {count} control planes; add a name or address that leads to all",
+                f"is required with {count} control planes; "
+                "add a name or address that leads to all of them",
             )
         return self
 
@@ -157,22 +157,22 @@ class MetalCluster(BaseCluster):
         pods, services = (ipaddress.IPv4Network(text) for text in (self.pods, self.services))
         if pods.overlaps(services):
             raise cross_field(
-                "services", f"'{services}': overlaps pods, {pods}; choose another range"
+                "services", f"'{services}': overlaps cluster.pods ({pods}); choose another range"
             )
         for machine in self.machines:
             for key, network in (("pods", pods), ("services", services)):
                 if ipaddress.IPv4Address(machine.address) in network:
                     raise cross_field(
                         key,
-                        f"'{network}': contains the address of {machine.name}; "
+                        f"'{network}': contains the address of machine '{machine.name}'; "
                         "choose another range",
                     )
         places = 1 << _NODE_BITS - pods.prefixlen
         if len(self.machines) > places:
             raise cross_field(
                 "pods",
-                f"'{pods}': is enough for {places} machines, with a /{_NODE_BITS} for each; "
-                f"expected a larger range for {len(self.machines)}",
+                f"'{pods}': is enough for only {places} of {len(self.machines)} machines, because "
+                f"each needs a /{_NODE_BITS}; choose a larger range",
             )
         return self
 
@@ -189,7 +189,7 @@ class MetalCluster(BaseCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines for each nodeset's nodes, and one machine for everything else."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add one"
+            yield "registry", f"is required with cluster.kind: {self.kind}; add it"
         nodesets = {nodeset.name for nodeset in stack.nodesets}
         for index, machine in enumerate(self.machines):
             if machine.nodeset is not None and machine.nodeset not in nodesets:
@@ -202,8 +202,8 @@ class MetalCluster(BaseCluster):
             yield (
                 "cluster.machines",
                 (
-                    "every machine has a nodeset; add one without a nodeset, for everything except "
-                    "workers"
+                    "every machine has a nodeset; add a machine without a nodeset, for everything "
+                    "except workers"
                 ),
             )
         for index, nodeset in enumerate(stack.nodesets):

@@ -39,8 +39,8 @@ class NebiusMachines(Machines):
     preset: Preset
     """Size of a machine, such as '8gpu-128vcpu-1600gb'."""
     fabric: DnsLabel | None = None
-    """InfiniBand fabric that connects machines with eight GPUs, such as 'fabric-7'. It depends on
-    the region and the platform."""
+    """InfiniBand fabric that connects machines with eight GPUs, such as 'fabric-7'. The available
+    fabrics depend on the region and the platform."""
 
 
 class NebiusSystem(System):
@@ -68,12 +68,10 @@ class NebiusCluster(CloudCluster):
     """Type of the shared file system for the jail; `jail.size` is its size."""
 
     def groups(self) -> Mapping[str, NebiusMachines]:
-        """Return the machines of each nodeset, by the nodeset's name."""
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Compare a node's GPUs, CPUs and memory with its machine. The machine needs a part of the
-        CPUs and memory for itself."""
+        """Compare a node's GPUs, CPUs and memory with its machine, whose daemons need some."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
@@ -85,7 +83,7 @@ class NebiusCluster(CloudCluster):
                 f"'{machines.platform}': expected a platform {wanted}, for nodes with {gpus} GPUs",
             )
         elif size.gpus != gpus:
-            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, as in the nodeset"
+            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, to match the nodeset"
         if size.cpus <= (nodeset.cpu_request or nodeset.cpus):
             yield (
                 "preset",
@@ -116,7 +114,7 @@ class NebiusCluster(CloudCluster):
                 "network.cilium",
                 (
                     "the cloud installs Cilium in its clusters; remove network.cilium "
-                    "(network.policies: cilium does not require it)"
+                    "(network.policies: cilium does not require this key)"
                 ),
             )
         seen: dict[str, tuple[str, str]] = {}
@@ -129,6 +127,6 @@ class NebiusCluster(CloudCluster):
                     f"cluster.machines.{name}.fabric",
                     (
                         f"'{machines.fabric}': nodeset {first} uses it with {platform}, and a "
-                        "fabric connects only one platform; choose another"
+                        "fabric connects only one platform; choose another fabric"
                     ),
                 )
