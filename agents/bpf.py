@@ -1,7 +1,7 @@
 """Check that this process may restrict the devices of a cgroup (cgroups version 2).
 
 To restrict devices, Slurm loads a BPF program into the kernel (bpf(2)). If this fails, Slurm
-continues without a message.
+continues and logs nothing.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _LOAD: Final = 5
 _CGROUP_DEVICE: Final = 15
 """BPF_PROG_LOAD and BPF_PROG_TYPE_CGROUP_DEVICE of linux/bpf.h."""
 _ALLOW: Final = struct.pack("<BBhi", 0xB7, 0, 0, 1) + struct.pack("<BBhi", 0x95, 0, 0, 0)
-"""Instructions of a BPF program that returns 1: it allows every access."""
+"""Instructions of a BPF program that returns 1, which allows every access."""
 
 
 def load_guard() -> None:

@@ -28,8 +28,8 @@ _SHARE: Final = 4
 together, because other containers need processes too. Version 2 has no such limit, because slurmd
 itself is in the group of all jobs."""
 _ATTEMPTS: Final = 50
-"""Attempts to enable controllers in a group. An attempt fails if a process starts in the group
-while the others move out."""
+"""Attempts to enable controllers in a group. An attempt fails if a new process starts in the group
+while the existing processes move out."""
 
 # Resources that cgroups can limit for jobs.
 PROCESSES, CPUS, MEMORY, SWAP, DEVICES = "processes", "CPUs", "memory", "swap", "devices"
@@ -68,7 +68,7 @@ class Calls:
 
 
 class MissingError(Exception):
-    """A requirement is missing on the node. The text names it and the remedy."""
+    """The node lacks a requirement. The message names the requirement and the remedy."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Cgroups:
     version: int | None = None
     """None if the container has no cgroups."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Resources that the cgroups cannot limit, and the reasons. An empty reason needs no report."""
+    """Reasons why the cgroups cannot limit resources, by resource. An empty one is not reported."""
 
     def lack(self, things: Iterable[str], why: str) -> None:
         for thing in things:
@@ -134,12 +134,14 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
     """Make a group writable. Raises MissingError."""
     if str(os.getpid()) not in processes.read_text().split():
         raise MissingError(
-            f"{group} is not the container's own group: the container runtime must mount it there"
+            f"{group}: the container runtime must mount the container's own group here"
         )
     try:
         remount(group)
     except OSError as error:
-        raise MissingError(f"cannot make {group} writable: {error}") from error
+        raise MissingError(
+            f"cannot make {group} writable: {error}; slurmd's container needs SYS_ADMIN"
+        ) from error
     # Slurm locks this folder. Without read permission, a job cannot open it and hold the lock.
     group.chmod(0o711)
 
@@ -187,16 +189,13 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
         found.lack((DEVICES,), f"the kernel rejects the BPF program for devices: {why}")
     if not (root / SYSTEM / "memory.swap.max").exists():
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
-    # With 1, the kernel would kill the whole container when it exceeds its memory limit.
+    # With 1, the kernel would kill all processes of a container that exceeds its memory limit.
     if (whole := root / "memory.oom.group").exists():
         whole.write_text("0")
 
 
 def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> None:
-    """Enable these controllers for the groups of jobs and of their slurmstepd.
-
-    Raises MissingError.
-    """
+    """Enable controllers for the groups of jobs and of slurmstepd. Raises MissingError."""
     wanted = " ".join(f"+{name}" for name in controllers)
     for left in reversed(range(_ATTEMPTS)):
         for process in (root / "cgroup.procs").read_text().split():

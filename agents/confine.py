@@ -20,14 +20,14 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "keyrings outlive jobs, and all pods of a machine share them": (
         *("add_key", "keyctl", "request_key"),
     ),
-    "calls through io_uring bypass filters": (
+    "calls through io_uring bypass seccomp filters": (
         *("io_uring_enter", "io_uring_register", "io_uring_setup"),
     ),
     "loads programs into the kernel": ("bpf",),
     "page faults that a program handles make kernel races easy to win": ("userfaultfd",),
-    "opens files by handle, which bypasses directories": ("open_by_handle_at",),
-    "watching or delaying others' access to files": ("fanotify_init", "fanotify_mark"),
-    "administration of the machine": (
+    "opens files without permission to enter their directories": ("open_by_handle_at",),
+    "watches or delays others' access to files": ("fanotify_init", "fanotify_mark"),
+    "changes the whole machine": (
         *("acct", "clock_settime", "delete_module", "finit_module", "init_module", "ioperm"),
         *("iopl", "kexec_file_load", "kexec_load", "reboot", "settimeofday"),
         *("swapoff", "swapon"),
@@ -37,9 +37,9 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
         *("query_module", "sysfs", "uselib", "ustat", "vm86", "vm86old", "vserver"),
     ),
 }
-"""Names of system calls, by the reason for refusing them."""
+"""Refused system calls, by reason."""
 _NUMBERS: Final = range(1024)
-"""Range of the numbers of all system calls (arch/x86/entry/syscalls)."""
+"""Range that contains the numbers of all system calls (arch/x86/entry/syscalls)."""
 _INT: Final = 0xFFFFFFFF
 """Bits of an argument that the kernel reads as an int. Callers can set the other bits freely."""
 _AF_NETLINK: Final = 16
@@ -63,7 +63,7 @@ def confine(allowed: Collection[str] = ()) -> None:
 
     `allowed` lists exceptions from `REFUSED`.
 
-    Filters add up: a call must pass all of them. 32-bit programs do not run, because the filters
+    A call must pass all filters of a process. 32-bit programs do not run, because the filters
     refuse the system calls of other architectures.
     """
     import seccomp  # type: ignore[import-not-found]  # from Debian: the images have it

@@ -1,13 +1,13 @@
 """Choose the CPUs of a node from those of its machine, and describe them to Slurm.
 
 Slurm numbers a node's CPUs from 0, by sockets and cores, and assumes that the node has the whole
-machine. But a container may have only some CPUs, which the kubelet's CPU manager chose. It may also
-have more CPUs than its node needs. In that case, the nodes of a machine divide the CPUs.
+machine. But a container may have only some CPUs, which the kubelet's CPU manager chose. A container
+may also have more CPUs than its node needs. In that case, the machine's nodes divide the CPUs.
 
 Slurm uses hwloc to examine the machine. So this module describes a different machine to hwloc
-(HWLOC_XMLFILE). The node's CPUs come first, with their numbers on the real machine. CPUs that do
-not exist follow, because Slurm ignores numbers that are not below the number of CPUs (xcpuinfo.c of
-Slurm 24.11).
+(HWLOC_XMLFILE). The node's CPUs are first, with their numbers on the real machine. After them are
+CPUs that do not exist, because Slurm ignores any number that is at least the number of CPUs
+(xcpuinfo.c of Slurm 24.11).
 """
 
 from collections import Counter
@@ -23,14 +23,14 @@ _HEADER: Final = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYS
 
 @dataclass(frozen=True, order=True)
 class Cpu:
-    """CPU of the machine. CPUs are sorted by their fields, in this order."""
+    """CPU of the machine. CPUs are sorted by package, NUMA node, core and number."""
 
     package: int
     numa: int
     core: int
     """Unique within its package."""
     number: int
-    """The kernel's number of the CPU."""
+    """Number that the kernel gives the CPU."""
 
     def of_core(self) -> tuple[int, int]:
         return self.package, self.core
@@ -71,11 +71,14 @@ def _described(folder: Path, number: int) -> Cpu:
 def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
     """Choose a node's CPUs. Raises ValueError if there are too few.
 
-    `place` is the node's number. If its container may use more CPUs than the node needs, the node
-    skips those of nodes with lower numbers. So the nodes of a machine share few CPUs.
+    `place` is the node's number. If the container may use more CPUs than the node needs, the node
+    skips the CPUs of nodes with lower numbers. So the nodes of a machine share few CPUs.
     """
     if len(usable) < wanted:
-        raise ValueError(f"the node has {wanted} CPUs, but its container can use {len(usable)}")
+        raise ValueError(
+            f"the node needs {wanted} CPUs, but its container can use {len(usable)}; "
+            "lower nodesets[].cpus"
+        )
     first = place * wanted % len(usable)
     return sorted(islice((*usable[first:], *usable), wanted))
 
@@ -101,7 +104,7 @@ def _same(numbers: Iterable[int]) -> int | None:
 
 
 def topology(cpus: Sequence[Cpu], layout: Layout) -> str:
-    """Describe a machine in hwloc's XML (version 2). Its first CPUs are `cpus`, in this layout.
+    """Describe a machine, whose first CPUs are `cpus`, in hwloc's XML (version 2).
 
     The number of sockets follows from the number of CPUs; `layout.sockets` is not used.
     """

@@ -13,7 +13,7 @@ CHECK = f"{OWN}check:"
 LONGCHECK = f"{OWN}longcheck:"
 """Prefix of a long check's drain: `slurmstack:longcheck:nccl: 212 GB/s, expected at least 460`."""
 KUBERNETES = f"{OWN}kubernetes:"
-"""Prefix of a drain for a state in Kubernetes: `slurmstack:kubernetes:cordoned: …`."""
+"""Prefix of a drain because of Kubernetes' state: `slurmstack:kubernetes:cordoned: …`."""
 _MARK = "slurmstack"
 
 
@@ -40,7 +40,6 @@ class Evidence:
         return json.dumps(self.fields(), separators=(",", ":"))
 
     def fields(self) -> dict[str, object]:
-        """Return the evidence as a member of the JSON object in `extra`."""
         return {_MARK: {"at": self.at, "failed": self.failed, "unknown": self.unknown}}
 
     @classmethod

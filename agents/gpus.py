@@ -1,9 +1,9 @@
 """Find the GPUs of a node, and describe them in lines of gres.conf.
 
-GPUs keep the machine's numbers in a container: it may have only `/dev/nvidia3` and `/dev/nvidia5`.
-So this module searches for the device files, and does not assume their numbers.
+GPUs keep the machine's numbers: a container may have only `/dev/nvidia3` and `/dev/nvidia5`. So
+this module searches for the device files, and does not assume their numbers.
 
-The files do not show which cores are near a GPU, and how GPUs are linked. Slurm reads this from the
+The files show neither the cores near a GPU nor the links between GPUs. Slurm reads these from the
 GPU vendor's library, if the driver provides the library and the image has Slurm's plugin for it.
 """
 
@@ -101,7 +101,7 @@ def _numbered(folder: Path, prefix: str) -> list[tuple[int, Path]]:
 
 
 def _near_nvidia(root: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the number of each GPU's device file, and the CPUs near the GPU."""
+    """Yield the number of each GPU's device file, with the CPUs near the GPU."""
     for folder in (root / "proc/driver/nvidia/gpus").glob("*"):
         text = (folder / "information").read_text()
         if minor := re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE):
@@ -109,7 +109,6 @@ def _near_nvidia(root: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _near(device: Path) -> tuple[int, ...]:
-    """Return the CPUs near a PCI device."""
     file = device / "local_cpulist"
     return tuple(numbers(file.read_text().strip())) if file.exists() else ()
 
@@ -123,7 +122,7 @@ def numbers(text: str) -> Iterator[int]:
 
 
 def _slices(root: Path) -> list[Gpu]:
-    """Return the MIG slices of which both the GPU instance and the compute instance have files."""
+    """Return the MIG slices whose GPU instance and compute instance both have device files."""
     near = dict(_near_nvidia(root))
     capabilities = root / "proc/driver/nvidia/capabilities"
     found = []
@@ -138,7 +137,7 @@ def _slices(root: Path) -> list[Gpu]:
 def _slices_of_one_gpu(root: Path) -> list[Gpu]:
     """Return the MIG slices of a single GPU from the numbers of the device files.
 
-    The number of a compute instance follows that of its GPU instance.
+    The number of each compute instance is next after the number of its GPU instance.
     """
     gpus = _numbered(root / "dev", "nvidia")
     capabilities = _numbered(root / "dev/nvidia-caps", "nvidia-cap")

@@ -2,7 +2,7 @@
 
 `python3 -m agents.homes USERS JAIL` runs in a Job after each change of the users. USERS is a
 passwd(5) file. `python3 -m agents.homes --login NAME JAIL` runs when a user of a directory service
-logs in. Both commands change no existing home, even with another owner, and remove nothing.
+logs in. Both commands leave existing homes unchanged, even with another owner, and remove none.
 """
 
 import errno
@@ -31,13 +31,13 @@ def homes(passwd: str) -> list[tuple[str, int, int]]:
 def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> bool:
     """Make a home from the jail's /etc/skel, private to its user. Returns False if it exists.
 
-    An incomplete home has a hidden name that ends in `mark`. Remains of an interrupted run with the
-    same mark are removed first. Symbolic links in the home's path are followed within the jail,
-    because a site may have /home elsewhere.
+    An incomplete home has a hidden name that ends in `mark`. This function first removes what an
+    interrupted run with the same mark has left. It follows symbolic links in the home's path within
+    the jail, because a site may have /home elsewhere.
     """
     _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
-        # From here on, no link is followed.
+        # From here on, follow no link.
         above = Tree(Path(by_descriptor(folder)))
         if above.exists(name):
             return False
@@ -56,7 +56,6 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
 
 
 def _make_above(jail: Tree, home: str) -> None:
-    """Make the missing folders above a home."""
     try:
         with jail.parent(home, links=True):
             pass
@@ -73,7 +72,7 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
         # The owner of the parent folder can replace the new directory at any moment. Only root can
         # own and enter the genuine one until the chown below.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
-            raise RefusedError(f"{name}: a user replaced this new directory; run this again")
+            raise RefusedError(f"{name}: a user replaced this new directory; try again")
         if jail.is_folder(_SKELETON):
             with jail.opened(_SKELETON, FOLDER) as skeleton:
                 _copy(skeleton, home, uid, gid)
@@ -83,7 +82,7 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
 
 
 def _copy(source: int, target: int, uid: int, gid: int) -> None:
-    """Copy the contents of an open folder to another one, with a user as the owner."""
+    """Copy the contents of an open folder to another one, and make a user their owner."""
     for entry in os.scandir(source):
         name, mode = entry.name, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
         if entry.is_symlink():

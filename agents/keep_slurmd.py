@@ -1,8 +1,8 @@
 """Run slurmd, and restart it when a signal such as SIGSEGV ends it.
 
 `python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself, and returns its
-exit code. Jobs continue while slurmd does not run. They would end with slurmd if it were the first
-process of its container. So slurmd is also restarted if it fails while jobs run, for example
+exit code. Jobs continue while slurmd does not run, because this program, not slurmd, is the first
+process of the container. The program also restarts slurmd if it fails while jobs run, for example
 because of an invalid new configuration.
 
 The port stays open between two starts. Otherwise a job could open the port, and receive what
@@ -80,7 +80,7 @@ class Keeper:
 
 
 def slurmstepd_score(file: Path = Path("/proc/self/oom_score_adj")) -> int:
-    """Return the oom_score_adj for slurmstepd; `file` contains slurmd's."""
+    """Return the oom_score_adj for slurmstepd. `file` contains slurmd's value."""
     return min(int(file.read_text()) + _SLURMSTEPD_FIRST, _HIGHEST_SCORE)
 
 

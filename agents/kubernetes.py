@@ -1,8 +1,8 @@
 """Clients of Kubernetes' API, with the pod's service account.
 
 `Api` sends one request after the other. `Streams` reads many endless answers at once. For the
-formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients repeat no
-request: callers try again at their own interval.
+formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients never repeat
+a request: callers try again at their own interval.
 """
 
 import os
@@ -49,9 +49,9 @@ class _Status(msgspec.Struct):
 
 
 class KubernetesError(Exception):
-    """A request to Kubernetes failed. The text is one line for people.
+    """A request to Kubernetes failed. The message is one line for people.
 
-    `status` is the HTTP status, or None without an answer.
+    `status` is the HTTP status, or None if the API server did not answer.
     """
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
@@ -148,7 +148,7 @@ class Api:
 
 
 class Streams:
-    """One API server at `url`, for answers that are read while they arrive."""
+    """Client of the API server at `url`, for answers that callers read while they arrive."""
 
     def __init__(
         self, url: str, token: Callable[[], str], verify: ssl.SSLContext | bool = True
@@ -200,7 +200,7 @@ def _refusal(asked: str, status: int, content: bytes) -> KubernetesError:
 
 
 def decoded(asked: str, content: bytes | str, kind: type[T]) -> T:
-    """Parse JSON. Raises `KubernetesError`, naming the request `asked`, if it is no `kind`."""
+    """Parse JSON as `kind`. A `KubernetesError` about other content names the request `asked`."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
@@ -227,7 +227,7 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
         verify = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     except (KeyError, OSError) as error:
         raise KubernetesError(
-            "credentials", f"this is not a pod with a service account: {error}"
+            "credentials", f"run this program in a pod with a service account: {error}"
         ) from error
     # Read the token each time, because the kubelet renews it.
     return (

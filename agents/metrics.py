@@ -24,7 +24,7 @@ class Metric:
     type: Literal["counter", "gauge"] = "gauge"
 
     def family(self, samples: Iterable[tuple[Labels, float]]) -> Family:
-        """Return the metric with its samples, in the order given."""
+        """Return the metric with its samples, in their order."""
         kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
         family = kind(self.name, self.means, labels=self.labels)
         for labels, value in samples:
@@ -32,7 +32,6 @@ class Metric:
         return family
 
     def value(self, value: float) -> Family:
-        """Return a metric without labels, with its value."""
         return self.family([((), value)])
 
 

@@ -1,4 +1,4 @@
-"""Prepare a node before slurmd starts, and report which resources of jobs it can limit.
+"""Prepare a node before slurmd starts, and report which resources the node can limit for jobs.
 
 `python3 -BS -m agents.node` runs as root with SYS_ADMIN in slurmd's container, and prints one line.
 It reads these environment variables:
@@ -7,14 +7,14 @@ It reads these environment variables:
     NODE_NAME         name of the node, which ends with its number in the nodeset
     NODE_CONF         empty if slurm.conf lists the node
 
-It writes those of these files that the node needs to `FOLDER`:
+It writes these files to `FOLDER`, if the node needs them:
 
     layout            parameters that NODE_SHAPE lacks, for a dynamic node
     topology.xml      the machine that hwloc shows to Slurm
     slurm.conf        lines that this node adds to the shared slurm.conf (images/worker/preload.c)
     cgroup.conf       lines that this node adds to the shared cgroup.conf
     gres.conf         replaces the shared gres.conf
-    unconfined        resources of jobs that the node cannot limit, and the reasons
+    unconfined        resources that the node cannot limit for jobs, and the reasons
 """
 
 import os
@@ -87,7 +87,6 @@ def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
 
 
 def _words(shape: str) -> dict[str, str]:
-    """Return the parameters of a node, with lower-case names."""
     pairs = (word.partition("=") for word in shape.split())
     return {name.lower(): value for name, _, value in pairs}
 

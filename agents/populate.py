@@ -15,7 +15,7 @@ After an interruption, the next run finishes a completely copied generation, and
 incomplete one.
 
 Users write to the jail, and some may be root there, so all work uses `agents.tree`. The jail's
-image contains only these two files of the project.
+image contains only this file and agents/tree.py.
 """
 
 import errno
@@ -47,7 +47,7 @@ MOUNT_POINTS: Final = ("dev", "proc", "sys")
 MOUNTED_FILES: Final = ("etc/hostname", "etc/hosts", "etc/resolv.conf")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 REFUSED: Final = 3
-"""Exit code of a Job that the operator must help before it can succeed."""
+"""Exit code of a Job that fails until the operator acts."""
 MIB: Final = 1024 * 1024
 _BLOCK = 4096
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -55,7 +55,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 class RefusedError(Exception):
-    """The work is impossible until the operator acts. The text is one line for the operator."""
+    """The work is impossible until the operator acts. The message is one line for the operator."""
 
 
 def free(fd: int) -> int:
@@ -100,7 +100,7 @@ class Image:
     root: Path = Path("/")
 
     def size(self) -> int:
-        """Return the image's approximate size on a volume in bytes."""
+        """Return the approximate number of bytes that the image needs on a volume."""
         device, seen, size = self.root.stat().st_dev, set[int](), 0
         folders = [self.root]
         while folders:
@@ -161,8 +161,7 @@ class Generation:
         return _read_number(self.tree, f"{self.path}/number")
 
     def paths(self) -> set[str]:
-        """Return the paths of all files and folders. The previous generation may contain users'
-        files."""
+        """Return all paths. Those of the previous generation may include users' files."""
         return _read_paths(self.tree, f"{self.path}/paths")
 
     def system(self) -> set[str]:
@@ -191,7 +190,7 @@ class Jail:
         return _read_number(self.tree, MARKER)
 
     def system(self) -> set[str]:
-        """Return the paths of the current system files; none for jails of old versions."""
+        """Return the paths of the current system files. Jails of old versions have no list."""
         return _read_paths(self.tree, _SYSTEM)
 
     def reach(self, wanted: int, image: Image) -> str:
@@ -232,8 +231,8 @@ class Jail:
             place = "/".join(parts[:n])
             if self.tree.exists(place) and not self.tree.is_folder(place):
                 raise RefusedError(
-                    f"/{place} in the jail: must be a directory, because nodes mount /{path}; "
-                    "move it away"
+                    f"/{place} in the jail: must be a directory, because /{path} is a mount point; "
+                    f"move /{place} away"
                 )
         self.tree.make_folder(path)
 
@@ -249,7 +248,7 @@ class Jail:
         elif not stat.S_ISREG(status.st_mode):
             raise RefusedError(
                 f"/{path} in the jail: must be a file, because nodes mount a file there; "
-                "move it away"
+                f"move /{path} away"
             )
 
     def _make_logs(self) -> None:
@@ -309,7 +308,7 @@ class Jail:
         self.tree.rename(self.before.path, self.incoming.path)
 
     def _check(self, coming: Generation) -> None:
-        """Raise RefusedError if a file would replace a folder that contains users' files."""
+        """Raise RefusedError if a new file would replace a folder with users' files."""
         system = self.system()
         for path in sorted(self.tree.listing(coming.root)):
             if self.tree.is_folder(f"{coming.root}/{path}") or not self.tree.is_folder(path):
@@ -317,15 +316,12 @@ class Jail:
             foreign = [name for name in self.tree.listing(path) if f"{path}/{name}" not in system]
             if foreign:
                 raise RefusedError(
-                    f"/{path}: is a file in the new generation, but in the jail a directory that "
-                    f"contains '{sorted(foreign)[0]}'; move the directory away"
+                    f"/{path}: is a file in the new generation, but in the jail it is a directory "
+                    f"that contains '{sorted(foreign)[0]}'; move that directory away"
                 )
 
     def _finish(self) -> None:
-        """Move the files of the incoming generation to their final paths.
-
-        This also finishes an interrupted move.
-        """
+        """Move the incoming generation's files to their final paths. Finishes interrupted moves."""
         coming = self.incoming
         number = coming.number()
         if number is None:
@@ -343,12 +339,12 @@ class Jail:
         self._throw_away(coming)
 
     def _throw_away(self, generation: Generation) -> None:
-        """Rename a generation, then remove it: an interrupted removal must not leave a part."""
+        """Rename a generation, then remove it: an interrupted removal must leave no part of it."""
         self.tree.rename(generation.path, f"{GENERATIONS}/trash")
         self.tree.remove(f"{GENERATIONS}/trash")
 
     def _keep(self, number: int, coming: set[str]) -> None:
-        """Make the previous generation from all files that will be replaced or removed."""
+        """Make the previous generation from all files that the new one replaces or removes."""
         new = Generation(self.tree, f"{GENERATIONS}/before.new")
         system = self.system()
         present = [path for path in sorted(system | coming) if self.tree.exists(path)]
@@ -388,8 +384,8 @@ class Jail:
         self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
         if self.tree.is_folder(folder):
             raise RefusedError(
-                f"/{folder}: is a file in the new generation, but in the jail a directory in use; "
-                "move the directory away"
+                f"/{folder}: is a file in the new generation, but in the jail it is a directory "
+                "with other files; move that directory away"
             )
 
     def _clear(self, paths: Iterable[str]) -> None:
@@ -486,20 +482,22 @@ def alone(tree: Tree) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RefusedError(
-                        "another Job is changing the jail; deploy again after it has ended"
+                        "another Job is still changing the jail after 600 s; deploy again when "
+                        "that Job has ended"
                     ) from None
                 time.sleep(0.5)
             except OSError as error:
-                print(f"warning: the jail's volume does not support locks: {error}", flush=True)
+                print(
+                    f"warning: the jail's volume does not support locks: {error}; "
+                    "let each deploy end before you start the next",
+                    flush=True,
+                )
                 break
         yield
 
 
 def job(what: str, work: Callable[[], str]) -> int:
-    """Do a Job's work, and return its exit code.
-
-    The pod's termination message is the error, in one line.
-    """
+    """Do a Job's work, and return its exit code. An error becomes the pod's termination message."""
     try:
         print(work(), flush=True)
     except (RefusedError, OSError) as error:

@@ -11,7 +11,7 @@ Level = Literal["info", "warn", "error"]
 
 
 def logfmt(level: Level, text: str) -> str:
-    """Return a daemon's log line. The text may contain any character. The kubelet adds the time."""
+    """Return a daemon's log line. `text` may contain any character. The kubelet adds the time."""
     return f"level={level} msg={json.dumps(text, ensure_ascii=False)}"
 
 

@@ -1,9 +1,8 @@
 """Make a VolumeSnapshot of each claim, and keep a number of snapshots per claim.
 
 `python3 -m agents.snapshots [--check] CLAIM=CLASS …`: CLASS is a VolumeSnapshotClass. The program
-deletes older snapshots only after the storage reports the new one as ready. So a claim never loses
-a snapshot without a replacement. With `--check`, the program makes no snapshot, and only checks
-that the cluster has VolumeSnapshots.
+deletes older snapshots only after the storage reports the new one as ready. With `--check`, the
+program makes no snapshot, and only checks that the cluster has VolumeSnapshots.
 
 Environment variables: NAMESPACE, KEEP (snapshots per claim), WAIT (seconds until a snapshot must be
 ready). The exit code is 3 if `--check` finds no VolumeSnapshots, and 1 after any other failure.
@@ -59,12 +58,12 @@ class Snapshot(msgspec.Struct):
 
     @property
     def error(self) -> str:
-        """Return why the snapshot is not ready yet, if its storage has reported a reason."""
+        """Return the reason that the storage reports for a snapshot that is not ready."""
         return self.status.error.message if self.status and self.status.error else "not ready"
 
 
 class NotReadyError(Exception):
-    """A snapshot failed. The text is one line for people."""
+    """A snapshot failed. The message is one line for people."""
 
 
 def named(claim: str, moment: datetime) -> str:
@@ -72,7 +71,6 @@ def named(claim: str, moment: datetime) -> str:
 
 
 def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
-    """Return the object that requests a snapshot."""
     return {
         "apiVersion": API,
         "kind": "VolumeSnapshot",
@@ -142,8 +140,8 @@ def take(
             break
         if clock() - began >= wait:
             raise NotReadyError(
-                f"{name}: {' '.join(made.error.split())}; check that class '{snapshot_class}' uses "
-                "the volume's CSI driver; older snapshots are kept"
+                f"{name}: {' '.join(made.error.split())}; check that VolumeSnapshotClass "
+                f"'{snapshot_class}' has the volume's CSI driver; older snapshots are kept"
             )
         sleep(PAUSE)
     gone = surplus(there, name, keep)

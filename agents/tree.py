@@ -1,4 +1,4 @@
-"""Work as root in a directory that users write to, and never follow their links out of it.
+"""Work as root in a directory that users write to, without following their links out of it.
 
 A user can replace a directory with a symbolic link at any moment. openat2(2), in Linux 5.6 and
 later, opens a path without following links, or follows only links that stay in the tree. All
@@ -50,13 +50,13 @@ class _OpenHow(ctypes.Structure):
 
 
 class Tree:
-    """Open directory. Paths are relative to it, with or without a leading slash.
+    """Open directory. All paths are relative to this directory, even with a leading slash.
 
     All methods raise OSError, with ELOOP if the path contains a symbolic link.
     """
 
     def __init__(self, root: Path) -> None:
-        """Open a directory. Only root may be able to change its own path."""
+        """Open the directory at `root`, a path that only root may be able to change."""
         self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._root)
 
@@ -139,7 +139,7 @@ class Tree:
             os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
 
     def link(self, path: str, new: str) -> None:
-        """Give another name to a file, which may be a symbolic link."""
+        """Make a hard link to a file or to a symbolic link."""
         with self.parent(path) as (folder, name), self.parent(new) as (new_folder, new_name):
             os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder, follow_symlinks=False)
 
@@ -164,7 +164,7 @@ class Tree:
             return file.read()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file. It gets its name only when it is complete and on the disk."""
+        """Write a file. The file gets its name only after it is complete and on the disk."""
         new = f"{path}.new"
         fd = self.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         with os.fdopen(fd, "w", errors="surrogateescape") as file:

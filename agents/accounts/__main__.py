@@ -1,13 +1,13 @@
 """`python3 -m agents.accounts [--wanted FILE] [--dry-run] [--json]`: reconcile the accounts.
 
-Prints the plan, one line for each step (`+` add, `~` change, `-` remove), and then carries it out.
-The program can be interrupted and run again at any moment. Its exit codes are:
+Print the plan, one line for each step (`+` add, `~` change, `-` remove), and carry it out.
+You can interrupt the program and run it again at any moment. Its exit codes are:
 
     0  accounts match the settings
     1  Slurm does not answer, or refused a step; run the program again
     2  the arguments or the file are invalid
-    3  refused, because jobs use something that would be removed; nothing is changed, unless such a
-       job started after the first step
+    3  refused: a job uses something that the plan removes; nothing has changed, unless the job
+       started after the first step
     4  with --dry-run: the plan contains changes
 """
 
@@ -30,7 +30,7 @@ from agents.say import fail
 
 DONE, FAILED, UNUSABLE, REFUSED, PENDING = range(5)
 PATIENCE = 240
-"""Seconds until slurmdbd must know the cluster. slurmctld registers it at its first start."""
+"""Seconds to wait until slurmctld has registered the cluster in slurmdbd, at its first start."""
 ROUNDS = 3
 """Maximum number of plans to carry out until no action remains."""
 _COLOURS = {"+": "32", "~": "33", "-": "31"}
@@ -45,7 +45,7 @@ def main(
     try:
         wanted = Wanted.model_validate_json(options.wanted.read_bytes())
     except (OSError, ValidationError) as error:
-        fail(f"{options.wanted}: cannot read the settings: {error}")
+        fail(f"{options.wanted}: cannot read the settings: {error}; set --wanted, or deploy again")
         return UNUSABLE
     try:
         _await(wanted.cluster, run, sleep)
@@ -81,13 +81,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
-    """Wait until slurmdbd answers and slurmctld has registered the cluster in slurmdbd."""
     problem = ""
     for _ in range(PATIENCE):
         try:
             if cluster in sacctmgr.clusters(run):
                 return
-            problem = f"slurmdbd does not know the cluster '{cluster}' yet"
+            problem = f"slurmdbd does not know the cluster '{cluster}'; check that slurmctld runs"
         except CommandError as error:
             problem = str(error)
         sleep(1)
@@ -113,12 +112,12 @@ def _follow(
         observed = sacctmgr.observe(run, wanted.cluster)
         made = plan(observed, wanted)
         if made.refusals:
-            # A user has submitted a job meanwhile.
+            # A user has submitted a job since the first plan.
             for refusal in made.refusals:
                 fail(refusal)
             return REFUSED
     left = "; ".join(map(str, made.actions))
-    raise CommandError(f"Slurm accepts these changes, but does not show them: {left}")
+    raise CommandError(f"Slurm accepted these changes, but does not show them: {left}")
 
 
 # --- Output --------------------------------------------------------------------------------------

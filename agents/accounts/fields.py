@@ -19,7 +19,7 @@ class Kind(Enum):
     NUMBER = "number"
     FACTOR = "factor"
     SECONDS = "seconds"
-    """Time that sacctmgr reads in seconds, but shows in the format of a time."""
+    """Time that sacctmgr reads as a number of seconds, but shows as a time such as 00:05:00."""
     TIME = "time"
     TRES = "tres"
     NAMES = "names"
@@ -91,7 +91,7 @@ DEFAULTS: Mapping[str, Mapping[str, str]] = {
 """Values that Slurm shows for unset fields, by kind of thing. Other unset fields are empty."""
 
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
-"""sacctmgr's units of memory in MiB."""
+"""MiB in each of sacctmgr's units of memory."""
 _AMOUNT = re.compile(r"(\d+)([KMGTP]?)")
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 
@@ -123,7 +123,7 @@ def read(field: str, shown: str) -> dict[str, str]:
 
 
 def write(kind: str, changes: Mapping[str, str]) -> list[str]:
-    """Return `field=value` arguments for sacctmgr. `kind` is the kind of the thing."""
+    """Return `field=value` arguments for sacctmgr. `kind` is account, user or qos."""
     tres: dict[str, list[str]] = {}
     options = []
     for key, value in sorted(changes.items()):

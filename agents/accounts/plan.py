@@ -26,7 +26,7 @@ class Plan:
     refusals: tuple[str, ...] = ()
     """One line each. A plan with a refusal is not carried out."""
     notes: tuple[str, ...] = ()
-    """One line for each thing that stays because things that people made depend on it."""
+    """One line for each thing that stays: something that people made depends on it."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
@@ -60,7 +60,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
 
 def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
-    """Sort things so that an account follows its parent, and a QOS follows those it preempts."""
+    """Sort things: an account follows its parent, and a QOS follows the QOS that it preempts."""
     graph: dict[Thing, set[Thing]] = {}
     for thing, fields in sorted(asked.items()):
         named: set[Thing] = set()
@@ -85,10 +85,10 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     to their defaults.
     """
     no_longer = (state.mark.fields if state.mark else frozenset()) - fields.keys()
-    # A user with an account always has a default account. Keep it if the settings contain none.
+    # A user with an account always has a default account. Keep it if the settings define none.
     no_longer -= {"defaultaccount"}
     if thing.kind == "user" and _has_rank(thing.name, wanted):
-        # The settings set the admin level in another account of the user.
+        # The settings define the admin level in another account of the user.
         no_longer -= {"adminlevel"}
     goal = {**fields, **{field: default(thing.kind, field) for field in no_longer}}
     present = {field: state.fields.get(field, default(thing.kind, field)) for field in goal}
@@ -97,7 +97,7 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     if not changes and mark == state.mark:
         return None
     before = {field: present[field] for field in changes}
-    note = "" if changes else "fields named in the settings change" if state.mark else "now managed"
+    note = "" if changes else "list of managed fields changes" if state.mark else "now managed"
     return Action("~", thing, changes, before, mark.text(state.comment), note=note)
 
 
@@ -143,7 +143,7 @@ def _inside(
     observed: Observed,
     asked: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
-    """Return the first thing in the account that stays, or None."""
+    """Return the first thing that stays in the account, or None."""
     if account.kind != "account":
         return None
     for thing in sorted(staying):
@@ -225,7 +225,7 @@ def _next_default(
 ) -> str | None:
     """Return the account that replaces a user's default account.
 
-    Returns None if no other account is left, or if the settings contain a default account.
+    Returns None if no other account is left, or if the settings define a default account.
     """
     named = wanted.users.get(thing.name, {})
     if any("defaultaccount" in fields for fields in named.values()):

@@ -1,4 +1,4 @@
-"""Read Slurm's accounts, and carry out plans, with Slurm's own commands, as SlurmUser.
+"""Read Slurm's accounts and carry out plans with Slurm's own commands, as SlurmUser.
 
 A field of the user (default account, admin level) and a field of an association need separate
 commands. In tests with sacctmgr 24.11, one `modify user … set` with both changed the association in
@@ -17,14 +17,14 @@ from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, re
 TIMEOUT = 120
 """Time limit of a command in seconds."""
 GOING = 120
-"""Seconds until cancelled jobs must have ended. KillWait takes 30 s of them by default."""
+"""Seconds to wait until cancelled jobs have ended. By default, KillWait takes 30 of them."""
 
 Run = Callable[[Sequence[str]], str]
 """Function that runs a command and returns its output. Raises `CommandError`."""
 
 
 class CommandError(Exception):
-    """A command of Slurm failed. The text is one line, with Slurm's own message."""
+    """A command of Slurm failed. The message is one line, with Slurm's own message."""
 
 
 def run(command: Sequence[str]) -> str:
@@ -33,7 +33,7 @@ def run(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         raise CommandError(f"{' '.join(command)}: no answer within {TIMEOUT} s") from None
     except OSError as error:
-        raise CommandError(f"{command[0]}: {error.strerror}") from None
+        raise CommandError(f"cannot run {command[0]}: {error.strerror}") from None
     if done.returncode:
         said = " ".join(f"{done.stderr} {done.stdout}".split())
         raise CommandError(f"{' '.join(command)}: {said or f'exit code {done.returncode}'}")
@@ -48,7 +48,7 @@ _OF_QOS = ("name", *sorted(QOS))
 
 def observe(run: Run, cluster: str) -> Observed:
     """Return the state of Slurm. Raises `CommandError` and `ValueUnknownError`."""
-    # Read jobs last, to include jobs that were submitted meanwhile.
+    # Read jobs last, to include jobs that users submit during the other reads.
     things, partitioned = _associations(run, cluster)
     things |= _qos(run)
     return Observed(things, tuple(_jobs(run)), frozenset(partitioned))
@@ -100,7 +100,7 @@ def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
 
 
 def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterator[list[str]]:
-    """Yield the rows of a list of sacctmgr. Only the last column may contain text by people."""
+    """Yield the rows of a list. Only the last column may contain `|`, in text by people."""
     command = ("sacctmgr", "--noheader", "--parsable2", "show", entity, *words)
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)
@@ -110,7 +110,6 @@ def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterato
 
 
 def _jobs(run: Run) -> Iterator[Job]:
-    """Yield all jobs that have not ended."""
     output = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q"))
     for line in sorted(set(output.splitlines())):
         yield Job(*line.strip().split("|", 3))

@@ -4,12 +4,12 @@ Two faults of 24.11:
 
 - After a restart, slurmdbd cannot reach slurmctld until slurmctld sends something. Changes until
   this moment are lost.
-- If slurmctld receives a new user before the user's passwd file, it does not know the user for an
-  hour.
+- If slurmctld receives a new user before its passwd file contains the user, the user stays unknown
+  for an hour.
 
-`scontrol reconfigure` repairs both, without an effect on jobs: slurmctld reads everything again. It
-also saves the accounts, which otherwise happens every five minutes. Without a saved copy, a
-restarted slurmctld needs slurmdbd, which may be unavailable too.
+`scontrol reconfigure` repairs both, without an effect on jobs: slurmctld reads everything again.
+slurmctld also saves the accounts, which it otherwise does every five minutes. Without a saved copy,
+a restarted slurmctld needs slurmdbd, which may be unavailable too.
 """
 
 import pwd
@@ -21,9 +21,9 @@ from agents.accounts.sacctmgr import CommandError, Run
 from agents.accounts.things import ROOT, Thing
 
 HEARS_WITHIN = 3
-"""Seconds until a change must reach slurmctld."""
+"""Seconds within which a change must reach slurmctld."""
 KNOWS_WITHIN = 180
-"""Seconds until slurmctld must know all users. The kubelet delivers new users in about 90 s."""
+"""Seconds within which slurmctld must know all users. The kubelet delivers them in about 90 s."""
 AGAIN_AFTER = 10
 """Seconds between two reconfigurations."""
 _RECORD = re.compile(r"ClusterName=\S+ Account=(\S+) UserName=[^\s(]+\((\d+)\)(?:\s|$)")
@@ -32,7 +32,7 @@ UidOf = Callable[[str], int | None]
 
 
 def uid_of(name: str) -> int | None:
-    """Return a user's uid in this pod, which has the newest users, or None."""
+    """Return a user's uid in this pod, or None. The pod has the newest list of users."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -59,7 +59,7 @@ def await_users(
 ) -> None:
     """Wait until slurmctld knows the users of each account. Raises `CommandError` on a timeout.
 
-    `things` are those in the database. Users without a uid in this pod are ignored.
+    `things` are the contents of the database. Users without a uid in this pod are ignored.
     """
     wanted = {
         (thing.account, uid)
@@ -74,7 +74,7 @@ def await_users(
             look_again(run)
         sleep(1)
     account, uid = min(missing)
-    raise CommandError(f"slurmctld does not know the user id {uid} in account {account}")
+    raise CommandError(f"slurmctld does not know user id {uid} in account {account}")
 
 
 def known(told: str) -> set[tuple[str, int]]:

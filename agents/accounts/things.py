@@ -29,7 +29,7 @@ _MARK = re.compile(r"\[slurmstack(?P<adopted> adopted)?:(?P<fields>[^\]]*)\] ?(?
 
 @dataclass(frozen=True)
 class Mark:
-    """Prefix of the comment (for a QOS: of the description) of a thing that the settings manage.
+    """Prefix of the comment (of a QOS: the description) of a thing that the settings manage.
 
     The marks are the only record of managed things. The command that makes or changes a thing also
     writes its mark, so the two never disagree.
@@ -38,7 +38,7 @@ class Mark:
     fields: frozenset[str] = frozenset()
     """Fields in the settings. They are cleared when they are removed from the settings."""
     adopted: bool = False
-    """Whether the thing existed before its settings. If so, it stays when they are removed."""
+    """Whether the thing is older than its settings. If so, it stays when these are removed."""
 
     def text(self, rest: str) -> str:
         """Return the comment: the mark, followed by people's own text."""
@@ -55,8 +55,6 @@ def read_mark(comment: str) -> tuple[Mark | None, str]:
 
 
 class State(NamedTuple):
-    """State of one thing in Slurm."""
-
     fields: Mapping[str, str]
     """Fields in canonical form without defaults. An account's parent is a field."""
     mark: Mark | None = None
@@ -128,8 +126,6 @@ def jobs_on(thing: Thing, jobs: Iterable[Job]) -> tuple[Job, ...]:
 
 @dataclass(frozen=True)
 class Action:
-    """One step of a plan."""
-
     sign: Literal["+", "~", "-"]
     thing: Thing
     changes: Mapping[str, str] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from agents.say import Level, logfmt
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of the checks, because slurmd sets no PATH for its programs."""
 SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
-"""The site's own script, which runs after each pass at the interval."""
+"""The site's own script. It runs after each pass of the occasion `interval`."""
 LOG = Path("/proc/1/fd/1")
 """The pod's log, because slurmd discards the output of a successful program."""
 
@@ -64,7 +64,7 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
     try:
         drained = slurm.settle(node_name(), outcomes, at, state)
     except slurm.SilenceError as error:
-        _say("error", f"cannot update Slurm; the next pass tries again: {error}")
+        _say("error", f"cannot update Slurm: {error}; the next pass tries again")
     else:
         if drained:
             _say("warn", f"drained the node: {drained}")
@@ -72,7 +72,7 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
 
 
 def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> int:
-    """Run the few checks of a prolog or epilog. They can drain the node, but lift no drain."""
+    """Run the checks of a prolog or epilog. They can drain the node, but never lift a drain."""
     if not chosen:
         return 0
     outcomes = carry_out(chosen, state)
@@ -83,7 +83,7 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
         slurm.drain(node_name(), outcomes, state)
     except slurm.SilenceError as error:
         # The exit code makes Slurm drain the node, with Slurm's own reason.
-        _say("error", f"cannot drain the node, so Slurm drains it: {error}")
+        _say("error", f"cannot drain the node: {error}; Slurm drains it instead")
         return 1
     return int(occasion == When.PROLOG)
 

@@ -1,8 +1,8 @@
 """Run tasks that may hang, all at the same time, each with a time limit.
 
-When a child exceeds its limit, the runner kills it and its descendants. The runner does not wait
-for their end, because a process that waits in the kernel may take long to die. The child holds the
-lock of its task as long as it lives. So hanging children of a task never accumulate.
+When a child exceeds its limit, the runner kills the child and its descendants. The runner does not
+wait for their end, because a process that hangs in the kernel may take long to die. Each child has
+the lock of its task until it dies. So hanging children of a task never accumulate.
 """
 
 import fcntl
@@ -35,11 +35,11 @@ class Reading:
     said: str = ""
     """Output on stderr."""
     code: int = 0
-    """Exit code; negative if a signal ended it."""
+    """Exit code; negative if a signal ended the child."""
 
 
 def run(tasks: Mapping[str, Task], locks: Path) -> dict[str, Reading | None]:
-    """Run tasks, and return their readings by name. A task that timed out has None."""
+    """Run tasks, and return their readings by name, or None for a task that timed out."""
     running = {name: _Child(task, locks / f"{name}.lock") for name, task in tasks.items()}
     found: dict[str, Reading | None] = {}
     while running:

@@ -22,7 +22,7 @@ def show(name: str, arguments: Sequence[str]) -> int:
         return UNUSABLE
     names = {one.check.name for one in chosen}
     if unknown := sorted(set(options.checks) - names):
-        wanted = f"use one of {', '.join(sorted(names))}" if names else "it has no checks"
+        wanted = f"use one of {', '.join(sorted(names))}" if names else "this node has no checks"
         print(f"{unknown[0]}: is not a check of this node; {wanted}", file=sys.stderr)
         return UNUSABLE
     outcomes = carry_out(

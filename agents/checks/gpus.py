@@ -236,7 +236,7 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
-    """Check that no GPU's power limit is below that of GPUs of its model, or below `min_watts`."""
+    """Compare each GPU's power limit with `min_watts` and with other GPUs of the same model."""
     return listed(_power(report(smi), min_watts))
 
 
@@ -293,7 +293,7 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
 def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
     """Check that no GPU is in use without a job.
 
-    A prolog or epilog judges the GPUs of its job. Otherwise an idle node's GPUs are all judged.
+    A prolog or epilog judges the GPUs of its job. Otherwise, all GPUs are judged if no job runs.
     """
     gpus = report(smi)
     if job.strip() and not shared:

@@ -79,7 +79,7 @@ def _errors(
 
 
 def _ports(text: str) -> dict[str, Port]:
-    """Return the InfiniBand ports by `device/port`, without Ethernet. Raises `UnknownError`."""
+    """Return the InfiniBand ports by `device/port`. Raises `UnknownError` if there are no ports."""
     found: dict[str, Port] = defaultdict(dict)
     for device, port, name, value in rows(text, 4):
         found[f"{device}/{port}"][name] = value

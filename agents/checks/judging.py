@@ -24,7 +24,7 @@ def listed(things: Iterable[object]) -> str | None:
 
 
 def rows(text: str, fields: int) -> Iterator[list[str]]:
-    """Split each line into at most `fields` words. The last one contains the rest of the line."""
+    """Split each line into at most `fields` words. The last word contains the rest of the line."""
     for line in text.splitlines():
         if line.strip():
             yield line.split(None, fields - 1)

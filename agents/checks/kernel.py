@@ -44,7 +44,7 @@ PATTERNS = (
     r"EXT4-fs error \(device|EXT4-fs \(.*Remounting filesystem read-only",
     r"XFS \(.*(?:Corruption|metadata I/O error)",
 )
-"""Patterns for the start of messages about broken hardware, or a broken file system on it."""
+"""Patterns for the start of messages about broken hardware or broken local file systems."""
 
 
 def xid(log: str, *, xids: Sequence[int]) -> str | None:
@@ -70,9 +70,9 @@ def log(log: str, *, patterns: Sequence[str]) -> str | None:
 def _messages(log: str) -> Iterator[str]:
     """Return the messages of drivers, each in one line without its time stamp.
 
-    No message starts with text that users can write. So messages that start with a process's name
-    are left out, because users choose these names. If a mount(2) fails, the kernel logs a text of
-    the user, with line breaks. So lines without a new stamp are joined with the line before.
+    Users must not be able to forge a message. Users choose the names of processes, so messages that
+    start with such a name are left out. A failed mount(2) logs the user's text with line breaks, so
+    a line without a new stamp is joined with the line before.
     """
     messages: list[str] = []
     before = ""

@@ -35,10 +35,7 @@ class Outcome:
 
 
 def carry_out(chosen: Sequence[Chosen], state: Path) -> list[Outcome]:
-    """Run checks, and return their outcomes.
-
-    This takes no longer than the longest time limit of the readers.
-    """
+    """Run checks within the longest time limit of their readers, and return the outcomes."""
     limits = {one.check.name: one.limits for one in chosen}
     needed = dict.fromkeys(name for one in chosen for name in one.check.reads)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,7 +60,7 @@ def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
     except UnknownError as error:
         return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)
     except (ArithmeticError, LookupError, ValueError) as error:
-        # The check does not know the format of the text.
+        # The text has an unknown format.
         what = f"{'/'.join(check.reads)}: cannot parse the output: {error}"
         return Outcome(check.name, Verdict.UNKNOWN, what, chosen.effect)
     return Outcome(

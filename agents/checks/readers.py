@@ -60,7 +60,7 @@ def disks(limits: Limits) -> str:
 
 
 def image_cache(_: Limits, root: Path = JAIL, folder: Path = containers.FOLDER) -> str:
-    """Return such a line for the parent directory of users' image caches, or no line.
+    """Return a line like those of `disks` for the parent directory of users' image caches.
 
     A missing directory has `missing` instead of `rw`. Caches in home directories have no line.
     """
@@ -193,7 +193,7 @@ def jail(
     """Return the jail's `generation`, its age, the age of the settings, `ahead` and `written`.
 
     Ages are in seconds. `ahead` is the storage's clock minus the node's clock, in seconds.
-    `written` is `yes` or an error. A full volume is `full`, because that is no fault of the node.
+    `written` is `yes`, `full` or an error. A full volume is not a fault of the node.
     """
     tree = Tree(root)
     marker = tree.status(MARKER)
@@ -262,7 +262,7 @@ def _port(port: Path) -> str:
 
 
 def job_gpus(_: Limits) -> str:
-    """Return the GPU indexes of the job whose prolog or epilog this is."""
+    """Return the GPU indexes of the job, if the process is a prolog or epilog."""
     return os.environ.get("SLURM_JOB_GPUS", "")
 
 
@@ -272,10 +272,7 @@ def node_name() -> str:
 
 
 def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
-    """Return a text with the earlier text. Store the new text if the earlier one is old enough.
-
-    `seconds` is the age at which it is replaced.
-    """
+    """Return a text and the stored text. Replace the stored text if it is `seconds` old."""
     path = state / name
     try:
         age = time.time() - path.stat().st_mtime

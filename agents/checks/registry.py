@@ -68,7 +68,7 @@ class Check:
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""Checks that drain must also run at the interval: only those passes can lift a drain."""
+"""A check that drains a node must also run at the interval: only this occasion lifts a drain."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -215,7 +215,7 @@ CHECKS: Mapping[str, Check] = {
             ("image-cache",),
             system.image_cache,
             Lift.ITSELF,
-            # Jobs without images do not need it.
+            # Jobs without images do not need the cache.
             effect=Effect.REPORT,
             limits={"max_percent": 95},
         ),

@@ -10,7 +10,7 @@ from agents.checks.registry import CHECKS, Check, Effect
 
 
 class SettingsError(Exception):
-    """The settings file is unusable. The text is one line."""
+    """The settings file is unusable. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,14 @@ class Chosen:
 def read(path: Path) -> list[Chosen]:
     """Return the checks of this node, in the registry's order. Raises `SettingsError`.
 
-    Ignores unknown names of checks, because new settings can arrive before the image of their
-    release.
+    Ignores unknown checks, because new settings can arrive before the image of the same release.
     """
     try:
         found = dict[str, dict[str, Any]](json.loads(path.read_text()))
         return [_chosen(check, found[name]) for name, check in CHECKS.items() if name in found]
     except (OSError, TypeError, ValueError) as error:
         raise SettingsError(
-            f"{path}: cannot read the settings: {' '.join(str(error).split())}"
+            f"{path}: cannot read the settings: {' '.join(str(error).split())}; deploy again"
         ) from error
 
 

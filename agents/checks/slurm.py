@@ -1,7 +1,7 @@
 """Drain the node in Slurm after a pass, and record the pass's evidence. Never lift a drain.
 
-A drain with a reason of another source stays as it is. Slurm has no compare-and-swap for reasons,
-so a reason that is set between reading and writing, within milliseconds, is lost.
+A drain stays unchanged if its reason is from another source. Slurm has no compare-and-swap for
+reasons: a reason that another client sets in the milliseconds between read and write is lost.
 """
 
 import json
@@ -29,7 +29,7 @@ class SilenceError(Exception):
 
 
 def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
-    """Return the evidence of a complete pass. `at` is its start: no reading is older."""
+    """Return the evidence of a complete pass that started at `at`. No reading is older."""
     drains = [one for one in outcomes if one.effect is Effect.DRAIN]
     failed, unknown = (
         tuple(sorted(one.name for one in drains if one.verdict is verdict))
@@ -54,18 +54,12 @@ def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
 
 
 def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
-    """Drain the node if a check failed. Returns the new reason, or None if nothing changed.
-
-    Raises `SilenceError`.
-    """
+    """Drain the node if a check failed. Returns the new reason, or None. Raises `SilenceError`."""
     return _update(node, outcomes, [], state)
 
 
 def settle(node: str, outcomes: Sequence[Outcome], at: int, state: Path) -> str | None:
-    """Drain the node like `drain`, and record the evidence of a complete pass.
-
-    Raises `SilenceError`.
-    """
+    """Drain the node like `drain`, and record the pass's evidence. Raises `SilenceError`."""
     return _update(node, outcomes, [f"extra={record(evidence(at, outcomes), read())}"], state)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from agents.checks.judging import UnknownError, earlier, jobs, listed, rows
 
 SETTLED = 3600
-"""Seconds after which all nodes see a new generation of the jail, and its settings."""
+"""Seconds after which all nodes see a new generation of the jail, and new settings."""
 
 
 def disk(
@@ -100,10 +100,7 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
-    """Check that no process hangs in the kernel.
-
-    A process hangs if it is in state D in both readings, and did not wake between them.
-    """
+    """Check that no process stays in state D, without waking, between the two readings."""
     now, before, age = earlier(text)
     if age < min_seconds:
         raise UnknownError(

@@ -42,7 +42,6 @@ def _find(importer: Importer, image: str) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command."""
     options = _parse(arguments)
     os.umask(0o022)
     try:

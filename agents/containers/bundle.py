@@ -1,7 +1,7 @@
 """Read an OCI runtime bundle, the directory of `srun --container`.
 
-The container has the namespaces, devices and limits of its job. Those of the bundle, and its hooks,
-are ignored.
+The container has its job's namespaces, devices and limits. Those in the bundle, and the bundle's
+hooks, are ignored.
 """
 
 import json
@@ -64,7 +64,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> bytes:
-    # O_NONBLOCK: opening a FIFO would wait for its writer.
+    # With O_NONBLOCK, opening a FIFO does not wait for a writer.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ImageError(f"{path}: expected a file")

@@ -9,8 +9,8 @@
     locks/<key>                locked during an import; other steps wait
     temporary/                 unfinished imports
 
-An import has a temporary name until it is complete, so its process can be killed at any time. Locks
-use flock(2): shared file systems support it between nodes, and the kernel releases the lock when
+An import has a temporary name until it is complete, so killing it leaves no damaged image. Locks
+use flock(2): it works between nodes on shared file systems, and the kernel releases the lock when
 the process ends.
 """
 
@@ -70,7 +70,7 @@ class Cache:
         return path if path.is_dir() else None
 
     def record(self, reference: str, key: str, fresh_for: int) -> None:
-        """Record which image a reference means. The record is valid for `fresh_for` seconds."""
+        """Record the key of a reference's image. The record is valid for `fresh_for` seconds."""
         path = self._reference(reference)
         if path is None:
             return
@@ -141,14 +141,14 @@ class Cache:
         return {path.name for path in self._blobs.iterdir()}
 
     def size_of_new(self, image: Path, known: Collection[str]) -> int:
-        """Return the size in bytes of an image's layers that are not `known` and not the site's."""
+        """Return the bytes of an image's layers, except layers in `known` and the site's layers."""
         new = [self._blobs / name for name in _lines(image / "blobs") if name not in known]
         return sum(path.stat().st_size for path in new if path.is_file() and not path.is_symlink())
 
     def link(self, site: Path, digests: Iterable[str]) -> None:
         """Link layers that the site has, to avoid their download.
 
-        umoci verifies the digests when it unpacks layers, so the site's directory is not trusted.
+        The site's directory need not be trusted: umoci verifies digests when it unpacks layers.
         """
         for digest in digests:
             mine, sites = self._blobs / digest, site / "sha256" / digest

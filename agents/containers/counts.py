@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ADDRESS: Final = "\0slurmstack-images"
-"""Abstract socket, because jobs can reach it from their own mount namespace.
-`spank/containers/image.c` uses the same name."""
+"""Abstract socket, which jobs can reach from their own mount namespaces. `spank/containers/image.c`
+uses the same name."""
 FILE: Final = Path("/run/slurmstack/images.json")
 LONGEST: Final = 64
 """Maximum size of a report in bytes."""
@@ -129,7 +129,7 @@ def report_pull(size: int, seconds: float) -> None:
 
 
 def _send(report: str) -> None:
-    # Login nodes have no listener. A full queue loses the report.
+    # Ignore errors: login nodes have no listener, and a full queue discards the report.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(report.encode(), ADDRESS)

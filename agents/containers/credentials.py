@@ -19,7 +19,7 @@ _OTHER_NAMES: Final = {
     DEFAULT_REGISTRY: ("registry-1.docker.io", "auth.docker.io", "https://index.docker.io/v1/"),
     "nvcr.io": ("authn.nvidia.com",),
 }
-"""Further names of a registry in files with credentials."""
+"""Other names of a registry in files with credentials."""
 
 
 def find(image: InRegistry, home: Path, site: Path, environment: Mapping[str, str]) -> str | None:
@@ -69,7 +69,7 @@ def _of_enroot(image: InRegistry, path: Path) -> Iterator[str]:
 
 
 def _password(text: str, path: Path) -> str:
-    """Expand a password that starts with $, a variable or the output of a command."""
+    """Expand a password that starts with $: a variable or a command."""
     if not text.startswith("$"):
         return text
     # The file belongs to the user, and enroot expands it with a shell too.

@@ -31,7 +31,7 @@ _DENIED: Final = (
     "not found",
     "authentication required",
 )
-"""Words of a registry that refuses an image. The cached image must not be used in this case."""
+"""Words in the error of a registry that refuses an image. The cached image must not be used."""
 _YES: Final = ("y", "yes", "true", "1")
 
 
@@ -69,12 +69,12 @@ class Importer:
         if blobs is None:
             raise ImageError("the site has no shared layers: set containers.site_cache")
         if isinstance(reference, InFile):
-            raise ImageError(f"image {text}: only images in a registry can be shared")
+            raise ImageError(f"image {text}: only registry images can be shared: push it first")
         try:
             (blobs / "sha256").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ImageError(
-                f"cannot use {blobs}: {error.strerror}: use the account that owns it"
+                f"cannot use {blobs}: {error.strerror}: run this command as its owner"
             ) from None
         with self.cache.temporary() as folder:
             skopeo = _Skopeo.of_registry(reference, self, folder)
@@ -200,10 +200,7 @@ class Importer:
 
 
 def _kind_of(path: Path) -> str:
-    """Return squashfs, directory, oci, oci-archive or docker-archive.
-
-    Raises OSError and ImageError.
-    """
+    """Return squashfs, directory or a transport of skopeo. Raises OSError and ImageError."""
     if path.is_dir():
         return "oci" if (path / _LAYOUT).is_file() else "directory"
     if not path.is_file():

@@ -14,7 +14,7 @@ from typing import Final
 from agents.containers.counts import ADDRESS, FILE, LONGEST, Counts
 
 _PAUSE: Final = 0.5
-"""Seconds between two rounds. They limit the load if a user floods the socket."""
+"""Pause in seconds between two rounds. It limits the load if a user floods the socket."""
 _AT_ONCE: Final = 1000
 """Maximum number of reports in a round. The kernel's queue is shorter (net.unix.max_dgram_qlen)."""
 _RETRY: Final = 10.0

@@ -45,7 +45,7 @@ class InFile:
 
     path: str
     kind: Literal["path", "bundle", "oci", "oci-archive", "docker-archive"] = "path"
-    """With `path`, the file's content decides."""
+    """With `path`, the file's content determines the kind."""
 
     def __str__(self) -> str:
         """Return the reference as the user wrote it."""
@@ -56,10 +56,7 @@ Reference = InRegistry | InFile
 
 
 def parse(text: str) -> Reference:
-    """Parse the value of `--container-image`.
-
-    Raises ImageError with the accepted forms.
-    """
+    """Parse the value of `--container-image`. Raises ImageError with the accepted forms."""
     if not text or len(text) > _MAX_LENGTH or not text.isprintable():
         shown = text[:40] + "…" if len(text) > 40 else text
         raise ImageError(f"image {shown!r}: expected 1 to {_MAX_LENGTH} printable characters")

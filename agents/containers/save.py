@@ -27,7 +27,7 @@ def save(container: Path, target: Path) -> str:
     try:
         image = Path((container / "image").read_text())
         with (
-            # A private directory, because other users may be able to write to the target's.
+            # A private directory: other users may be able to write to the target's directory.
             tempfile.TemporaryDirectory(dir=target.parent, prefix=".saving-") as folder,
             _link(container, image / "root"),
         ):

@@ -46,7 +46,7 @@ def _words(words: Sequence[str]) -> bytes:
 
 
 def of_config(config: Mapping[str, Any]) -> Surroundings:
-    """Read an OCI image's configuration, without values of a wrong type."""
+    """Read an OCI image's configuration. Values of a wrong type are ignored."""
     said = config.get("config") or {}
     entrypoint = tuple(_texts(said.get("Entrypoint")))
     return Surroundings(

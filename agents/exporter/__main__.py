@@ -33,8 +33,8 @@ INTERVAL = 30.0
 TOP = 50
 JOBS = 1000
 LONGEST = 5
-"""Intervals after the start of a round of reads at which /alive fails. If Slurm does not answer, a
-round takes up to two intervals."""
+"""Duration of a round of reads, in intervals, after which /alive fails. A round takes up to two
+intervals if Slurm does not answer."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jail = [Jail(paths).source()] if (paths := _paths()) else []
     if options.once:
         return _once(Exporter([*jail, *slurm.each_time(), *slurm.in_turn()], [], interval))
-    # Read the jail first: if Slurm does not answer, its reads use up the interval.
+    # Read the jail first: if Slurm does not answer, Slurm's reads use up the interval.
     exporter = Exporter([*jail, *slurm.each_time()], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _paths() -> dict[str, str]:
     """Return the paths of the jail and its volumes, by name.
 
-    No path may be below another one: below a hanging file system, nothing can be read.
+    No path may be below another path: nothing below a hanging file system can be read.
     """
     jail = {"jail": path} if (path := os.environ.get("JAIL")) else {}
     return jail | {Path(path).name: path for path in os.environ.get("VOLUMES", "").split()}

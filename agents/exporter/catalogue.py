@@ -25,8 +25,8 @@ NODES_DRAINED = _gauge(
 NODE_STATE = _gauge("slurm_node_state", "1 for the current state of a node.", "", "node", "state")
 NODE_INFO = _gauge(
     "slurm_node_info",
-    "1 for the machine (node of Kubernetes) on which a node's slurmd started; "
-    "nodes that have not reported it have no series.",
+    "1 for the machine (Kubernetes node) on which a node's slurmd started; "
+    "a node has no series until its slurmd reports the machine.",
     "",
     *("node", "machine"),
 )
@@ -106,14 +106,15 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"Waiting time of pending jobs of {whose} that could start, as quantile `share`; "
+            f"Quantile `share` of the waiting times of pending jobs of {whose} that could start; "
             "1 is the longest.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"Waiting time of jobs of {whose} started in the last half hour, as quantile `share`.",
+            f"Quantile `share` of the waiting times of jobs of {whose} that started in the last "
+            "half hour.",
             "seconds",
             *(label, "share"),
         ),
@@ -160,7 +161,7 @@ PARTITION_NODES = _gauge(
 )
 PARTITION_JOBS = _gauge(
     "slurm_partition_jobs",
-    "Jobs of a partition by state; each partition includes a job that waits for several.",
+    "Jobs of a partition by state; a job that waits for several partitions is in each of them.",
     "jobs",
     *("partition", "state"),
 )
@@ -275,7 +276,7 @@ USER_RPCS = _counter(
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time spent on answering these users' calls.",
+    "Time spent on answering calls of the users with the most RPC time, daemons included.",
     "seconds",
     "user",
 )
@@ -306,7 +307,7 @@ JAIL_FILES_FREE = _gauge(
 
 # --- The exporter itself -------------------------------------------------------------------------
 
-UP = _gauge("slurm_up", "1 if all last reads of Slurm succeeded, else 0.", "")
+UP = _gauge("slurm_up", "1 if the last read of each Slurm source succeeded, else 0.", "")
 READ_UP = _gauge(
     "slurm_exporter_read_up", "1 if the last read of a source succeeded, else 0.", "", "source"
 )

@@ -22,8 +22,8 @@ QUANTILES = (0.5, 0.9, 1.0)
 """Values of the label `share`. The label `quantile` is reserved for summaries (promtool check
 metrics)."""
 LATELY = 1800
-"""Maximum age in seconds of a job's start for the metrics of past waits. Older waits do not
-describe the present. MinJobAge keeps all these jobs on record, even short ones."""
+"""Metrics of past waits include jobs that started within this many seconds. Older waits do not
+describe the present. With the default MinJobAge, slurmctld still records all these jobs."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -134,7 +134,7 @@ class Load:
 
     @property
     def size(self) -> int:
-        """Allocated and requested CPUs, which decide which accounts and users are the largest."""
+        """Allocated and requested CPUs, which determine the largest accounts and users."""
         return self.allocated["cpus"] + self.requested["cpus"]
 
     def add(self, state: str, job: Job, waiting: float | None, waited: float | None) -> None:
@@ -194,20 +194,14 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
     def _waiting(self, state: str, job: Job) -> float | None:
-        """Return the seconds for which a pending job has waited.
-
-        Returns None if the job would not start even with enough resources.
-        """
+        """Return a pending job's wait in seconds; None if an empty cluster would not start it."""
         # A job that is held later keeps its eligible time. Only its reason shows the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None
         return self.now - job.eligible if 0 < job.eligible <= self.now else None
 
     def _waited(self, state: str, job: Job) -> float | None:
-        """Return the wait in seconds of a job that started within `LATELY`.
-
-        Returns None for other jobs.
-        """
+        """Return the wait in seconds of a job that started within `LATELY`, or else None."""
         # A job that was cancelled before its start also has a start time, but no node.
         if state == naming.PENDING or not job.node or not job.eligible:
             return None
@@ -276,7 +270,7 @@ def _shares(waits: Mapping[str, Mapping[float, int]]) -> Iterator[tuple[tuple[st
 
 
 def quantiles(waits: Mapping[float, int]) -> Iterator[tuple[float, float]]:
-    """Yield each share in QUANTILES, and the longest wait of this share of the jobs.
+    """Yield each quantile in QUANTILES, with its wait in seconds.
 
     `waits` contains the number of jobs by their wait in seconds.
     """
@@ -351,7 +345,7 @@ def licenses(found: Collection[License]) -> Iterator[Family]:
 
 
 def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
-    """Yield metrics of file systems. `statvfs` reports 0 files if there is no limit of files."""
+    """Yield metrics of file systems. `statvfs` reports 0 files if there is no limit."""
     limited = {name: one for name, one in volumes.items() if one.f_files}
     yield c.JAIL_SIZE.family((name, one.f_blocks * one.f_frsize) for name, one in volumes.items())
     yield c.JAIL_AVAILABLE.family(
@@ -362,7 +356,7 @@ def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
 
 
 def scheduler(statistics: Statistics, top: int, name_of: Callable[[int], str]) -> Iterator[Family]:
-    """Yield metrics of slurmctld's work. Like in `cluster`, `top` users have their own series."""
+    """Yield metrics of slurmctld's work. As in `cluster`, `top` users have their own series."""
     if statistics.since:
         yield c.STATISTICS_START.value(statistics.since.timestamp())
     yield c.SERVER_THREADS.value(statistics.server_threads)
@@ -388,8 +382,8 @@ def scheduler(statistics: Statistics, top: int, name_of: Callable[[int], str]) -
     calls = sorted(statistics.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
-    # Do not add up the other users in one series: this counter would fall like after a restart when
-    # one of them becomes one of the largest.
+    # Do not sum the other users in one series: the sum would fall, as after a restart, when one of
+    # these users becomes one of the largest.
     largest = sorted(statistics.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
     counts, times = Counter[str](), Counter[str]()
     for call in largest:

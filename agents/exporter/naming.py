@@ -52,7 +52,7 @@ _NAMED = tuple(
     for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
 )
 _CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
-"""Cause of a drain. A number at its end is left out, because it is a node's, as in `place-3`."""
+"""Cause of a drain. A number at the end is left out: it is a node's number, as in `place-3`."""
 
 
 def cause(reason: str) -> str:
@@ -127,7 +127,7 @@ def pending_reason(reason: str) -> str:
 
 
 def label(name: str) -> str:
-    """Return a label for a name that people have chosen.
+    """Return a label for a name that users can choose.
 
     The label of an e-mail address is the part before the @. The label of an empty name is `none`.
     """

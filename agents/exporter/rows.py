@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class UnexpectedError(Exception):
-    """Slurm's output has an unexpected format. The text is one line."""
+    """Slurm's output has an unexpected format. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Job:
     """State in squeue's format, such as PENDING."""
     reason: str
     partitions: tuple[str, ...]
-    """A pending job may be in several."""
+    """A pending job may be in several partitions."""
     account: str
     uid: int
     tasks: int
-    """Number of tasks in this record. The next fields are those of each task."""
+    """Number of tasks in this record. The next fields describe one task."""
     eligible: int
     """Time when the job became eligible, or 0 if it is held or waits for other jobs."""
     cpus: int

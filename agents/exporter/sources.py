@@ -33,7 +33,7 @@ PATIENCE = 5.0
 
 
 class ReadError(Exception):
-    """A source was unreadable or returned invalid data. The text is one line.
+    """A source was unreadable or returned invalid data. The message is one line.
 
     `rest` contains the metrics that could be read.
     """
@@ -51,7 +51,6 @@ class Source:
     read: Callable[[float], list[Family]]
     """Function that reads the metrics within a time limit in seconds. Raises ReadError."""
     is_slurm: bool = True
-    """Whether the source is Slurm."""
 
 
 @dataclass(frozen=True)

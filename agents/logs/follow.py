@@ -32,7 +32,7 @@ class Run:
 
 @dataclass
 class Followed:
-    """Container whose log is read, and the progress."""
+    """Container whose log is followed, with the progress."""
 
     source: Source
     run: Run
@@ -57,7 +57,7 @@ class Followed:
 
 
 class Following:
-    """Passes every line of at least `level` to `take`. It waits while the queue is full."""
+    """Passes each line with at least the severity `level` to `take`, which may wait."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Line:
 def read(raw: bytes) -> Line | None:
     """Parse a line with its timestamp. Returns None if the timestamp or the text is missing.
 
-    The kubelet's own messages have no timestamp, such as the one about a missing log.
+    The kubelet's own messages, such as the one about a missing log, have no timestamp.
     """
     stamp = _STAMP.match(raw)
     written = raw[stamp.end() :].rstrip(b"\r") if stamp else b""

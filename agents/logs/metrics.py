@@ -30,7 +30,7 @@ LAST_SEND = Metric(
 )
 WAITING = Metric(
     "slurmstack_logs_waiting_seconds",
-    "Time that the next lines have waited to be sent; 0 if none wait.",
+    "Time for which the next lines have waited to be sent; 0 if no lines wait.",
     "seconds",
 )
 CONTAINERS = Metric("slurmstack_logs_containers", "Containers whose logs are read.", "containers")
@@ -40,7 +40,6 @@ CUT = Metric(
     *("containers", (), "counter"),
 )
 METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)
-"""All metrics."""
 
 
 @dataclass(eq=False)

@@ -58,7 +58,7 @@ def request(entries: Iterable[Entry], cluster: str, namespace: str) -> bytes:
 
 
 def _resource(source: Source, cluster: str, namespace: str) -> dict[str, str]:
-    """Return attributes. All but Slurm's follow OpenTelemetry's semantic conventions."""
+    """Return attributes. All except `slurm.cluster` follow OpenTelemetry's semantic conventions."""
     return {
         "service.name": source.component,
         "k8s.namespace.name": namespace,

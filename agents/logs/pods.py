@@ -14,9 +14,9 @@ from agents.kubernetes import Streams, decoded
 from agents.logs.lines import SECOND
 
 OURS = f"{labels.STACK},{labels.COMPONENT}!={labels.LOGS}"
-"""Selector of all pods except this agent's own, whose lines are about sending."""
+"""Selector of all pods except this agent's own: its lines are only about sending."""
 WATCH = 300
-"""Duration of a watch in seconds. All pods are listed again after it."""
+"""Duration of a watch in seconds. After a watch, all pods are listed again."""
 
 
 # --- Fields that are read, with their names in the API -------------------------------------------

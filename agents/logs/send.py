@@ -32,9 +32,9 @@ LAST = 5.0
 
 
 class NotTakenError(Exception):
-    """The receiver may accept the request later. The text is one line.
+    """The receiver may accept the request later. The message is one line.
 
-    `after` is the number of seconds to wait that the receiver requests, or 0.
+    `after`: seconds to wait if the receiver requests a wait, otherwise 0.
     """
 
     def __init__(self, said: str, after: float = 0) -> None:
@@ -43,7 +43,7 @@ class NotTakenError(Exception):
 
 
 class RefusedError(Exception):
-    """The receiver refuses the request permanently. The text is one line."""
+    """The receiver refuses the request permanently. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Receiver:
 
 
 def read_headers(folder: Path | None) -> dict[str, str]:
-    """Read request headers from a Secret's files. Raises `NotTakenError` without a header value."""
+    """Read headers from a Secret's files. Raises `NotTakenError`, which never contains a value."""
     if folder is None:
         return {}
     try:
@@ -91,7 +91,7 @@ def read_headers(folder: Path | None) -> dict[str, str]:
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         found = {path.name: path.read_bytes().strip() for path in files}
     except OSError as error:
-        problem = f"cannot read {error.filename}: {error.strerror}; check the Secret"
+        problem = f"cannot read {error.filename}: {error.strerror}; check that the Secret exists"
         raise NotTakenError(f"monitoring.logs.headers_secret: {problem}") from error
     for name, value in found.items():
         if not all(b" "[0] <= byte <= b"~"[0] for byte in value):

@@ -16,13 +16,13 @@ pod of a lost node."""
 
 class _File(msgspec.Struct):
     begun: int
-    """Start of the lines to send for containers without an entry in `sent`."""
+    """Earliest time of lines to send for containers that have no entry in `sent`."""
     sent: dict[str, int] = {}
     """Time of the last sent line, by container."""
 
 
 class Sent:
-    """Content of the file `path`. `now` replaces a missing or invalid file."""
+    """Content of the file `path`. Without a valid file, lines since `now - LOOK_BACK` are sent."""
 
     def __init__(self, path: Path, now: int) -> None:
         self._path = path

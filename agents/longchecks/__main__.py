@@ -20,7 +20,7 @@ Environment variables:
     JWT_KEY      file with slurmctld's key
     LONG_CHECKS  file with the settings
     SERIES       folder of the time series
-    OUTPUTS      folder of the jobs' outputs, with its path in this pod
+    OUTPUTS      folder of the jobs' outputs in this pod
     PORT         port of the metrics
 """
 
@@ -130,7 +130,7 @@ def _connect(environment: Mapping[str, str]) -> Connect:
 
 def _target(nodes: Sequence[str], size: int) -> Sequence[str]:
     if len(nodes) != size:
-        raise ValueError(f"--node: {len(nodes)} given: expected {size} for one measurement")
+        raise ValueError(f"--node: given {len(nodes)} times, expected {size} for one measurement")
     return nodes
 
 

@@ -1,4 +1,4 @@
-"""Judge a value: compare it with a threshold, and with the node's earlier values."""
+"""Compare a value with a threshold, and with the node's earlier values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ class Verdict(StrEnum):
     GOOD = "good"
     BAD = "bad"
     UNJUDGED = "unjudged"
-    """The value has no threshold and no history yet. It changes no drain."""
+    """The value has no threshold and no history yet. Drains stay unchanged."""
     UNKNOWN = "unknown"
-    """There is no value. This changes no drain."""
+    """There is no value. Drains stay unchanged."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Rule:
     threshold: float | None = None
     """Lowest good value (or the highest, if lower is better), or None for no threshold."""
     fall: float = 0.15
-    """Maximum deviation of a good value from the usual value, as a share of the usual value."""
+    """Share of the usual value by which a good value may be worse."""
     history: int = 20
     """Number of newest values whose median is the usual value."""
     least: int = 5
-    """Minimum number of values for a usual value."""
+    """Minimum number of values from which the usual value is computed."""
 
 
 def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, str]:

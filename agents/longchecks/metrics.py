@@ -40,7 +40,6 @@ MAXIMUM = Metric(
     *("the check's", _LABELS),
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
-"""All metrics."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,7 @@ def families(found: Iterable[Last]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Newest(Collector):
-    """Collector that reads settings and series at each scrape.
-
-    If the settings are unreadable, the scrape fails.
-    """
+    """Collector that reads settings and series at each scrape. Fails if it cannot read them."""
 
     settings: Path
     """File with the settings."""

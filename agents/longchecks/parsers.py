@@ -33,7 +33,7 @@ class Reading(NamedTuple):
 
 
 class NoValueError(Exception):
-    """The output contains no measurement. The text is one line with the reason."""
+    """The output contains no measurement. The message is one line with the reason."""
 
 
 def nccl(text: str) -> Reading:
@@ -59,10 +59,10 @@ def nccl(text: str) -> Reading:
 
 
 def dcgm(text: str) -> Reading:
-    """Return the number of failed tests of `dcgmi diag -j` (DCGM 3 and 4).
+    """Return the number of tests of `dcgmi diag -j` (DCGM 3 and 4) that failed.
 
-    Failures that the node's configuration causes are ignored. If all tests were skipped, there is
-    no value.
+    This function ignores failures that the node's configuration causes. If dcgmi skipped all tests,
+    there is no value.
     """
     failed, passed = [], 0
     for test in _dcgm_tests(_json(text, "dcgmi diag")):
@@ -97,7 +97,7 @@ def gpu_burn(text: str) -> Reading:
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
-        raise NoValueError("gpu_burn has no result for every GPU")
+        raise NoValueError("gpu_burn lacks the result of at least one GPU")
     faulty = sorted((gpu for gpu, result in results.items() if result != "OK"), key=int)
     return Reading(float(len(faulty)), f"faulty: GPU {', '.join(faulty)}" if faulty else "")
 
@@ -112,8 +112,8 @@ def gpu_memory(text: str) -> Reading:
 
 
 def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the values of all matrices. A matrix starts with its column numbers, and a row with its
-    row number."""
+    """Yield the values of all matrices. The first line contains the columns' numbers, and each
+    further line starts with the row's number."""
     test = ""
     for line in text.splitlines():
         if found := _COPY_TEST.match(line):
@@ -126,8 +126,7 @@ def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
 
 
 def cpu_memory(text: str) -> Reading:
-    """Return the triad of membw (images/worker/membw.c) in MB/s, or 0 if memory returned wrong
-    values."""
+    """Return membw's triad (images/worker/membw.c) in MB/s, or 0 if membw read wrong values."""
     found = _MEMBW.search(text)
     if found is None:
         raise NoValueError("membw has no result")

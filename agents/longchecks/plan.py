@@ -37,7 +37,7 @@ class Submission:
     job: int | None = None
     """ID of the job, or None until an answer reports it."""
     ended: int | None = None
-    """Time (seconds since 1970) when the job was first seen as ended or unknown to Slurm."""
+    """Time (seconds since 1970) at which Slurm first reported the job as ended or unknown."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ _PARTS = re.compile(r"(\d+)").split
 
 
 def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
-    """Return single nodes, or for `size` 2, pairs of neighbouring nodes in service of a nodeset.
+    """Return single nodes or, if `size` is 2, pairs of neighbours in service in each nodeset.
 
-    If a nodeset has an odd number of nodes, the last node is paired with the first.
+    If a nodeset has an odd number of such nodes, its last node forms a pair with its first node.
     """
     names = in_order(list(nodes))
     if size == 1:
@@ -160,8 +160,7 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
 
 
 def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
-    """Return the move for a job that Slurm does not know: its request was lost, or it ended long
-    ago."""
+    """Return the move for a job unknown to Slurm: its request was lost, or it ended long ago."""
     if target in seen.outputs:
         return Move("collect", target)
     if submission.job is None:
@@ -190,7 +189,7 @@ def _of_idle(target: Target, seen: Seen, run: Run, over: bool, later: bool) -> M
     taken = [name for name in target if not _is_free(seen.nodes[name], run)]
     if over:
         busy = f"{taken[0]} is {_state(seen.nodes[taken[0]])}" if taken else "other jobs ran first"
-        return Move("leave", target, f"{busy}; left for the next run")
+        return Move("leave", target, f"{busy}; the next run tries again")
     return Move("wait" if taken or later else "submit", target)
 
 
@@ -216,7 +215,7 @@ def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
             continue
         for node in target:
             partners = {n for t in seen.results if node in t for n in t}
-            # Two partners are enough, or one good measurement.
+            # Two partners, or one good measurement, are enough for a verdict.
             if len(partners) > 2 or node in well or node in under_way:
                 continue
             kin = [n for n in in_order(list(well - partners)) if nodeset_of(n) == nodeset_of(node)]
@@ -241,8 +240,8 @@ def decide(
     """Return what to do with a node after a measurement that started `at`.
 
     `leave` means that the node stays out of service with its current reason. A drain is lifted if
-    this check set it before the measurement, and no quick check has failed. A quick check that
-    failed after this drain has set no drain, so its evidence decides.
+    this check set it before the measurement, and no quick check has failed. Quick checks do not
+    change an existing drain, so their evidence decides.
     """
     out = node.state & _OUT
     if verdict is Verdict.BAD:

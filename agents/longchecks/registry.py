@@ -11,18 +11,16 @@ NO_MEASUREMENT = 4
 END = "slurmstack: ended with"
 """Start of the last line of a job's output. Without it, the output is incomplete."""
 KEPT_DAYS = 30
-"""Days for which the jobs' outputs are kept for people."""
+"""Days for which the jobs' outputs are kept."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One long check."""
-
     name: str
     about: str
     body: str
-    """Shell commands that print the measurement, on the first node of the job. Their variables are
-    Slurm's, MEMORY_MIB and GPUS of a node, and SECOND, the other node of a pair."""
+    """Shell commands that run on the job's first node and print the measurement. They can use
+    Slurm's variables, MEMORY_MIB and GPUS (of a node), and SECOND (the other node of a pair)."""
     parse: Callable[[str], Reading]
     """Parser of the output. Raises `NoValueError`."""
     unit: str
@@ -98,7 +96,7 @@ _AZURE_COPY = {
     **{("h100", count): 48.0 for count in range(1, 9)},
     **{("h200", count): 48.0 for count in range(1, 9)},
 }
-"""GB/s that the same files require between a GPU and its host, for any number of GPUs
+"""GB/s that the same files require between a GPU and its host, regardless of the number of GPUs
 (check_gpu_bw, first number)."""
 
 CHECKS: Mapping[str, Check] = {
@@ -170,7 +168,7 @@ wait""",
         ),
         Check(
             name="gpu-burn",
-            about="five minutes of full load on all GPUs, results compared (gpu_burn)",
+            about="comparison of results during five minutes of full load on all GPUs (gpu_burn)",
             # gpu_burn ends each progress report with a carriage return. Replace it with a newline.
             body="gpu_burn -tc 300 | tr '\\r' '\\n' | tail -n 300",
             parse=parsers.gpu_burn,

@@ -37,7 +37,7 @@ from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
 POLL = 10.0
 """Seconds between two reads of Slurm's state."""
 STALE = 12 * 3600
-"""Age in seconds from which a killed run is not continued. The next run only waits for its jobs."""
+"""Age in seconds of a killed run from which the next run only waits for its jobs."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
 """ESLURM_INVALID_JOB_ID of slurm_errno.h."""
@@ -55,7 +55,7 @@ class Summary:
     left: Mapping[str, str]
     """Nodes that were not measured, with the reasons."""
     bad: tuple[str, ...]
-    """Bad nodes, which this run or an earlier event drained."""
+    """Bad nodes. This run or an earlier event has drained them."""
 
     @property
     def is_without_value(self) -> bool:
@@ -112,7 +112,7 @@ class Runner:
             return self._follow(run, self.wanted.at_once)
 
     def record(self, names: Sequence[str], output: str) -> Summary:
-        """Record a new output that an operator measured, and drain or lift like after a run."""
+        """Record a new output that an operator measured. Drain nodes or lift drains like `run`."""
         self._refuse_others(names, {node.name for node in self._client.nodes()})
         now = int(self._clock())
         run = Run(f"hand-{now}", now, (tuple(names),))
@@ -173,7 +173,7 @@ class Runner:
     def _look(
         self, run: Run, results: Mapping[Target, Record], quiet_since: int
     ) -> tuple[Run, Seen]:
-        # Read the nodes before the jobs: a job that is pending later cannot have made them busy.
+        # Read the nodes first: a job that is still pending afterwards cannot have made them busy.
         nodes = {node.name: node for node in self._client.nodes()}
         run = self._find_lost(run, results)
         open_ = {t: s for t, s in run.submissions.items() if t not in results}
@@ -286,8 +286,8 @@ class Runner:
     ) -> Record:
         """Judge a measurement, drain the node or lift its drain, and store the measurement last.
 
-        A run that is killed meanwhile repeats this with the same result. `why` is the reason for a
-        missing measurement.
+        A run that is killed before the end repeats all of this with the same result. `why` is the
+        reason for a missing measurement.
         """
         record = self._judge(run, target, at, output, why)
         self._say(f"{'+'.join(target)}: {record.text}: {record.verdict}")
@@ -304,7 +304,7 @@ class Runner:
         if not why:
             try:
                 reading = self.check.read(output)
-                # Use the longer history of a pair.
+                # Judge a pair by the longer history.
                 histories = [self.series.values(name, node) for node in target]
                 value = reading.value
                 verdict, text = judge(value, max(histories, key=len), rule)
@@ -375,7 +375,7 @@ class Runner:
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{self._file}: is not a record of a run ({error}); move the file away"
+                f"{self._file}: is not a record of a run ({error}); move it away to start a new run"
             ) from None
 
     def _output(self, run: Run, target: Target, submission: Submission) -> str:

@@ -51,7 +51,7 @@ class Record:
 
 
 class BusyError(Exception):
-    """Another process runs the check. The text is one line."""
+    """Another process runs the check. The message is one line."""
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def _broken(path: Path, error: ValueError) -> ValueError:
-    return ValueError(f"{path}: {error}; move the file away")
+    return ValueError(f"{path}: {error}; move the file away to start a new series")
 
 
 class Series:
@@ -141,7 +141,7 @@ class Series:
                 replace(self._path(check, node), "".join(f"{line}\n" for line in lines))
 
     def of_run(self, check: str, run: str, nodes: Sequence[str]) -> dict[Target, Record]:
-        """Return the measurements of a run that are in the series of each of their nodes."""
+        """Return the measurements of a run that the series of all their nodes contain."""
         of_nodes = {node: [r for r in self.of(check, node) if r.run == run] for node in nodes}
         found = {record.nodes: record for records in of_nodes.values() for record in records}
         return {

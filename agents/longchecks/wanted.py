@@ -44,9 +44,9 @@ class Wanted(_Part):
     logs: str
     """Folder of the jobs' outputs, with its path on nodes."""
     at_once: int
-    """Maximum number of jobs of a run at a time."""
+    """Maximum number of jobs that a run has in Slurm at a time."""
     wait: int
-    """Seconds for which a run waits if none of the remaining nodes is free."""
+    """Seconds that a run waits if none of the remaining nodes is free."""
     keep: int
     """Number of measurements to keep for each check and node."""
     nodesets: dict[str, Nodeset]
@@ -71,7 +71,7 @@ class Wanted(_Part):
         """Return a check by name. Raises `ValueError` if it is unknown or not enabled."""
         if name not in self.checks or name not in CHECKS:
             on = ", ".join(sorted(self.checks)) or "none"
-            raise ValueError(f"{name}: is not enabled; expected one of long_checks.checks: {on}")
+            raise ValueError(f"{name}: is not one of long_checks.checks ({on}); add it there")
         return CHECKS[name]
 
     def is_of(self, check: Check, node: str) -> bool:

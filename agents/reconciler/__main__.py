@@ -6,7 +6,7 @@ of one pass is:
 
     0  all nodes are in service
     1  a node is out of service; the reconciler repairs it, or a person has taken it out
-    2  Slurm, Kubernetes or the settings are unreadable; some or all actions were not carried out
+    2  Slurm, Kubernetes or the settings cannot be read; some or all actions were not carried out
     3  a person is needed
 
 With --after-deploy, the reconciler first waits for the roll-out, and writes its report to its own
@@ -52,14 +52,12 @@ USER = "slurm"
 PAUSE = 5
 """Seconds between two checks of a roll-out."""
 AGAIN = 15
-"""Seconds until the next pass if the settings are unreadable."""
+"""Seconds until the next pass if the settings cannot be read."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Result of one pass."""
-
     plan: Plan
     taken: Mapping[Key, Step]
     """Last step tried for each cause."""
@@ -96,7 +94,7 @@ class Reconciler:
     def look(self, *, dry_run: bool = False) -> Pass:
         """Make one pass. Raises an error of `PROBLEMS` if the pass is incomplete."""
         asked = self.wanted()
-        # Read the memory first: if another reconciler changes it later, its view is newer.
+        # Read the memory first: a reconciler that writes it during this pass has newer data.
         kept = self.carrier.recall()
         observed = self.observe()
         made = plan(observed, asked, kept.memory, int(self._clock()))
@@ -109,7 +107,7 @@ class Reconciler:
         return Pass(made, taken(carried.memory, asked), carried.notes)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
-        """Wait until no node is starting any more, or until the time limit in the settings."""
+        """Wait until no node is starting, or until the time limit in the settings."""
         end = self._clock() + self.wanted().rollout
         while self._clock() < end:
             try:
@@ -202,7 +200,10 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             said = report.text(done.plan)
             passes.done(time.monotonic() - begun, done.plan, done.taken)
         except PROBLEMS as error:
-            say("error", f"the pass over the nodes did not finish: {error}")
+            say(
+                "error",
+                f"the pass over the nodes did not finish: {error}; the next pass tries again",
+            )
             passes.failed(time.monotonic() - begun)
         stop.wait(max(0.0, begun + interval - time.monotonic()))
     return 0
@@ -212,8 +213,7 @@ def _serve(passes: Passes, port: int) -> None:
     try:
         metrics.serve(passes, port)
     except OSError as error:
-        # The reconciler works without metrics.
-        say("error", f"PORT {port}: cannot serve metrics: {error.strerror}")
+        say("error", f"PORT {port}: cannot serve metrics: {error.strerror}; passes continue")
 
 
 def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int:
@@ -224,7 +224,7 @@ def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int
         reconciler.carrier.event(
             "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", summary
         )
-        # Do this last, because the deploy reads the report after the end of this Job.
+        # Do this last: the deploy reads the report after this Job has ended.
         reconciler.carrier.annotate_job(summary)
     except PROBLEMS as error:
         fail(f"the pass over the nodes did not finish: {error}")

@@ -1,4 +1,4 @@
-"""Actions. Each contains the state that led to it, and is skipped if this state has changed."""
+"""Actions. Each contains the state that requires it, and is skipped if that state has changed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from agents.reconciler.memory import Key
 
 @dataclass(frozen=True)
 class Forget:
-    """Delete the Slurm record of a node without slurmd that is not in the settings."""
+    """Delete the Slurm record of a node that has no slurmd and is not in the settings."""
 
     node: str
 
@@ -41,7 +41,7 @@ class Lift:
 
 @dataclass(frozen=True)
 class Requeue:
-    """Set a node to DOWN that slurmstack has drained, so that Slurm requeues its jobs."""
+    """Set a node that slurmstack has drained to DOWN, so that Slurm requeues the node's jobs."""
 
     node: str
     reason: str
@@ -52,8 +52,6 @@ class Requeue:
 
 @dataclass(frozen=True)
 class Mark:
-    """Mark a machine as unhealthy because of a hardware fault."""
-
     machine: str
     text: str
 
@@ -71,8 +69,6 @@ class Unmark:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """Withdraw the request for a reboot."""
-
     machine: str
 
     def __str__(self) -> str:

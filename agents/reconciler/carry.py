@@ -1,4 +1,4 @@
-"""Carry out a plan. Try each action once, and skip it if the state that led to it has changed."""
+"""Carry out a plan. Try each action once; skip it if the state that requires it has changed."""
 
 import subprocess
 import time
@@ -44,7 +44,7 @@ Hook = Callable[[list[str], Mapping[str, str]], None]
 
 
 class OvertakenError(Exception):
-    """The state that led to an action has changed."""
+    """The state that requires an action has changed."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Carrier:
     def remember(self, kept: Kept, memory: Memory) -> Kept:
         """Write the memory if it has changed.
 
-        Raises KubernetesError if another reconciler has written it meanwhile, so that only the
-        other one continues.
+        Raises KubernetesError if another reconciler has written it since `kept` was read, so that
+        only that reconciler continues.
         """
         text = dumps(memory)
         if text == kept.text:
@@ -123,8 +123,8 @@ class Carrier:
     ) -> Carried:
         """Carry out all actions.
 
-        Skip an action if Slurm or Kubernetes refuses it, or if the state that led to it has
-        changed. Stop at any other error.
+        Skip an action that Slurm or Kubernetes refuses, or that is no longer required. Stop at any
+        other error.
         """
         kept = self.remember(kept, made.memory)
         climbs = dict(made.memory)
@@ -274,15 +274,12 @@ class Carrier:
         try:
             self._hook(list(command), environment)
         except (OSError, subprocess.SubprocessError) as error:
-            raise OvertakenError(f"reconciler.replace: {error}") from error
+            raise OvertakenError(f"reconciler.replace: {error}; correct the command") from error
 
     # --- Reports ------------------------------------------------------------------------------
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Create an event about the reconciler's Deployment or Job.
-
-        `kind` is Normal or Warning.
-        """
+        """Create an event about the reconciler's Deployment or Job. `kind`: Normal or Warning."""
         now = _stamp()
         owner = {**self._place.owner, "namespace": self._place.namespace}
         body = {

@@ -14,7 +14,7 @@ from agents.slurm import Node
 DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
 AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
-"""States of a lost node. In the other states of SILENT, a node has only not started yet."""
+"""States of a lost node. A node in another state of SILENT has not started yet."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
@@ -23,8 +23,8 @@ STUCK = 120
 """Seconds after the deletion deadline from which a terminating pod is treated as stuck."""
 
 UNSTEADY = 300
-"""Seconds for which a restarted munged is treated as failed. The kubelet's back-off before a
-restart is at most as long."""
+"""Seconds for which a restarted munged is treated as failed. The kubelet waits at most this long
+before it restarts a container."""
 
 NOT_READY = "not-ready"
 CORDONED = "cordoned"
@@ -80,7 +80,7 @@ class View:
     """Machine of the pod, or None."""
     findings: tuple[Finding, ...] = ()
     is_unclear: bool = False
-    """Whether the state of the machine is unknown in Kubernetes."""
+    """Whether a condition of the machine is Unknown in Kubernetes."""
 
     @property
     def reason(self) -> str:
@@ -153,7 +153,7 @@ class View:
 
     @property
     def failing(self) -> str | None:
-        """Check that keeps the node out: the drain's own, or one that failed after the drain."""
+        """Check that keeps the node out of service: the drain's check, or one that failed later."""
         name, evidence = self.failed_check, self.evidence
         ours = name is not None or self.has_drain_of_kubernetes
         if ours and self._is_fresh and evidence and evidence.failed and name not in evidence.failed:
@@ -295,7 +295,7 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         drained_for = f"{CHECK}{failing}"
         since = "this check failed after the drain"
         text = view.reason.removeprefix(drained_for).lstrip(": ")
-        # Repair nothing if the check has passed since: only Kubernetes may keep the node out.
+        # If the check has passed since the drain, repair nothing: only Kubernetes may still object.
         kind = Kind.HELD if view.has_passed else Kind.FAULT
         yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
     elif view.has_drain_of_kubernetes and not machines:

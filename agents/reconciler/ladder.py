@@ -1,4 +1,4 @@
-"""Ladder of repairs. Take one step at a time, and give each step more time than the last one."""
+"""Ladder of repairs. Take one step at a time, and give each step more time than the one before."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,13 +22,13 @@ IN_VAIN: Mapping[str, frozenset[Step]] = {
 
 @dataclass
 class Room:
-    """Limit of nodes that the reconciler's drains and repairs may take out of service at once."""
+    """Limit on the nodes that drains and repairs may take out of service at once."""
 
     most: int
     taken: set[str]
 
     def take(self, node: str) -> bool:
-        """Return whether the limit permits taking this node out of service too. If so, add it."""
+        """Return whether the limit permits taking the node out of service. If so, add the node."""
         if node not in self.taken and len(self.taken) >= self.most:
             return False
         self.taken.add(node)
@@ -51,7 +51,7 @@ class Repairs:
     actions: list[Repair] = field(default_factory=list)
     doing: dict[Key, Doing] = field(default_factory=dict)
     rebooting: set[str] = field(default_factory=set)
-    """Machines with a new or standing request for a reboot."""
+    """Machines with a new or still valid request for a reboot."""
 
 
 def under_way(memory: Memory, wanted: Wanted, now: int) -> set[Key]:
@@ -155,7 +155,7 @@ class _Ladders:
         return now
 
     def _taken(self, view: View, finding: Finding, step: Step, now: Climb) -> Climb:
-        """Add the step's action, unless it was already carried out, whether recorded or not."""
+        """Add the step's action. If the target has changed, the action was already carried out."""
         key, machine = (view.name, finding.cause), view.machine
         self._say(view, finding, f"{step}, since {_clock(now.at)}")
         if now.target != _target(view, step):
@@ -189,8 +189,8 @@ class _Ladders:
     def _still_in_use(self, view: View, step: Step) -> Doing | None:
         """Return why a machine must not be rebooted or replaced yet, or None.
 
-        All nodes on the machine must be drained and empty. Other workloads on it are the cluster's
-        responsibility.
+        All nodes on the machine must be drained and empty. The cluster is responsible for other
+        workloads on the machine.
         """
         machine = view.machine
         if machine is None:
@@ -201,9 +201,9 @@ class _Ladders:
         for pod in self.pods_on.get(machine.name, ()):
             other = self.nodes.get(pod.name)
             if other is None and (pod.is_worker or pod.is_ready):
-                return Doing(f"{pod.name} is on the same machine", needs_person=True)
+                return Doing(f"move {pod.name} to another machine", needs_person=True)
             if other and not other.is_out:
-                return Doing(f"{other.name} is not drained", needs_person=True)
+                return Doing(f"drain {other.name} on the same machine", needs_person=True)
             if other and not other.is_empty:
                 return Doing(f"waits until the jobs of {other.name} end")
         return None

@@ -21,7 +21,7 @@ class Climb:
     """Position of a node on the ladder of a cause."""
 
     rung: int
-    """Index of the current step. The index after the last step means that a person is needed."""
+    """Index of the current step. If the index is after the last step, a person is needed."""
     at: int
     """Unix time at which the step began."""
     done: bool = False

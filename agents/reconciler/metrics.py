@@ -19,7 +19,7 @@ from agents.reconciler.wanted import Step
 IN_AND_OUT = ("drain", "lift")
 """Steps with a counter for every wanted node, even before the first such step."""
 NONE, PERSON = "none", "person"
-"""Values of `step` if no step of the ladder was taken yet, and if a person is needed."""
+"""Values of `step`: no step of the ladder was taken yet, or a person is needed."""
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
@@ -68,7 +68,7 @@ METRICS = (
     *(PASSES, LAST_PASS, PASS_SECONDS, STEPS, SILENCES),
     *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, FINDINGS, NODE_FINDING),
 )
-"""All metrics. From WANTED on, they describe nodes."""
+"""All metrics. WANTED and those after it describe nodes."""
 
 
 def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
@@ -108,10 +108,7 @@ class Passes(Collector):
         self._shown = tuple(self._own())
 
     def begin(self, nodes: Iterable[str]) -> None:
-        """Start a pass with these wanted nodes.
-
-        Until the first pass ends, the nodes' counters are 0.
-        """
+        """Start a pass over the wanted nodes. Their counters are 0 until the first pass ends."""
         self._nodes = tuple(nodes)
         if not any(self._results.values()):
             self._shown = tuple(self._own())

@@ -1,7 +1,7 @@
 """Fields of Kubernetes' objects that the reconciler reads, with their names in the API.
 
-The decoder does not store other fields, which are most of an answer. An answer is invalid if it
-lacks a field that is not marked NotRequired.
+The decoder drops other fields, which are most of an answer. An answer must contain all fields
+except those that are NotRequired.
 """
 
 from datetime import datetime

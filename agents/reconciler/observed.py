@@ -21,7 +21,7 @@ OURS = ",".join(
 )
 """Selector of the Slurm layer's pods, except the DaemonSets' pods on every machine."""
 CONF = "NODE_CONF"
-"""Variable of slurmd's container with the node's configuration that slurmd registers."""
+"""Variable in slurmd's container with the node configuration that slurmd registers."""
 IN_FORCE = "config-in-force"
 """Container that waits until slurmctld uses a new configuration, and reports the time."""
 MUNGE = "munge"
@@ -30,7 +30,7 @@ MUNGE = "munge"
 
 @dataclass(frozen=True)
 class Munged:
-    """munged of a pod after the kubelet restarted it, because it ended or did not answer."""
+    """munged of a pod. The kubelet has restarted it, because it ended or did not answer."""
 
     is_ready: bool
     ended: float

@@ -93,9 +93,9 @@ def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
 
 
 def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
-    """Return drains for Kubernetes' findings, and the nodes that the drain limit excludes.
+    """Return drains for Kubernetes' findings, and nodes that the drain limit excludes.
 
-    Nodes on dead machines are first.
+    Nodes on dead machines are drained first.
     """
     asked = [
         (finding.cause != NOT_READY, view.name, finding)

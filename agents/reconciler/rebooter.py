@@ -1,8 +1,8 @@
-"""`python3 -m agents.reconciler.rebooter`: reboot its own machine if the reconciler requests it.
+"""`python3 -m agents.reconciler.rebooter`: reboot its own machine on the reconciler's request.
 
 The rebooter sees the machine's processes, may call reboot(2) and may read Nodes. It has no other
-rights. The request is an annotation with the ID of the current boot. After the reboot, the boot has
-another ID, so no request is carried out twice.
+rights. The request is an annotation with the ID of the current boot. The ID changes with a reboot,
+so the rebooter carries out no request twice.
 
 The environment variable MACHINE contains the name of the machine's Node.
 """
@@ -31,8 +31,8 @@ RB_AUTOBOOT = 0x01234567
 def is_asked(request: str, boot: str, started: float) -> bool:
     """Return whether a request is for this boot. `started` is the Unix time of its first process.
 
-    If machines are containers, the boot's ID is the host's and outlives a restart. So a machine
-    that started after the request has already carried it out.
+    A machine that is a container has the boot ID of its host, which outlives a restart. So a
+    machine that started after the request has already carried out the request.
     """
     asked, _, at = request.partition(" ")
     return asked == boot and at.isdecimal() and started < int(at)
@@ -83,7 +83,7 @@ def main() -> int:
         except (KubernetesError, OSError) as error:
             say(
                 "error",
-                f"machine {machine}: cannot read the reboot request or reboot: {error}",
+                f"machine {machine}: unreadable reboot request or failed reboot: {error}; retrying",
             )
     return 0
 

@@ -19,7 +19,7 @@ def code(made: Plan) -> int:
 
 
 def text(made: Plan) -> str:
-    """Return a summary in the first line, and one further line for each problem of a node."""
+    """Return a line with a summary, and one line for each problem of a node."""
     lines = [f"{made.in_service} of {made.wanted} nodes are in service", *map(str, made.out[:MOST])]
     if len(made.out) > MOST:
         lines.append(f"and {len(made.out) - MOST} more")

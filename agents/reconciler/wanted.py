@@ -11,7 +11,7 @@ Step = Literal["recheck", "restart", "reboot", "replace"]
 
 
 class WantedError(Exception):
-    """The settings file is unusable. The text is one line with the reason."""
+    """The settings file is unusable. The message is one line with the reason."""
 
 
 class Nodeset(BaseModel):
@@ -41,7 +41,7 @@ class Wanted(BaseModel):
     interval: int
     """Seconds from the start of a pass to the start of the next."""
     share: float
-    """Maximum share of the wanted nodes that drains and repairs may take out of service at once."""
+    """Share of the wanted nodes that drains and repairs may take out of service at once."""
     maintenance: frozenset[str]
     """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]
@@ -52,7 +52,7 @@ class Wanted(BaseModel):
     ladders: Mapping[str, tuple[Step, ...]]
     """Ladders for single causes that replace `ladder`."""
     back_off: int
-    """Seconds for the first step to take effect. Each further step has twice as long."""
+    """Seconds for the first step to take effect. The time doubles with each further step."""
     replace: tuple[str, ...]
     """Command that replaces a machine. Without a command, the reconciler deletes the Node."""
     replace_age: int

@@ -1,7 +1,7 @@
 """Client of slurmrestd. A request without an answer raises an error.
 
-The client repeats queries, and updates that change nothing the second time. It repeats any other
-request only if slurmrestd certainly has not received it.
+The client repeats queries, and updates that have no effect the second time. It repeats any other
+request only if slurmrestd certainly has not received that request.
 """
 
 import time
@@ -26,7 +26,7 @@ ATTEMPTS = 4
 PAUSE = 1.0
 """Seconds before the second attempt. The pause doubles for each further attempt."""
 PATIENCE = 20.0
-"""Seconds after which no request is repeated, because slurmrestd itself also repeats its calls."""
+"""Seconds after which the client repeats no request, because slurmrestd itself repeats calls."""
 
 AUTHENTICATION_ERROR = 1007
 """SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
@@ -67,7 +67,7 @@ class Client:
     # --- Queries ----------------------------------------------------------------------------------
 
     def ping(self) -> tuple[Ping, ...]:
-        """Return each slurmctld's state. It is also DOWN if slurmctld refuses the token."""
+        """Return the state of each slurmctld. One that refuses the token is DOWN too."""
         return self._read("ping/", "pings", tuple[Ping, ...])
 
     def nodes(self) -> tuple[Node, ...]:
@@ -88,7 +88,7 @@ class Client:
         return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return all jobs in slurmctld. It keeps ended jobs for `MinJobAge` seconds."""
+        """Return all jobs in slurmctld, which keeps ended jobs for `MinJobAge` seconds."""
         return self._read("jobs/", "jobs", tuple[Job, ...])
 
     def job(self, job_id: int) -> tuple[Job, ...]:
@@ -113,7 +113,7 @@ class Client:
     def resume(self, node: str) -> None:
         """Resume a node. Slurm refuses this request for a node in service.
 
-        The request is not repeated, because another drain may have been set meanwhile.
+        The client does not repeat the request, because a new drain may exist by then.
         """
         self._update(node, {"state": ["RESUME"]}, repeat=False)
 
@@ -129,7 +129,7 @@ class Client:
 
     def forget(self, node: str) -> None:
         """Delete the record of a dynamic node. Slurm refuses this while the node has jobs."""
-        # Do not repeat: the node may have registered again meanwhile.
+        # Do not repeat the request: the node may have registered again.
         self._ask("DELETE", f"node/{quote(node, safe='')}", repeat=False)
 
     def submit(self, job: JobRequest) -> int:
@@ -205,7 +205,7 @@ class Client:
         return attempt == ATTEMPTS or self._clock() >= end
 
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
-        """Return the content of a response. Raises SlurmError if the response reports an error."""
+        """Return the content of a response. Raises SlurmError if the content is an error."""
         try:
             content = from_json(response.content)
         except ValueError:
@@ -240,5 +240,5 @@ def _is_passing(response: httpx.Response) -> bool:
 def _unreachable(asked: str, error: httpx.TransportError, fate_known: bool) -> SlurmError:
     said = str(error) or type(error).__name__
     if not fate_known:
-        said += " (it is unknown whether Slurm carried it out)"
+        said += " (it is unknown whether Slurm carried out the request)"
     return SlurmError(Fault.UNREACHABLE, asked, said)

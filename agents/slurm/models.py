@@ -109,7 +109,7 @@ class Calls(Record):
 
 class CallsOfUser(Calls):
     uid: int = Field(validation_alias="user_id")
-    """uid, which also identifies a user without a name."""
+    """User ID, known even if the user has no name."""
 
 
 class Statistics(Record):
@@ -149,7 +149,7 @@ class Ping(Record):
     mode: str
     """`primary`, `backup1` and so on."""
     pinged: str
-    """UP or DOWN. It is also DOWN if slurmctld refuses the token."""
+    """UP or DOWN. One that refuses the token is DOWN too."""
 
     @property
     def up(self) -> bool:
@@ -167,7 +167,7 @@ class JobRequest(BaseModel):
     directory: str
     """Working directory, and the base of a relative `output`."""
     environment: tuple[str, ...] = ("PATH=/usr/local/bin:/usr/bin:/bin",)
-    """Variables in the form `NAME=value`. Slurm refuses a job with no variable."""
+    """At least one variable in the form `NAME=value`; Slurm refuses a job without variables."""
     partition: str | None = None
     account: str | None = None
     reservation: str | None = None
@@ -187,7 +187,6 @@ class JobRequest(BaseModel):
     comment: str | None = None
 
     def body(self) -> Answer:
-        """Return the body of the request."""
         wanted: dict[str, Any] = {
             "name": self.name,
             "script": self.script,

@@ -1,4 +1,4 @@
-"""Make JSON web tokens, which are signed with slurmctld's key and identify a user to slurmrestd.
+"""Make JSON web tokens, signed with slurmctld's key, which identify a user to slurmrestd.
 
 slurmctld requires HS256 and the claims `sun` (the user's name), `iat` and `exp` (Unix times). See
 https://slurm.schedmd.com/jwt.html.
@@ -17,8 +17,7 @@ DEFAULT_KEY = Path("/etc/slurmstack/jwt/jwt_hs256.key")
 LIFETIME = 300
 """Lifetime of an agent's own token in seconds."""
 RENEW_BEFORE = 60
-"""Minimum remaining lifetime of a token in seconds, because clocks differ and requests take
-time."""
+"""Seconds before expiry at which a token is renewed: clocks differ, and requests take time."""
 
 Token = Callable[[], str]
 """Function that returns a valid token."""
@@ -54,7 +53,7 @@ def from_key(path: Path, user: str, clock: Callable[[], float] = time.time) -> T
 
 
 def from_file(path: Path) -> Token:
-    """Return a function that reads the token from a file. Another program renews this file."""
+    """Return a function that reads the token from a file, which another program renews."""
     return lambda: path.read_text().strip()
 
 
