@@ -1,4 +1,4 @@
-"""Run `python -m engine up|preview|destroy|stack`. Each command works as in Pulumi.
+"""Deploy a Pulumi program. Each command works as in Pulumi.
 
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="print only JSON")
     deploys = argparse.ArgumentParser(add_help=False, parents=[common])
     deploys.add_argument(
-        "--parallel", type=_count, default=_PARALLEL, help="simultaneous operations (default: 16)"
+        "--parallel", type=_count, default=_PARALLEL, help="maximum parallelism (default: 16)"
     )
     changes = argparse.ArgumentParser(add_help=False, parents=[deploys])
     changes.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="PATH",
             help="apply the policy pack in this folder; may be repeated",
         )
-    commands.add_parser("destroy", parents=[changes], help="delete everything in the stack")
+    commands.add_parser("destroy", parents=[changes], help="delete all resources of the stack")
     stack = commands.add_parser("stack", help="read the stack's state")
     reads = stack.add_subparsers(dest="read", required=True)
     output = reads.add_parser("output", parents=[common], help="print the stack's outputs")
@@ -78,7 +78,7 @@ def _count(text: str) -> int:
 
 def _stack_name(options: argparse.Namespace) -> str:
     if not options.stack:
-        raise EngineError("no stack is named: pass --stack NAME or set PULUMI_STACK")
+        raise EngineError("--stack: is not set; pass --stack NAME or set PULUMI_STACK")
     return str(options.stack)
 
 
@@ -88,14 +88,14 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise EngineError("cannot ask for confirmation (no terminal, or --json): pass --yes")
-    # Preview first with policy packs too: violations must show before anything changes.
+    # With policy packs, always preview first, to show violations before anything changes.
     if packs or not options.yes:
         look = Request(kind, True, options.parallel, packs=packs)
         seen = run(project, name, look, choose(options.json, only_failure=True))
         if seen:
             return seen
     if not options.yes and not _agreed(options.command, name):
-        print("nothing was changed", file=sys.stderr)
+        print("not confirmed: nothing was changed", file=sys.stderr)
         return 1
     expect = getattr(options, "expect_no_changes", False)
     request = Request(kind, False, options.parallel, expect, packs)
@@ -130,7 +130,7 @@ def _crypter(checkpoint: Checkpoint) -> PassphraseCrypter | None:
 
 def _output(options: argparse.Namespace, project: Project) -> int:
     checkpoint = _checkpoint(options, project)
-    # Redacted outputs need neither decryption nor a passphrase.
+    # Redacted outputs require no passphrase.
     crypter = _crypter(checkpoint) if options.show_secrets else None
     outputs = checkpoint.open(crypter).outputs
     value: Any = plain(outputs) if options.show_secrets else redacted(outputs)
@@ -143,7 +143,7 @@ def _output(options: argparse.Namespace, project: Project) -> int:
         return 0
     if options.name not in value:
         known = ", ".join(sorted(value)) or "none"
-        raise EngineError(f"output {options.name!r}: no such output (found: {known})")
+        raise EngineError(f"output {options.name!r}: no such output (found: {known}); correct it")
     one = value[options.name]
     print(json.dumps(one, ensure_ascii=False) if options.json else _text(one))
     return 0

@@ -1,4 +1,4 @@
-"""Find the former URNs of a resource by Pulumi's rules for aliases."""
+"""Find the former URNs of a resource with Pulumi's rules for aliases."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _former_urn(place: Place, alias: Alias, renamed: Mapping[str, str]) -> str:
 def _under(place: Place, above: str, kind: str, name: str) -> str:
     """Return the URN that a resource had under its parent's former URN.
 
-    If its name starts with the parent's name, this prefix becomes the parent's former name.
+    A prefix of ``name`` that is the parent's name becomes the parent's former name.
     """
     parent = name_of(place.parent)
     if name.startswith(parent):

@@ -32,8 +32,8 @@ class Backend:
         for kind, name in (("project", project), ("stack", stack)):
             if not _NAME.fullmatch(name):
                 raise EngineError(
-                    f"{kind} {name!r}: expected at most 100 letters, digits, '.', '-' and '_', the"
-                    " first a letter or digit"
+                    f"{kind} {name!r}: expected at most 100 letters, digits, '.', '-' and '_',"
+                    " starting with a letter or digit"
                 )
         self.root: Final = directory / ".pulumi"
         self.project: Final = project
@@ -108,7 +108,7 @@ class Backend:
     def add_history(
         self, kind: str, started: float, changes: Mapping[str, int], succeeded: bool
     ) -> None:
-        """Record an update; times are seconds since the epoch."""
+        """Record an update; ``started`` is in seconds since the epoch."""
         directory = self.root / "history" / self.project / self.stack
         prefix = f"{self.stack}-{time.time_ns()}"
         entry = {

@@ -15,7 +15,6 @@ class Builtin:
     """Components, which exist only in the state."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
-        """Return the program's inputs."""
         return news
 
     def diff(self, old: Resource, news: Properties) -> Diff:
@@ -29,7 +28,6 @@ class Builtin:
         return "", {}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Return the old outputs; the program may register new ones later."""
         return old.outputs
 
     def delete(self, old: Resource, op: Operation) -> None:
@@ -43,13 +41,11 @@ class Builtin:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return None: nothing exists outside the state."""
         return None
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Return the old outputs."""
         return old.outputs if old else {}
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
@@ -58,7 +54,7 @@ class Builtin:
 
 
 class ProviderResources(Builtin):
-    """Providers as resources: their inputs are config, their ids are random and never change."""
+    """Providers as resources: their inputs are their config; their ids are random and fixed."""
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
@@ -67,13 +63,11 @@ class ProviderResources(Builtin):
         return str(uuid.uuid4()), provider_config(inputs)
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Return the new config; the provider stays the same."""
         return provider_config(news)
 
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Return the config."""
         return provider_config(inputs)
 
 
@@ -86,5 +80,4 @@ def provider_inputs(config: Properties, version: str) -> Properties:
 
 
 def provider_config(inputs: Properties) -> Properties:
-    """Return the config in a provider's inputs."""
     return {key: value for key, value in inputs.items() if key != _INTERNAL}

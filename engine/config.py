@@ -1,4 +1,4 @@
-"""Parser of a stack's file, ``Pulumi.<stack>.yaml``, by the rules of the Pulumi command."""
+"""Parse a stack's file, ``Pulumi.<stack>.yaml``, as the `pulumi` command does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class StackFile:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether any value is encrypted."""
         return any(_holds_ciphertext(value) for value in self.config.values())
 
     def decrypted(self, crypter: Decrypter | None) -> tuple[dict[str, str], list[str]]:
@@ -73,7 +72,7 @@ class StackFile:
         if isinstance(opened, str):
             return opened
         if isinstance(opened, float):
-            return repr(opened).replace("e-0", "e-")  # 1e-5 as in other JSON writers
+            return repr(opened).replace("e-0", "e-")  # Python writes 1e-05, others 1e-5
         return json.dumps(opened, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
@@ -91,7 +90,7 @@ def read_stack_file(path: Path) -> StackFile:
             f"{path}: cannot be read: {error.strerror}; check its permissions"
         ) from error
     except yaml.YAMLError as error:
-        raise EngineError(f"{path}: not valid YAML: {_one_line(error)}") from error
+        raise EngineError(f"{path}: not valid YAML: {_one_line(error)}; fix it") from error
     return _parsed(path, {} if document is None else document)
 
 

@@ -1,6 +1,6 @@
-"""Bring each resource to the program's goal: check, compare, plan, carry out.
+"""Make each resource match the program's goal: check, compare, plan, carry out.
 
-The event loop plans; providers run in threads.
+Planning runs in the event loop, providers run in threads.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Deployment:
         self._begun: dict[str, StoredResource] = {}  # an interrupted run may have created these
         self._goals: dict[str, Goal] = {}
         self._stored = {resource.urn for resource in work.journal.left()}
-        self._renamed: dict[str, str] = {}  # new URN to the former one in the state
-        self._taken_over: dict[str, str] = {}  # the reverse: former URN to new one
+        self._renamed: dict[str, str] = {}  # new URN to former URN in the state
+        self._taken_over: dict[str, str] = {}  # former URN to new URN
         self._default_providers: dict[str, asyncio.Task[str]] = {}
         self._stack_outputs: Properties | None = None
 
     async def recover(self) -> None:
-        """Find the outcome of operations that an interrupted run left. Raises EngineError."""
+        """Find the outcome of operations that an earlier run did not finish. Raises EngineError."""
         self._begun = await recover(self._interrupted, self._work, self._managers)
 
     # -- registering ---------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Deployment:
         self._work.go_on()
 
     async def register(self, goal: Goal) -> StoredResource:
-        """Bring a resource to its goal. Return its new state; in a preview, its planned state.
+        """Make a resource match its goal. Return its new state; in a preview, its planned state.
 
         Raises Stopped if the deployment has stopped.
         """
@@ -168,7 +168,7 @@ class Deployment:
     async def _checked(
         self, manager: Provider, urn: str, goal: Goal, old: StoredResource | None
     ) -> Properties:
-        """Return the inputs to store; values that the provider generated come from ``old``."""
+        """Return the inputs to store. They keep values that the provider generated for ``old``."""
         wanted, known = goal.inputs, Properties()
         if _is_comparable(old):
             wanted, known = reset(goal.inputs, old.inputs, goal.ignore_changes), old.inputs
@@ -294,7 +294,7 @@ class Deployment:
         new: StoredResource,
         old: StoredResource,
     ) -> StoredResource:
-        # Check without the old inputs: the replacement must not reuse their generated names.
+        # Check without the old inputs: the replacement needs newly generated names.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
         changes = planning.changes(old.inputs, new.inputs, planned, shown)
         step = Step(new.urn, Op.REPLACE, new.parent, changes, old=old, new=new)
@@ -337,7 +337,6 @@ class Deployment:
         return new
 
     def _record(self, new: StoredResource, old: StoredResource | None, condemn: bool) -> None:
-        """Write the outcome of an operation."""
         self._journal.settle(new, old, condemn=condemn)
         begun = self._begun.pop(new.urn, None)
         if begun is not None:
@@ -386,7 +385,8 @@ class Deployment:
             raise EngineError(f"id {resource_id!r}: no such resource; check the id")
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
-        # Delete a resource that the stack created, if the id differs; else only drop its entry.
+        # If the stack created the old resource, and the id differs, delete the old resource.
+        # Otherwise, only drop its entry.
         condemn = old is not None and not old.external and old.id != new.id
         return self._settle(step, new, old, condemn=condemn)
 
@@ -412,7 +412,7 @@ class Deployment:
     async def finish(self) -> None:
         """Delete resources that the program no longer has, and record the stack's outputs.
 
-        Call this only after the program has ended. Shows failures.
+        Call this only after the program has ended. Shows failures, and does not raise them.
         """
         await self._removal.delete_all(self._journal.left())
         self._give_up_begun()
@@ -422,7 +422,7 @@ class Deployment:
         self._work.save()
 
     async def destroy(self) -> None:
-        """Delete the whole stack. Shows failures."""
+        """Delete the whole stack. Shows failures, and does not raise them."""
         await self._removal.delete_all(self._journal.snapshot().resources)
         self._give_up_begun()
         self._work.save()
@@ -433,8 +433,8 @@ class Deployment:
             self._journal.end(begun)
             self._work.display.message(
                 Severity.WARNING,
-                "an interrupted run may have created this resource, but the engine cannot check;"
-                " look for it and delete it",
+                "the engine cannot check whether an interrupted run created this resource; look"
+                " for it and delete it",
                 begun.urn,
             )
 

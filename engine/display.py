@@ -119,14 +119,13 @@ def _change_line(change: Change) -> str:
 
 
 def change_lines(step: Step) -> list[str]:
-    """Return a line for each property that changes, at most 20 and one for the rest."""
+    """Return a line for each property that changes: at most 20, and one line for the rest."""
     lines = [_change_line(change) for change in step.changes[:_SHOWN_CHANGES]]
     more = len(step.changes) - _SHOWN_CHANGES
     return [*lines, f"… {more} more"] if more > 0 else lines
 
 
 def verdict(result: Result) -> str:
-    """Return the outcome in one word."""
     if result.cancelled:
         return "cancelled"
     return "succeeded" if result.succeeded else "failed"
@@ -211,7 +210,6 @@ class Plain:
         self._line(f"{_SYMBOLS[step.op]:>2} {short(step.urn)} {words}")
 
     def known(self, step: Step) -> None:
-        """Show the planned operation, unless nothing changes."""
         if step.op is Op.SAME:
             return
         self._step(step, step.note or step.op.value)
@@ -219,28 +217,23 @@ class Plain:
             self._line(f"       {line}")
 
     def started(self, step: Step) -> None:
-        """Show that an operation starts."""
         self._step(step, step.note or _DOING[step.op])
 
     def status(self, urn: str, line: str) -> None:
-        """Show what the operation waits for, if the line has changed."""
         if urn and self._status.get(urn) != line:
             self._status[urn] = line
             if line:
                 self._line(f"   {short(urn)}: {line}")
 
     def finished(self, step: Step, seconds: float) -> None:
-        """Show a finished operation."""
         if step.op is not Op.SAME:
             words = f"{step.note}: done" if step.note else _DONE[step.op]
             self._step(step, f"{words} ({seconds:.1f} s)")
 
     def failed(self, step: Step, reason: str) -> None:
-        """Show a failure and its reason."""
         self._error(f"{short(step.urn)}: {reason}")
 
     def message(self, severity: Severity, text: str, urn: str = "") -> None:
-        """Show a line from the program or the engine."""
         where = f"{short(urn)}: " if urn else ""
         if severity is Severity.ERROR:
             self._error(f"{where}{text}")
@@ -250,7 +243,6 @@ class Plain:
             self._line(f"{where}{text}")
 
     def finish(self, result: Result) -> None:
-        """Show outputs, counts and duration."""
         for line in _end_lines(result):
             self._line(line)
 
@@ -300,36 +292,29 @@ class Json:
         self._steps.append({**entry, **more})
 
     def known(self, step: Step) -> None:
-        """Record the planned operation."""
         self._add(step)
         self._progress.known(step)
 
     def started(self, step: Step) -> None:
-        """Show the start as progress only."""
         self._progress.started(step)
 
     def status(self, urn: str, line: str) -> None:
-        """Show the status as progress only."""
         self._progress.status(urn, line)
 
     def finished(self, step: Step, seconds: float) -> None:
-        """Record the finished operation."""
         self._add(step, seconds=round(seconds, 3))
         self._progress.finished(step, seconds)
 
     def failed(self, step: Step, reason: str) -> None:
-        """Record the failure."""
         self._add(step, error=reason)
         self._progress.failed(step, reason)
 
     def message(self, severity: Severity, text: str, urn: str = "") -> None:
-        """Record the message."""
         entry = {"severity": severity.value, "message": text}
         self._diagnostics.append({**entry, "urn": urn} if urn else entry)
         self._progress.message(severity, text, urn)
 
     def finish(self, result: Result) -> None:
-        """Write the document."""
         if self._only_failure and result.succeeded:
             return
         document = {
@@ -346,9 +331,9 @@ class Json:
 
 
 class PreviewJson(Json):
-    """The document of `pulumi preview --json`: one parser reads the output of both engines.
+    """The document of `pulumi preview --json`, so that one parser reads both engines.
 
-    Like Pulumi, this omits the stack's outputs, and only counts unchanged resources.
+    As in Pulumi, it has no stack outputs, and only the number of unchanged resources.
     """
 
     def _add(self, step: Step, **more: Any) -> None:
@@ -367,12 +352,10 @@ class PreviewJson(Json):
         )
 
     def failed(self, step: Step, reason: str) -> None:
-        """Record the planned operation and its error."""
         super().failed(step, reason)
         self._diagnostics.append({"severity": "error", "message": reason, "urn": step.urn})
 
     def finish(self, result: Result) -> None:
-        """Write the document."""
         found = [one for verdict in result.verdicts for one in verdict.violations]
         document = {
             "steps": self._steps,
@@ -458,29 +441,24 @@ class Live:
         return row
 
     def known(self, step: Step) -> None:
-        """Show the planned operation."""
         self._counts[step.op] += 1
         self._row(step, "known")
 
     def started(self, step: Step) -> None:
-        """Show that an operation starts."""
         row = self._row(step, "running")
         row.begun, row.text = time.monotonic(), ""
 
     def status(self, urn: str, line: str) -> None:
-        """Show what the operation waits for."""
         row = self._tree.rows.get(urn)
         if row is not None:
             row.text = line
 
     def finished(self, step: Step, seconds: float) -> None:
-        """Show a finished operation."""
         self._counts[step.op] += 1
         row = self._row(step, "done")
         row.seconds, row.text = seconds, ""
 
     def failed(self, step: Step, reason: str) -> None:
-        """Show a failure and its reason."""
         row = self._row(step, "failed")
         row.seconds = time.monotonic() - row.begun
         row.text = reason
@@ -518,7 +496,7 @@ class Live:
         from rich.console import Group
         from rich.text import Text
 
-        # Use copies: a separate thread refreshes the screen.
+        # rich calls this in its own thread, so iterate over copies.
         running = sum(row.state == "running" for row in list(self._tree.rows.values()))
         seconds = time.monotonic() - self._begun
         head = Text(
@@ -539,7 +517,7 @@ class Live:
         return root if len(nodes) > 1 else None
 
     def _wanted(self, everything: bool) -> list[str]:
-        """Return the changed URNs; if the screen is too small, running and failed ones only."""
+        """Return the changed URNs; on a screen that is too small, only running and failed ones."""
         changed = [
             urn
             for urn, row in list(self._tree.rows.items())
@@ -608,8 +586,8 @@ class Live:
 def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:
     """Return the display that fits standard output.
 
-    With ``only_failure``, the display prints a document only after a failure: after a success, the
-    next run prints one.
+    With ``only_failure``, print the JSON document only if this run fails: otherwise, the next run
+    prints one.
     """
     if as_json:
         return PreviewJson() if preview else Json(only_failure)

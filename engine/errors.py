@@ -12,11 +12,11 @@ class EngineError(Exception):
 
 
 class WrongPassphrase(EngineError):  # noqa: N818 - named for the event
-    """The passphrase does not open the stack's secrets."""
+    """The passphrase does not decrypt the stack's secrets."""
 
 
 class Absent(EngineError):  # noqa: N818
-    """The target of a provider cannot be found; it may not exist yet.
+    """A provider's target, such as a cluster, was not found; it may not exist yet.
 
     ``key`` is the provider's config key that names the target.
     """

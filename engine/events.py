@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of one resource. ``parent`` is a URN or ""."""
+    """One operation on a resource. ``parent`` is a URN or ""."""
 
     urn: str
     op: Op
@@ -30,7 +30,7 @@ class Step:
     note: str = ""
     """A description that replaces the operation's name, such as "deleting original"."""
     counts: bool = True
-    """Whether the summary includes this step; it omits a step that is part of another change."""
+    """Whether the summary includes this step. It omits a step that is part of another step."""
     old: StoredResource | None = None
     """The resource in the state, if the step affects it."""
     new: StoredResource | None = None
@@ -41,13 +41,13 @@ class Display(Protocol):
     """Receiver of events. The engine calls all methods in its own thread."""
 
     def known(self, step: Step) -> None:
-        """A resource is planned; in a preview, no other event follows for it."""
+        """In a preview: the planned operation on a resource. No other event follows for it."""
 
     def started(self, step: Step) -> None:
         """An operation starts."""
 
     def status(self, urn: str, line: str) -> None:
-        """A running operation waits; ``line`` says for what."""
+        """A running operation waits; ``line`` gives the reason."""
 
     def finished(self, step: Step, seconds: float) -> None:
         """An operation has succeeded."""

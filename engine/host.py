@@ -1,7 +1,7 @@
 """The gRPC services for a Pulumi program: Pulumi's ResourceMonitor and Engine.
 
-The facts are from the protocol's files (proto/pulumi/resource.proto, engine.proto). For an
-unsupported feature, the engine returns an error with its name, which the program's SDK shows.
+Source: the protocol's files (proto/pulumi/resource.proto, engine.proto). For an unsupported
+feature, the engine returns an error that names it; the program's SDK shows the error.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
 
     async def _do(self, context: Any, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the work, or report that the deployment has stopped."""
-        # Shield the work: a program that ends cancels its requests, but the work must finish.
+        # Shield the work: an ending program cancels its requests, but the work must finish.
         task = asyncio.create_task(self._guarded(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -192,7 +192,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return []
 
     async def GetDeploymentInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Return the deployment's options and the supported features."""
         return resource_pb2.DeploymentInfo(
             project=self._options.project,
             stack=self._options.stack,
@@ -204,7 +203,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SupportsFeature(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Return whether a single feature is supported."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=request.id in _FEATURES)
 
     async def RegisterPackage(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -212,8 +210,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return resource_pb2.RegisterPackageResponse(ref=request.parameterization.name)
 
     async def RegisterResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Register a resource that the program wants."""
-
         async def register() -> StoredResource:
             # Stop here after the first error: later requests must not add more error lines.
             self._deployment.go_on()
@@ -232,8 +228,6 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def RegisterResourceOutputs(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Record a component's outputs."""
-
         async def register() -> None:
             await self._deployment.register_outputs(request.urn, _properties(request.outputs))
 
@@ -289,7 +283,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SignalAndWaitForShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Record the program's end, and let it exit: the engine deletes resources without it."""
+        """Record the program's end, and let it exit: deletions do not require the program."""
         self.finished = True
         return empty_pb2.Empty()
 
@@ -302,7 +296,6 @@ class Engine(engine_pb2_grpc.EngineServicer):
         self._root = ""
 
     async def Log(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Show a line from the program."""
         severity = _SEVERITIES.get(request.severity)
         if severity is not None and not request.ephemeral:
             self._display.message(severity, request.message.rstrip(), request.urn)
@@ -311,11 +304,9 @@ class Engine(engine_pb2_grpc.EngineServicer):
         return empty_pb2.Empty()
 
     async def GetRootResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Return the stack's URN."""
         return engine_pb2.GetRootResourceResponse(urn=self._root)
 
     async def SetRootResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Store the stack's URN."""
         self._root = request.urn
         return engine_pb2.SetRootResourceResponse()
 

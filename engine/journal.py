@@ -1,4 +1,4 @@
-"""The state while a run changes it."""
+"""The state of a stack while a run changes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class Journal:
         return next((r for r in self._old if r.urn == urn and not r.delete), None)
 
     def settled(self, urn: str) -> StoredResource | None:
-        """Return the settled resource with this URN."""
         return next((r for r in self._settled if r.urn == urn), None)
 
     def find(self, urn: str, resource_id: str) -> StoredResource | None:
@@ -67,7 +66,6 @@ class Journal:
             resources[:] = [after if resource is before else resource for resource in resources]
 
     def drop(self, resource: StoredResource) -> None:
-        """Remove a resource."""
         for resources in (self._settled, self._old):
             resources[:] = [other for other in resources if other is not resource]
 
@@ -80,7 +78,6 @@ class Journal:
         self._pending.pop(resource, None)
 
     def snapshot(self) -> Snapshot:
-        """Return the current state."""
         resources = (*self._settled, *self._old)
         if self._renamed:
             resources = tuple(_renamed(resource, self._renamed) for resource in resources)

@@ -20,7 +20,7 @@ from engine.state import now
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lock, from its file."""
+    """The holder of a lock, read from the lock file."""
 
     file: Path
     pid: int
@@ -48,8 +48,8 @@ def _alive(pid: int) -> bool:
 def locked(directory: Path) -> Iterator[Path]:
     """Lock the stack that keeps its lock files in ``directory``.
 
-    Removes lock files of this host's ended processes. Raises EngineError with the holder if another
-    update runs.
+    Removes this host's lock files whose process has ended. Raises EngineError with the holder if
+    another update runs.
     """
     own = directory / f"{uuid.uuid4()}.json"
     _refuse_if_held(directory, own)
@@ -61,7 +61,7 @@ def locked(directory: Path) -> Iterator[Path]:
     }
     write_atomically(own, json.dumps(content))
     try:
-        # Check again: if two updates start at once, both see the other's lock and stop.
+        # Check again: if two updates start at once, each one sees the other lock and stops.
         _refuse_if_held(directory, own)
         yield own
     finally:

@@ -76,7 +76,7 @@ class Managers:
             return await self._work.ask(load, {**config, error.key: UNKNOWN})
 
     def default(self, goal: Goal) -> Goal:
-        """Return the default provider, which only the stack's config configures."""
+        """Return the package's default provider, configured from the stack's config."""
         package = package_of(goal.type)
         suffix = f"_{goal.version}".replace(".", "_") if goal.version else ""
         prefix = f"{package}:"

@@ -1,10 +1,9 @@
 """Policy packs in separate processes, called over gRPC.
 
-The facts are from the protocol's file (proto/pulumi/analyzer.proto) and from Pulumi's engine. A
-pack prints the port that it serves on. The engine sends it the stack and its config, then each
-resource before an operation, and all resources at the end. For an unsupported feature, the engine
-raises an error with its name. A pack that does not start, or returns an error, stops the
-deployment.
+Source: the protocol's file (proto/pulumi/analyzer.proto) and Pulumi's engine. A pack prints the
+port that it serves on. The engine sends it the stack and its config, then each resource before an
+operation, and all resources at the end. The deployment stops if a pack does not start, returns an
+error, or requires an unsupported feature.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ async def _process(
     try:
         yield process
     finally:
-        # Kill it at once: a pack has nothing to clean up.
+        # Kill the pack without a grace period: it has nothing to clean up.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -122,7 +121,8 @@ async def _port(project: PackProject, process: Process) -> int:
         line = await asyncio.wait_for(process.stdout.readline(), _START)
     except TimeoutError:
         raise EngineError(
-            f"policy pack {project.root}: not ready after {_START:.0f} s; check what it waits for"
+            f"policy pack {project.root}: not ready after {_START:.0f} s; check its output, or run"
+            " without --policy-pack"
         ) from None
     try:
         return int(line)
@@ -179,7 +179,6 @@ class _Served:
                 raise self._failed(error) from error
 
     async def analyze(self, subject: Subject) -> Sequence[Violation]:
-        """Return the violations of its resource policies. Raises EngineError if the pack fails."""
         answer = await self._ask(
             self._stub.Analyze,
             analyzer_pb2.AnalyzeRequest(
@@ -194,7 +193,6 @@ class _Served:
         return [_violation(said, subject.urn) for said in answer.diagnostics]
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return violations of the stack policies, with the URN ``stack`` if there is none."""
         known = {subject.urn for subject in subjects}
         answer = await self._ask(
             self._stub.AnalyzeStack,

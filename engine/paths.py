@@ -57,7 +57,7 @@ def contains(pattern: Path, path: Path) -> bool:
 
 
 def look_up(value: Value, path: Path) -> Value | Missing:
-    """Return the value at a path, or MISSING; everything inside a secret is secret."""
+    """Return the value at a path, or MISSING. A value inside a secret is itself secret."""
     secret = False
     for step in path:
         if isinstance(value, Secret):

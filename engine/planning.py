@@ -153,13 +153,13 @@ def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> Non
     """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
-            "it is protected, and this change would replace it; revert the change, or set"
+            "is protected, but this change would replace it; revert the change, or set"
             " protect=False and run again"
         )
 
 
 def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
-    """Raise EngineError with the protected resources, if any, so that nothing is deleted."""
+    """Raise EngineError if any resource is protected, so that nothing is deleted."""
     held = [resource for resource in condemned if resource.protect and not resource.delete]
     if held:
         names = ", ".join(sorted(f"{r.type} {r.urn.split('::', 3)[3]}" for r in held))
@@ -170,7 +170,7 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
-    """Return a dependent's inputs, UNKNOWN for each that will change; None if none will change."""
+    """Return a dependent's inputs, with UNKNOWN for each that will change; None if none will."""
     affected = {
         key
         for key, urns in old.property_dependencies.items()
@@ -188,7 +188,7 @@ def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
 
 
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
-    """Return whether a replacement can include it: it is custom and not settled in this run."""
+    """Return whether a replacement can include a resource: custom, and not settled in this run."""
     return old.custom and not old.external and not old.delete and old.urn not in settled
 
 

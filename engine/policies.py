@@ -60,16 +60,16 @@ class Subject:
 
 
 class Pack(Protocol):
-    """A pack that has been started."""
+    """A running policy pack."""
 
     verdict: Verdict
 
     async def analyze(self, subject: Subject) -> Sequence[Violation]:
-        """Return the violations of its resource policies. Raises EngineError if the pack fails."""
+        """Apply the resource policies, return the violations. Raises EngineError on a failure."""
         ...
 
     async def analyze_stack(self, subjects: Sequence[Subject], stack: str) -> Sequence[Violation]:
-        """Return violations of the stack policies, with the URN ``stack`` if there is none."""
+        """Apply the stack policies. Violations without a resource get the URN ``stack``."""
         ...
 
 
@@ -82,7 +82,6 @@ class Policies:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts of all packs."""
         return tuple(pack.verdict for pack in self.packs)
 
     @property

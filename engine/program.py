@@ -22,7 +22,7 @@ _LONGEST_LINE: Final = 1024 * 1024
 
 
 class Program:
-    """One run of the program. It imports the SDK while the engine gets ready."""
+    """One run of the program. The program imports the SDK while the engine reads the state."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -76,7 +76,7 @@ class Program:
         await asyncio.gather(show(stdout, display), show(stderr, display))
         code = await self._process.wait()
         if code not in (0, 1, _STOPPED) and not self._ended_by_us:
-            display.message(Severity.ERROR, f"the program's process {_ended(code)}")
+            display.message(Severity.ERROR, f"the program {_ended(code)}; read its output")
         return code == 0
 
     async def stop(self) -> None:
@@ -101,11 +101,11 @@ def _ended(code: int) -> str:
 
 
 async def show(stream: asyncio.StreamReader, display: Display) -> None:
-    """Show what a process prints, a line at a time, until it ends."""
+    """Show the output of a process line by line, until it ends."""
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # skip a line beyond _LONGEST_LINE
+        except ValueError:  # skip a line longer than _LONGEST_LINE
             continue
         if not line:
             return

@@ -55,11 +55,11 @@ class Project:
             return self.root / ".local" / "state"
         if not url.startswith("file://"):
             raise EngineError(
-                f"{_BACKEND}: {url}: this engine stores state only in a directory; expected a URL"
-                " like file:///var/lib/pulumi"
+                f"backend {url}: this engine stores state only in a directory; set {_BACKEND} to a"
+                " URL such as file:///var/lib/pulumi"
             )
         text = unquote(urlsplit(url)._replace(scheme="", netloc="", query="").geturl())
-        host = urlsplit(url).netloc  # the path's first part in file://~ and file://.
+        host = urlsplit(url).netloc  # the first part of the path, as in file://~/state
         path = Path(host + text).expanduser()
         return path if path.is_absolute() else (self.root / path).resolve()
 
@@ -120,7 +120,7 @@ def _document(file: Path) -> dict[str, Any]:
         raise EngineError(f"{file}: cannot be read: {error.strerror}; check the path") from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise EngineError(f"{file}: not valid YAML: {reason}") from error
+        raise EngineError(f"{file}: not valid YAML: {reason}; fix it") from error
     if not isinstance(document, dict):
         raise EngineError(f"{file}: expected a mapping with the keys `name` and `runtime`")
     return document

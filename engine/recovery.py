@@ -19,7 +19,7 @@ _INTERRUPTED: Final = "an earlier run was interrupted during this operation"
 async def recover(
     interrupted: tuple[Pending, ...], work: Work, managers: Managers
 ) -> dict[str, StoredResource]:
-    """Bring the state in line with what exists. Raises EngineError if a provider fails.
+    """Update the state to what exists. Raises EngineError if a provider fails.
 
     Mark a resource that was being created or updated, so that the next update includes it.
 
@@ -63,7 +63,7 @@ async def _after_creation(begun: StoredResource, work: Work, managers: Managers)
         id=found[0],
         outputs=providers.with_secrecy(found[2], begun.inputs, names),
         init_errors=(_INTERRUPTED,),
-        # If the state still has the original, replace the original again and delete this one.
+        # If the state still has the original, delete this replacement: the run makes a new one.
         delete=_half_of_a_replacement(begun, work),
     )
     work.journal.append(exists)

@@ -24,12 +24,11 @@ class Removal:
     def __init__(self, work: Work, managers: Managers) -> None:
         self._work = work
         self._managers = managers
-        self._going: set[str] = set()  # deleted URNs, for ``deleted_with``
+        self._going: set[str] = set()  # URNs that this run deletes, for ``deleted_with``
         self._underway: dict[str, asyncio.Future[None]] = {}
         self.decided: set[str] = set()
-        """URNs that the program has registered; a replacement does not include them any more."""
+        """URNs that the program has registered; a replacement no longer includes them."""
         self.replaced: set[str] = set()
-        """URNs that this run replaces."""
 
     # -- at the end of a run -------------------------------------------------------------------
 
@@ -56,7 +55,7 @@ class Removal:
         await asyncio.gather(*tasks.values())
 
     async def _delete_after(self, waits: Sequence[asyncio.Task[bool]], old: StoredResource) -> bool:
-        """Delete a resource unless one that refers to it remains. Return whether it is gone."""
+        """Delete a resource, unless a dependent remains. Return whether the resource is gone."""
         if not all(await asyncio.gather(*waits)):
             return False
         step = self._step(old)

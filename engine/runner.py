@@ -41,9 +41,9 @@ def _imported_sdk() -> Any:
 
 
 def _read_settings() -> dict[str, Any]:
-    """Read the engine's settings from standard input, then replace it with an empty one.
+    """Read the engine's settings from standard input, then redirect it from /dev/null.
 
-    The engine's end of the pipe closes when the engine ends. The program ends at that moment.
+    When the engine ends, its end of the pipe closes, and the program ends too.
     """
     stream = os.fdopen(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)

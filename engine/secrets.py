@@ -62,8 +62,8 @@ class PassphraseCrypter:
         encoded, _, proof = rest.partition(":")
         if version != _VERSION or not proof:
             raise EngineError(
-                "encryptionsalt: expected v1:<salt>:v1:<nonce>:<text>, as `pulumi stack init`"
-                " writes it"
+                "encryptionsalt: expected v1:<salt>:v1:<nonce>:<text>; restore it from a backup of"
+                " the stack file or state"
             )
         salt = _decode(encoded, "encryptionsalt")
         crypter = cls(_derive(passphrase, salt), salt, proof)
@@ -187,5 +187,5 @@ def _decode(text: str, name: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise EngineError(
-            f"{name}: damaged value, expected base64; restore it from a backup, or set it again"
+            f"{name}: is damaged (expected base64); restore the stack file or state from a backup"
         ) from error

@@ -73,7 +73,7 @@ def _crypters(
         state_salt = file.encryption_salt
     config_salt = file.encryption_salt if file.has_secrets else None
     salts = sorted({salt for salt in (state_salt, config_salt) if salt})
-    with ThreadPoolExecutor(2) as pool:  # each takes some tenths of a second
+    with ThreadPoolExecutor(2) as pool:  # each key takes a few tenths of a second
         crypters = pool.map(lambda salt: PassphraseCrypter.from_state(passphrase, salt), salts)
         opened = dict(zip(salts, crypters, strict=True))
     state = opened.get(state_salt or "")
@@ -177,7 +177,7 @@ def _exit_code(result: Result, request: Request) -> int:
         return 1
     changed = sum(n for op, n in result.counts.items() if op not in (Op.SAME, Op.READ))
     if request.expect_no_changes and changed:
-        print(f"error: expected no changes, but there are {changed}", file=sys.stderr)
+        print(f"error: expected no changes, found {changed}; review them above", file=sys.stderr)
         return 1
     return 0
 
@@ -205,7 +205,7 @@ async def _deploy(deployment: Deployment, work: Work, program: Program, stack: S
 def _signals(
     work: Work, lock: Path | None, program: Program | None, report: Report
 ) -> Iterator[None]:
-    """Handle SIGINT, SIGTERM and SIGHUP: the first ends the run cleanly, a second immediately."""
+    """On SIGINT, SIGTERM or SIGHUP, end the run cleanly; on a second signal, end it at once."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []
 

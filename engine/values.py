@@ -35,7 +35,7 @@ _UNKNOWN_STRINGS: Final = frozenset(
 
 
 class Unknown:
-    """A value that is unknown until the update has run; use the singleton ``UNKNOWN``."""
+    """A value that only an update will know; use the singleton ``UNKNOWN``."""
 
     _instance: Unknown | None = None
 

@@ -66,7 +66,10 @@ def parse(arguments: Sequence[str]) -> Command:
     if kubectl:
         stack, after = _take_stack(after, stack)
     if stack in RESERVED or not _STACK.fullmatch(stack):
-        raise LocalError(f"--stack {stack}: invalid or reserved; choose another name")
+        raise LocalError(
+            f"--stack {stack}: expected letters, digits, '_', '.' and '-', first a letter or digit,"
+            f" but not {', '.join(sorted(RESERVED))}"
+        )
     given = after if kubectl else getattr(options, "arguments", [])
     return Command(options.verb, stack, tuple(given))
 
@@ -109,7 +112,7 @@ def up(stack: str, settings: Settings, progress: Progress) -> int:
 
 
 def down(stack: str, settings: Settings, progress: Progress) -> int:
-    """Remove the cluster. Stop Docker if it was started from here and has no containers left."""
+    """Remove the cluster. Stop Docker if this tool started it and no container is left."""
     if not isinstance(settings.cluster, LocalCluster):
         progress.note(f"stack '{stack}' has no local cluster: nothing to remove")
         return 0
@@ -121,7 +124,7 @@ def down(stack: str, settings: Settings, progress: Progress) -> int:
 
 
 def clear(progress: Progress) -> int:
-    """Remove every local cluster of the host. Stop Docker if it was started from here."""
+    """Remove every local cluster of the host. Stop Docker if this tool started it."""
     with locked(LOCK, progress.note):
         client = host.engine(progress.note)
         for stack in sorted(stacks(client)):
@@ -158,7 +161,6 @@ def status(stack: str, settings: Settings) -> int:
 
 
 def load(stack: str, references: Sequence[str], progress: Progress) -> int:
-    """Load images into the nodes."""
     client = host.connect()
     if client is None:
         raise LocalError(f"no Docker engine answers: run `python -m local up --stack {stack}`")
@@ -183,7 +185,6 @@ def kubectl(stack: str, arguments: Sequence[str]) -> int:
 
 
 def run(command: Command) -> int:
-    """Run the command and return the exit code."""
     if command.verb == "kubectl":
         return kubectl(command.stack, command.arguments)
     progress = Progress()
@@ -198,7 +199,7 @@ def run(command: Command) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command line and return the exit code; errors are printed in one line."""
+    """Run a command line and return the exit code. Print an error as one line."""
     try:
         return run(parse(arguments))
     except (LocalError, SettingsError, tags.ContextError) as error:

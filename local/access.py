@@ -20,7 +20,7 @@ from local.errors import LocalError
 from local.paths import ROOT
 
 _PATIENCE = 180
-"""Seconds to wait for nodes before missing ones are reported."""
+"""Seconds to wait before missing nodes are reported."""
 
 
 def ssh_config(directory: Path, user: str, port: int) -> str:
@@ -90,12 +90,12 @@ def nodes(config: Path) -> dict[str, str] | None:
 
 
 def is_up(state: str) -> bool:
-    """Return whether a node in this state accepts jobs: `*`, as in `idle*`, means no answer."""
+    """Return whether a node in this state accepts jobs. With `*` (`idle*`), it does not respond."""
     return state.split()[0] in ("idle", "mix", "alloc")
 
 
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
-    """Return a line for each of these nodes that is not up, with its state in Slurm."""
+    """Return a line for each wanted node that is not up, with the node's state in Slurm."""
     if found is None:
         return [f"{name}: Slurm does not answer" for name in wanted]
     return [
@@ -106,7 +106,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
 
 
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
-    """Wait at most _PATIENCE seconds for these nodes. Return the missing ones with the reason."""
+    """Wait at most _PATIENCE seconds for the nodes. Return a line for each missing one."""
     start = time.monotonic()
     printed = ""
     while True:

@@ -1,7 +1,4 @@
-"""Add-ons of every local cluster: DNS and the StorageClass `shared`.
-
-This module contains pure functions that return Kubernetes objects as data.
-"""
+"""Add-ons of every local cluster, as data: DNS and the StorageClass `shared`."""
 
 import json
 from typing import Any
@@ -29,8 +26,8 @@ _TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
 def objects(system_image: str, api_address: str) -> list[Object]:
     """Return all objects, in the order in which they can be applied.
 
-    The add-ons connect to the API server's own address. After a restart, they do not have to wait
-    for its Service.
+    The add-ons connect to the API server's own address, so after a restart, they do not wait for
+    its Service.
     """
     api = [
         {"name": "KUBERNETES_SERVICE_HOST", "value": api_address},

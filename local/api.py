@@ -12,7 +12,7 @@ TIMEOUT = 10
 
 
 class ApiError(Exception):
-    """The API returned an error or no response. `status` is the HTTP status, 0 if none."""
+    """The API returned an error or no response. `status` is the HTTP status; 0: no response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,6 @@ class Api:
                 raise
 
     def is_ready(self) -> bool:
-        """Return whether the API server reports that it is ready."""
         try:
             self._ask("GET", "/readyz")
         except ApiError:

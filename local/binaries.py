@@ -18,7 +18,7 @@ from local.paths import CACHE, KUBECTL, ROOT
 GO = ROOT / "local" / "go"
 KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
-"""One binary for all Kubernetes servers, etcd and kubectl: the name of the link selects one."""
+"""One binary for all Kubernetes servers, etcd and kubectl. The link's name selects the program."""
 REPORT_EVERY = 100
 _PACKAGE = re.compile(r"[\w.~/-]+")
 UNFINISHED = "go-unfinished-"
@@ -56,7 +56,7 @@ BUILDS = (
 
 
 def cache_key(sources: Path, toolchain: str) -> str:
-    """Return twelve hex digits that depend on Go sources, module versions and the toolchain."""
+    """Return twelve hex digits, derived from Go sources, module versions and the toolchain."""
     digest = hashlib.sha256(f"{toolchain}\n{BUILDS!r}\n".encode())
     for path in sorted(sources.rglob("*")):
         if path.is_file() and (path.suffix == ".go" or path.name in ("go.mod", "go.sum")):

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = datetime.timedelta(days=3650)
-"""Longer than a local cluster exists, because certificates are not renewed."""
+"""Certificates are not renewed, so they must outlive the local cluster."""
 _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
@@ -41,8 +41,6 @@ class Request:
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority."""
-
     pair: Pair
 
     @classmethod

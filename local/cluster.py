@@ -71,17 +71,14 @@ class Cluster:
 
     @property
     def state(self) -> State:
-        """The stack's files."""
         return State(self.stack)
 
     @property
     def engine(self) -> Engine:
-        """The stack's part of Docker."""
         return Engine(self.client, self.stack)
 
     @property
     def api(self) -> Api:
-        """The cluster's API."""
         return Api(self.spec.api_port, self.state.pki)
 
     # --- Up --------------------------------------------------------------------------------------
@@ -95,7 +92,7 @@ class Cluster:
         self._refuse_foreign()
         image, system_image = self._prepare_images(progress)
         if not self.state.has_authority:
-            # The rest of a cluster is unusable without its keys.
+            # The cluster has lost its keys, so its containers and volumes are unusable.
             self.engine.remove_all()
         self.state.write_user_files()
         self.state.write_cluster_files(self.spec.api_port)
@@ -255,7 +252,7 @@ class Cluster:
         )
 
     def _remove_surplus(self, progress: Progress) -> None:
-        """Remove the nodes that exceed the number in the settings, from the last one."""
+        """Remove the nodes beyond the number in the settings, the last one first."""
         surplus = {
             ordinal: container
             for ordinal, container in sorted(self.engine.nodes().items(), reverse=True)
@@ -270,7 +267,7 @@ class Cluster:
                         *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
                     ]
                 )
-                # After the node, delete the pods that could not move in time.
+                # Pods that were not evicted in time remain listed: delete them after the node.
                 pods = self.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]
                 self.engine.remove_node(container)
                 self.api.delete(f"/api/v1/nodes/{name}")
@@ -329,7 +326,7 @@ class Cluster:
 
 
 def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Return whether a Node is ready, by a report that is newer than its container.
+    """Return whether a Node has reported, since its container started, that it is ready.
 
     `started` maps each ordinal to the container's start time.
     """
@@ -352,7 +349,7 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
 
 
 def pod_runs(pod: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Return whether a Pod is ready, and its containers started after its node's container."""
+    """Return whether a Pod is ready, and started after its node's container."""
     since = _started_by_name(started).get(pod["spec"].get("nodeName", ""))
     containers = pod["status"].get("containerStatuses", [])
     if since is None or not containers:
@@ -368,7 +365,7 @@ def _runs_since(container: Mapping[str, Any], when: datetime.datetime) -> bool:
 
 
 def belongs_to(pod: Mapping[str, Any], deployment: str) -> bool:
-    """Return whether the Pod's name shows that it belongs to the Deployment."""
+    """Return whether the Pod belongs to the Deployment, according to the Pod's name."""
     prefix: str = pod["metadata"].get("generateName", "")
     return prefix.rstrip("-").rpartition("-")[0] == deployment
 

@@ -17,7 +17,7 @@ from local.certificates import Pair, Request
 from local.errors import LocalError
 
 MAX_NODES = 16
-"""Each node has routes for this many nodes, so that a new node does not change the others."""
+"""Each node has routes to this many nodes, so that a new node does not change the others."""
 POD_RANGE = ipaddress.ip_network("10.244.0.0/16")
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 API_SERVICE = SERVICE_RANGE[1]
@@ -34,7 +34,7 @@ CONFIG = "/etc/slurmstack"
 PKI = f"{CONFIG}/pki"
 NODE_LABELS = {f"{DOMAIN}/node-class": "cpu"}
 FIRST_ADDRESS = 10
-"""Number of the first node's address in the network. Docker uses the lowest addresses itself."""
+"""Offset of the first node's address in the network. Docker uses the lowest addresses itself."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Its name in Kubernetes."""
         return node_name(self.ordinal)
 
     @property
@@ -218,7 +217,7 @@ def _routes(node: Node) -> str:
 def cni(node: Node) -> dict[str, Any]:
     """Return the pod network: each pod has a veth pair, and its node routes the packets.
 
-    Do not masquerade: Slurm takes a node's address from the connection by which it registers.
+    Do not masquerade: Slurm takes a node's address from the connection on which it registers.
     """
     return {
         "cniVersion": "0.4.0",
@@ -241,7 +240,6 @@ def cni(node: Node) -> dict[str, Any]:
 
 
 def kubelet(node: Node) -> dict[str, Any]:
-    """KubeletConfiguration."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -275,7 +273,7 @@ def kubelet(node: Node) -> dict[str, Any]:
         },
         "systemReserved": {"cpu": "100m", "memory": "256Mi"},
         "enforceNodeAllocatable": ["pods"],
-        # Interval at which pods get changed ConfigMaps; the default is one minute.
+        # Interval at which kubelet updates ConfigMaps in pods; the default is one minute.
         "syncFrequency": "10s",
         # Do not measure volumes: no program reads the sizes, and measuring a jail is slow.
         "volumeStatsAggPeriod": "-1s",
@@ -285,7 +283,6 @@ def kubelet(node: Node) -> dict[str, Any]:
 
 
 def kube_proxy(node: Node) -> dict[str, Any]:
-    """KubeProxyConfiguration."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -426,7 +423,7 @@ def _controller_manager_arguments() -> dict[str, str]:
         "cluster-signing-key-file": f"{PKI}/ca.key",
         "service-account-private-key-file": f"{PKI}/service-account.key",
         "use-service-account-credentials": "true",
-        # At the default rate, creating the accounts of its controllers takes five seconds.
+        # At the default rate, creating the controllers' service accounts takes five seconds.
         "kube-api-qps": "200",
         "kube-api-burst": "400",
         "profiling": "false",
@@ -448,5 +445,4 @@ def _scheduler_arguments() -> dict[str, str]:
 
 
 def yaml_text(value: Mapping[str, Any]) -> str:
-    """Return a document as readable YAML."""
     return yaml.safe_dump(dict(value), sort_keys=True)

@@ -26,17 +26,17 @@ LABEL_CONTENT = f"{DOMAIN}/content"
 LABEL_DIRECTORY = f"{DOMAIN}/directory"
 """The stack's working directory."""
 LABEL_UNPACKED = f"{DOMAIN}/unpacked"
-"""The volume of unpacked images that a node's volume requires; on this volume, its own name."""
+"""Name of a volume of unpacked images: on that volume, and on node volumes that require it."""
 IMAGES = "/srv/images"
 """Path of image archives that a node loads."""
 UNPACKED = "/srv/unpacked"
 """Path of unpacked images."""
 IN_MEMORY = {"/run": "", "/tmp": ""}  # noqa: S108  # the container's own
-"""Directories that are in memory, so their contents end with the container (Docker's `Tmpfs`)."""
+"""Directories in memory (Docker's `Tmpfs`): their contents end with the container."""
 LOOPBACK = "127.0.0.1"
 ROUTES = Path("/proc/net/route")
 
-# In the order of their numbers (capabilities(7)), up to the last name that all Docker engines know.
+# In the order of their numbers (capabilities(7)). Some Docker engines do not know later ones.
 CAPABILITIES = (
     *(
         "CHOWN",
@@ -116,9 +116,9 @@ class NodeContainer:
 
     @property
     def content(self) -> str:
-        """A digest of all inputs for which a change requires a new container.
+        """A digest of all inputs that require a new container when they change.
 
-        It excludes the unpacked images: a node keeps those with which it started.
+        It excludes the unpacked images: a node keeps the ones that it started with.
         """
         digest = hashlib.sha256()
         for part in (
@@ -209,7 +209,6 @@ class NodeContainer:
 
 
 def network_name(stack: str) -> str:
-    """Return the name of the stack's Docker network."""
     return f"{PROJECT}-{stack}"
 
 
@@ -219,7 +218,7 @@ def all_rights() -> dict[str, Any]:
 
 
 def named_rights(bounding_set: int) -> dict[str, Any]:
-    """Return the same rights, for a host that lacks a capability: 'privileged' requires all.
+    """Return the same rights for a host that lacks a capability: `Privileged` requires all.
 
     `bounding_set` contains the available capabilities, as bits of capabilities(7).
     """
@@ -243,7 +242,7 @@ def bounding_set(status: Path = Path("/proc/self/status")) -> int:
         if line.startswith("CapBnd:"):
             return int(line.split()[1], 16)
     raise LocalError(
-        f"{status}: CapBnd: missing; this kernel does not report capabilities, use another"
+        f"{status}: CapBnd: missing, so this kernel reports no capabilities; use another kernel"
     )
 
 
@@ -289,7 +288,6 @@ class Engine:
         return {int(container.labels[LABEL_NODE]): container for container in found}
 
     def running(self) -> dict[int, Container]:
-        """Return the running node containers by ordinal."""
         return {k: node for k, node in self.nodes().items() if node.status == "running"}
 
     def started(self) -> dict[int, datetime.datetime]:
@@ -301,7 +299,7 @@ class Engine:
         return times
 
     def volumes(self) -> dict[str, str]:
-        """Return the nodes' volumes, each with its volume of unpacked images, "" if none."""
+        """Return the names of node volumes, each with its volume of unpacked images or ""."""
         found = self.client.volumes.list(filters=self._ours())
         return {one.name: one.attrs["Labels"].get(LABEL_UNPACKED, "") for one in found}
 
@@ -325,9 +323,9 @@ class Engine:
         return subnet
 
     def ensure_node(self, wanted: NodeContainer, existing: Container | None) -> bool:
-        """Start the node's container; replace it if it differs. Return False if it ran already.
+        """Start the node's container; if it differs, replace it, but keep its volume.
 
-        Keep its volume. Raises LocalError.
+        Return False if it already ran. Raises LocalError.
         """
         # A container in state 'created' failed to start or was interrupted: create it again.
         current = (
@@ -349,7 +347,9 @@ class Engine:
                 start(self.client, wanted.configuration, wanted.name)
         except APIError as error:
             reason = " ".join((error.explanation or str(error)).split())
-            raise LocalError(f"{wanted.name} does not start: {reason}") from error
+            raise LocalError(
+                f"{wanted.name} does not start: {reason}; fix this, then run the command again"
+            ) from error
         return True
 
     def stop_all(self) -> None:

@@ -27,7 +27,7 @@ PULL_SILENCE = 20
 
 @dataclass(frozen=True)
 class Mirrors:
-    """Debian mirrors that a host uses; None if its sources list none."""
+    """Debian mirrors that a host uses; None if its apt sources have none."""
 
     main: str | None
     security: str | None
@@ -84,18 +84,21 @@ def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> 
         try:
             client.api.import_image_from_file(str(archive), REPOSITORY, TAG, ['CMD ["bash"]'])
         except APIError as error:
-            raise LocalError(f"cannot import {BASE_IMAGE}: {error.explanation}") from error
+            raise LocalError(
+                f"cannot import {BASE_IMAGE}: {error.explanation}; read the log of dockerd"
+            ) from error
 
 
 def _run(*command: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         lines = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
-        raise LocalError(f"{command[0]} failed: {lines[-1] if lines else result.returncode}")
+        reason = lines[-1] if lines else f"exit code {result.returncode}"
+        raise LocalError(f"{command[0]} failed: {reason}; fix this, then run the command again")
 
 
 def _slim(root: Path, mirrors: Mirrors) -> None:
-    """Remove what a container never needs, and set the mirrors for later builds."""
+    """Remove files that containers never need, and set the mirrors for later builds."""
     for name in (
         "var/cache/apt/archives",
         "var/lib/apt/lists",

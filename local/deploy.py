@@ -109,9 +109,9 @@ def without_salt(text: str) -> str:
 def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
     """Restore the stack file: Pulumi's command reformats it and adds the salt of the passphrase.
 
-    This applies only if the passphrase is in `.local/`, where `make down` deletes it. A salt that
-    remains in a committed file would then reject every other passphrase. The state also contains
-    the salt. Keep edits that are made in the meantime.
+    Do this only if the passphrase is in `.local/`. `make down` deletes that passphrase, and a salt
+    in the committed file would reject a new one. The state also contains the salt. Keep edits that
+    the user makes in the meantime.
     """
     path = root / f"Pulumi.{stack}.yaml"
     if not (root / ".local" / stack / "passphrase").exists() or not path.exists():
@@ -141,8 +141,8 @@ def run(
 ) -> int:
     """Run the commands until one fails; return its exit code.
 
-    Only the last command writes to standard output. With `reader`, its output goes to this
-    command, which writes to standard output instead.
+    Only the last command writes to standard output. With `reader`, its output goes to the command
+    `reader` instead.
     """
     for command in commands[:-1]:
         status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=sys.stderr))
@@ -153,7 +153,7 @@ def run(
     writing = subprocess.Popen(commands[-1], cwd=root, env=env, stdout=subprocess.PIPE)
     reading = subprocess.Popen(reader, cwd=root, env=env, stdin=writing.stdout)
     if writing.stdout:
-        writing.stdout.close()  # only the reader needs the pipe's end
+        writing.stdout.close()  # the reader has its own copy
     read = wait(reading)
     return wait(writing) or read
 
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--engine", choices=["pulumi", "embedded"])
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="print a preview as JSON")
-    formats.add_argument("--markdown", action="store_true", help="print a preview as a comment")
+    formats.add_argument("--markdown", action="store_true", help="print a preview as Markdown")
     parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
     parser.add_argument(
         "--program",

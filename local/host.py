@@ -36,13 +36,13 @@ _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 def missing_packages(
     commands: Sequence[str], find: Callable[[str], str | None] | None = None
 ) -> list[str]:
-    """Return the packages that provide those of the commands that the host lacks."""
+    """Return the packages of those commands that the host lacks."""
     look = find or (lambda command: shutil.which(command, path=_PATH))
     return sorted({PACKAGES[command] for command in commands if look(command) is None})
 
 
 def install(packages: Sequence[str], say: Say) -> None:
-    """Install Debian packages. Raises LocalError on failure, without root or without apt-get."""
+    """Install Debian packages. Raises LocalError, for example if the user is not root."""
     if not packages:
         return
     names = " ".join(packages)
@@ -59,7 +59,7 @@ def install(packages: Sequence[str], say: Say) -> None:
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
     if subprocess.run(command, env=environment, capture_output=True).returncode == 0:
         return
-    # The package lists may be missing or out of date: try again with fresh ones.
+    # The package lists may be missing or out of date: update them, and try again.
     subprocess.run(["apt-get", "update"], env=environment, capture_output=True)
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     if result.returncode != 0:
@@ -139,7 +139,6 @@ def _start_engine(say: Say) -> docker.DockerClient:
 
 
 def has_image(client: docker.DockerClient, reference: str) -> bool:
-    """Return whether the Docker engine has the image."""
     try:
         client.images.get(reference)
     except ImageNotFound:
@@ -148,11 +147,11 @@ def has_image(client: docker.DockerClient, reference: str) -> bool:
 
 
 def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
-    """Stop the Docker engine if `engine` has started it and it has no containers."""
+    """Stop the Docker engine if `engine` started it and no container is left."""
     pid = own_engine(_pid_file())
     if pid is None or client.containers.list(all=True):
         return
-    say("stopping dockerd: it was started from here, and no container is left")
+    say("stopping dockerd: this tool started it, and no container is left")
     os.kill(pid, 15)
     deadline = time.monotonic() + ENGINE_START
     while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
@@ -162,7 +161,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
 
 
 def own_engine(pid_file: Path) -> int | None:
-    """Return the process id in the file, if this process is a running dockerd."""
+    """Return the process id from the file if this process is a running dockerd."""
     try:
         pid = int(pid_file.read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -186,7 +185,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def go_version() -> str:
-    """Return the Go toolchain's version, as `go1.24.2`. Raises LocalError if missing or too old."""
+    """Return the Go toolchain's version (`go1.24.2`). Raises LocalError if missing or too old."""
     wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
     remedy = f"install {wanted} and put `go` on the PATH, to build the local Kubernetes"
     try:

@@ -1,4 +1,4 @@
-"""Provide images to nodes: unpack them once for all new nodes, load them into running ones."""
+"""Provide images to nodes: unpack them once for new nodes, and load them into running nodes."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,15 +24,11 @@ Say = Callable[[str], None]
 
 
 def are_here(client: docker.DockerClient, references: Sequence[str]) -> bool:
-    """Return whether there are references, and Docker has all of them."""
     return bool(references) and all(host.has_image(client, one) for one in references)
 
 
 def load(client: docker.DockerClient, stack: str, references: Iterable[str], say: Say) -> None:
-    """Load images from Docker into all nodes of the stack that lack any.
-
-    Raises LocalError.
-    """
+    """Load images from Docker into the stack's nodes that lack any. Raises LocalError."""
     nodes = Engine(client, stack).running().values()
     if not nodes:
         raise LocalError(
@@ -67,7 +63,7 @@ def _loaded(node: Container) -> set[str]:
 
 
 def _import(node: Container, archive: str) -> None:
-    # --local: otherwise ctr sends all data through containerd's socket.
+    # Without --local, ctr sends all data through containerd's socket.
     _ctr(node, "images", "import", "--local", f"{IMAGES}/{archive}")
 
 
@@ -77,11 +73,14 @@ def _ctr(node: Container, *arguments: str) -> str:
     output = content.decode(errors="replace") if isinstance(content, bytes) else ""
     if code != 0:
         lines = output.strip().splitlines()
-        raise LocalError(f"{node.name}: ctr {' '.join(arguments)} failed: {''.join(lines[-1:])}")
+        raise LocalError(
+            f"{node.name}: ctr {' '.join(arguments)} failed: {''.join(lines[-1:])}; read"
+            " /var/log/slurmstack/containerd.log in this container"
+        )
     return output
 
 
-# --- Unpacked once -------------------------------------------------------------------------------
+# --- Unpacked images that all nodes share --------------------------------------------------------
 
 
 def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], say: Say) -> str:
@@ -129,7 +128,7 @@ def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) 
     try:
         if container.wait()["StatusCode"] != 0:
             lines = container.logs(tail=1).decode(errors="replace").strip()
-            raise LocalError(f"cannot unpack the images for the nodes: {lines}")
+            raise LocalError(f"cannot unpack the images for the nodes: {lines}; run this again")
     finally:
         container.remove(force=True)
 
@@ -145,7 +144,7 @@ def _remove_others(client: docker.DockerClient, name: str) -> None:
                     raise
 
 
-# --- Saved from Docker ---------------------------------------------------------------------------
+# --- Archives of images --------------------------------------------------------------------------
 
 
 def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
@@ -181,6 +180,8 @@ def _save(client: docker.DockerClient, references: Sequence[str], file: BinaryIO
     with client.api.get(url, params={"names": list(references)}, stream=True) as response:
         if response.status_code != 200:
             message = response.json().get("message", response.reason)
-            raise LocalError(f"Docker cannot save {', '.join(references)}: {message}")
+            raise LocalError(
+                f"Docker cannot save {', '.join(references)}: {message}; check `docker images`"
+            )
         for chunk in response.iter_content(1 << 20):
             file.write(chunk)

@@ -71,7 +71,6 @@ def put(document: Document, key: Key, value: Any) -> None:
 
 
 def look_up(document: Document, key: Key) -> Any:
-    """Return the value at a key, or None."""
     here: Any = document
     for step in key:
         if isinstance(here, list) and step.isdecimal() and int(step) < len(here):
@@ -160,7 +159,7 @@ class Interview:
                 self._say(f"{kind or 'no value'}: {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, field in models[kind].model_fields.items():
-            # A list of machines cannot be derived from the nodesets.
+            # Ask for a list of machines too: it cannot be derived from the nodesets.
             asked = (
                 field.is_required() or name == "context" or get_origin(field.annotation) is tuple
             )
@@ -221,9 +220,9 @@ def _one_of(choices: Iterable[str]) -> str:
 
 
 def _understood(field: FieldInfo, text: str) -> Any:
-    """Return an answer as YAML, as plain text or as a list: the first one that is valid."""
+    """Return an answer as YAML, plain text or a list: the first reading that is valid."""
     readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
-    # If none is valid, return the one with the most useful error.
+    # If no reading is valid, return the one with the most useful error.
     refused = readings[-1] if get_origin(field.annotation) is tuple else text
     return next((value for value in readings if _problem(field, value) is None), refused)
 
@@ -254,10 +253,9 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
 
 
 def allowed(settings: Settings) -> Document:
-    """Return the policy settings that such a stack needs, from an example in the repository.
+    """Return the policy settings that a stack needs, from an example in the repository.
 
-    Omit other exceptions: the policy pack reports unused ones as idle, and their reasons would not
-    apply.
+    Omit other exceptions: the policy pack reports them as idle, and their reasons do not apply.
     """
     is_local = settings.cluster.kind == "local"
     example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())
@@ -287,7 +285,7 @@ def written(document: Document) -> str:
 
 
 def read(name: str, document: Document) -> Settings:
-    """Return the settings of a stack with that file. Raises `SettingsError`."""
+    """Return the settings of a stack with this document. Raises `SettingsError`."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / f"Pulumi.{name}.yaml").write_text(written(document))
         return read_stack(name, Path(folder))
@@ -326,7 +324,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         if not _NAME.fullmatch(options.name):
             raise SettingsError(
                 f"name '{options.name}': expected at most 63 lower-case letters, digits and inner"
-                " hyphens, as in lab"
+                " hyphens, the first a letter, as in my-lab"
             )
         if path.exists():
             raise SettingsError(f"{path.name}: already exists; choose another name, or edit it")

@@ -40,7 +40,6 @@ def system_image(binaries: Path) -> str:
 
 
 def node_image(binaries: Path) -> str:
-    """Return the reference of the image for node containers."""
     parts = [binaries.name, system_image(binaries)]
     return f"{PROJECT}/node:{content_digest(parts, (SOURCES / name for name in NODE_FILES))}"
 
@@ -125,4 +124,7 @@ def _follow(reference: str, messages: Iterable[dict[str, Any]]) -> None:
         if "error" in message:
             errors = [line for line in lines if line.startswith("E:")]
             hint = f" ({errors[-1]})" if errors else ""
-            raise LocalError(f"cannot build {reference}: {message['error'].strip()}{hint}")
+            raise LocalError(
+                f"cannot build {reference}: {message['error'].strip()}{hint}; fix this, then run"
+                " the command again"
+            )

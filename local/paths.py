@@ -11,12 +11,11 @@ LOCAL = ROOT / ".local"
 CACHE = LOCAL / "cache"
 KUBECTL = LOCAL / "bin" / "kubectl"
 ENGINE = LOCAL / "engine"
-"""Log and pid file of a Docker engine that was started from here."""
+"""Log and pid file of a Docker engine that this tool started."""
 LOCK = LOCAL / "lock"
 
 
 def stack_directory(stack: str) -> Path:
-    """Return the folder with a stack's working state."""
     return LOCAL / stack
 
 

@@ -45,7 +45,6 @@ class Progress:
                     self._line(f"{name} ({took:.1f} s)", "green")
 
     def note(self, text: str) -> None:
-        """Print one line in addition to the phases."""
         with self._lock:
             self._line(text, "dim")
 

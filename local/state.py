@@ -32,7 +32,6 @@ class State:
 
     @property
     def directory(self) -> Path:
-        """The directory of all these files."""
         return stack_directory(self.stack)
 
     @property
@@ -47,7 +46,6 @@ class State:
 
     @property
     def volumes(self) -> Path:
-        """The data of all volumes."""
         return self.directory / "volumes"
 
     @property
@@ -56,12 +54,10 @@ class State:
         return self.directory / "images"
 
     def node(self, node: Node) -> Path:
-        """Return the node's configuration directory."""
         return self.directory / "nodes" / node.name
 
     @property
     def has_authority(self) -> bool:
-        """Whether this cluster has its certificate authority."""
         return (self.pki / "ca.key").is_file()
 
     # --- Writing ---------------------------------------------------------------------------------
@@ -130,7 +126,6 @@ class State:
         return files
 
     def remove_node(self, node: Node) -> None:
-        """Remove the files of a removed node."""
         shutil.rmtree(self.node(node), ignore_errors=True)
 
     def _authority(self, name: str) -> Authority:
@@ -148,8 +143,8 @@ class State:
             pair = Pair(certificate.read_bytes(), key.read_bytes())
             if authority.has_issued(pair.certificate, request):
                 return pair
-        # Remove the certificate first: a key without a certificate is ignored, so after an
-        # interruption an old certificate is never used with a new key.
+        # Remove the certificate first, so that an interruption never leaves an old certificate with
+        # a new key.
         certificate.unlink(missing_ok=True)
         pair = authority.issue(request)
         write(key, pair.key)

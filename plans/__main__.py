@@ -1,4 +1,4 @@
-"""Explain the JSON of a preview to people, and check it in pipelines.
+"""Explain a preview to reviewers, and check it in pipelines.
 
 python -m plans show preview.json --stack gpu     print the comment on standard output
 python -m plans check preview.json                refuse to remove protected resources or data
@@ -52,7 +52,7 @@ def _preview(file: Path, status: int) -> Preview:
 
 
 def check(preview: Preview) -> int:
-    """Print each reason for a refusal and each error on standard error. Return the exit code."""
+    """Print all refusals and errors on standard error. Return the exit code."""
     refused = refusals(preview)
     for line in refused:
         print(f"refused: {line}", file=sys.stderr)

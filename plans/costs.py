@@ -122,7 +122,7 @@ def _each(limits: Mapping[str, Decimal]) -> str:
 
 
 def _is_gpu(resource: str) -> bool:
-    """Return whether a resource is GPUs or GPU slices, judging by the names of device plugins."""
+    """Return whether a resource is GPUs or GPU slices, according to the names of device plugins."""
     name = resource.rpartition("/")[2]
     return name == "gpu" or name.startswith("mig-")
 
@@ -149,8 +149,7 @@ def _nebius_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
 def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     sizes = inputs.get("scalingConfig") or {}
     least, most = sizes.get("minSize"), sizes.get("maxSize")
-    # EKS requires maxSize to be at least 1, even for a group that always has 0 machines
-    # (scalingConfig).
+    # EKS requires a maxSize of at least 1, even for a fixed group of 0 machines (scalingConfig).
     fixed = sizes.get("desiredSize") == least and most in (least, 1)
     kind = ", ".join(map(str, inputs.get("instanceTypes") or ()))
     count = sizes.get("desiredSize") if fixed else most
@@ -194,7 +193,7 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
 
 
 def at(value: Any, *keys: str) -> Any:
-    """Return the value below some keys; None if a key is missing or its value is not known yet."""
+    """Return the value at a path of keys; None if a key is missing or its value is unknown."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

@@ -18,12 +18,12 @@ from plans.reading import PlanError
 PLAN: Final = "plan.json"
 """File name of the saved plan in an artifact."""
 WORKFLOW: Final = ".github/workflows/preview.yml"
-"""Workflow on GitHub whose plans are deployed."""
+"""GitHub workflow that makes the plans to deploy."""
 EVENT: Final = "pull_request_target"
 """Event of `WORKFLOW`. For this event, GitHub runs the workflow file of the default branch, never
 that of a pull request."""
 JUDGE: Final = "judge"
-"""Job that refuses plans. A plan is valid only if this job has succeeded for the plan's stack."""
+"""Job that checks plans. A plan is valid only if this job has succeeded for the plan's stack."""
 _SECONDS: Final = 30.0
 _PAGE: Final = 100
 _MOST_PAGES: Final = 50
@@ -81,7 +81,6 @@ class _Api:
         return self.ask(method, path, **more).json()
 
     def pages(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """Yield every entry of a list."""
         for page in range(1, _MOST_PAGES + 1):
             entries = self.json("GET", path, params={"per_page": _PAGE, "page": page})
             yield from entries

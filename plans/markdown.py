@@ -12,8 +12,8 @@ from plans.protection import refusals
 from plans.reading import Preview, Step, rolls_pods
 
 LIMIT: Final = 65_536
-"""GitHub's limit of a comment, in characters. It is used here as a limit in bytes, which is safe:
-a text has at least as many bytes as characters."""
+"""GitHub's limit of a comment, in characters. `render` applies it to bytes, to be safe: a text has
+at least as many bytes as characters."""
 _MOST_CHANGES: Final = 12
 """Maximum number of properties to show for one resource."""
 _ORDER: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
@@ -34,8 +34,8 @@ def marker(stack: str) -> str:
 def render(preview: Preview, stack: str, limit: int = LIMIT) -> str:
     """Render the comment with at most `limit` bytes.
 
-    If the comment is cut, its last line says so, and how to see everything. The comment shows names
-    from the program and values from its inputs, but no secret in plain text.
+    If the comment is cut, its last line says how to see everything. The comment shows names from
+    the program and values from its inputs, but no secret in plain text.
     """
     head = "\n".join(_head(preview, stack))
     lines = _cut([*_details(preview)], limit - _bytes(head), stack)
@@ -158,7 +158,7 @@ def _resource(step: Step) -> Iterator[str]:
 
 
 def _change(change: Change) -> str:
-    why = " (replaces it)" if change.replaces else ""
+    why = " (forces replacement)" if change.replaces else ""
     if change.old == change.new:  # a secret, or a value that only the cluster knows
         return f"{code(change.path)}{why}"
     if change.old is None:

@@ -26,7 +26,7 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """Planned change of a resource. Its inputs contain no secrets: Pulumi replaces each secret by
+    """Planned change of a resource. Its inputs contain no secrets: Pulumi replaces each secret with
     a fixed word."""
 
     op: Op
@@ -87,7 +87,7 @@ def read(text: str, source: str, status: int = 0) -> Preview:
             f"{source}: expected an object with `steps`, the output of `pulumi preview --json`"
         )
     errors = list(_errors(document.get("diagnostics", [])))
-    # A run that failed early has no summary, and may have no reason.
+    # A run that failed early reports no summary, and may report no reason.
     if not errors and (status or "changeSummary" not in document):
         errors.append(
             f"the preview failed (exit code {status}), or a policy refused it; see the job's log"
@@ -113,7 +113,10 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
         old, new = entry.get("oldState"), entry.get("newState")
         state = old or new
         if state is None:
-            raise PlanError(f"{source}: steps[{index}]: expected oldState or newState")
+            raise PlanError(
+                f"{source}: steps[{index}]: expected oldState or newState; this version of the"
+                " preview command is not supported"
+            )
         if state.get("custom"):
             is_shown = not is_provider(resource_type_of(urn))
         else:

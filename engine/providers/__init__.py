@@ -138,8 +138,8 @@ def with_secrecy(properties: Properties, like: Properties, always: frozenset[str
 def load(package: str, config: Properties, *, preview: bool) -> Provider:
     """Return the configured provider of a package.
 
-    For an unsupported package, a preview gets a provider that only plans; an update gets an
-    EngineError.
+    For an unsupported package, return a provider that only plans in a preview, and raise
+    EngineError otherwise.
     """
     # Import on demand: a program without Kubernetes resources starts faster.
     if package == "random":

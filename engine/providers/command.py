@@ -1,8 +1,8 @@
 """Run commands on remote hosts with the local `ssh`.
 
 This implements `command:remote:Command` of Pulumi's command provider (1.2), with the same inputs,
-outputs and reasons to run a command again. Unlike Pulumi's, it requires the host's key, and logs
-in only by private key.
+outputs and reasons to run a command again. Unlike that provider, it requires the host's key, and
+logs in only with a private key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LINES: Final = 3
 
 
 class CommandProvider:
-    """The provider of commands. It needs no config: each command has its connection."""
+    """The provider has no config: each command has its own connection."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
         """Return the inputs unchanged. Raises CheckError that names an invalid input."""
@@ -61,15 +61,15 @@ class CommandProvider:
             if connection.get(name) is None:
                 raise CheckError(
                     f"connection.{name}",
-                    "is required: this engine verifies host keys and logs in only by private key",
+                    "is required; set host, hostKey and privateKey (this engine verifies host keys"
+                    " and logs in only with a private key)",
                 )
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Compare. Any change runs a command again; a changed trigger replaces the resource.
+        """Any change runs a command again. A changed trigger replaces the resource.
 
-        If `update` is set, a changed trigger does not replace the resource, as in Pulumi's provider
-        (Command, `triggers`).
+        With `update`, a changed trigger does not replace it, as in Pulumi's provider (`triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
         changed = tuple(map(format_path, paths))
@@ -81,19 +81,17 @@ class CommandProvider:
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Run `create`."""
         _require(resource_type)
         outputs = {**inputs, **_ran(inputs, "create", op)}
         return uuid.uuid4().hex[:16], outputs
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Run `update`, or else `create`; without either, run nothing."""
+        """Run `update`, or `create` if `update` is not set."""
         kept = {name: value for name, value in old.outputs.items() if name in _OUTPUTS}
         name = "create" if news.get("update") is None else "update"
         return {**news, **kept, **_ran(news, name, op, kept)}
 
     def delete(self, old: Resource, op: Operation) -> None:
-        """Run `delete`, if there is one."""
         _ran(old.inputs, "delete", op, old.outputs)
 
     def read(
@@ -135,7 +133,8 @@ def _check_names(given: Inputs, known: Sequence[str], prefix: str) -> None:
     for name, value in given.items():
         if name not in known and not name.startswith("__") and value is not None:
             raise CheckError(
-                f"{prefix}{name}", f"not supported by this engine (supported: {', '.join(known)})"
+                f"{prefix}{name}",
+                f"not supported by this engine (supported: {', '.join(known)}); remove it",
             )
 
 
@@ -151,7 +150,7 @@ class _Result:
 
 
 def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = None) -> Properties:
-    """Run a command; return its output without the last newline, or {} without a command."""
+    """Run a command; return its output without the last newline, or {} if there is no command."""
     command = inputs.get(which)
     if command is None:
         return {}
@@ -169,7 +168,7 @@ def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = No
 
 @contextmanager
 def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the command line up to the remote command, and delete its files afterwards.
+    """Yield the ssh command line without the remote command; delete its files afterwards.
 
     ssh ignores the user's own settings and asks no questions (ssh_config(5)).
     """
@@ -189,7 +188,7 @@ def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
             "IdentityAgent": "none",
             "IdentityFile": key,
             "LogLevel": "ERROR",
-            # ssh exits within a minute if the host stops answering.
+            # If the host stops answering, ssh exits within a minute.
             "ServerAliveInterval": 15,
             "StrictHostKeyChecking": "yes",
             "UserKnownHostsFile": known,
@@ -234,7 +233,7 @@ def _run(
             if op.cancelled.is_set():
                 raise Cancelled
             if late:
-                raise EngineError(f"timed out after {op.timeout:g} s; raise customTimeouts")
+                raise EngineError(f"timed out after {op.timeout:g} s; increase customTimeouts")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

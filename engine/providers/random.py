@@ -1,8 +1,8 @@
 """Random values that are drawn once and then kept in the state.
 
-Types, inputs, outputs and ids are those of Pulumi's random provider (4.21). A stack can move
-between the engines, and no value is drawn again. Only values from a ``seed`` differ: they depend
-on the generator.
+Types, inputs, outputs and ids are those of Pulumi's random provider (4.21), so a stack can move
+between the engines and keep its values. Only values from a ``seed`` differ: they depend on the
+generator.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Kind:
 
 
 class RandomProvider:
-    """The provider of random values. It needs no config and no other service."""
+    """The provider of random values. It has no config and uses no service."""
 
     def check(self, resource_type: str, urn: str, olds: Properties, news: Properties) -> Properties:
         """Return the inputs unchanged. Raises CheckError that names an invalid input."""
@@ -152,7 +152,7 @@ def _kind(resource_type: str) -> _Kind:
     if kind is None:
         raise EngineError(
             f"{resource_type}: not a type of the random provider (supported:"
-            f" {', '.join(sorted(_KINDS))})"
+            f" {', '.join(sorted(_KINDS))}); check the spelling"
         )
     return kind
 
@@ -182,11 +182,11 @@ def _check_text(given: Inputs) -> None:
     least = sum(given[name] or 0 for name in ("minLower", "minNumeric", "minSpecial", "minUpper"))
     if least > given["length"]:
         raise CheckError(
-            "length", f"{given['length']}: expected at least the sum of the minima, {least}"
+            "length", f"{given['length']}: expected at least the sum of all min* inputs, {least}"
         )
     if not _alphabet(given):
         raise CheckError(
-            "lower", "leaves no characters; set lower, upper, numeric or special to true"
+            "lower", "false: set at least one of lower, upper, numeric and special to true"
         )
 
 
@@ -253,14 +253,14 @@ _CRYPT_LOCK: Final = threading.Lock()
 
 
 def _bcrypt(password: str) -> str | None:
-    """Return a bcrypt hash from the system's crypt(3); None if that does not support bcrypt."""
+    """Return a bcrypt hash from the system's crypt(3); None if it does not support bcrypt."""
     library = ctypes.util.find_library("crypt")
     if library is None:
         return None
     crypt = ctypes.CDLL(library).crypt
     crypt.restype = ctypes.c_char_p
     alphabet = "./" + string.ascii_letters + string.digits
-    # The last of the 22 characters carries only two bits.
+    # The last of the salt's 22 characters has only two bits.
     salt = "".join(secrets.choice(alphabet) for _ in range(21)) + secrets.choice(".Oeu")
     with _CRYPT_LOCK:  # crypt(3) returns a static buffer
         hashed = crypt(password.encode(), f"$2a$10${salt}".encode())

@@ -1,6 +1,5 @@
 #!/bin/bash
-# Process 1 of a node: completes Docker's preparation of the container, then supervises the node's
-# programs.
+# Process 1 of a node: prepares the container, then supervises the node's programs.
 #
 # It reads these files below /etc/slurmstack:
 #   node.env           API_ADDRESS, API_PORT, POD_RANGE
@@ -73,7 +72,7 @@ supervise() {
         echo $! >"/run/slurmstack/$name.pid"
         status=0
         wait $! || status=$?
-        say "$name ended with $status; it starts again"
+        say "$name ended with exit code $status; restarting it"
         sleep 1
     done
 }
@@ -88,9 +87,9 @@ supervise_all() {
 }
 
 share_images() {
-    # Use the images that were unpacked once for all nodes. A node copies the metadata, because it
-    # changes it, and links the files, because it only reads them. Images that a node unpacks or
-    # deletes later do not affect the other nodes.
+    # Use the images that were unpacked once for all nodes. Copy the metadata, which the node
+    # changes, and link the files, which it only reads. Images that a node later unpacks or deletes
+    # do not affect other nodes.
     local from=/srv/unpacked to=/var/lib/containerd new=/var/lib/containerd.new
     local snapshots=io.containerd.snapshotter.v1.overlayfs
     local blobs=io.containerd.content.v1.content/blobs/sha256
@@ -117,7 +116,7 @@ start_containerd() {
 
 stop() {
     local status=$1
-    say "stops"
+    say "stopping"
     # The other programs end with this process. Stop etcd first, so that it can close its files.
     local pid_file=/run/slurmstack/etcd.pid tries
     if [[ -f $pid_file ]] && kill -TERM "$(<"$pid_file")" 2>/dev/null; then
@@ -145,5 +144,5 @@ until kubectl --kubeconfig "$config/kube-proxy.kubeconfig" get --raw /readyz >/d
     sleep 0.2
 done
 supervise_all last
-say "runs"
+say "running"
 while :; do wait || true; done

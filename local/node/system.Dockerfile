@@ -1,6 +1,5 @@
-# The programs of the cluster's own pods: pause for the sandboxes, the DNS server, and the volume
-# provisioner with the shell that its helper pods require. They share one image, because every
-# cluster uses all of them.
+# One image for the cluster's own pods, because every cluster runs all of them: pause for the
+# sandboxes, the DNS server, and the volume provisioner with a shell for its helper pods.
 FROM debian:trixie-slim AS tools
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends busybox-static gcc libc6-dev \

@@ -1,4 +1,4 @@
-"""The Kubernetes provider: it applies any kind of object on the server and waits for readiness."""
+"""The Kubernetes provider: applies objects of any kind, and waits until they are ready."""
 
 from engine.providers.kubernetes.provider import KubernetesProvider
 

@@ -22,7 +22,7 @@ from engine.providers.kubernetes.manifests import Kind, Manifest, Ref, is_namesp
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-_TIMEOUTS: Final = (10.0, 60.0)  # seconds to connect, to read
+_TIMEOUTS: Final = (10.0, 60.0)  # seconds to connect, seconds to read
 _ATTEMPTS: Final = 6
 _FIRST_PAUSE: Final = 0.2  # seconds; doubles with each retry
 _TRANSIENT: Final = frozenset({429, 502, 503, 504})
@@ -89,7 +89,7 @@ class Api:
             try:
                 status, answer, retry_after = self._send(method, path, query, body, content_type)
             except OSError as error:
-                # Do not retry before the first answer: the address is wrong or no server runs.
+                # Without any earlier answer, do not retry: the address may be wrong.
                 if not left or not self._answered:
                     raise self._unreachable(error) from error
             else:
@@ -210,7 +210,6 @@ class Api:
     # -- objects ------------------------------------------------------------------------------
 
     def get(self, ref: Ref) -> Manifest | None:
-        """Return the live object, or None if it does not exist."""
         try:
             _, answer = self.request("GET", self.path(ref), about=str(ref))
         except ApiError as error:
@@ -352,7 +351,7 @@ def _connect(cluster: Cluster) -> ApiClient:
     from kubernetes.client import ApiClient, Configuration
 
     settings = Configuration()
-    # `Api.request` retries itself: whether it retries depends on the server's answer.
+    # `Api.request` retries instead: it knows which answers are transient.
     settings.retries = False
     settings.connection_pool_maxsize = _POOL
     try:

@@ -22,6 +22,7 @@ from engine.errors import Absent, EngineError
 from engine.values import Properties, Unknown
 
 _CONNECT_SECONDS: Final = 5.0
+_INLINE: Final = "the provider's kubeconfig"
 _LOCAL_HINT: Final = "run `make up` to start the local cluster"
 
 
@@ -88,7 +89,7 @@ def _flag(config: Properties, key: str, default: bool = False) -> bool:
 
 
 def _variable(key: str) -> str:
-    """Return a key's variable: PULUMI_K8S_DELETE_UNREACHABLE for deleteUnreachable."""
+    """Return the environment variable of a key: PULUMI_K8S_STRICT_MODE for strictMode."""
     words = key.replace("ConfigMap", "Configmap")  # Pulumi treats it as one word
     return "PULUMI_K8S_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in words)
 
@@ -145,13 +146,13 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
     path = Path(text).expanduser() if len(text) < os.pathconf("/", "PC_PATH_MAX") else None
     if path is not None and "\n" not in text and path.is_file():
         return _read(path)
-    document = _parsed(text, "kubeconfig") if "\n" in text or "{" in text else None
+    document = _parsed(text, _INLINE) if "\n" in text or "{" in text else None
     if isinstance(document, dict):
-        return _with_absolute_paths(document, Path.cwd()), "the provider's kubeconfig"
+        return _with_absolute_paths(document, Path.cwd()), _INLINE
     raise Absent(
         "kubeconfig",
-        f"kubeconfig: {text.splitlines()[0]} does not exist (relative to {Path.cwd()}); expected a"
-        " kubeconfig file or its contents; `make up` writes the local cluster's",
+        f"kubeconfig: {text.splitlines()[0]} does not exist (relative to {Path.cwd()}); set it to a"
+        " kubeconfig file or its contents, or run `make up` for a local cluster",
     )
 
 
@@ -180,8 +181,8 @@ def _in_pod(settings: Settings) -> Cluster:
     if host is None:
         raise Absent(
             "kubeconfig",
-            "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG;"
-            " `make up` writes the local cluster's",
+            "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG, or"
+            " run `make up` for a local cluster",
         )
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -224,7 +225,7 @@ def _parsed(text: str, source: str) -> Any:
         # The text may contain credentials: report only the line's number.
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise EngineError(f"kubeconfig: {source} is not valid YAML{where}") from error
+        raise EngineError(f"kubeconfig: {source} is not valid YAML{where}; fix it") from error
 
 
 def _entry(
@@ -235,7 +236,7 @@ def _entry(
         if isinstance(entry, dict) and entry.get("name") == name:
             return entry.get(field) or {}
     names = ", ".join(str(e.get("name")) for e in entries if isinstance(e, dict)) or "none"
-    reason = f"kubeconfig: {source}: no {field} named {name!r} (found: {names})"
+    reason = f"kubeconfig: {source}: no {field} named {name!r} (found: {names}); correct the name"
     raise Absent(field, reason) if field == "context" else EngineError(reason)
 
 
@@ -253,7 +254,7 @@ def _has_proxy() -> bool:
 
 
 def unreachable(cluster: Cluster) -> str | None:
-    """Return why the cluster does not answer; None if it does, or if it is behind a proxy."""
+    """Return why the cluster does not answer; None if it answers or is behind a proxy."""
     if cluster.proxied:
         return None
     address = urlsplit(cluster.server)
@@ -266,7 +267,6 @@ def unreachable(cluster: Cluster) -> str | None:
 
 
 def describe_unreachable(server: str, error: BaseException) -> str:
-    """Return one line for a cluster that cannot be reached."""
     reason = _reason(error)
     hint = _LOCAL_HINT if is_loopback(server) else "check that it runs, and check the network"
     return f"cluster not reachable at {server}: {reason}; {hint}"

@@ -75,7 +75,6 @@ class Ref:
 
     @property
     def id(self) -> str:
-        """Its id in the state."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def __str__(self) -> str:
@@ -112,7 +111,7 @@ def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
 
 
 def is_patch(resource_type: str, kind: Kind) -> bool:
-    """Return whether the resource sets fields of an object with another owner (``*Patch``)."""
+    """Return whether the resource patches an object that has another owner (``*Patch``)."""
     return resource_type.rpartition(":")[2] == f"{kind.kind}Patch"
 
 
@@ -170,7 +169,6 @@ def annotation(manifest: Mapping[str, Any], key: str) -> str:
 
 
 def is_true(manifest: Mapping[str, Any], key: str) -> bool:
-    """Return whether an annotation is "true"."""
     return annotation(manifest, key) == "true"
 
 
@@ -231,7 +229,7 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
 
 
 def normalised(manifest: Manifest) -> Manifest:
-    """Return the manifest without fields that the server sets; a Secret's stringData as data."""
+    """Remove fields that the server sets, and move a Secret's stringData to data."""
     result = dict(manifest)
     meta = result.get("metadata")
     if isinstance(meta, dict):
@@ -465,7 +463,7 @@ def _meet(path: Path, field: Path) -> bool:
 def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
     """Return the inputs with the cluster's values, wherever these differ in meaning.
 
-    Only fields of the inputs are compared: the others are the server's.
+    Compare only fields of the inputs: the server sets the others.
     """
     if isinstance(inputs, dict) and isinstance(live, dict):
         return {
@@ -478,7 +476,7 @@ def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
 
 
 def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield matching items of two lists: by name if all have one, else by position."""
+    """Yield matching items of two lists: by name if all items have one, else by position."""
     named = {item["name"]: item for item in live if isinstance(item, dict) and "name" in item}
     by_name = len(named) == len(live) and all(
         isinstance(item, dict) and item.get("name") in named for item in inputs
@@ -492,7 +490,7 @@ def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def imported(live: Manifest) -> Manifest:
-    """Return inputs for an object that another client created: all fields but the server's."""
+    """Return inputs for an object of another client: all fields that the server does not set."""
     inputs = {key: value for key, value in live.items() if key != "status"}
     return normalised(inputs)
 
@@ -527,8 +525,8 @@ def is_pulumis(live: Manifest) -> bool:
 def adopted_fields(live: Manifest, manager: str) -> list[Manifest] | None:
     """Return ``managedFields`` with a plain create's fields moved to ``manager``.
 
-    Return None if there are no such fields. Pulumi's plugin creates objects by POST. If its fields
-    were not moved, a later apply would conflict with them.
+    Return None if there are no such fields. Pulumi's plugin creates objects by POST. Without this
+    move, a later apply would conflict with the plugin's fields.
     """
     entries = _entries(live)
     taken = [e for e in entries if e.get("operation") == "Update" and _is_adopted(e)]

@@ -17,8 +17,8 @@ POD: Final = Kind("v1", "Pod")
 _EVENT: Final = Kind("v1", "Event")
 _REPLICA_SET: Final = Kind("apps/v1", "ReplicaSet")
 
-# Reasons of a waiting container that are usually permanent, and the seconds to tolerate each. For
-# example, a registry may fail briefly, or a Secret may be created a moment later.
+# Waiting reasons that are usually permanent, and the seconds to tolerate each: a registry may fail
+# briefly, or a Secret may be created a moment later.
 _HOPELESS_AFTER: Final = {
     "InvalidImageName": 0.0,
     "ErrImageNeverPull": 0.0,
@@ -70,7 +70,6 @@ class Pods:
         return ""
 
     def busy(self) -> str:
-        """Return ``note`` without the pod's name."""
         return next((self._busy_with(pod) for pod in self._unready()), "")
 
     def _unready(self) -> Iterator[Manifest]:
@@ -79,7 +78,7 @@ class Pods:
                 yield pod
 
     def failure(self) -> str:
-        """Return why the workload cannot start, "" if it still may."""
+        """Return why the workload cannot start, "" if it may still start."""
         for pod in self.items:
             if not metadata(pod).get("deletionTimestamp"):
                 for container in _containers(pod):
@@ -114,10 +113,10 @@ class Pods:
         return ""
 
     def free_blocked(self, owner: Manifest) -> str:
-        """Delete a pod of a StatefulSet's old revision that will never be ready.
+        """Delete a broken pod of a StatefulSet's old revision. Return a note, or "".
 
-        With ordered pods, the controller replaces no pod before such a pod is ready. An update
-        cannot repair the pod (a documented limitation). Returns a note, or "".
+        With ordered pods, the controller waits for this pod before it replaces any, so an update
+        cannot repair the pod (a documented limitation of StatefulSets).
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:
@@ -152,7 +151,7 @@ class Pods:
         return self._starting(pod) if scheduled else ""
 
     def _starting(self, pod: Manifest) -> str:
-        """Describe the pod's start: with its last event, if the start takes longer than usual."""
+        """Describe the pod's start. If it takes longer than usual, show the pod's last event."""
         if _age(pod) < _USUAL_START:
             return "starting"
         selector = f"involvedObject.uid={metadata(pod).get('uid')}"

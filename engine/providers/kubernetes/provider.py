@@ -1,4 +1,4 @@
-"""Check, diff, create, update, delete and read of any kind of Kubernetes object."""
+"""Check, diff, create, update, delete and read Kubernetes objects of any kind."""
 
 from __future__ import annotations
 
@@ -105,12 +105,11 @@ class KubernetesProvider:
             raise CheckError("kind", f"{kind.kind} is a list: declare each item as a resource")
         patch = is_patch(resource_type, kind)
         if patch and not metadata(news).get("name"):
-            raise CheckError("metadata.name", "is required; set it to the object to patch")
+            raise CheckError("metadata.name", "is required; name the object to patch")
         self._require_reachable()
         return checked(kind, urn, olds, news, self._default_namespace(kind))
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Compare the meaning of the new inputs with the stored ones."""
         if old.type == RELEASE:
             changed = differences(old.inputs, news)
             moved = tuple(path[0] for path in changed if path in (("name",), ("namespace",)))
@@ -196,8 +195,8 @@ class KubernetesProvider:
     ) -> tuple[str, Properties, Properties] | None:
         """Return the current inputs and outputs; None if the object does not exist.
 
-        Without an id, the outcome of a creation is unknown. In this case, return an object only if
-        this resource created it.
+        If the id is empty, a create was interrupted: return the object only if this resource
+        created it.
         """
         if self._unreachable_reason() and self._settings.delete_unreachable:
             return None
@@ -244,13 +243,13 @@ class KubernetesProvider:
         secret = resource_type in ("kubernetes:core/v1:Secret", "kubernetes:core/v1:SecretPatch")
         return frozenset({"data", "stringData"}) if secret else frozenset()
 
-    # -- below --------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------
 
     def _checked_release(self, olds: Properties, news: Properties) -> Properties:
         """Return the inputs of a Helm release, which this engine can preview but not create.
 
-        Keep inputs that Pulumi's plugin added, such as the chart's objects: a release that the
-        plugin created then shows no change. Raises CheckError if an update would change a release.
+        Keep inputs that Pulumi's plugin added, such as the chart's objects: without them, an
+        unchanged release would show changes. Raises CheckError if an update changes a release.
         """
         inputs = {**olds, **news}
         if not self._preview and differences(olds, inputs):
@@ -289,7 +288,7 @@ class KubernetesProvider:
         force = target.force
         if live is not None and not target.patch:
             if dry_run:
-                # Before its apply, the update takes over the fields of a plain create.
+                # Force it: before its apply, the update takes over the fields of a plain create.
                 force = force or adopted_fields(live, target.manager) is not None
             else:
                 _adopt(api, target, live)
@@ -299,7 +298,7 @@ class KubernetesProvider:
     def _cleared(
         self, api: Api, target: _Target, existing: Manifest, op: Operation
     ) -> Manifest | None:
-        """Return the existing object if this resource may take it over, None if it is deleted.
+        """Return the existing object if this resource may take it over, None if it is gone.
 
         An interrupted run leaves an object that is not in the state; its field manager identifies
         the owner. Raises EngineError for other objects, unless upsertExistingObjects is set.
@@ -375,7 +374,7 @@ class KubernetesProvider:
             return self._api
 
     def _unreachable_reason(self) -> str | None:
-        """Return why the cluster does not answer; checked once, without the slow client."""
+        """Return why the cluster does not answer. Check only once, without the slow client."""
         with self._lock:
             if self._probed is None:
                 self._probed = (None if self._cluster is None else unreachable(self._cluster),)
@@ -418,7 +417,7 @@ def _identity(ref: Ref) -> Manifest:
     return {"apiVersion": ref.kind.api_version, "kind": ref.kind.kind, "metadata": meta}
 
 
-# Fields that only the server sets and an update changes.
+# Fields that only the server sets, and that an update changes.
 _UNSETTLED: Final = ("status",)
 _UNSETTLED_METADATA: Final = ("creationTimestamp", "managedFields", "resourceVersion", "uid")
 

@@ -74,7 +74,7 @@ class Around:
         return self.api.objects(kind, self.ref.namespace, **query)
 
     def pods(self, live: Manifest) -> Pods:
-        """Return the pods that a workload's selector selects."""
+        """Return the pods that a workload controls."""
         return Pods.of(self.api, live)
 
 
@@ -290,7 +290,7 @@ def _stateful_set_done(live: Manifest, wanted: int, ready: int) -> bool:
         return False
     strategy = at(live, ("spec", "updateStrategy")) or {}
     if strategy.get("type") == "OnDelete":
-        return True  # its pods are replaced only after they are deleted by hand
+        return True  # the controller replaces only pods that the user deletes
     partition = _number(live, "spec", "updateStrategy", "rollingUpdate", "partition")
     if at(live, ("status", "currentRevision")) == at(live, ("status", "updateRevision")):
         return True
@@ -333,7 +333,7 @@ def _job(live: Manifest, around: Around) -> Progress:
     if _condition(live, "Complete").get("status") == "True":
         return DONE
     if at(live, ("spec", "suspend")) is True:
-        return DONE  # it starts only when it is resumed
+        return DONE  # the job starts only when the user resumes it
     failed = _condition(live, "Failed")
     pods = around.pods(live)
     if failed.get("status") == "True":
@@ -388,7 +388,7 @@ def _claim(live: Manifest, around: Around) -> Progress:
     if storage is None:
         return Progress(note=f"waiting for a volume: StorageClass {name!r} does not exist")
     if storage.get("volumeBindingMode") == "WaitForFirstConsumer":
-        return DONE  # bound when the first pod needs it
+        return DONE  # the volume is bound when a pod needs it
     return Progress(note=f"waiting for {storage.get('provisioner')} to provision a volume")
 
 

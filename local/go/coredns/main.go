@@ -13,7 +13,7 @@ import (
 	"github.com/coredns/coredns/coremain"
 )
 
-// Directives run in this order, whatever the order in the Corefile.
+// Plugins run in this order. The order in the Corefile has no effect.
 func init() {
 	dnsserver.Directives = []string{
 		"errors", "health", "ready", "cache", "kubernetes", "forward",

@@ -1,8 +1,8 @@
-// One binary that is every Kubernetes server, etcd and kubectl.
+// One binary for all Kubernetes servers, etcd and kubectl.
 //
-// The command is taken from the name that the binary is called by, or, called
-// by any other name, from its first argument. The programs share nearly all of
-// their code: one binary is a fifth of the size, and of the build, of seven.
+// The name of the called file selects the program, or else the first argument.
+// The programs share most of their code: seven binaries would need five times
+// the space, and five times the build time.
 package main
 
 import (
@@ -63,7 +63,7 @@ func main() {
 			names = append(names, name)
 		}
 		sort.Strings(names)
-		fmt.Fprintf(os.Stderr, "%s: no such program; there are: %s\n", name, strings.Join(names, ", "))
+		fmt.Fprintf(os.Stderr, "%s: no such program; use one of %s\n", name, strings.Join(names, ", "))
 		os.Exit(64)
 	}
 	program()
