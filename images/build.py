@@ -2,8 +2,8 @@
 
 `python -m images.build [--stack dev] [--image NAME …] [--build-only] [--json]`
 
-Skips images whose tag exists: a tag is derived from the content (`images.tags`). An interrupted
-build leaves no tag, and the next run continues after the last finished step.
+Skips images whose tag exists, because the tag depends on the content (`images.tags`). After an
+interrupted build, the next run continues with the first unfinished step.
 """
 
 import argparse
@@ -44,23 +44,23 @@ LABEL = f"{DOMAIN}/image"
 """Label that marks images of this project. Its value is the image's name."""
 BUILDS_AT_ONCE = 2
 SILENCE = 1800
-"""Seconds without output from Docker after which a request times out."""
+"""Timeout in seconds of a request to Docker without any output."""
 OLD = 30
-"""Age of Debian's packages in days after which the report suggests newer ones."""
+"""Age of Debian's packages, in days, from which the report suggests `make snapshot`."""
 KEPT_LINES = 40
-"""Lines shown of a failing step's output."""
+"""Number of output lines to show of a failed step."""
 STEP = re.compile(r"Step (\d+/\d+) : (.*)", re.DOTALL)
 EXIT_CODE = re.compile(r"returned a non-zero code: (\d+)$")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NOTES = ("---> ", "Removing intermediate container ")
-# Docker knows these build arguments without an ARG line, and keeps them out of the image.
+# Docker predefines these build arguments, and does not store them in the image.
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
 Say = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """An image cannot be built, pushed or loaded. `output` is the output of the failed step."""
+    """An image cannot be built, pushed or loaded. `output` is what the failed step printed."""
 
     def __init__(self, message: str, output: str = "") -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One image after the run; `seconds` is the duration of its build, 0 if it existed."""
+    """One image after the run. `seconds` is the duration of its build, or 0 if it existed."""
 
     name: str
     reference: str
@@ -105,7 +105,7 @@ class Report:
         self._live.stop()
 
     def line(self, text: str, style: str = "") -> None:
-        """Print a permanent line."""
+        """Print a line that stays on the terminal."""
         elapsed = f"[{time.monotonic() - self._start:6.1f} s] "
         self._live.console.print(Text(elapsed + text, style=style), soft_wrap=True)
 
@@ -150,7 +150,7 @@ def context(name: str) -> bytes:
 def build_arguments(
     name: str, registry: str | None, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the build arguments: the parent's reference, and the host's proxies, if any."""
+    """Return the parent's reference, and the host's proxies, if any."""
     spellings = (spelling for proxy in PROXIES for spelling in (proxy, proxy.upper()))
     proxies = {key: environment[key] for key in spellings if environment.get(key)}
     parent = tags.find(name).parent
@@ -168,7 +168,7 @@ def needed(settings: Settings) -> list[str]:
 
 
 def closure(names: Iterable[str]) -> list[str]:
-    """Return the images and all their ancestors, each once and after its parent."""
+    """Return the images and all their ancestors without duplicates, parents first."""
     return list(dict.fromkeys(member for name in names for member in tags.lineage(name)))
 
 
@@ -178,7 +178,7 @@ def references(settings: Settings) -> list[str]:
 
 
 def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
-    """Return the age of Debian's packages in the images as text, and the style of that text."""
+    """Return a line about the age of Debian's packages in the images, and the line's style."""
     days = (now - snapshot).days
     text = f"Debian packages: as of {snapshot:%Y-%m-%d}, {days} days ago"
     if days <= OLD:
@@ -190,7 +190,7 @@ def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
 
 
 def connect(say: Say) -> docker.DockerClient:
-    """Return a client of Docker; start it if needed. Raises LocalError with the remedy."""
+    """Start Docker if needed, and return a client. Raises LocalError with the remedy."""
     client = host.connect()
     if client is None:
         with locked(LOCK, say):
@@ -200,7 +200,7 @@ def connect(say: Say) -> docker.DockerClient:
 
 
 def reason(error: BaseException) -> str:
-    """Return the innermost cause of a client's error: the outer ones are not informative."""
+    """Return the innermost cause of an error: the outer errors of Docker's client say little."""
     if isinstance(error, APIError):
         return shorten(error.explanation or str(error), 300)
     while isinstance(inner := error.__cause__ or error.__context__, Exception):
@@ -209,7 +209,7 @@ def reason(error: BaseException) -> str:
 
 
 def published(client: docker.DockerClient, reference: str) -> str | None:
-    """Return the image's digest in the registry; None if it is missing or the registry refuses."""
+    """Return the image's digest in the registry; None if the image is missing or access denied."""
     try:
         return str(client.images.get_registry_data(reference).id)
     except APIError:
@@ -230,8 +230,8 @@ def build(client: docker.DockerClient, name: str, registry: str | None, say: Say
 def _build(
     client: docker.DockerClient, name: str, registry: str | None, reference: str, say: Say
 ) -> None:
-    # Use the host's network: Docker's own bridge requires address translation, which often fails
-    # behind firewalls and on nested machines.
+    # Use the host's network: address translation for Docker's bridge often fails behind firewalls
+    # and on nested machines.
     messages = client.api.build(
         fileobj=io.BytesIO(context(name)),
         custom_context=True,
@@ -248,7 +248,7 @@ def _build(
 
 
 def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
-    """Read the messages of a build to the end. Raises BuildError if one reports an error."""
+    """Read all messages of a build. Raises BuildError if a message reports an error."""
     step = "before its first step"
     output = ""
     for message in messages:
@@ -267,14 +267,14 @@ def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
 
 
 def printed(output: str) -> str:
-    """Return the last lines that the step itself printed, without colours and Docker's notes."""
+    """Return the last lines of a step's own output, without colours and Docker's notes."""
     lines = (line.rstrip() for line in COLOUR.sub("", output).splitlines())
     kept = [line for line in lines if line and not line.lstrip().startswith(NOTES)]
     return "\n".join(kept[-KEPT_LINES:])
 
 
 def push(client: docker.DockerClient, reference: str, say: Say) -> None:
-    """Push one image, with the credentials of Docker's configuration."""
+    """Push one image with the credentials in Docker's configuration. Raises BuildError."""
     say("push")
     for message in client.api.push(reference, stream=True, decode=True):
         if "error" in message:
@@ -285,7 +285,7 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
 
 
 def share(client: docker.DockerClient, references: Iterable[str], report: Report) -> dict[str, str]:
-    """Push images that the registry lacks. Return the digests in the registry, by reference."""
+    """Push images that the registry lacks. Return the digests of all images, by reference."""
     found = {}
     for reference in references:
         digest = published(client, reference)
@@ -301,8 +301,8 @@ def share(client: docker.DockerClient, references: Iterable[str], report: Report
 def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
     """Compare the registry's digests with the recorded ones, and record new ones.
 
-    With `keep`, write nothing. Returns a clause for the report's summary. Raises BuildError if the
-    registry has another image under the same tag.
+    With `keep`, record nothing. Returns a text for the summary. Raises BuildError if the registry
+    has a different image under a recorded tag.
     """
     if differing := digests.differing(found, root):
         raise BuildError("\n".join(differing))
@@ -319,7 +319,7 @@ def build_missing(
 ) -> list[Result]:
     """Build the images that neither Docker nor the registry has. `names` lists parents first.
 
-    Raises the error of the first image that fails. Does not build images that depend on it.
+    Raises the error of the first image that fails, and does not build its children.
     """
     references = {name: tags.reference(name, registry) for name in names}
     missing = [
@@ -341,8 +341,8 @@ def build_missing(
         report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
         return Result(name, references[name], True, round(seconds, 1))
 
-    # Run two builds in parallel: a build spends half its time on downloads, so one build at a time
-    # is slower by half. Submit parents first, so that a waiting child does not block its parent.
+    # Run two builds in parallel: downloads take half of a build's time. Submit parents first, so
+    # that a waiting child does not block its parent.
     pool = ThreadPoolExecutor(BUILDS_AT_ONCE)
     futures: dict[str, Future[Result]] = {}
     try:
@@ -352,7 +352,7 @@ def build_missing(
         for future in as_completed(futures.values()):
             future.result()
     except BaseException as error:
-        # Except on Ctrl-C, wait for running builds, so that the error is the last line.
+        # Wait for running builds (except on Ctrl-C), so that the error is the last line.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()
@@ -371,7 +371,7 @@ def hand_on(
     *,
     keep_digests: bool,
 ) -> str:
-    """Push the images or load them into the nodes. Return where they are, for the report."""
+    """Push the images or load them into the nodes. Return their location, for the summary."""
     if settings.registry:
         found = share(client, [result.reference for result in results], report)
         return f"in {settings.registry}{pin(found, keep=keep_digests)}"
@@ -382,20 +382,20 @@ def hand_on(
             local_images.load(client, stack, [result.reference for result in results], say)
         return f"loaded into the nodes of {stack}"
     raise BuildError(
-        f"stack {stack!r}: the cluster is not local and registry is not set, so its nodes cannot "
-        "get the images: set slurmstack:registry in the stack file, or pass --build-only"
+        f"stack {stack!r}: registry is not set, so the nodes, which are not local, cannot get the "
+        "images: set slurmstack:registry in the stack file, or pass --build-only"
     )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 0 if every image is built and delivered."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
-    parser.add_argument("--stack", default="dev", help="stack to build for (default: dev)")
+    parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(
-        "--image", action="append", metavar="NAME", help="build only this image; may be repeated"
+        "--image", action="append", metavar="NAME", help="image to build; may be repeated"
     )
-    parser.add_argument("--build-only", action="store_true", help="do not push or load")
-    parser.add_argument("--json", action="store_true", help="print the references as JSON")
+    parser.add_argument("--build-only", action="store_true", help="do not push or load images")
+    parser.add_argument("--json", action="store_true", help="print the images as JSON")
     parser.add_argument("--keep-digests", action="store_true", help=f"do not write {digests.FILE}")
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
@@ -412,7 +412,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.print("interrupted; run the command again to continue")
         sys.stdout.flush()
-        # Docker cancels running builds when the connection closes: do not wait for their threads.
+        # Do not wait for the builds' threads: Docker cancels builds when the connection closes.
         os._exit(130)
     if options.json:
         table = {r.name: {"reference": r.reference, "built": r.built, "seconds": r.seconds}
@@ -424,7 +424,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, report: Report) -> list[Result]:
     settings = read_stack(options.stack, tags.ROOT)
     names = closure(options.image or needed(settings))
-    for name in names:  # report missing files before anything starts
+    for name in names:  # to report missing files before the first build
         tags.context_files(name)
     with report:
         with report.doing("Docker") as say:

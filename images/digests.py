@@ -1,7 +1,7 @@
 """Digests of the images in a registry: `make images` records them, and pods use them.
 
-A user who may push can move a tag to another image. `images/digests.json` is committed, so an image
-changes only with a commit. Pods refer to images that are not in the file by their tag alone.
+Users with push access can move a tag to another image. `images/digests.json` is committed, so the
+image of a pod changes only with a commit. Pods use the tag alone if the file has no digest.
 """
 
 import json
@@ -15,7 +15,7 @@ FILE = "images/digests.json"
 
 
 def pinned(name: str, registry: str | None, root: Path = tags.ROOT) -> str:
-    """Return an image's reference, with its digest if known. Raises ContextError."""
+    """Return an image's reference, with the digest if it is recorded. Raises ContextError."""
     reference = tags.reference(name, registry, root)
     digest = known(root).get(reference)
     return f"{reference}@{digest}" if digest else reference
@@ -23,7 +23,7 @@ def pinned(name: str, registry: str | None, root: Path = tags.ROOT) -> str:
 
 @cache
 def known(root: Path = tags.ROOT) -> Mapping[str, str]:
-    """Return digests by reference, `registry/slurmstack/name:tag`. Raises ContextError."""
+    """Return the digests by reference (`registry/slurmstack/name:tag`). Raises ContextError."""
     path = root / FILE
     try:
         found = json.loads(path.read_text())
@@ -31,12 +31,12 @@ def known(root: Path = tags.ROOT) -> Mapping[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise tags.ContextError(
-            f"{FILE}: {error}; delete it, and run `make images` to write a new one"
+            f"{FILE}: {error}; delete the file, and run `make images` to write a new one"
         ) from None
     if not isinstance(found, dict) or not all(_is_digest(digest) for digest in found.values()):
         raise tags.ContextError(
-            f"{FILE}: expected an object of references and digests as sha256:…; "
-            "delete it, and run `make images` to write a new one"
+            f"{FILE}: expected a JSON object with digests such as sha256:…; "
+            "delete the file, and run `make images` to write a new one"
         )
     return found
 
@@ -46,18 +46,18 @@ def _is_digest(value: object) -> bool:
 
 
 def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
-    """Return one line for each image whose digest in the registry differs from the file."""
+    """Return an error line for each image whose digest in the registry differs from the file."""
     expected = known(root)
     return [
         f"{reference}: the registry has {digest}, but {FILE} has {expected[reference]}; "
-        f"find out who pushed it; to accept it, remove its line from {FILE}"
+        f"find out who pushed the image; to accept it, remove the line from {FILE}"
         for reference, digest in sorted(found.items())
         if expected.get(reference, digest) != digest
     ]
 
 
 def write(found: Mapping[str, str], root: Path = tags.ROOT) -> bool:
-    """Add digests to the file, and drop digests of older tags. Return whether it has changed."""
+    """Record digests, and drop those of older tags. Return whether the file has changed."""
     repositories = {reference.rpartition(":")[0] for reference in found}
     others = {
         reference: digest

@@ -1,9 +1,9 @@
-"""Write a bill of materials (CycloneDX) of each image: all Debian packages in it, with versions.
+"""Write a bill of materials (CycloneDX) of each image: its Debian packages with their versions.
 
 `python -m images.sbom [--stack dev] [--image NAME …] [--folder .local/sbom]`
 
-All programs and libraries in the images are Debian's, except those of this project, whose sources
-determine the image's tag. Images that Docker lacks are pulled from the stack's registry.
+All other programs in the images are this project's, whose sources determine the image's tag. Pulls
+images that Docker lacks from the stack's registry.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _PROGRAM: Final = Path(sys.executable).with_name("debsbom")
 
 
 def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
-    """Write the bill of one image. Raises LocalError or DockerException."""
+    """Write the bill of one image, and return its path. Raises LocalError or DockerException."""
     name, _, tag = reference.rpartition("/")[2].partition(":")
     file = folder / f"{name}-{tag}.cdx.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
             [
                 *(str(_PROGRAM), "generate", "--sbom-type=cdx", f"--root={root}", f"--out={file}"),
                 *(f"--distro-name=slurmstack-{name}", f"--distro-version={tag}"),
-                # Fixed values: an image's bill must not depend on when it is written.
+                # The bill must depend only on the image, not on the time or on random numbers.
                 f"--timestamp={tags.snapshot().isoformat()}",
                 f"--cdx-serialnumber={uuid.uuid5(uuid.NAMESPACE_URL, f'{name}:{tag}').urn}",
             ],
@@ -57,12 +57,12 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
         )
     if done.returncode:
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise LocalError(f"{reference}: debsbom failed: {said}")
+        raise LocalError(f"{reference}: cannot write its bill of materials: debsbom: {said}")
     return file
 
 
 def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> None:
-    """Copy dpkg's list of packages out of an image, without running it."""
+    """Copy dpkg's list of packages from an image. The image does not run."""
     container = client.containers.create(reference)
     try:
         chunks, _ = container.get_archive(f"/{_DPKG}/status")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(
-        "--image", action="append", metavar="NAME", help="only this image; may be repeated"
+        "--image", action="append", metavar="NAME", help="image, with parents; may be repeated"
     )
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""The files of each image, and the tag that is derived from them.
+"""The files of each image, and the image's tag.
 
-A tag is a digest of the image's build context and of its parent's tag. So it is known before the
-build, is the same in every checkout, and changes if and only if the build's input changes. Nothing
-here requires Docker: the Pulumi program calls `reference` in a preview.
+A tag is a digest of the image's build context and of its parent's tag. So the tag is known before
+the build, is the same in every checkout, and changes only with the build's input. This module does
+not require Docker, because the Pulumi program calls `reference` in a preview.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ TAG_LENGTH = 12
 _MOMENT = "%Y%m%dT%H%M%SZ"
 """The format of snapshot.debian.org's timestamps."""
 
-# Files that editors, interpreters, compilers and linters leave behind.
+# Files that editors, interpreters, compilers and linters create.
 JUNK_FOLDERS = ("__pycache__", ".*_cache", "*.egg-info")
 JUNK_FILES = (
     *("*.py[co]", "*.so", "*.o", "*.a", "*.d", "*.gcda", "*.gcno"),
@@ -27,16 +27,16 @@ JUNK_FILES = (
 
 
 class ContextError(Exception):
-    """An image is unknown, or its build context is incomplete. The message is one line."""
+    """An image is unknown, or a file of an image is missing or invalid. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """One image. Its context is the folder `images/<name>/`, with `extra` added.
+    """One image. Its context contains the folder `images/<name>/` and `extra`.
 
-    `extra` lists files and folders of the repository as paths from its root; the last part may be a
-    glob pattern. They have the same paths in the context. `parent` is another image; the Dockerfile
-    gets its full reference as the build argument `BASE`.
+    `extra` lists files and folders by their paths in the repository, which are also their paths in
+    the context; the last part may be a glob pattern. The Dockerfile gets the full reference of the
+    image `parent` as the build argument `BASE`.
     """
 
     name: str
@@ -60,7 +60,7 @@ IMAGES: Mapping[str, Image] = {
     for image in (
         Image("debian"),
         Image("base", parent="debian", extra=(*PLUGIN, *IMPORTER)),
-        # First, because its build takes longest.
+        # Before the others, because its build takes longest.
         Image("jail", parent="base", extra=("agents/populate.py", "agents/tree.py")),
         Image("controller", parent="base"),
         Image("worker", parent="base", extra=NODE),
@@ -79,7 +79,7 @@ IMAGES: Mapping[str, Image] = {
 
 
 def find(name: str) -> Image:
-    """Return the image of that name. Raises ContextError with the valid names."""
+    """Return an image by its name. Raises ContextError with the valid names."""
     try:
         return IMAGES[name]
     except KeyError:
@@ -87,15 +87,15 @@ def find(name: str) -> Image:
 
 
 def lineage(name: str) -> list[str]:
-    """Return the image and its ancestors, the oldest first, in build order."""
+    """Return the image and its ancestors in build order."""
     parent = find(name).parent
     return [*(lineage(parent) if parent else ()), name]
 
 
 def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
-    """Return every file of the image's build context by its name in the archive, sorted by name.
+    """Return the files of the image's build context by their sorted names in the archive.
 
-    Raises ContextError if the Dockerfile or an extra path is missing, or if two files have the
+    Raises ContextError if the Dockerfile or a path of `extra` is missing, or if two files have the
     same name.
     """
     image = find(name)
@@ -106,24 +106,24 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
     for pattern in image.extra:
         paths = [path for match in root.glob(pattern) for path in _files(match)]
         if not paths:
-            raise ContextError(f"image {name!r}: {pattern} is missing; restore it for the build")
+            raise ContextError(f"image {name!r}: {pattern} is missing; restore it")
         for path in paths:
             archive_name = path.relative_to(root).as_posix()
             if found.setdefault(archive_name, path) != path:
                 raise ContextError(
-                    f"image {name!r}: two files claim {archive_name} in its build context; "
+                    f"image {name!r}: two files have the path {archive_name} in the build context; "
                     f"rename images/{name}/{archive_name}"
                 )
     return dict(sorted(found.items()))
 
 
 def is_executable(path: Path) -> bool:
-    """Return whether the owner may execute the file, the only permission bit that git records."""
+    """Return whether the owner may execute the file: git records no other permission."""
     return bool(path.stat().st_mode & 0o100)
 
 
 def snapshot(root: Path = ROOT) -> datetime:
-    """Return the moment of Debian's archive that all images use. Raises ContextError."""
+    """Return the time as of which all images use Debian's archive. Raises ContextError."""
     path = root / "images/debian/snapshot"
     try:
         return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
@@ -151,7 +151,7 @@ def reference(name: str, registry: str | None = None, root: Path = ROOT) -> str:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the file itself or every file below the folder, without junk, in no fixed order."""
+    """Yield a file, or all files below a folder, in no fixed order. Skip junk."""
     if path.is_dir():
         if not _is_junk(path.name, JUNK_FOLDERS):
             for child in path.iterdir():

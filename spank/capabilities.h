@@ -10,17 +10,16 @@ struct capabilities {
 };
 
 /*
- * Makes all permitted capabilities effective, and saves the earlier state in *old. When slurmstepd
- * becomes a user, it changes only the effective uid: its capabilities are no longer effective, but
+ * Makes all permitted capabilities effective, and saves the earlier state in *old. To act as a
+ * user, slurmstepd changes only its effective uid, so its capabilities are no longer effective, but
  * stay permitted. lay_down_capabilities restores *old.
  */
 int take_up_capabilities(struct capabilities *old);
 int lay_down_capabilities(struct capabilities *old);
 
 /*
- * Reduces the effective capabilities to those of root's jobs: for files and for changing users. So
- * slurmstepd opens files for a job of root only with the job's rights. take_up_capabilities
- * restores the other capabilities.
+ * Reduces the effective capabilities to those of root's jobs, so that slurmstepd opens files for a
+ * job of root only with the job's rights. take_up_capabilities restores the other capabilities.
  */
 int lower_capabilities(void);
 

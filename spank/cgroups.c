@@ -18,17 +18,17 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Version 2 has one hierarchy. Slurm puts all jobs into one cgroup of it, named after the node. */
+/* Version 2 has one hierarchy, in which Slurm puts all jobs into a cgroup named after the node. */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
 /* Cgroups of slurmstepd on each version. agents/cgroups.py creates their parents. */
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
 /*
- * Limit in bytes. Slurm uses far less, even for a job with many steps. The kernel charges the
- * memory for the start of slurmstepd to other cgroups.
+ * Limit in bytes. Slurm uses far less, even for a job with many steps: the kernel charges memory
+ * that slurmstepd allocated before it joined to other cgroups.
  */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
-/* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy of processes. */
+/* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy `pids`. */
 #define PIDS CGROUPS "/pids/slurm"
 #define OF_PIDS PIDS "/job_"
 #define PROCESSES "cgroup.procs"
@@ -37,9 +37,9 @@
 #define COUNT_SIZE sizeof("18446744073709551615\n")
 #define MACHINE_LIMIT "/proc/sys/kernel/pid_max"
 #define OWN_GROUPS "/proc/self/cgroup"
-/* Prefix of the line of version 2 in this file. */
+/* Prefix of the line for version 2 in this file. */
 #define V2_LINE "0::"
-/* A job may use this fraction of the machine's limit: other jobs and the machine need some too. */
+/* A job may use 1/SHARE of the machine's limit: other jobs and the machine also need processes. */
 #define SHARE 8
 #define GROUP (O_PATH | O_DIRECTORY | O_CLOEXEC)
 #define GROUP_MODE 0755
@@ -51,7 +51,7 @@
 
 typedef char path_text[PATH_MAX];
 
-/* Whether a cgroup is missing or read-only, so that Slurm cannot confine jobs with it. */
+/* Whether a call failed because a cgroup is missing or read-only. */
 static bool is_unprepared(int error)
 {
 	return error == ENOENT || error == EROFS;
@@ -59,7 +59,7 @@ static bool is_unprepared(int error)
 
 /* ---- members ---- */
 
-/* Opens the cgroup of version 2, or that of version 1 in the hierarchy that ends processes. */
+/* Opens the cgroup of version 2, or that in the hierarchy `freezer` of version 1. */
 int open_node_group(int *group_fd)
 {
 	static const char *const paths[] = {
@@ -79,8 +79,8 @@ int open_node_group(int *group_fd)
 }
 
 /*
- * Returns the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the container's
- * own cgroup may precede it in the line.
+ * Returns the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the path may
+ * begin with the container's own cgroup.
  */
 static const char *path_of_step(const char *line)
 {
@@ -144,7 +144,7 @@ int join_group(int group_fd, pid_t pid)
 
 /* ---- limits ---- */
 
-/* Writes a file of a cgroup. Skips a missing file, because the kernel lacks this limit. */
+/* Writes a file of a cgroup. Skips a missing file, whose limit the kernel does not support. */
 static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
 {
 	int rc = ACCEPTED;
@@ -201,7 +201,7 @@ int open_daemons_group(uint32_t job_id, int *processes_fd)
 
 /* ---- number of processes ---- */
 
-/* Sets *number to the machine's limit of processes, which all its containers share. */
+/* Sets *number to the machine's limit of processes, which applies to all containers together. */
 static int read_machine_limit(uint64_t *number)
 {
 	char text[COUNT_SIZE];
@@ -225,7 +225,7 @@ static int open_made_group(const char *group, uint64_t limit, int *group_fd, int
 	return open_processes(*group_fd, group, processes_fd);
 }
 
-/* Creates the job's cgroup of version 1: Slurm has no such limit, and does not create it. */
+/* Creates the job's cgroup of version 1, because Slurm does not create it. */
 static int limit_on_version_1(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd)
 {
 	path_text group;
@@ -261,7 +261,7 @@ int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *process
 	return write_limit(*group_fd, group, LIMIT, limit);
 }
 
-/* Sets *number to the number in a file of a cgroup. A missing file leaves it unchanged. */
+/* Sets *number to the number in a file of a cgroup, unless the file is missing. */
 static int read_number(int group_fd, const char *name, uint64_t *number)
 {
 	char text[COUNT_SIZE];
@@ -287,7 +287,7 @@ int check_number(int group_fd)
 	if (read_number(group_fd, LIMIT, &limit) < 0 || read_number(group_fd, USED, &used) < 0)
 		return REFUSED;
 	return used > limit ? refuse("the job has reached its limit of %" PRIu64
-				     " processes on this node: end some of them", limit)
+				     " processes on this node: start fewer processes", limit)
 			    : ACCEPTED;
 }
 
@@ -340,8 +340,8 @@ static void remove_users_group(const char *user_group)
 }
 
 /*
- * Retry: a slurmstepd that has reported its end to slurmd may still be in its cgroups. On a busy
- * node, it leaves them only after seconds.
+ * Retry: a slurmstepd that has reported its end to slurmd may stay in its cgroups for seconds on a
+ * busy node.
  */
 static void remove_jobs_group(char *group)
 {

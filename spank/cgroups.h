@@ -1,6 +1,6 @@
 /*
- * The cgroups(7) with which Slurm confines jobs, if the node supports that. This process sees the
- * node's cgroups. They are writable only if agents/cgroups.py has prepared them.
+ * The cgroups(7) with which Slurm confines jobs. They are writable only if the node supports this
+ * and agents/cgroups.py has prepared them.
  */
 #ifndef SLURMSTACK_CGROUPS_H
 #define SLURMSTACK_CGROUPS_H
@@ -21,10 +21,10 @@ int open_node_group(int *group_fd);
  * Sets *processes_fd to the cgroup that all slurmstepd processes of a job share, or to -1 if
  * cgroups are not writable. Creates a missing cgroup. Returns ACCEPTED or REFUSED.
  *
- * Slurm puts slurmstepd into the cgroup of its step. If a task uses too much memory there, the
- * kernel may kill slurmstepd instead, and the job would never end. A container can rarely prevent
- * this (oom_score_adj). The shared cgroup has a limit too: a user can make slurmstepd use much
- * memory, which must not affect other jobs.
+ * Slurm puts slurmstepd into the cgroup of its step. If a task used too much memory, the kernel
+ * could kill slurmstepd instead, and the job would never end. Most containers may not lower the
+ * oom_score_adj that would prevent this. The shared cgroup also has a limit: if a user makes
+ * slurmstepd use much memory, other jobs must not suffer.
  */
 int open_daemons_group(uint32_t job_id, int *processes_fd);
 
@@ -41,8 +41,8 @@ int join_group(int group_fd, pid_t pid);
  * Limits the processes and threads of a job on this node to `limit`, or to an eighth of the
  * machine's limit if that is less. Returns ACCEPTED or REFUSED.
  *
- * Sets *group_fd to the job's cgroup, or to -1 if nothing is limited. Sets *processes_fd to the
- * cgroup that the job's processes must join for this, or to -1 if they need not join any.
+ * Sets *group_fd to the job's cgroup, or to -1 without a limit. Sets *processes_fd to the cgroup
+ * that the job's processes must join for the limit, or to -1 if they need not join any.
  */
 int limit_processes(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd);
 

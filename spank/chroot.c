@@ -6,12 +6,12 @@
  * keeper process (keeper.c) keeps them, and later steps join them. The mounts never appear in
  * slurmd's namespaces, so a step that fails half-way leaves nothing to undo.
  *
- * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt. It opens the
- * files of the step's standard streams, which must be files of the jail. Its other threads, its
- * open files and its process id stay on the node. All of them appear in the node's /proc, where a
- * path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main thread opens
- * paths that a user chose. So the main thread sees an empty /proc until slurmstepd starts the
- * tasks. Until that moment, it has no more capabilities than the job.
+ * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt, because it
+ * opens the files of the step's standard streams, which must be files of the jail. Its other
+ * threads, its open files and its process id stay on the node. All of them appear in the node's
+ * /proc, where a path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main
+ * thread opens paths that a user chose. So the main thread sees an empty /proc, and has no more
+ * capabilities than the job, until slurmstepd starts the tasks.
  *
  * After slurm_spank_user_init, slurmstepd opens no more of these paths. It sees the node's /proc
  * again, which it uses to signal the tasks and to measure their usage. Its later forks (tasks, and
@@ -19,9 +19,9 @@
  * the pid namespace of its children, but not its own, and cannot start threads while the two differ
  * (pid_namespaces(7)). So the plugin changes the namespace only around each fork().
  *
- * Users write to the jail, and so does root if a site allows that. So from outside, the plugin
- * never resolves a path below the jail by name. It opens each mount point with openat2(2) relative
- * to the jail, without following any symbolic link. It attaches trees to the resulting descriptor
+ * Users can change the jail, and so can root in a job if a site permits this. So the plugin never
+ * resolves a path below the jail by name from outside. It opens each mount point with openat2(2)
+ * relative to the jail, follows no symbolic link, and attaches trees to the resulting descriptor
  * (move_mount(2), Linux 5.12 and later). On the node, it uses directories that only root can enter.
  *
  * Every failure returns a negative code: Slurm would treat a positive code as success, and the step
@@ -60,8 +60,8 @@ SPANK_PLUGIN(chroot, 1)
 #pragma GCC visibility pop
 
 /*
- * Not on the stack, because it contains the text of a file. Each callback parses the options again,
- * because it may run in another process.
+ * Too large for the stack. Callbacks parse the options again, because they may run in different
+ * processes.
  */
 static struct config config;
 /* True once this slurmstepd is inside the jail. */
@@ -70,10 +70,7 @@ static bool of_root = false;
 /* pidfds of the job's keeper and of this process. */
 static int keeper_fd = -1;
 static int own_fd = -1;
-/*
- * limits_fd: the cgroup that limits the job's processes, or -1 without a limit. processes_fd: the
- * cgroup that these processes must join for the limit, or -1 if they need not join any.
- */
+/* Set by limit_processes. */
 static int limits_fd = -1;
 static int processes_fd = -1;
 /* The cgroup that slurmstepd has left and its later forks must join; -1 if there is none. */
@@ -91,7 +88,7 @@ static struct own_trees own_trees = {-1, -1, -1, -1};
 /* Joins the namespaces that an earlier step of the job has created. */
 static int join_job(void)
 {
-	/* A thread cannot change a root that it shares with other threads, so stop sharing it. */
+	/* A thread cannot change the root while it shares the root with other threads. */
 	if (unshare(CLONE_FS) < 0)
 		return refuse("cannot unshare the root from other threads: %s", strerror(errno));
 	if (setns(keeper_fd, JOB_NAMESPACES) < 0)
@@ -103,7 +100,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 {
 	int group_fd, proc_fd = -1, rc;
 
-	/* Open it before make_root: in the job's mounts, cgroups are read-only. */
+	/* Open the cgroup before make_root: in the job's mounts, cgroups are read-only. */
 	rc = open_node_group(&group_fd);
 	if (rc == ACCEPTED)
 		rc = make_root(&config, job_name, &proc_fd);
@@ -114,7 +111,7 @@ static int make_job(int job_fd, const char *job_name, uid_t uid)
 	return rc;
 }
 
-/* Creates the job's namespaces on this node, or joins them. A lock serializes concurrent steps. */
+/* Creates the job's namespaces on this node, or joins them, under a lock. */
 static int share_job(int job_fd, const char *job_name, uid_t uid)
 {
 	int rc;
@@ -126,7 +123,7 @@ static int share_job(int job_fd, const char *job_name, uid_t uid)
 	rc = find_keeper(job_fd, &keeper_fd);
 	if (rc == ACCEPTED)
 		rc = keeper_fd < 0 ? make_job(job_fd, job_name, uid) : join_job();
-	/* Unlock explicitly: another process may have a copy of the descriptor after close(). */
+	/* Unlock explicitly: close() would not, if another process has a copy of the descriptor. */
 	(void)flock(job_fd, LOCK_UN);
 	return rc;
 }
@@ -142,7 +139,7 @@ static int prepare_for_paths(uid_t uid)
 	return ACCEPTED;
 }
 
-/* Call this after Slurm has opened these paths, or has failed to open them. */
+/* Call this when Slurm opens no more such paths. */
 static int return_from_paths(void)
 {
 	struct capabilities old;
@@ -151,7 +148,7 @@ static int return_from_paths(void)
 	if (take_up_capabilities(&old) < 0)
 		return refuse("cannot raise capabilities: %s", strerror(errno));
 	rc = return_to_node(&config, &own_trees);
-	/* In a job of root, nothing else restores the lowered capabilities. */
+	/* In a job of root, keep the raised capabilities: nothing else would restore them. */
 	if (geteuid() != 0 && lay_down_capabilities(&old) < 0)
 		return refuse("cannot restore capabilities: %s", strerror(errno));
 	return rc;
@@ -190,14 +187,14 @@ out:
 
 /* ---- processes that slurmstepd forks for the job ---- */
 
-/* True in a thread whose forks must enter the job. */
+/* True in a thread whose children must enter the job. */
 static _Thread_local bool forks_into_job = false;
-/* Whether the current fork puts its child into the job's pid namespace. */
+/* Whether the child of the current fork is in the job's pid namespace. */
 static _Thread_local bool fork_is_inside = false;
-/* True in a process that the plugin has moved into the job. Other children of slurmstepd exit. */
+/* True in a child of slurmstepd that the plugin has moved into the job. */
 static bool in_job = false;
 
-/* Joins a process's namespaces, with any effective uid. Returns -1 with errno on failure. */
+/* Joins namespaces of a process, whatever the effective uid. Returns -1 with errno on failure. */
 static int join_namespaces(int process_fd, int kinds)
 {
 	struct capabilities old;
@@ -239,12 +236,12 @@ static void after_fork_in_parent(void)
 #define FAIL(error) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error))
 
 /*
- * On version 2 of cgroups, Slurm restricts devices with a BPF program. So slurmd and slurmstepd may
- * call bpf(2), but programs of users may not.
+ * Forbids bpf(2), which slurmd and slurmstepd may call: with version 2 of cgroups, Slurm restricts
+ * devices with a BPF program.
  *
- * In a user namespace, a job with its own cgroup namespace could mount writable cgroups. Root owns
- * the node's cgroups, so jobs of root must not create cgroup namespaces. A filter cannot see the
- * flags of clone3(2), so it returns ENOSYS, and the C library calls clone(2) instead.
+ * With a new user namespace and a new cgroup namespace, a job could mount the node's cgroups, and a
+ * job of root could also write to them. So jobs of root must not create cgroup namespaces. The
+ * filter cannot see the flags of clone3(2). It returns ENOSYS, so the C library calls clone(2).
  */
 static int forbid_calls(void)
 {
@@ -299,7 +296,7 @@ static int enter_as_child(void)
 		return refuse("cannot determine the working directory: %s", strerror(errno));
 	if (join_namespaces(keeper_fd, JOB_NAMESPACES) < 0)
 		return refuse("cannot join the namespaces of the job: %s", strerror(errno));
-	/* setns(2) changes to the root directory. Slurm reports a failed chdir(2) if it matters. */
+	/* setns(2) changed to the root directory. Slurm itself checks the working directory later. */
 	(void)!chdir(directory);
 	if (!config.no_new_privs)
 		return ACCEPTED;
@@ -314,7 +311,7 @@ static void after_fork_in_child(void)
 {
 	if (!forks_into_job)
 		return;
-	/* The reason is in the log, and srun shows it. */
+	/* srun shows the reason from the log. */
 	if (enter_as_child() < 0)
 		_exit(1);
 	in_job = true;
@@ -324,9 +321,9 @@ static void after_fork_in_child(void)
 /* ---- callbacks of Slurm ---- */
 
 /*
- * Runs in slurmd. A wrong plugstack.conf or an incomplete jail prevents slurmd from starting, so
- * that users' steps do not fail instead. A missing preload.so, about which ld.so only warns, has
- * the same effect: without it, users could make slurmd and slurmstepd act as root.
+ * Prevents slurmd from starting if plugstack.conf is wrong or the jail is incomplete, so that
+ * users' steps do not fail instead. The same applies without preload.so (ld.so only warns), because
+ * users could make slurmd and slurmstepd act for them as root.
  */
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {
@@ -342,7 +339,7 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 	return check_jail(&config);
 }
 
-/* Whether this is the external step: Slurm itself starts it, and it runs nothing of the user. */
+/* Whether this is the external step, which Slurm itself starts and which runs no user program. */
 static bool is_external(spank_t spank)
 {
 	uint32_t step_id;
@@ -358,12 +355,12 @@ static int ask_job_id(spank_t spank, uint32_t *job_id)
 		       : refuse("Slurm does not provide the job's id");
 }
 
-/* Slurm's own steps and batch scripts are not limited here: the number of jobs limits them. */
+/* node_steps applies only to steps of srun: the number of jobs limits the others. */
 static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
 {
 	if (config.steps > 0 && n_steps->of_job > config.steps)
 		return refuse("the job has reached its limit of %" PRIu64
-			      " steps at once on this node: wait until a step ends",
+			      " steps at once on this node: start the step when another has ended",
 			      config.steps);
 	if (config.node_steps > 0 && n_steps->of_node > config.node_steps &&
 	    step_id <= SLURM_MAX_NORMAL_STEP_ID)
@@ -396,10 +393,7 @@ static int enter(spank_t spank, int ac, char **av)
 		return REFUSED;
 	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
-	/*
-	 * The external step opens no path of the user and gets no more callbacks, but runs programs
-	 * of the jail.
-	 */
+	/* The external step opens no path of the user and gets no more callbacks. */
 	if (is_external(spank)) {
 		if (return_from_paths() < 0)
 			return REFUSED;
@@ -422,14 +416,13 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	inside_jail = enter(spank, ac, av) == ACCEPTED;
 	close_log_of_slurmd();
 	/*
-	 * Refuse now, before Slurm opens paths of the user outside the jail. Accept a failed
-	 * external step: the other steps fail as well, but Slurm drains the node if the external
-	 * step is refused.
+	 * Refuse before Slurm opens paths of the user outside the jail. Accept even a failed external
+	 * step, because Slurm would drain the node. The job's other steps then fail.
 	 */
 	return inside_jail || is_external(spank) ? ACCEPTED : REFUSED;
 }
 
-/* No task starts in a failed step, even if an earlier callback has returned ACCEPTED. */
+/* Refuses tasks of a step outside the jail, even if an earlier callback has returned ACCEPTED. */
 static int check(spank_t spank, bool inside)
 {
 	if (spank_remote(spank) == 0 || inside)
@@ -449,8 +442,8 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * Moves slurmstepd out of its step's cgroup (see open_daemons_group), before any task runs. An
- * earlier move would fail: Slurm moves slurmstepd back when it creates the first task's cgroups.
+ * Moves slurmstepd out of its step's cgroup (see open_daemons_group) before any task runs. Do not
+ * call this earlier: Slurm moves slurmstepd back when it creates the first task's cgroups.
  */
 static int leave_step_group(spank_t spank)
 {
@@ -481,7 +474,7 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 }
 
 /*
- * If the node runs out of memory, the kernel kills tasks before daemons. A user may lower the
+ * Makes the kernel kill tasks before daemons if the node runs out of memory. A user may lower the
  * score, but not below that of the daemons.
  */
 static int go_first(void)
@@ -505,8 +498,8 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 }
 
 /*
- * Refuses streams in cgroups: slurmstepd opens them where cgroups are writable, and an open
- * directory gives access to its files.
+ * Refuses streams in cgroups: slurmstepd opens streams where cgroups are writable, and an open
+ * directory would give the task access to the files in it.
  */
 static int check_streams(void)
 {
@@ -527,8 +520,8 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 }
 
 /*
- * If a file of the step cannot be opened, no task starts. slurmstepd must still return to the node,
- * because Slurm then removes the step's files and cgroups.
+ * Returns to the node if no task was started, for example because slurmstepd could not open a file:
+ * Slurm now removes the step's files and cgroups.
  */
 int slurm_spank_exit(spank_t spank, int ac, char **av)
 {
@@ -540,8 +533,8 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 
 /*
  * Detaches this process from slurmd, which waits until the epilog's output is closed, and kills the
- * process group of an epilog that times out. Changes the process's name, because checks treat each
- * slurmstepd as a step.
+ * process group of an epilog after a timeout. Renames the process, because checks treat each
+ * process named slurmstepd as a step.
  */
 static void leave_slurm(void)
 {
@@ -554,9 +547,9 @@ static void leave_slurm(void)
 }
 
 /*
- * Removes the job's remains in a child process, because the node accepts no job before the epilog
- * ends. Removal may take minutes: a job can leave many files, and another job can add more through
- * directories that it has open. The job's cgroups remain until its slurmstepd processes have ended.
+ * Removes the job's files and cgroups in a child process, because the node accepts no job before
+ * the epilog ends. This may take minutes: a job can leave many files, and another job can create
+ * more in directories that it has open. Cgroups remain until their slurmstepd processes have ended.
  */
 static void remove_behind_slurm(uint32_t job_id)
 {
@@ -576,9 +569,9 @@ static void remove_behind_slurm(uint32_t job_id)
 }
 
 /*
- * Ends the remaining processes of the job, and removes its private directories. If files cannot be
- * removed, only logs this: an error would drain the node. Only root can access these files, and no
- * job of another user ever gets them. The node's checks report a failed disk.
+ * Ends the remaining processes of the job, and removes its private directories. Only logs a failed
+ * removal, because an error would drain the node. Jobs of other users never get these files, and
+ * the node's checks report a failed disk.
  */
 int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 {
@@ -587,10 +580,10 @@ int slurm_spank_job_epilog(spank_t spank, int ac, char **av)
 	if (parse_options(&config, ac, av) < 0)
 		return ACCEPTED;
 	if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS) {
-		slurm_error("chroot: Slurm does not provide the job's id: cannot clean up");
+		slurm_error("chroot: Slurm does not provide the job's id: cannot clean up after the job");
 		return ACCEPTED;
 	}
-	/* The parent is slurmd. The job's environment, which is used here, lacks slurmd's pid. */
+	/* The parent is slurmd. The epilog's environment lacks slurmd's pid. */
 	name_slurmd(getppid());
 	open_log_of_slurmd();
 	end_job(config.scratch, job_id);

@@ -22,7 +22,7 @@
 
 /* Only the job's user and root can connect. */
 #define SOCKET_MODE 0600
-/* Entries of one job to remove before the next job's turn. */
+/* Number of entries of a job to remove before the next job's turn. */
 #define TURN 10000
 /* Prefix of the directories of ended jobs: ended.<job name>.<number>. */
 #define ENDED "ended."
@@ -93,7 +93,7 @@ static DIR *open_entries(int parent, const char *name)
 
 /* ---- slurmstepd's socket ---- */
 
-/* Whether a name is a step's socket, with or without the component of a heterogeneous job. */
+/* Whether a name belongs to a step. The number of a heterogeneous component may follow. */
 static bool is_of_step(const char *name, const char *step)
 {
 	const char *found = strstr(name, step);
@@ -101,7 +101,7 @@ static bool is_of_step(const char *name, const char *step)
 	return found != NULL && (found[strlen(step)] == '\0' || found[strlen(step)] == '.');
 }
 
-/* Whether a name is a socket of any step, as "cpu-0_123.0", and not a file about a step. */
+/* Whether a name, such as "cpu-0_123.0", is a step's socket and not another file of a step. */
 static bool is_socket(const char *name)
 {
 	const char *job = strrchr(name, '_');
@@ -169,8 +169,8 @@ out:
 /* ---- the end of a job ---- */
 
 /*
- * Ends the users' access to a directory. The job's processes have ended, but processes of another
- * job may have received its descriptor. They could create files faster than this process removes
+ * Ends the access of users to a directory. The job's processes have ended, but may have passed the
+ * directory's descriptor to another job, which could create files faster than this process removes
  * them. Returns 0 or an error number.
  */
 static int close_to_users(int fd)
@@ -178,9 +178,9 @@ static int close_to_users(int fd)
 	return fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;
 }
 
-/* Counter that makes the names of moved directories unique. */
+/* Number of moved directories, for unique names. */
 static unsigned long moves = 0;
-/* Entries that may still be removed in this turn. */
+/* Number of entries that this turn may still remove. */
 static unsigned long turn = ULONG_MAX;
 
 /*
@@ -204,7 +204,7 @@ static struct dirent *next_entry(DIR *stream)
 }
 
 /*
- * Removes `directory` and its files, and moves its subdirectories up into `top`. Returns 0, or -1
+ * Removes `directory` with its files, and moves its subdirectories into `top`. Returns 0, or -1
  * with errno: EAGAIN at the end of the turn.
  */
 static int dissolve(int top, const char *directory)
@@ -239,8 +239,8 @@ static int dissolve(int top, const char *directory)
 }
 
 /*
- * Removes the directory `name` below `parent` and its contents. Does not descend: users can nest
- * directories deeper than the limits on stacks, paths and open files. Returns 0, or -1 with errno:
+ * Removes the directory `name` below `parent` with its contents, without recursion: users can nest
+ * directories deeper than the limits of stacks, paths and open files. Returns 0, or -1 with errno:
  * EAGAIN at the end of the turn.
  */
 static int remove_tree(int parent, const char *name)
@@ -274,7 +274,7 @@ static int remove_tree(int parent, const char *name)
 	return error == 0 ? 0 : -1;
 }
 
-/* Renames a job's directory to a name that no job has. Returns 0, or -1 with errno. */
+/* Renames the directory of an ended job. Returns 0, or -1 with errno. */
 static int put_aside(int jobs_fd, const char *name)
 {
 	char aside[NAME_MAX + 32];
@@ -302,7 +302,7 @@ static int for_each(const char *base, const char *prefix,
 	base_fd = open(base, DIRECTORY);
 	if (base_fd >= 0)
 		stream = open_entries(base_fd, JOBS_DIRECTORY);
-	/* No directory: no step has run on this node yet. */
+	/* The directory is missing if no step has run on this node yet. */
 	if (stream == NULL && (base_fd < 0 || errno != ENOENT))
 		count = -1;
 	while (stream != NULL && (entry = readdir(stream)) != NULL)
@@ -321,7 +321,7 @@ static bool end_one(int jobs_fd, const char *base, const char *name)
 	if (job_fd >= 0)
 		end_keeper(job_fd);
 	close_fd(&job_fd);
-	/* If the disk has no space for the new name, remove the directory at once. */
+	/* If it cannot be renamed, because the disk is full, remove the directory at once. */
 	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
 		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
 			     strerror(errno));
@@ -338,7 +338,7 @@ void end_job(const char *base, uint32_t job_id)
 			     strerror(errno));
 }
 
-/* True only in the first round: later rounds would report the same failures. */
+/* True in the first round: later rounds would report the same failures again. */
 static bool reports_failures = true;
 
 /* Returns whether another round may find more to remove. */

@@ -1,13 +1,13 @@
-/* A job's own directories on the node, from its first step until after its epilog. */
+/* A job's private directories on the node: the first step creates them, the epilog removes them. */
 #ifndef SLURMSTACK_FILES_H
 #define SLURMSTACK_FILES_H
 
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Below scratch= and shm=, where other users may write, for example in an emptyDir or /dev/shm. */
+/* Below scratch= and shm=, in which other users may write, for example if shm= is /dev/shm. */
 #define JOBS_DIRECTORY "slurm-jobs"
-/* "<jobid>.<uid>": two 32-bit numbers, the dot and the final NUL. */
+/* "<jobid>.<uid>": two 32-bit numbers, the dot and the NUL. */
 #define JOB_NAME_SIZE 24
 
 #define PRIVATE_MODE ((mode_t)0700)
@@ -15,8 +15,8 @@
 #define TMP_MODE ((mode_t)01777)
 
 /*
- * The name contains the uid, because job ids repeat: slurmctld restarts at 1 after it has lost its
- * state. So a job never gets files of another user's older job.
+ * The name contains the uid, so that a job never gets the files of another user's older job with
+ * the same id: slurmctld restarts at 1 after it has lost its state.
  */
 void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid);
 
@@ -30,29 +30,29 @@ int open_job(const char *base, const char *job_name);
  */
 int open_own_directory(int parent, const char *name, const char *base, mode_t mode);
 
-/* Numbers of steps that have a slurmstepd on the node. */
+/* Numbers of steps on the node: of a job, and of all jobs. */
 struct n_steps {
 	uint64_t of_job, of_node;
 };
 
 /*
- * Makes the job's user the owner of the socket of a step's slurmstepd, in slurmd's spool directory.
- * Slurm lets all users connect, and reads a message before it checks the sender. Sets *n_steps to
- * the numbers of sockets in the directory. Returns ACCEPTED or REFUSED.
+ * Lets only the job's user connect to slurmstepd's socket in slurmd's spool directory. Slurm lets
+ * all users connect, and reads a message before it checks the sender. Sets *n_steps from the
+ * sockets in the directory. Returns ACCEPTED or REFUSED.
  */
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
 		struct n_steps *n_steps);
 
 /*
- * Ends the processes of the job, for each user that had a job with this id. Renames the job's
- * directories below `base`: their removal can take long, and the epilog does not wait for it.
+ * Ends the processes of all jobs with this id (see format_job_name). Renames their directories
+ * below `base`, because the epilog does not wait for their removal, which can take long.
  */
 void end_job(const char *base, uint32_t job_id);
 
 /*
- * Removes the directories of ended jobs below both bases. Returns if another process is doing this:
- * one process for each job would be too many. Alternates between the directories, because running
- * processes may still write to one of them.
+ * Removes the directories of ended jobs below both bases. Returns at once if another process is
+ * doing this: one process is enough. Alternates between the directories, because the removal of one
+ * never ends while another job still writes to it.
  */
 void remove_ended(const char *const bases[2]);
 

@@ -1,13 +1,12 @@
 /*
  * job_container/slurmstack: makes slurmd write the files of `sbcast` and `srun --bcast` in the job.
  *
- * slurmd writes these files itself, outside the jail; slurmstepd, which the SPANK plugin moves into
- * the jail, is not involved. Only a job_container plugin can change this. slurmd calls
- * container_p_join in a child, which then becomes the user and opens the file. Here, the child
- * joins the mount namespace of the job's first step. The other functions of this plugin do nothing,
- * because the SPANK plugin does their work.
+ * Otherwise slurmd would write these files outside the jail: the SPANK plugin moves only slurmstepd
+ * into the jail. slurmd calls container_p_join in a child process, which then becomes the user and
+ * opens the file. Here, this child joins the mount namespace of the job. The other functions of
+ * this plugin do nothing, because the SPANK plugin does their work.
  *
- * SLURMSTACK_SCRATCH in slurmd's environment is the SPANK plugin's scratch=.
+ * slurmd's environment variable SLURMSTACK_SCRATCH has the value of the SPANK plugin's scratch=.
  */
 #include "capabilities.h"
 #include "files.h"
@@ -47,15 +46,15 @@ const char plugin_name[] = "files for jobs in the jail";
 const char plugin_type[] = "job_container/slurmstack";
 const uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
-/* True in slurmd and its forks. False in slurmstepd, a new program, which enters the job itself. */
+/* True in slurmd and its forks. False in slurmstepd, which the SPANK plugin moves into the job. */
 static bool in_slurmd = false;
 
 /* ---- joining the job ---- */
 
 /*
  * In milliseconds. Slurm starts a job's first step on each node at allocation
- * (PrologFlags=Contain), but the batch script on another node may run sbcast earlier. Only this
- * process waits for the first step, and for less time than Slurm waits for the response.
+ * (PrologFlags=Contain), but the batch script on another node may run sbcast earlier. So this
+ * process waits for the first step, for less time than Slurm waits for the response.
  */
 enum { FIRST_STEP_TIMEOUT = 7000, FIRST_STEP_POLL = 50 };
 
@@ -71,7 +70,7 @@ static int await_keeper(int job_fd, int *keeper)
 	return rc;
 }
 
-/* Sets *keeper to a pidfd of the job's keeper. Refuses a job whose first step has not started. */
+/* Sets *keeper to a pidfd of the job's keeper. Refuses if the job's first step has not started. */
 static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 {
 	const char *scratch = getenv("SLURMSTACK_SCRATCH");
@@ -89,12 +88,12 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	rc = await_keeper(job_fd, keeper);
 	close_fd(&job_fd);
 	if (rc == ACCEPTED && *keeper < 0)
-		rc = refuse("job %s has not entered the jail on this node: cannot write its file; "
+		rc = refuse("job %s has not entered the jail on this node: cannot write the file; "
 			    "try again", job_name);
 	return rc;
 }
 
-/* Makes the preloaded library refuse other users' files, and all but regular files. */
+/* Makes preload.so accept only regular files that the user owns. */
 static int tell_preload(void)
 {
 	bool *opens_for_user = flag_of_preload();
@@ -115,7 +114,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	/* Joining also changes the root and the working directory (setns(2)). */
 	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
-	/* For other users, the capabilities are lost when slurmd becomes the user. */
+	/* For other users, this process loses its capabilities when it becomes the user. */
 	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
 		rc = refuse("cannot drop capabilities: %s", strerror(errno));
 	close_fd(&keeper);
@@ -124,7 +123,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	return rc == ACCEPTED ? SLURM_SUCCESS : SLURM_ERROR;
 }
 
-/* ---- functions without work, which the SPANK plugin does ---- */
+/* ---- functions whose work the SPANK plugin does ---- */
 
 /* Only slurmd calls this, when it starts. */
 int container_p_restore(char *directory, bool recover)
@@ -145,7 +144,7 @@ int fini(void)
 	return SLURM_SUCCESS;
 }
 
-/* pam_slurm_adopt requests a descriptor of the job's mount namespace. */
+/* For pam_slurm_adopt, which would need a descriptor of the job's mount namespace. */
 int container_p_join_external(uint32_t job_id)
 {
 	(void)job_id;

@@ -17,17 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/*
- * File in the job's directory. The keeper locks it, so that steps find the keeper, and never use a
- * later process with the same pid instead.
- */
+/* File in the job's directory. Its lock identifies the keeper, even if its pid is used again. */
 #define LOCK_FILE "keeper"
-/* Milliseconds to wait until the kernel has ended the processes of a job. */
+/* Milliseconds to wait until the processes of a job have ended. */
 #define END_TIMEOUT 10000
 
 /* ---- find the keeper ---- */
 
-/* Sets *pid to the process that holds the lock, as seen in this pid namespace; or to 0. */
+/* Sets *pid to the holder of the lock, as a pid of this pid namespace; or to 0. */
 static int lock_holder(int lock_fd, pid_t *pid)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -82,7 +79,7 @@ int find_keeper(int job_fd, int *keeper_fd)
 
 /* ---- run as the keeper ---- */
 
-/* The keeper's only open files. It closes all others of slurmstepd. */
+/* The only open files of the keeper. */
 enum { LOCK = 0, REPORT = 1, PROC = 2, FIRST_OTHER = 3 };
 
 /* Moves the keeper's files to these descriptors, and closes all others. */
@@ -111,21 +108,21 @@ static int become_keeper(uid_t uid)
 		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
 		return refuse("the job's keeper cannot start a session: %s", strerror(errno));
-	/* Root in the job sees the keeper, but must not access its program, memory and lock. */
+	/* Root in the job sees the keeper, but must not access its memory and files. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return refuse("the job's keeper cannot clear its dumpable flag: %s",
 			      strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
-	/* Take the lock last: steps that find it join the keeper. */
+	/* Take the lock last: from then on, other steps join the keeper's namespaces. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
 		return refuse("the job's keeper cannot lock its file: %s", strerror(errno));
 	return ACCEPTED;
 }
 
 /*
- * Runs in a clone of slurmstepd, which shares only open files with it. Other threads of slurmstepd
- * were running when the clone was made. So only system calls are safe: no malloc(3), no logging.
+ * Runs in a clone of slurmstepd. Another thread of slurmstepd may have held locks of malloc(3) or
+ * of the log at the time of the clone, so only system calls are safe.
  */
 __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_fd, uid_t uid)
 {
@@ -139,7 +136,7 @@ __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_
 		report_fd = REPORT;
 		rc = become_keeper(uid);
 	}
-	/* Include the NUL, which marks the end of the report. */
+	/* The NUL marks the end of the report. */
 	if (write(report_fd, refusal, strlen(refusal) + 1) < 0 || rc < 0)
 		_exit(1);
 	(void)close(REPORT);
@@ -150,7 +147,7 @@ __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_
 
 /* ---- start the keeper ---- */
 
-/* Waits for the keeper's report up to its NUL: empty if the keeper is ready, or the reason. */
+/* Waits for the keeper's report: an empty text if the keeper is ready, or the reason. */
 static int hear_keeper(int report_fd)
 {
 	char reason[sizeof(refusal)];
@@ -186,7 +183,7 @@ int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_f
 		(void)refuse("cannot make a pipe for the job's keeper: %s", strerror(errno));
 		goto out;
 	}
-	/* Avoid fork(), which would run the handlers of other code (pthread_atfork(3)). */
+	/* Do not use fork(3), which would also run handlers of pthread_atfork(3). */
 	pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, 0);
 	if (pid == 0)
 		keep(lock_fd, report[1], proc_fd, uid);

@@ -1,10 +1,7 @@
 /*
- * The keeper: the process that keeps a job's namespaces on a node from the first step to the
- * epilog.
- *
- * The first step starts it, later steps find it and join its namespaces, and the epilog ends it. It
- * is process 1 of the job: orphaned processes become its children. When it ends, the kernel kills
- * all remaining processes of the job.
+ * The keeper is the process that keeps a job's namespaces on a node from the first step to the
+ * epilog. It is process 1 of the job's pid namespace: when the epilog ends the keeper, the kernel
+ * kills all remaining processes of the job.
  */
 #ifndef SLURMSTACK_KEEPER_H
 #define SLURMSTACK_KEEPER_H
@@ -23,12 +20,12 @@ int find_keeper(int job_fd, int *keeper_fd);
  * ACCEPTED or REFUSED.
  *
  * The keeper mounts the /proc of its pid namespace on `proc_fd`, for a job of `uid`. It joins the
- * cgroup `group_fd`, unless that is -1. In the step's cgroup, it would outlive the step, and Slurm
- * could not remove the cgroup.
+ * cgroup `group_fd`, unless that is -1: Slurm could not remove the cgroup of the step, which the
+ * keeper outlives.
  */
 int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_fd);
 
-/* Ends the keeper, if any. Waits up to 10 seconds for all processes of its pid namespace. */
+/* Ends the keeper, if any, and waits up to 10 seconds until the job's processes have ended. */
 void end_keeper(int job_fd);
 
 #endif

@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* For trees of the node and directories of the job: no set-user-ID bits, no devices. */
+/* Set-user-ID bits have no effect, and devices do not open. */
 #define HARMLESS (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 /* Size of a uint64_t in decimal, with the final NUL. */
 #define NUMBER_SIZE 21
@@ -27,18 +27,18 @@
 
 /* ---- mount points in the jail ---- */
 
-/* The root of a job, and its path for messages. */
+/* The root of a job, and the path of the jail for messages. */
 struct jail {
 	int fd;
 	const char *path;
 };
 
-/* Opens a mount point in the jail. No part of its path may be a symbolic link. */
+/* Opens a mount point in the jail. Refuses symbolic links in its path. */
 static int open_mount_point(const struct jail *jail, const char *path,
 			    bool directory)
 {
 	struct open_how how = {
-		/* Do not add O_NOFOLLOW, which would open a symbolic link itself. */
+		/* With O_NOFOLLOW, openat2 would open a symbolic link itself. */
 		.flags = O_PATH | O_CLOEXEC | (directory ? O_DIRECTORY : 0),
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS,
 	};
@@ -57,7 +57,7 @@ static int open_mount_point(const struct jail *jail, const char *path,
 			      strerror(errno));
 	if (directory)
 		return fd;
-	/* No flag of open(2) excludes directories. */
+	/* open(2) has no flag that excludes directories. */
 	if (fstat(fd, &status) < 0)
 		(void)refuse("cannot examine mount point %s%s in the jail: %s", jail->path, path,
 			     strerror(errno));
@@ -120,7 +120,7 @@ static int copy_tree(int parent, const char *name, unsigned int flags, const cha
 	int fd = open_tree(parent, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | flags);
 
 	if (fd < 0)
-		return refuse("cannot bind %s of the node: %s", path, strerror(errno));
+		return refuse("cannot bind-mount %s of the node: %s", path, strerror(errno));
 	if (restrict_tree(fd, path, attributes) < 0)
 		close_fd(&fd);
 	return fd;
@@ -147,7 +147,7 @@ static int new_filesystem(const char *type, const struct parameter *parameters, 
 	int context = fsopen(type, FSOPEN_CLOEXEC);
 
 	if (context < 0)
-		return refuse("cannot make a file system %s for %s: %s", type, path,
+		return refuse("cannot open a new file system %s for %s: %s", type, path,
 			      strerror(errno));
 	for (size_t i = 0; i < n; i++)
 		if (fsconfig(context, FSCONFIG_SET_STRING, parameters[i].key,
@@ -193,15 +193,15 @@ static const struct parameter device_links[] = {
 };
 
 /*
- * Mounts a device, or a directory of devices, in the job's /dev. The names in /dev are safe,
- * because only root writes there. Skips other files that a pattern matches.
+ * Mounts a device, or a directory of devices, in the job's /dev. Skips other files. The names in
+ * the node's /dev are safe, because only root can create them.
  */
 static int show_device(int node_dev_fd, int dev_fd, const char *name)
 {
 	struct stat status;
 	int tree_fd, file_fd, made, rc = REFUSED;
 
-	/* Read-only: jobs can still write to the devices, but sbcast cannot change their owner. */
+	/* Jobs can write to read-only mounted devices, but sbcast cannot change their owner. */
 	tree_fd = copy_tree(node_dev_fd, name, AT_RECURSIVE | AT_SYMLINK_NOFOLLOW, name,
 			    MOUNT_ATTR_RDONLY);
 	if (tree_fd < 0)
@@ -221,7 +221,7 @@ static int show_device(int node_dev_fd, int dev_fd, const char *name)
 		goto out;
 	}
 	if (made < 0 && errno == EEXIST)
-		/* The device exists already: two patterns match it, or it is a usual device. */
+		/* Two patterns match this device, or it is a usual device. */
 		rc = ACCEPTED;
 	else if (made < 0)
 		(void)refuse("cannot make /dev/%s of the job: %s", name, strerror(errno));
@@ -234,7 +234,7 @@ out:
 	return rc;
 }
 
-/* Mounts the devices of the node that match the pattern. A node without GPUs may have none. */
+/* Mounts all devices of the node that match the pattern. */
 static int show_devices(int node_dev_fd, int dev_fd, const char *pattern)
 {
 	struct dirent *entry;
@@ -259,7 +259,7 @@ static int show_devices(int node_dev_fd, int dev_fd, const char *pattern)
 	return rc;
 }
 
-/* Mounts the job's own devpts, for `srun --pty`: terminals of other users are invisible. */
+/* Mounts a private devpts for `srun --pty`, so that the job sees no terminals of other users. */
 static int make_terminals(int dev_fd)
 {
 	/* Group 5 is tty in Debian and most other distributions. */
@@ -304,7 +304,7 @@ static int fill_dev(int dev_fd, const struct config *config)
 	return rc;
 }
 
-/* Mounts a /dev with the devices that every program expects, and those that the options name. */
+/* Mounts a private /dev with the usual devices and those that match device=. */
 static int make_dev(const struct jail *jail, const struct config *config)
 {
 	static const struct parameter parameters[] = {{"mode", "0755"}, {"size", "64K"}};
@@ -314,7 +314,7 @@ static int make_dev(const struct jail *jail, const struct config *config)
 
 	if (fd < 0)
 		return REFUSED;
-	/* Attach the tree before filling it: a detached tree cannot contain mounts. */
+	/* Attach the tree first, because a detached tree cannot contain mounts. */
 	rc = attach(jail, fd, "/dev");
 	if (rc == ACCEPTED)
 		rc = fill_dev(fd, config);
@@ -324,13 +324,13 @@ static int make_dev(const struct jail *jail, const struct config *config)
 
 /* ---- the job's own directories ---- */
 
-/* A directory of the job, and its path in the job. */
+/* A private directory of the job. */
 struct private_mount {
 	int job_fd;
 	const char *base;
 	const char *name;
 	const char *target;
-	/* Bytes of a tmpfs that replaces the directory; or 0. */
+	/* Size in bytes of a tmpfs in place of the directory; or 0. */
 	uint64_t size;
 	bool for_pmix;
 };
@@ -358,8 +358,8 @@ static int private_tree(const struct private_mount *private_mount)
 }
 
 /*
- * For each step with MPI, slurmstepd creates a directory as root, and makes the user its owner.
- * Root owns the parent directory, so the user cannot replace the directory.
+ * For each step with MPI, slurmstepd creates a directory as root, and makes the user its owner. The
+ * user cannot replace this directory, because root owns its parent directory.
  */
 static int make_pmix_directory(int tmp_fd)
 {
@@ -400,10 +400,10 @@ static int mount_privates(const struct jail *jail, const struct config *config, 
 
 /* ---- the root ---- */
 
-/* Returns the jail with the job's own upper layer: only the job sees its changes. */
+/* Returns a detached overlay of the jail and the job's own upper layer; or REFUSED. */
 static int new_overlay(const struct config *config, int lower_fd, int job_fd)
 {
-	/* Use "/proc/self/fd/<number>": real paths may contain the separators of overlayfs. */
+	/* Paths "/proc/self/fd/<number>", because real paths may contain separators of overlayfs. */
 	char lower[32], upper[32], work[32];
 	const struct parameter parameters[] = {
 		{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work},
@@ -425,7 +425,7 @@ static int new_overlay(const struct config *config, int lower_fd, int job_fd)
 	return fd;
 }
 
-/* Mounts the future root over the jail: pivot_root(2) requires a mount point. */
+/* Mounts the new root over the jail: pivot_root(2) requires a mount point. */
 static int mount_root(const struct config *config, int lower_fd, int job_fd)
 {
 	int fd;
@@ -433,7 +433,7 @@ static int mount_root(const struct config *config, int lower_fd, int job_fd)
 	if (config->overlay)
 		fd = new_overlay(config, lower_fd, job_fd);
 	else
-		/* This includes the file systems that the node has mounted below the jail. */
+		/* AT_RECURSIVE includes file systems that the node has mounted below the jail. */
 		fd = copy_tree(AT_FDCWD, config->jail, AT_RECURSIVE, config->jail, 0);
 	if (fd < 0)
 		return REFUSED;
@@ -445,7 +445,7 @@ static int mount_root(const struct config *config, int lower_fd, int job_fd)
 	return fd;
 }
 
-/* Mounts a shared directory of the jail, such as /home, on top of the overlay. */
+/* Mounts a shared directory of the jail, such as /home, over the overlay. */
 static int show_through(const struct jail *jail, const struct jail *lower, const char *path)
 {
 	int tree_fd;
@@ -464,7 +464,7 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	for (size_t i = 0; i < config->through.n; i++)
 		if (show_through(jail, lower, config->through.values[i]) < 0)
 			return REFUSED;
-	/* Includes masked paths of the node's container. Read-only: root could write to cgroups. */
+	/* Read-only, because root could write to cgroups. Paths that the runtime masks stay masked. */
 	if (show(jail, "/sys", MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
 	if ((config->private_dev ? make_dev(jail, config) : show(jail, "/dev", 0)) <
@@ -480,7 +480,7 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	/* The spool directory contains the batch script and Slurm's configuration. */
 	if (show(jail, config->spool, HARMLESS | MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
-	/* Mount these last, so that no bind= can expose files of another job. */
+	/* Mount these last, so that no bind= can show files of another job. */
 	return mount_privates(jail, config, job_fd, job_name);
 }
 
@@ -489,7 +489,7 @@ static int pivot(int jail_fd, const char *path)
 {
 	if (fchdir(jail_fd) < 0)
 		return refuse("cannot enter the jail %s: %s", path, strerror(errno));
-	/* pivot_root(2) stacks the old root on the new one, so no other directory is needed. */
+	/* pivot_root(2) needs no other directory: it mounts the old root over the new one. */
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return refuse("cannot make %s the root: %s", path, strerror(errno));
 	if (umount2(".", MNT_DETACH) < 0)
@@ -515,7 +515,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd)
 	lower.fd = open(config->jail, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (lower.fd < 0)
 		return refuse("cannot open the jail %s: %s", config->jail, strerror(errno));
-	/* Open the directory again: one from another mount namespace cannot be mounted here. */
+	/* Open the directory in this mount namespace: otherwise, it could not be mounted here. */
 	job_fd = open_job(config->scratch, job_name);
 	if (job_fd >= 0)
 		jail.fd = mount_root(config, lower.fd, job_fd);
@@ -537,7 +537,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd)
 
 /* ---- /proc ---- */
 
-/* Makes a part of the mounted /proc read-only, if this kernel has it. */
+/* Makes an entry of the mounted /proc read-only. Skips an entry that the kernel lacks. */
 static int protect(int proc_fd, const char *name)
 {
 	int rc = ACCEPTED;
@@ -547,7 +547,7 @@ static int protect(int proc_fd, const char *name)
 	if (tree_fd < 0 && errno == ENOENT)
 		return ACCEPTED;
 	if (tree_fd < 0)
-		return refuse("cannot bind /proc/%s of the job: %s", name, strerror(errno));
+		return refuse("cannot bind-mount /proc/%s of the job: %s", name, strerror(errno));
 	if (restrict_tree(tree_fd, "/proc", MOUNT_ATTR_RDONLY) < 0)
 		rc = REFUSED;
 	else if (move_mount(tree_fd, "", proc_fd, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
@@ -558,7 +558,7 @@ static int protect(int proc_fd, const char *name)
 
 int mount_proc(int point_fd, uid_t uid)
 {
-	/* Through some of these, root can make the kernel run programs, without any capability. */
+	/* With some of these, root can make the kernel run programs, even without capabilities. */
 	static const char *const of_the_machine[] = {
 		"acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger",
 	};
@@ -610,7 +610,7 @@ void close_own_trees(struct own_trees *trees)
 	close_fd(&trees->cgroups);
 }
 
-/* Attaches a detached tree at a path of the root, which is now the job's, and closes the tree. */
+/* Attaches a detached tree at a path of the job's root, in which this process is; and closes it. */
 static int attach_in_root(int *tree_fd, const char *path)
 {
 	struct jail root = {open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), ""};
@@ -647,7 +647,7 @@ int enter_own_view(const struct config *config, struct own_trees *trees)
 
 int return_to_node(const struct config *config, struct own_trees *trees)
 {
-	/* An open directory, such as a task's standard input, stays in the old namespace. */
+	/* An open directory, such as a task's standard input, still leads to the old namespace. */
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of slurmstepd: %s",
 			      strerror(errno));
@@ -665,7 +665,7 @@ static int check_mount_point(const struct jail *jail, const char *path)
 	int fd;
 
 	if (stat(path, &status) < 0)
-		return refuse("cannot bind %s of the node: %s", path, strerror(errno));
+		return refuse("cannot bind-mount %s of the node: %s", path, strerror(errno));
 	fd = open_mount_point(jail, path, S_ISDIR(status.st_mode));
 	if (fd < 0)
 		return REFUSED;
@@ -685,7 +685,7 @@ static int check_directory(const struct jail *jail, const char *path)
 
 int check_jail(const struct config *config)
 {
-	/* Omits /dev/shm, which is in the file system that is mounted on /dev. */
+	/* Without /dev/shm: the file system that is mounted on /dev contains it. */
 	static const char *const directories[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
 	struct jail jail = {-1, config->jail};
 	int rc = ACCEPTED;

@@ -1,4 +1,4 @@
-/* The view of a job: its root and all mounts in it. */
+/* The root of a job and all mounts in it. */
 #ifndef SLURMSTACK_MOUNTS_H
 #define SLURMSTACK_MOUNTS_H
 
@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /*
- * Namespaces that slurmstepd itself creates and joins. The ipc namespace isolates System V memory,
+ * Namespaces of a job that slurmstepd itself enters. The ipc namespace isolates System V memory,
  * semaphores and queues, which would otherwise outlive the job.
  */
 #define JOB_NAMESPACES (CLONE_NEWNS | CLONE_NEWIPC)
@@ -17,11 +17,9 @@
 int check_jail(const struct config *config);
 
 /*
- * Creates namespaces and the root of a job, and moves this process there. Nothing of the node's
- * root stays mounted. Returns ACCEPTED or REFUSED.
- *
- * /proc stays empty: only a process of the job's pid namespace can mount it. Sets *proc_fd to the
- * mount point of /proc.
+ * Creates the namespaces and the root of a job, and moves this process into both. Nothing of the
+ * node's root stays mounted. Sets *proc_fd to the mount point of /proc, which stays empty: only a
+ * process of the job's pid namespace can mount it. Returns ACCEPTED or REFUSED.
  */
 int make_root(const struct config *config, const char *job_name, int *proc_fd);
 
@@ -29,21 +27,21 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  * Mounts the /proc of this process's pid namespace on an open mount point. Returns ACCEPTED or
  * REFUSED.
  *
- * For root, makes the machine's part of this /proc read-only. Other users cannot write to this part
- * anyway, and need a complete /proc. If parts are hidden or read-only, the kernel refuses to mount
- * a second /proc in a user namespace, which rootless containers require.
+ * For root, makes the machine's part of this /proc read-only. Other users cannot write to it, and
+ * need a /proc without such mounts: otherwise, the kernel would refuse to mount a second /proc in a
+ * user namespace, which rootless containers require.
  */
 int mount_proc(int point_fd, uid_t uid);
 
-/* Additional trees that slurmstepd requires, not yet mounted. -1 means none. */
+/* Detached trees that slurmstepd will mount in its own view; or -1. */
 struct own_trees {
 	/*
-	 * slurmd's spool directory. MPI libraries create sockets in it before slurmstepd opens any
-	 * path of the user. A job of root gets its own directory instead, because root could write
-	 * to every path that is visible.
+	 * slurmd's spool directory, in which MPI libraries create sockets before slurmstepd opens any
+	 * path of the user. A job of root gets its own directory instead, because root could write to
+	 * every visible path.
 	 */
 	int spool;
-	/* The node's spool directory, and its /proc, where slurmstepd finds processes to signal. */
+	/* The node's spool directory, and its /proc, in which slurmstepd finds processes to signal. */
 	int node_spool;
 	int node_proc;
 	/* The node's cgroups, with which Slurm confines the job. Jobs see them read-only. */
@@ -51,7 +49,7 @@ struct own_trees {
 };
 
 /*
- * Copies the trees; call it while this process is in the node's root. `job_fd` is the job's
+ * Copies the trees from the node's root, which must be this process's root. `job_fd` is the job's
  * directory below scratch=. Returns ACCEPTED or REFUSED.
  */
 int copy_own_trees(const struct config *config, int job_fd, uid_t uid, struct own_trees *trees);
@@ -62,14 +60,15 @@ void close_own_trees(struct own_trees *trees);
  * Moves this process to a copy of the job's mount namespace. There, slurmd's spool directory and
  * cgroups are writable, and /proc is empty. Returns ACCEPTED or REFUSED.
  *
- * Do not use the job's own /proc: Slurm signals pids that it finds in /proc, and on the node the
- * same numbers belong to other processes.
+ * /proc is not the job's own, because Slurm signals pids that it finds in /proc, and these numbers
+ * would belong to other processes on the node.
  */
 int enter_own_view(const struct config *config, struct own_trees *trees);
 
 /*
- * Mounts the node's spool directory and /proc in another copy of the job's mount namespace. After
- * this call, slurmstepd must not open a path of the user. Returns ACCEPTED or REFUSED.
+ * Moves this process to another copy of the job's mount namespace, with the node's spool directory
+ * and /proc. After this call, slurmstepd must not open a path of the user. Returns ACCEPTED or
+ * REFUSED.
  */
 int return_to_node(const struct config *config, struct own_trees *trees);
 

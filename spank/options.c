@@ -11,7 +11,7 @@
 
 #define DEFAULT_SHM "/dev/shm"
 #define KIB ((uint64_t)1024)
-/* More than any node has, and far too small to overflow. */
+/* Exceeds the memory of every node, and is too small for an overflow. */
 #define MAX_SIZE (KIB * KIB * KIB * KIB * KIB)
 
 enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
@@ -47,7 +47,7 @@ static const char plugstack[] = "plugstack.conf";
 
 /* ---- values ---- */
 
-/* Whether a path is absolute, not "/" itself, and without "." or ".." parts. */
+/* Whether a path is absolute, is not "/", and has no part "." or "..". */
 static bool is_plain_path(const char *path)
 {
 	const char *part = path;
@@ -69,7 +69,7 @@ static bool is_plain_path(const char *path)
 	return named;
 }
 
-/* Whether a value can name one entry of /dev, or several as in "nvidia*". */
+/* Whether a value is a name in /dev or a pattern of names, such as "nvidia*". */
 static bool is_device_pattern(const char *value)
 {
 	return value[0] != '\0' && value[0] != '.' && strchr(value, '/') == NULL &&
@@ -182,8 +182,8 @@ static int set_option(struct config *config, const struct option *option, const 
 		    option->kind != DEVICE;
 
 	if (path && !is_plain_path(value))
-		return refuse("%s: %s=%s: expected an absolute path, not / itself, without . or "
-			      ".. parts", where, option->key, value);
+		return refuse("%s: %s=%s: expected an absolute path other than /, without . or .. "
+			      "parts", where, option->key, value);
 	if (option->kind == DEVICE && !is_device_pattern(value))
 		return refuse("%s: %s=%s: expected a name in /dev such as nvidia*", where,
 			      option->key, value);
@@ -224,7 +224,7 @@ static int parse_option(struct config *config, const char *argument, const char 
 
 /* ---- the node's own file ---- */
 
-/* Reads the file into `lines`. Its lines are options, so only root may write the file. */
+/* Reads the file into `lines`. Only root may write to it, because its lines are options. */
 static int read_node_file(struct config *config)
 {
 	struct stat status;
@@ -234,7 +234,7 @@ static int read_node_file(struct config *config)
 	int fd = open(config->node, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return refuse("cannot open %s, which plugstack.conf names: %s", config->node,
+		return refuse("cannot open %s (node= of plugstack.conf): %s", config->node,
 			      strerror(errno));
 	if (fstat(fd, &status) < 0) {
 		(void)refuse("cannot examine %s: %s", config->node, strerror(errno));
@@ -243,7 +243,7 @@ static int read_node_file(struct config *config)
 	if (!S_ISREG(status.st_mode) || status.st_uid != 0 ||
 	    (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
 		(void)refuse("%s: expected a file that belongs to root and that only root can "
-			     "write", config->node);
+			     "write: run chown root and chmod 644", config->node);
 		goto out;
 	}
 	while (length < sizeof(config->lines) &&
@@ -252,7 +252,8 @@ static int read_node_file(struct config *config)
 	if (n < 0)
 		(void)refuse("cannot read %s: %s", config->node, strerror(errno));
 	else if (length == sizeof(config->lines))
-		(void)refuse("%s: expected at most %d bytes", config->node, MAX_NODE_FILE);
+		(void)refuse("%s: expected at most %d bytes: remove lines", config->node,
+			     MAX_NODE_FILE);
 	else if (memchr(config->lines, '\0', length) != NULL)
 		(void)refuse("%s: expected text, without NUL bytes", config->node);
 	else

@@ -1,4 +1,4 @@
-/* The plugin's options: arguments in plugstack.conf, and lines of the node's own file. */
+/* The plugin's options: arguments in plugstack.conf, and lines of the file that node= names. */
 #ifndef SLURMSTACK_OPTIONS_H
 #define SLURMSTACK_OPTIONS_H
 
@@ -20,7 +20,7 @@ struct list {
 	size_t n;
 };
 
-/* The strings belong to the argument vector that Slurm keeps for the plugin, or to `lines`. */
+/* The strings are in the argument vector, which Slurm keeps for the plugin, or in `lines`. */
 struct config {
 	const char *jail;
 	const char *scratch;
@@ -50,7 +50,7 @@ struct config {
 	char lines[MAX_NODE_FILE + 1];
 };
 
-/* Returns ACCEPTED or REFUSED. A refusal names the option, what is expected, and what to do. */
+/* Returns ACCEPTED or REFUSED. */
 int parse_options(struct config *config, int ac, char **av);
 
 #endif

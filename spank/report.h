@@ -1,4 +1,4 @@
-/* Reasons why the plugin refuses, for Slurm's log and for later messages. */
+/* Errors of the plugin. */
 #ifndef SLURMSTACK_REPORT_H
 #define SLURMSTACK_REPORT_H
 
@@ -13,24 +13,21 @@
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The first reason, without the plugin's name. The size suffices for two paths and text. */
+/* The first error, without the plugin's name. The size suffices for two paths and text. */
 extern char refusal[2 * PATH_MAX + 256];
-/* True in a process that must not log, because another process logs its `refusal`. */
+/* True in a process that must not log, because it sends `refusal` to another process. */
 extern bool refuse_silently;
 
 /*
- * Record slurmd's pid, open its standard error, and close it. The standard error of slurmd is the
- * log of the container.
- *
- * slurmstepd itself logs to SlurmdLogFile or to syslog, which a container does not have. So slurmd
- * records its pid when it starts, and slurmstepd opens the log while it sees the node's /proc. A
- * missing log is not an error.
+ * slurmstepd logs to SlurmdLogFile or to syslog, which a container does not have. So slurmd records
+ * its pid at its start, and slurmstepd opens slurmd's standard error, which is the container's log,
+ * while it sees the node's /proc. A missing log is not an error.
  */
 void name_slurmd(pid_t pid);
 void open_log_of_slurmd(void);
 void close_log_of_slurmd(void);
 
-/* Logs the reason, keeps the first one in `refusal`, and returns REFUSED. */
+/* Logs an error, keeps the first error in `refusal`, and returns REFUSED. */
 __attribute__((format(printf, 1, 2))) int refuse(const char *format, ...);
 
 void close_fd(int *fd);

@@ -1,13 +1,12 @@
 /*
- * Preloaded into slurmdbd: makes it acknowledge a record only after the database has stored it.
+ * Library for LD_PRELOAD: slurmdbd acknowledges a record only after the database has stored it.
  *
- * slurmdbd chooses its answer after the SQL statement, but commits later (proc_req() and
+ * slurmdbd decides on success after the SQL statement, but commits later (proc_req() and
  * acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection ends before the
- * commit, the transaction is lost, but the answer still reports success. slurmctld deletes its
- * record, and sacct shows the job as running for ever. Without an answer, slurmctld sends the
- * record again. So this library restarts slurmdbd before slurmdbd answers, and slurmctld sends
- * again every record that was not acknowledged. A repeated record does no harm: slurmdbd's
- * statements insert or update.
+ * commit, the transaction is lost, but the answer still reports success. slurmctld then deletes its
+ * record, and sacct shows the job as running for ever. So this library restarts slurmdbd before it
+ * answers, and slurmctld sends all unacknowledged records again. A repeated record does no harm,
+ * because slurmdbd's statements insert or update.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,14 +29,14 @@ static bool in_transaction(MYSQL *connection)
 	return status & SERVER_STATUS_IN_TRANS;
 }
 
-/* Restarts the process without open connections, the preloaded library and blocked signals. */
+/* Restarts slurmdbd. The new process has no connection, LD_PRELOAD or blocked signal. */
 static void begin_again(MYSQL *connection)
 {
 	sigset_t none;
 
 	dprintf(STDERR_FILENO,
-		"error: the database did not commit a transaction (%s): slurmdbd restarts, and "
-		"slurmctld sends the records again\n",
+		"error: the database did not commit a transaction (%s): restarting slurmdbd, so "
+		"that slurmctld sends the records again\n",
 		mysql_error(connection));
 	sigemptyset(&none);
 	pthread_sigmask(SIG_SETMASK, &none, NULL);

@@ -1,9 +1,9 @@
 /*
  * snapshot TABLE...: prints tables of slurmctld, one record per line, for agents/exporter.
  *
- * Each TABLE (jobs, nodes, reservations, licenses) requires one remote procedure call; nodes
- * requires a second one for the partitions. Slurm's commands require more: squeue also loads the
- * partitions. Columns are separated by tabs. The first column is the type of the record:
+ * Each TABLE (jobs, nodes, reservations, licenses) costs one remote procedure call, and `nodes`
+ * another one for the partitions. Slurm's commands need more calls: squeue also loads the
+ * partitions. Tabs separate the columns. The first column is the type of the record:
  *
  *   job          state, reason, partitions, account, uid, pending array tasks, eligible time, CPUs,
  *                allocated or requested TRES, first node, id and nodes (both only of a running job),
@@ -15,9 +15,9 @@
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved
  *
- * Memory is in MiB. Times are Unix seconds, 0 if there is none. The load is in hundredths. A column
- * is empty if Slurm does not know the value. Users and operators choose some of the texts. In
- * these, control characters become spaces, so they cannot end a column or a line.
+ * Memory is in MiB. Times are Unix seconds, or 0. The load is in hundredths. A column is empty if
+ * Slurm does not know the value. Control characters in texts become spaces, because users choose
+ * some texts, which must not end a column or a line.
  *
  * If a request to slurmctld fails, the program prints the reason in one line and exits with 1.
  */
@@ -34,7 +34,7 @@ extern char *slurm_job_state_string(uint32_t state);
 extern const char *slurm_job_state_reason_string(uint32_t reason);
 extern char *slurm_node_state_string_complete(uint32_t state);
 
-/* SHOW_MIXED: partly used nodes are MIXED, as in sinfo. SHOW_LOCAL: no federation. */
+/* SHOW_MIXED: partly used nodes have the state MIXED, as in sinfo. SHOW_LOCAL: no federation. */
 static const uint16_t ALL = SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL;
 
 static void text(const char *value)
@@ -57,7 +57,7 @@ static void known(uint64_t value, uint64_t unknown)
 		number(value);
 }
 
-/* In the format of squeue and sacct. */
+/* Prints a job's id in the format of squeue and sacct. */
 static void id(const slurm_job_info_t *job)
 {
 	if (job->array_task_id != NO_VAL)
@@ -88,7 +88,7 @@ static int jobs(void)
 		number(job->num_cpus);
 		text(job->tres_alloc_str != NULL ? job->tres_alloc_str : job->tres_req_str);
 		text(job->batch_host);
-		/* The exporter only counts the other jobs, of which there are far more. */
+		/* The exporter does not need these columns of other jobs, which are far more numerous. */
 		if ((job->job_state & JOB_STATE_BASE) == JOB_RUNNING) {
 			id(job);
 			text(job->nodes);
@@ -102,7 +102,7 @@ static int jobs(void)
 	return 0;
 }
 
-/* Partitions list their nodes, as ranges of the node table's indexes; nodes do not list partitions. */
+/* Loads the partitions to find those of each node: only partitions list their nodes, as indexes. */
 static int nodes_and_partitions(void)
 {
 	node_info_msg_t *found = NULL;

@@ -1,15 +1,15 @@
 /*
- * membw THREADS MIB: measures the bandwidth of the node's memory, with all CPUs at the same time.
+ * membw THREADS MIB: measures the memory bandwidth of the node with THREADS simultaneous threads.
  *
- * It runs two kernels of J. McCalpin's STREAM, the standard memory benchmark: copy (c = a) and
- * triad (a = b + s * c). As in STREAM, the bandwidth includes the bytes that the program requests
- * (16 and 24 per element), and 1 MB is 10^6 bytes. It reports the best of ten rounds, and verifies
- * the results at the end. The three arrays have MIB in total, and must be far larger than every
- * cache.
+ * The program runs two kernels of J. McCalpin's STREAM, the standard memory benchmark: copy (c = a)
+ * and triad (a = b + s * c). As in STREAM, the bandwidth refers to the bytes that the program reads
+ * and writes (16 and 24 per element), and 1 MB is 10^6 bytes. The program reports the best of ten
+ * rounds, and verifies the results. The three arrays have MIB MiB in total, which must be far more
+ * than all caches.
  *
- * Each thread first writes its own part of the arrays: the kernel then allocates the part in the
- * nearest memory, and works only on this part. The program prints `threads`, `array`, `copy` and
- * `triad`, each on its own line, and exits with 1 on an error or a wrong result.
+ * Each thread works on its own part of the arrays, and writes it first, so that Linux allocates it
+ * in the memory nearest to the thread. The program prints `threads`, `array`, `copy` and `triad`,
+ * each on its own line, and exits with 1 on an error or a wrong result.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +42,7 @@ static double now(void)
 	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Waits for all threads, so that they continue together. Returns the time in seconds. */
+/* Waits until all threads are here. Returns the time in seconds. */
 static double together(void)
 {
 	pthread_barrier_wait(&barrier);

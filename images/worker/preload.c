@@ -1,22 +1,21 @@
 /*
- * Preloaded into slurmd and slurmstepd, to restrict what they do as root for users.
+ * Library for LD_PRELOAD of slurmd and slurmstepd, which restricts what they do as root for users.
  *
  * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
- * registered (PMIX_REGISTER_CLEANUP). In slurmstepd, libpmix does this as root on the node. This
- * library disables the removal. Files that a job leaves in its /tmp are removed with the job.
+ * registered (PMIX_REGISTER_CLEANUP). slurmstepd would do this as root on the node. So this library
+ * disables the removal. Files in the job's /tmp are removed with the job.
  *
- * For sbcast, slurmd opens the file as the user, but writes it as root. Meanwhile it holds a lock
- * that every job needs to end. At the end, it changes the file's owner to the user. So a FIFO would
- * block the whole node, and a device or another user's file would become the user's. This library
+ * For sbcast, slurmd opens the file as the user, but then writes it as root, under a lock that the
+ * end of every job needs, and finally makes the user its owner. So a FIFO would block the whole
+ * node, and the user would become the owner of a device or of another user's file. This library
  * lets slurmd open only regular files that the user owns.
  *
- * slurmstepd has write access to cgroups. It opens the files of a job's standard streams, for
- * root's jobs as root. This library rejects files of a cgroup there.
+ * slurmstepd has write access to cgroups, and opens the files of a job's standard streams, as root
+ * for root's jobs. This library refuses files of cgroups.
  *
- * All nodes read the same configuration, but hosts differ in how they can confine jobs, and nodes
- * differ in their GPUs. agents/node.py writes lines for this node. After the configuration, slurmd
- * reads these lines, and Slurm uses the last value of each key. Instead of gres.conf, slurmd reads
- * only these lines.
+ * All nodes get the same configuration, but hosts differ in how they can confine jobs, and in their
+ * GPUs. agents/node.py writes additional lines for this node. This library appends them to
+ * slurm.conf and cgroup.conf, where the last value of a key wins, and replaces gres.conf by them.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -40,10 +39,10 @@
 typedef int open_function(const char *path, int flags, ...);
 typedef FILE *fopen_function(const char *path, const char *mode);
 
-/* Set by spank/job_container.c, in the process that opens a file for a user. */
+/* spank/job_container.c sets this in the process that opens a file for a user. */
 bool slurmstack_opens_for_user = false;
 
-/* Do not preload this library into the programs that slurmstepd runs in the jail. */
+/* Keeps this library out of the programs that slurmstepd runs in the jail. */
 __attribute__((constructor)) static void end_with_slurmstepd(void)
 {
 	if (strcmp(program_invocation_short_name, "slurmstepd") == 0)
@@ -78,7 +77,7 @@ static bool is_of_cgroup(int fd)
 					     status.f_type == CGROUP2_SUPER_MAGIC);
 }
 
-/* Safe for Slurm itself, which never creates a file of a cgroup. */
+/* Slurm itself never opens a file of a cgroup with O_CREAT. */
 static int open_no_cgroup(open_function *open_it, const char *path, int flags, mode_t mode)
 {
 	int fd = open_it(path, flags, mode);
@@ -101,7 +100,7 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 	return open_no_cgroup(open_it, path, flags, mode);
 }
 
-/* Passes a mode if open(2) requires one. */
+/* Defines a replacement of an open function, with a mode if open(2) requires one. */
 #define OPEN_AS(name)                                                         \
 	int name(const char *path, int flags, ...)                            \
 	{                                                                     \
@@ -121,7 +120,6 @@ OPEN_AS(open64)
 
 /* ---- this node's own configuration ---- */
 
-/* Appends the rest of a file to another one. */
 static bool add(FILE *from, FILE *to)
 {
 	char block[BUFSIZ];
@@ -133,7 +131,7 @@ static bool add(FILE *from, FILE *to)
 	return !ferror(from);
 }
 
-/* Returns the contents of both files in one, or NULL with errno set. Closes both. */
+/* Returns one file with the contents of both, or NULL with errno. Closes both. */
 static FILE *join(FILE *first, FILE *second)
 {
 	int fd = memfd_create("configuration", MFD_CLOEXEC);

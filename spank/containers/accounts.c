@@ -14,7 +14,7 @@
 #define FIELD_OF_NUMBER 2
 #define FIELD_OF_HOME 5
 
-/* Returns field n, counted from 0, of a line of passwd(5) or group(5); the caller frees it. */
+/* Returns field n (from 0) of a line of passwd(5) or group(5); the caller frees it. */
 static char *field_of(const char *line, int n)
 {
 	for (; n > 0; n--) {
@@ -71,18 +71,15 @@ static bool collide(const char *line, const char *other)
 }
 
 /*
- * Whether a line is that of apt's user. apt switches to this user for downloads, but with
- * --container-remap-root, setuid(2) has no effect (enter.c), and apt would fail.
+ * Whether a line describes apt's user for downloads. If this user existed, apt would fail with
+ * --container-remap-root, where setuid(2) has no effect (enter.c).
  */
 static bool is_of_apt(const char *line)
 {
 	return strncmp(line, "_apt:", strlen("_apt:")) == 0;
 }
 
-/*
- * Writes the image's file plus the lines `ours` and `slurms`; `slurms` may be NULL. These replace
- * lines with the same name or number.
- */
+/* Writes the image's file. `ours` and `slurms` (or NULL) replace lines with the same name or id. */
 static void write_database(int container_fd, int image_fd, const char *name, const char *ours,
 			   const char *slurms)
 {

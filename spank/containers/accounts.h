@@ -1,4 +1,4 @@
-/* The user and group databases of a container: those of the image plus the job's user. */
+/* The user and group databases of a container: those of the image and the job's user. */
 #ifndef SLURMSTACK_CONTAINER_ACCOUNTS_H
 #define SLURMSTACK_CONTAINER_ACCOUNTS_H
 
@@ -8,7 +8,7 @@
 struct account {
 	/* Lines of passwd(5) and group(5). */
 	char *user_line, *group_line;
-	/* Line of SlurmUser, which Slurm's commands require; or NULL. */
+	/* Line of passwd(5) of SlurmUser, which Slurm's commands require; or NULL. */
 	char *slurm_line;
 	/* The home directory; "/" if the user has none. */
 	char *home;
@@ -18,8 +18,8 @@ struct account {
 struct account find_account(void);
 
 /*
- * Writes `passwd` and `group` into the container's directory. With `as_root`, omits the user's
- * line, because the user is root in the container.
+ * Writes `passwd` and `group` into the container's directory. With `as_root`, the user is root in
+ * the container.
  */
 void write_accounts(int container_fd, int image_fd, const struct account *account, bool as_root);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads and removes a file, so that a later step of the same name does not find it. */
+/* Reads and removes a file, so that a later step with the same name does not find it. */
 static char *take_file(int directory_fd, const char *name, size_t *length)
 {
 	char *text = read_text(directory_fd, name, length);
@@ -20,7 +20,7 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 	return text;
 }
 
-/* RunTimeRun gets slurmstepd's variables, so read the task's variables from the file. */
+/* Replaces the variables of slurmstepd, which RunTimeRun gets, by those of the task. */
 static void set_environment(char *list, size_t length)
 {
 	if (clearenv() != 0)

@@ -1,10 +1,10 @@
-/* The command of a task with Slurm's --container, which plugin.c and slurmstepd write to files. */
+/* The command and variables of a task with Slurm's --container, from files. */
 #ifndef SLURMSTACK_CONTAINER_BUNDLE_H
 #define SLURMSTACK_CONTAINER_BUNDLE_H
 
 /*
  * Sets the variables of the task, and returns the arguments of start-container, with the bundle as
- * image. Reads them from files in `directory`, and removes the directory.
+ * image. plugin.c and slurmstepd wrote both to files in `directory`, which this function removes.
  */
 char **take_bundle(const char *directory, const char *bundle, int *argc);
 

@@ -1,9 +1,9 @@
 /*
  * slurm-client: runs a command of Slurm in a container of any image.
  *
- * The names of Slurm's commands are links to this program. Containers mount the /usr of the shared
- * root. This program starts the command with the shared root's loader and libraries, because the
- * image may have an older or different C library.
+ * In containers, the names of Slurm's commands are links to this program. It starts the command of
+ * the shared root, whose /usr is mounted in the container, with the loader and libraries of the
+ * shared root, because the image may have another C library.
  */
 #include <libgen.h>
 #include <stdio.h>

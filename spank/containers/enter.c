@@ -20,7 +20,7 @@
 
 /* ---- variables ---- */
 
-/* Removes the locale variables: most images lack the job's locale, and programs would warn. */
+/* Removes the locale's variables: programs would warn, because most images lack the locale. */
 static void forget_locale(const char *kept)
 {
 	static const char *const names[] = {"LANG", "LANGUAGE", "LC_ALL"};
@@ -50,7 +50,7 @@ static void set_master_address(const char *nodes)
 	free(name);
 }
 
-/* torch.distributed initializes from these variables. PyTorch images set PYTORCH_VERSION. */
+/* Sets the variables of torch.distributed in PyTorch images, which set PYTORCH_VERSION. */
 static void set_for_pytorch(void)
 {
 	const char *nodes = getenv("SLURM_STEP_NODELIST"), *job = getenv("SLURM_JOB_ID");
@@ -70,7 +70,7 @@ static void set_for_pytorch(void)
 	}
 }
 
-/* Appends the directory, so that an image with its own Slurm uses that. */
+/* Appends the directory to PATH, so that an image's own Slurm commands come first. */
 static void add_clients(const char *clients)
 {
 	const char *path = getenv("PATH");
@@ -94,8 +94,8 @@ static void set_environment(const struct entry *entry)
 #define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
 
 /*
- * Makes system calls that change owners or users do nothing and return success: package managers
- * require them, but the container maps only one user.
+ * Makes system calls that change owners or users return success without effect: package managers
+ * use them, but the container maps only one user.
  */
 static void pretend_other_users(void)
 {
@@ -128,8 +128,8 @@ static void pretend_other_users(void)
 /* ---- keeper ---- */
 
 /*
- * Tasks that have entered keep the namespaces alive. End the keeper now, so that no process is left
- * when the last task ends. Otherwise slurmstepd would kill the keeper and wait for a second.
+ * Ends the keeper, because the tasks now keep the namespaces alive. Otherwise slurmstepd would kill
+ * the keeper after the last task, and wait for a second.
  */
 static void end_keeper(int keeper_fd)
 {

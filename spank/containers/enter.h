@@ -13,19 +13,19 @@ struct entry {
 	pid_t keeper;
 	int kinds;
 	const char *directory;
-	/* Variables of the container; the list has `length` bytes. */
+	/* Variables of the container; `length` is in bytes. */
 	const char *variables;
 	size_t length;
-	/* Names of variables of the job that override the container's; or NULL. */
+	/* Names of job variables that override those of the container; or NULL. */
 	const char *kept_variables;
 	/* Directory of Slurm's commands for containers; or NULL. */
 	const char *clients;
 	bool as_root;
-	/* Tasks that have entered; NULL if the keeper stays. */
+	/* Number of tasks that have entered; NULL if the keeper stays. */
 	const struct tasks *entered;
 };
 
-/* Replaces this process by the command. The last task that enters may end the keeper. */
+/* Replaces this process by the command. The last task of the step ends the keeper, if requested. */
 __attribute__((noreturn)) void enter(const struct entry *entry, char *const command[]);
 
 #endif

@@ -6,12 +6,12 @@
 #include <stddef.h>
 
 /*
- * Whether the comma-separated list `names`, such as --container-env, contains `name` of `length`
- * bytes.
+ * Whether `names`, a list separated by commas such as --container-env, contains `name`, which has
+ * `length` bytes.
  */
 bool is_named(const char *names, const char *name, size_t length);
 
-/* Sets the variables of a list in this process's environment, except those in `kept`. */
+/* Sets the variables of a list in this process, except those whose names are in `kept`. */
 void set_variables(const char *list, size_t length, const char *kept);
 
 #endif

@@ -9,7 +9,7 @@ static void print_line(const char *format, va_list args)
 	char line[4096];
 
 	(void)vsnprintf(line, sizeof(line), format, args);
-	/* Use one write(2), so that lines of two nodes do not mix. */
+	/* A single write(2), so that lines of two nodes do not mix. */
 	(void)dprintf(2, "container: %s\n", line);
 }
 

@@ -1,4 +1,4 @@
-/* Messages of start-container. They go to the standard error of the job. */
+/* Messages of start-container on the job's standard error. */
 #ifndef SLURMSTACK_FAIL_H
 #define SLURMSTACK_FAIL_H
 

@@ -20,7 +20,7 @@
 
 /* ---- references ---- */
 
-/* Encodes a reference as a file name; returns NULL if the name is too long. */
+/* Returns a reference encoded as a file name; NULL if the name is too long. */
 static char *file_name_of(const char *reference)
 {
 	char *name = malloc(3 * strlen(reference) + 1), *end = name;
@@ -40,7 +40,7 @@ static char *file_name_of(const char *reference)
 	return NULL;
 }
 
-/* Whether a record is fresh: its mtime is the time of the next lookup in the registry. */
+/* Whether a record is fresh: its mtime is the time at which it expires. */
 static bool is_fresh(int fd, const char *name)
 {
 	struct stat status;
@@ -49,7 +49,7 @@ static bool is_fresh(int fd, const char *name)
 	       status.st_mtime > time(NULL);
 }
 
-/* Returns the image directory of a fresh record; or NULL. */
+/* Returns the image's directory if the cache has a fresh record of the reference; or NULL. */
 static char *find_recorded(const char *cache, const char *reference)
 {
 	char *references = format_text("%s/references", cache), *name = file_name_of(reference);
@@ -68,9 +68,9 @@ static char *find_recorded(const char *cache, const char *reference)
 	return path;
 }
 
-/* ---- counts ---- */
+/* ---- metrics ---- */
 
-/* Reports a start from a cached image to agents/containers/listener.py, which may be missing. */
+/* Reports a start from a cached image to agents/containers/listener.py, if that runs. */
 static void report_hit(void)
 {
 	static const char word[] = "hit", name[] = "\0slurmstack-images";
@@ -93,11 +93,11 @@ bool open_image(const char *path, struct image *image)
 	image->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (image->fd >= 0)
 		image->lock_fd = openat(image->fd, "lock", O_RDONLY | O_CLOEXEC);
-	/* Lock the image: the cache takes an exclusive lock before it removes an image. */
+	/* The cache takes an exclusive lock before it removes an image. */
 	if (image->lock_fd >= 0 && flock(image->lock_fd, LOCK_SH) == 0)
 		image->root_fd = openat(image->fd, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (image->root_fd >= 0) {
-		/* Record the use: the cache removes the least recently used images first. */
+		/* Record the time: the cache removes the least recently used images first. */
 		(void)utimensat(image->fd, "lock", NULL, 0);
 		return true;
 	}
@@ -113,7 +113,7 @@ static char *import(const char *importer, const char *reference)
 	const char *const argv[] = {importer, "find", "--", reference, NULL};
 	char *path = output_of(argv);
 
-	/* The importer has printed the reason. */
+	/* The importer has printed an error. */
 	if (path == NULL)
 		_Exit(CANNOT_START);
 	return path;

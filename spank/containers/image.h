@@ -5,9 +5,9 @@
 #include <stdbool.h>
 
 struct image {
-	/* The image's directory in the cache, and the directory of its files. */
+	/* The image's directory in the cache, and the directory with its files. */
 	int fd, root_fd;
-	/* Shared lock: the cache does not remove locked images. */
+	/* A shared lock, which prevents the cache from removing the image. */
 	int lock_fd;
 };
 
@@ -17,7 +17,7 @@ struct image {
  */
 struct image find_image(const char *cache, const char *importer, const char *reference, char **path);
 
-/* Opens an image of the cache. Returns false if the image was removed. */
+/* Opens an image in the cache. Returns false if the image was removed. */
 bool open_image(const char *path, struct image *image);
 
 #endif

@@ -24,7 +24,7 @@ int open_keepers(int container_fd)
 	return fd;
 }
 
-/* Returns the pid in a locked file; removes an unlocked file and returns 0. */
+/* Returns the pid in a file that a keeper has locked. Removes an unlocked file and returns 0. */
 static pid_t holder(int keepers_fd, const char *name)
 {
 	char number[16] = "";
@@ -61,8 +61,8 @@ int record_keeper(int keepers_fd, const char *name)
 {
 	int fd = openat(keepers_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
 
-	/* Leave it open: the kernel releases the lock when this process ends. */
+	/* Keep the file open: the kernel releases the lock when this process ends. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || dprintf(fd, "%d", (int)getpid()) < 0)
-		fail("cannot record the container's process: %s", strerror(errno));
+		fail("cannot record the container's keeper: %s", strerror(errno));
 	return fd;
 }

@@ -1,6 +1,6 @@
 /*
- * Keepers are processes that keep the namespaces of a container alive. Each step in the container
- * has a keeper, because Slurm ends all processes of a step with the step. A keeper locks its file.
+ * Keepers are processes that keep the namespaces of a container alive, and lock their own file.
+ * Each step in a container has a keeper, because Slurm ends all processes of a step with the step.
  */
 #ifndef SLURMSTACK_CONTAINER_KEEPER_H
 #define SLURMSTACK_CONTAINER_KEEPER_H

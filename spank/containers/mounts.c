@@ -29,7 +29,7 @@ static const struct {
 	{"nodiratime", MOUNT_ATTR_NODIRATIME},
 };
 
-/* Ignored flags: mounts never propagate out of a container, and targets are always created. */
+/* Flags to ignore: mounts never propagate out of a container, and targets are always created. */
 static const char *const without_effect[] = {
 	"rw", "rbind", "relatime", "private", "rprivate", "slave", "rslave", "shared", "rshared",
 	"silent", "x-create=auto", "x-create=dir", "x-create=file", "x-detach",
@@ -98,7 +98,7 @@ static const char *parse_mount(struct wanted_mounts *wanted, char *text)
 	char *source = strsep(&text, ":"), *target = strsep(&text, ":"), *flags = text;
 
 	if (wanted->n == MAX_MOUNTS)
-		return say_wrong("--container-mounts: expected at most %d mounts", MAX_MOUNTS);
+		return say_wrong("--container-mounts: more than %d mounts: remove some", MAX_MOUNTS);
 	if (target == NULL)
 		target = source;
 	*mount = (struct wanted_mount){.kind = BIND, .recursive = true};

@@ -1,4 +1,4 @@
-/* Parser of --container-mounts, for start-container and for the plugin, which checks jobs at submission. */
+/* Parser of --container-mounts, for start-container and, at submission, for the plugin. */
 #ifndef SLURMSTACK_CONTAINER_MOUNTS_H
 #define SLURMSTACK_CONTAINER_MOUNTS_H
 
@@ -12,7 +12,7 @@ enum mount_kind { BIND, TMPFS, UMOUNT };
 
 struct wanted_mount {
 	enum mount_kind kind;
-	/* Path in the job, absolute or relative to the working directory; for binds only. */
+	/* Path in the job, absolute or relative to the working directory; only for BIND. */
 	char *source;
 	/* Path in the container. */
 	char *target;

@@ -12,7 +12,7 @@
 #include <slurm/slurm.h>
 #pragma GCC visibility pop
 
-/* Limit of a container's name, which becomes part of a directory's name. */
+/* Maximum length of a container's name, which is part of a directory's name. */
 #define MAX_NAME 128
 
 struct container_options given = {.switches = {-1, -1, -1, -1, -1}};
@@ -60,10 +60,11 @@ static int check_save(const char *value)
 {
 	return value[strlen(value) - 1] != '/'
 		       ? ACCEPTED
-		       : refuse("--container-save=%s: expected the path of a file", value);
+		       : refuse("--container-save=%s: expected the path of a file, without / at "
+				"the end", value);
 }
 
-/* Checks comma-separated words. `allowed` ends with NULL; if it is NULL, all words are allowed. */
+/* Checks words separated by commas. `allowed` ends with NULL; NULL itself allows all words. */
 static int check_words(const char *option, const char *value, const char *const *allowed)
 {
 	while (true) {
@@ -99,20 +100,20 @@ static int check_unshare(const char *value)
 
 static const struct {
 	const char *name, *argument, *usage, *variable;
-	/* NULL if the importer checks the value. */
+	/* NULL for IMAGE, whose value the importer checks. */
 	int (*check)(const char *value);
 } texts[N_TEXT_OPTIONS] = {
 	[IMAGE] = {"container-image", "[USER@][REGISTRY#]IMAGE[:TAG]|PATH",
-		   "image of the step: from a registry, a squashfs file, an OCI layout or "
-		   "archive, or a directory", "IMAGE", NULL},
+		   "image in which the step runs: from a registry, a squashfs file, an OCI "
+		   "layout or archive, or a directory", "IMAGE", NULL},
 	[MOUNTS] = {"container-mounts", "SRC:DST[:FLAGS][,SRC:DST...]",
-		    "paths of the job to mount in the container; separate flags by +, such as "
+		    "paths of the job to mount in the container; join flags with +, such as "
 		    "ro+nosuid", "MOUNTS", check_mounts},
 	[WORKDIR] = {"container-workdir", "PATH", "working directory in the container", "WORKDIR",
 		     check_workdir},
 	[NAME] = {"container-name", "NAME[:auto|create|exec|no_exec]",
-		  "name of the container, for later steps of the job", "NAME", check_name},
-	[SAVE] = {"container-save", "PATH", "squashfs file to save the container in after the step",
+		  "name by which later steps of the job find the container", "NAME", check_name},
+	[SAVE] = {"container-save", "PATH", "squashfs file for the container's files after the step",
 		  "SAVE", check_save},
 	[ENV] = {"container-env", "NAME[,NAME...]",
 		 "variables of the job that override those of the image", "ENV", check_env},
@@ -124,8 +125,8 @@ static const struct {
 	const char *name[2], *usage[2], *variable[2];
 } switches[N_SWITCH_OPTIONS] = {
 	[MOUNT_HOME] = {{"no-container-mount-home", "container-mount-home"},
-			{"do not show the home directory in the container",
-			 "show the home directory in the container (default)"},
+			{"do not mount the home directory in the container",
+			 "mount the home directory in the container (default)"},
 			{NULL, "MOUNT_HOME"}},
 	[REMAP_ROOT] = {{"no-container-remap-root", "container-remap-root"},
 			{"keep the user's uid in the container (default)",
@@ -150,7 +151,7 @@ static int set_text(enum text_option option, const char *value)
 
 	if (value == NULL || value[0] == '\0')
 		return refuse("--%s: expected a value", texts[option].name);
-	/* Slurm passes an option twice if it gets it from two sources. */
+	/* Slurm passes an option twice if it has two sources, such as a variable. */
 	if (*field != NULL && strcmp(*field, value) == 0)
 		return ACCEPTED;
 	if (*field != NULL)
@@ -170,7 +171,7 @@ static int set_switch(enum switch_option option, int value)
 	return ACCEPTED;
 }
 
-/* Slurm passes the number with which the option was registered. */
+/* Slurm passes the number `val` of the option. */
 static int hear_text(int option, const char *value, int remote)
 {
 	(void)remote;
@@ -217,7 +218,7 @@ int register_options(spank_t spank)
 
 /* ---- variables ---- */
 
-/* Returns a variable of the job, which the caller frees; or NULL. */
+/* Returns the value of PYXIS_CONTAINER_<name> in the job, which the caller frees; or NULL. */
 static char *variable(spank_t spank, const char *name)
 {
 	char full[64], value[8192];
@@ -242,7 +243,7 @@ static int read_switch(const char *word)
 	return -1;
 }
 
-/* Sets a switch from a variable. `on` is the switch's value if the variable is true. */
+/* Sets a switch from a variable, if no option has set it. `on` is its value for "yes". */
 static int take_switch(spank_t spank, enum switch_option option, const char *name, int on)
 {
 	char *word = name == NULL || given.switches[option] >= 0 ? NULL : variable(spank, name);

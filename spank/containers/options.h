@@ -1,4 +1,4 @@
-/* The options of containers, with the names of Pyxis. */
+/* The options for containers, which have the names of those of Pyxis. */
 #ifndef SLURMSTACK_CONTAINER_OPTIONS_H
 #define SLURMSTACK_CONTAINER_OPTIONS_H
 
@@ -24,13 +24,13 @@ extern struct container_options given;
 /* Registers the options with Slurm. Returns 0 or -1. */
 int register_options(spank_t spank);
 
-/* Sets missing options from PYXIS_CONTAINER_*. Returns 0 or -1. */
+/* Sets options that were not given from variables PYXIS_CONTAINER_*. Returns 0 or -1. */
 int take_environment(spank_t spank);
 
 /* Whether the step runs in a container. */
 bool wants_container(void);
 
-/* Warns about options without effect. */
+/* Warns that the given options have no effect without an image. */
 void warn_of_ignored(void);
 
 #endif

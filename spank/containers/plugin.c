@@ -2,8 +2,8 @@
  * container: SPANK plugin that runs steps in users' images, with the options of Pyxis. See
  * docs/containers.md.
  *
- * The plugin inserts start-container (start.c) before the command of each task. chroot.c has moved
- * the task into the job by then.
+ * The plugin inserts start-container (start.c) before the command of each task, after chroot.c has
+ * moved the task into the job.
  */
 #include "options.h"
 
@@ -28,7 +28,7 @@
 SPANK_PLUGIN(container, 1)
 #pragma GCC visibility pop
 
-/* Declared here because headers of Slurm before 23.02, with which `make check` may run, lack it. */
+/* `make check` may run with headers of Slurm before 23.02, which lack this function. */
 extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *argv[]);
 
 /* Directory in the job's own /tmp, which also contains the writable layers of containers. */
@@ -41,11 +41,11 @@ extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *
 
 static struct {
 	const char *program, *importer, *cache, *site;
-	/* The site's defaults; -1 if the site has none. */
+	/* The site's defaults; -1 for no default. */
 	int defaults[N_SWITCH_OPTIONS];
 	/* Directory of Slurm's commands for containers. */
 	const char *clients;
-	/* Arguments that name paths to show in every container. */
+	/* Arguments with paths to mount in every container. */
 	const char *shown[MAX_ARGUMENTS / 2];
 	size_t n_shown;
 } config;
@@ -59,7 +59,7 @@ static const char *value_of(const char *argument, const char *key)
 		       : NULL;
 }
 
-/* Returns the option of start-container for an argument; or NULL. */
+/* Returns the option of start-container for show_ro= or show_missing=; or NULL. */
 static const char *option_to_show(const char *argument)
 {
 	if (value_of(argument, "show_ro") != NULL)
@@ -112,11 +112,11 @@ static int parse_config(int ac, char **av)
 			continue;
 		if (config.n_shown == ARRAY_SIZE(config.shown))
 			return refuse("plugstack.conf: more than %zu show_ro= and show_missing= "
-				      "options", ARRAY_SIZE(config.shown));
+				      "options: remove some", ARRAY_SIZE(config.shown));
 		config.shown[config.n_shown++] = av[i];
 	}
 	if (config.program == NULL || config.importer == NULL || config.cache == NULL)
-		return refuse("plugstack.conf: program=, importer= and cache= are required");
+		return refuse("plugstack.conf: program=, importer= and cache= are required: add them");
 	return ACCEPTED;
 }
 
@@ -127,7 +127,7 @@ struct arguments {
 	size_t n;
 };
 
-/* Takes ownership of `word`. Skips NULL: start-container reports missing arguments. */
+/* Appends a word, and becomes its owner. Skips NULL: start-container reports missing arguments. */
 static void add_word(struct arguments *arguments, char *word)
 {
 	if (word != NULL && arguments->n < MAX_ARGUMENTS - 1)
@@ -153,7 +153,7 @@ static void free_arguments(struct arguments *arguments)
 		free(arguments->words[i]);
 }
 
-/* Formats a unique name of the step. */
+/* Formats a unique name for the step. */
 static int format_step(spank_t spank, char *name, size_t size)
 {
 	uint32_t job_id, step_id;
@@ -165,7 +165,7 @@ static int format_step(spank_t spank, char *name, size_t size)
 	return ACCEPTED;
 }
 
-/* Appends the name of the container's directory. */
+/* Appends the name of the container and of its directory. */
 static void add_container(struct arguments *arguments, const char *step)
 {
 	const char *name = given.texts[NAME];
@@ -225,7 +225,7 @@ static void add_config(struct arguments *arguments)
 		    strchr(config.shown[i], '='));
 }
 
-/* The first node of the step saves the container. */
+/* Only the first node of the step saves the container. */
 static int add_step(spank_t spank, struct arguments *arguments, const char *step)
 {
 	uint32_t n_tasks, node;
@@ -240,7 +240,7 @@ static int add_step(spank_t spank, struct arguments *arguments, const char *step
 	return ACCEPTED;
 }
 
-/* Adds start-container with all its arguments before the command of the task. */
+/* Adds start-container and all its arguments. */
 static int add_start(spank_t spank, struct arguments *arguments)
 {
 	char step[32];
@@ -270,8 +270,8 @@ static int prepend(spank_t spank, const struct arguments *arguments)
 /* ---- bundles (--container) ---- */
 
 /*
- * Returns a descriptor of the directory that slurmstepd made for a task with --container; or -1.
- * ContainerPath of oci.conf defines its name.
+ * Returns a descriptor of the directory that slurmstepd created for a task with --container
+ * (ContainerPath of oci.conf); or -1.
  */
 static int open_task_of_bundle(spank_t spank)
 {
@@ -297,8 +297,8 @@ static bool write_words(int fd, char *const words[], size_t n)
 }
 
 /*
- * Writes the whole command to a file for start-container, which Slurm starts with RunTimeRun of
- * oci.conf: Slurm 24.11 does not correctly quote arguments with an apostrophe there.
+ * Writes the whole command to a file for start-container, instead of using the arguments of
+ * RunTimeRun in oci.conf: Slurm 24.11 does not correctly quote arguments with an apostrophe there.
  */
 static int leave_command(spank_t spank, int task_fd, const struct arguments *arguments)
 {
@@ -339,7 +339,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (take_environment(spank) < 0)
 		return REFUSED;
-	/* The client sets SLURM_CONTAINER for --container, which also supports these options. */
+	/* With --container, for which the client sets SLURM_CONTAINER, the options have an effect. */
 	if (!wants_container() && getenv("SLURM_CONTAINER") == NULL)
 		warn_of_ignored();
 	return ACCEPTED;

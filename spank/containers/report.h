@@ -1,4 +1,4 @@
-/* Errors of the plugin, which Slurm shows to the user. */
+/* Errors of the plugin. Slurm shows them to the user. */
 #ifndef SLURMSTACK_CONTAINER_REPORT_H
 #define SLURMSTACK_CONTAINER_REPORT_H
 

@@ -62,7 +62,7 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds)
 		fail("cannot create a user namespace: %s: allow them on the node "
 		     "(user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)",
 		     strerror(errno));
-	/* The kernel requires this before an unprivileged user maps groups. */
+	/* The kernel requires this before an unprivileged process maps a group. */
 	write_file("/proc/self/setgroups", "deny");
 	map("/proc/self/uid_map", uid, own_uid);
 	map("/proc/self/gid_map", gid, own_gid);
@@ -90,7 +90,7 @@ int open_below(int root_fd, const char *path, int flags)
 	}
 }
 
-/* Creates an entry. Replaces a dangling symbolic link, such as Ubuntu's /etc/resolv.conf. */
+/* Creates a file or directory. Replaces a broken link, such as Ubuntu's /etc/resolv.conf. */
 static int make_entry(int parent_fd, const char *name, bool directory)
 {
 	for (int attempt = 0; attempt < 2; attempt++) {
@@ -105,9 +105,7 @@ static int make_entry(int parent_fd, const char *name, bool directory)
 	return -1;
 }
 
-/*
- * Opens a mount point. Creates it and its parent directories if the image lacks them.
- */
+/* Opens a mount point. Creates the mount point and its parents if the image lacks them. */
 static int open_target(int root_fd, const char *path, bool directory)
 {
 	char *copy = format_text("%s", path), *end = copy;
@@ -223,7 +221,7 @@ static int new_tmpfs(const char *size, const char *mode, uint64_t attributes)
 
 /* ---- the image ---- */
 
-/* Returns a path of an open directory, for overlayfs. */
+/* Returns a path that leads to an open directory. */
 static char *path_of(int fd)
 {
 	return format_text("/proc/self/fd/%d", fd);
@@ -280,7 +278,8 @@ static int mount_image(const struct root *root)
 void show(struct root *root, struct shown shown)
 {
 	if (root->n_shown == MAX_SHOWN)
-		fail("more than %d paths to show in the container", MAX_SHOWN);
+		fail("more than %d paths to mount in the container: contact the cluster operator",
+		     MAX_SHOWN);
 	if (shown.target == NULL)
 		shown.target = shown.path;
 	root->shown[root->n_shown++] = shown;
@@ -291,7 +290,7 @@ static int copy_shown(const struct shown *shown)
 	int fd = copy_tree(shown->path, true);
 
 	if (fd < 0 && !(shown->optional && (errno == ENOENT || errno == ENOTDIR)))
-		fail("cannot show %s in the container: %s", shown->path, strerror(errno));
+		fail("cannot bind-mount %s in the container: %s", shown->path, strerror(errno));
 	if (fd >= 0)
 		restrict_tree(fd, shown->target, shown->read_only ? MOUNT_ATTR_RDONLY : 0, true);
 	return fd;
@@ -343,7 +342,7 @@ static void pivot(int root_fd, const char *directory)
 {
 	int directory_fd = open_target(root_fd, directory, true);
 
-	/* pivot_root(2) stacks the old root on the new one, so no other directory is needed. */
+	/* pivot_root(2) needs no other directory: it mounts the old root over the new one. */
 	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 	    umount2(".", MNT_DETACH) < 0 || fchdir(directory_fd) < 0)
 		fail("cannot make the image the root: %s", strerror(errno));
@@ -354,7 +353,7 @@ void enter_root(const struct root *root, const char *directory)
 {
 	int shown_fds[MAX_SHOWN], wanted_fds[MAX_MOUNTS], point_fd, root_fd;
 
-	/* Copy the trees first: a later copy of /tmp would include the root, which is below it. */
+	/* Copy the trees first: a later copy of /tmp would include the root, which is below /tmp. */
 	for (size_t i = 0; i < root->n_shown; i++)
 		shown_fds[i] = copy_shown(&root->shown[i]);
 	for (size_t i = 0; i < root->wanted->n; i++)

@@ -30,7 +30,7 @@ struct root {
 	const struct wanted_mounts *wanted;
 };
 
-/* Adds a path; NULL as target means the same path. */
+/* Adds a path. If its target is NULL, the target is the same path. */
 void show(struct root *root, struct shown shown);
 
 /*
@@ -45,12 +45,12 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds);
  */
 void enter_root(const struct root *root, const char *directory);
 
-/* Call this after enter_root. Mounts below the root keep their flags. */
+/* Call this after enter_root. Other mounts keep their flags. */
 void make_root_read_only(void);
 
 /*
  * Opens a path below `root_fd`, and resolves symbolic links as if `root_fd` were the root. Returns
- * -1 with errno.
+ * a descriptor, or -1 with errno.
  */
 int open_below(int root_fd, const char *path, int flags);
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Maximum bytes of a file or output, far above the size of environments and user lists. */
+/* Maximum bytes of a file or output: far more than environments and user lists need. */
 #define MAX_TEXT ((size_t)64 << 20)
 
 char *read_all(int fd, size_t *length)

@@ -17,7 +17,7 @@ void lock_file(int fd, const char *what);
  */
 char *output_of(const char *const argv[]);
 
-/* Reads to the end; the caller frees the text. Returns NULL with errno. `length` may be NULL. */
+/* Reads to the end. Returns the text, which the caller frees; or NULL with errno. */
 char *read_all(int fd, size_t *length);
 
 /* Reads a file below a directory, as read_all does. */

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Blocks signals to the step, because the command also gets them. Returns the old mask. */
+/* Blocks all signals: those to the step are for the command. Returns the old mask. */
 static sigset_t ignore_signals(void)
 {
 	sigset_t all, old;
@@ -33,7 +33,7 @@ static void save_container(const struct save *save, const sigset_t *mask)
 			    "--", save->target, (char *)NULL);
 		fail("cannot run %s: %s", save->importer, strerror(errno));
 	}
-	/* The program has printed the reason. */
+	/* The importer has printed an error. */
 	if (wait_for(pid) != 0)
 		_Exit(CANNOT_START);
 }

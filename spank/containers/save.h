@@ -6,17 +6,17 @@
 #include "tasks.h"
 
 struct save {
-	/* The file to write; and the importer, which writes it. */
+	/* The file to write, and the program that writes it. */
 	const char *target, *importer;
 	/* Directory of the container. */
 	const char *container;
-	/* Tasks that have ended. */
+	/* Number of tasks that have ended. */
 	struct tasks ended;
 };
 
 /*
- * Exits with the command's status. Does not save if a signal ended the command: the step was
- * cancelled. The user's processes do all of this within the step, so that Slurm can end them.
+ * Exits with the command's status. Does not save if a signal ended the command, because the step
+ * was then cancelled. Runs within the step, as the user, so that Slurm can end it.
  */
 __attribute__((noreturn)) void run_and_save(const struct entry *entry, char *const command[],
 					    const struct save *save);

@@ -1,15 +1,15 @@
 /*
  * start-container: runs the command of a task in a container.
  *
- * The SPANK plugin (plugin.c) inserts this program before the command of each task. So it runs as
- * the job's user and inside the job, without additional privileges. It is a separate process:
- * slurmstepd has secrets in memory, and must never load a file of an image.
+ * The SPANK plugin (plugin.c) inserts this program before the command of each task. So the program
+ * runs as the job's user and inside the job, without additional privileges. It is separate from
+ * slurmstepd, which has secrets in memory, and must never load a file of an image.
  *
- * The first task of a step on each node imports the image, and starts the container or joins a
- * running one. The other tasks wait for it. A container consists of a user namespace that maps only
- * the user, and of a mount namespace with the image as root. A keeper process keeps both namespaces
- * alive until all tasks have entered. Later steps can join a container with a name, so its keeper
- * stays until the step ends.
+ * On each node, the first task of a step imports the image, and starts the container or joins a
+ * running one. The other tasks wait for the first. A container consists of a user namespace that
+ * maps only the user, and of a mount namespace with the image as root. A keeper process keeps both
+ * namespaces alive until all tasks have entered. The keeper of a named container stays until the
+ * step ends, so that other steps can join the container.
  */
 #include "accounts.h"
 #include "bundle.h"
@@ -41,22 +41,22 @@
 
 extern char **environ;
 
-/* Path of the driver in jobs and in containers. */
+/* Path of the GPU driver in jobs and in containers. */
 #define DRIVERS "/usr/lib/slurmstack/drivers"
-/* Prefixes of a step's files: the answer file of its first task, and the counts of its tasks. */
+/* Prefixes of a step's files: the answer of its first task, and numbers of its tasks. */
 #define ANSWER "answer-"
 #define ENTERED "entered-"
 #define ENDED "ended-"
-/* Lowest descriptor of the image's lock in tasks. Programs use lower descriptors. */
+/* Lowest descriptor of the image's lock in tasks. Programs may expect lower ones to be free. */
 #define LOCK_FD 64
 /* The static ldconfig of the shared root. */
 #define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
 #define PRIVATE_MODE 0700
-/* File with the working directory and the variables, in the container's directory. */
+/* File in the container's directory with the working directory and the variables. */
 #define REPORT "report"
-/* First argument of this program if it runs as the command of an entrypoint. */
+/* First argument of this program as the command of an entrypoint. */
 #define TELL_ENVIRONMENT "tell-environment"
-/* First argument in RunTimeRun of oci.conf; the task's directory and the bundle follow. */
+/* First argument in RunTimeRun of oci.conf, before the task's directory and the bundle. */
 #define RUN_BUNDLE "run-bundle"
 
 enum reuse { AUTO, CREATE, EXEC, NO_EXEC };
@@ -72,7 +72,7 @@ static struct {
 	const char *image, *mounts, *workdir, *kept_variables;
 	bool home, as_root, read_only, entrypoint, entrypoint_log;
 	int kinds;
-	/* Value of --container-save, or NULL; and the number of the step's tasks on this node. */
+	/* Value of --container-save or NULL, and the number of the step's tasks on this node. */
 	const char *save;
 	long n_tasks;
 	struct wanted_mounts wanted;
@@ -214,7 +214,7 @@ static void add_mounts(const char *text, const char *remedy)
 		fail("%s%s", reason, remedy);
 }
 
-/* Adds the mounts of the bundle, the site and the user. Later mounts cover earlier ones. */
+/* Adds mounts of the bundle, the site and the user. Later mounts hide earlier ones. */
 static void take_mounts(const struct image *image)
 {
 	char *bundles = read_text(image->fd, "mounts", NULL), *sites = read_sites("mounts");
@@ -230,7 +230,7 @@ static void parse_arguments(int argc, char **argv)
 {
 	int option;
 
-	/* "+" stops at the command, whose options follow. */
+	/* "+" ends the parsing at the command, whose own options follow. */
 	while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1)
 		parse_argument(option);
 	request.command = argv + optind;
@@ -255,7 +255,7 @@ static int open_directory(int parent_fd, const char *name)
 	return fd;
 }
 
-/* Serializes the steps that use a container. The kernel releases the lock when this process ends. */
+/* Locks out other steps until this process ends. */
 static int lock_container(int container_fd)
 {
 	int fd = openat(container_fd, "lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -268,7 +268,7 @@ static int lock_container(int container_fd)
 
 /* ---- answer to the tasks ---- */
 
-/* Working directory and variables of a container; the list has `length` bytes. */
+/* Working directory and variables of a container; `length` is in bytes. */
 struct surroundings {
 	char *directory, *variables;
 	size_t length;
@@ -302,7 +302,7 @@ static void answer(int answer_fd, int container_fd, pid_t keeper)
 
 /* ---- the entrypoint ---- */
 
-/* Runs as the command of an entrypoint: reports the working directory and the variables. */
+/* Runs as the command of an entrypoint. Reports the working directory and the variables. */
 static int tell_environment(const char *number)
 {
 	FILE *file = fdopen(atoi(number), "w");
@@ -340,7 +340,7 @@ __attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length
 	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
 	int null_fd = open("/dev/null", O_RDWR);
 
-	/* Keep the streams for the command of the task. */
+	/* The standard streams are for the command of the task. */
 	(void)dup2(null_fd, STDIN_FILENO);
 	(void)dup2(request.entrypoint_log ? STDERR_FILENO : null_fd, STDOUT_FILENO);
 	if (!request.entrypoint_log)
@@ -362,7 +362,7 @@ static bool is_unchanged(const char *variable)
 	return same;
 }
 
-/* Adds only variables that the entrypoint changed: others differ between the tasks of a step. */
+/* Adds the variables that the entrypoint changed. Others differ between the tasks of a step. */
 static void take_changes(struct surroundings *surroundings, const char *output, size_t length)
 {
 	size_t directory = strlen(output) + 1;
@@ -398,8 +398,8 @@ static void run_entrypoint(struct surroundings *surroundings, char *words, size_
 		exec_entrypoint(words, length, program_fd, output_fd);
 	status = wait_for(pid);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || lseek(output_fd, 0, SEEK_END) == 0)
-		fail("the image's entrypoint ended before it started the command: add "
-		     "--container-entrypoint-log to see its output, or use "
+		fail("the image's entrypoint ended before it started the command: use "
+		     "--container-entrypoint-log to see its output, or "
 		     "--no-container-entrypoint");
 	(void)lseek(output_fd, 0, SEEK_SET);
 	output = read_all(output_fd, &length);
@@ -412,7 +412,7 @@ static void run_entrypoint(struct surroundings *surroundings, char *words, size_
 
 /* ---- keeper ---- */
 
-/* Keeps only the locks open: slurmstepd waits until the step's pipes are closed. */
+/* Closes all files except the locks, because slurmstepd waits until the step's pipes are closed. */
 static void keep_files(int image_lock_fd, int keeper_lock_fd)
 {
 	int null_fd = open("/dev/null", O_RDWR);
@@ -434,7 +434,7 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 	if (write(ready_fd, &pid, sizeof(pid)) != sizeof(pid))
 		_Exit(CANNOT_START);
 	keep_files(image_lock_fd, keeper_lock_fd);
-	/* Block signals: those to the step are for its tasks. */
+	/* Block all signals: those to the step are for its tasks. */
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	for (;;)
@@ -443,8 +443,8 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 
 /*
  * Forks the keeper. Returns false in the keeper, which writes its pid to *ready_fd when it is
- * ready. Forks twice: this process becomes the command, which may wait for all its children, and
- * the keeper must not be one of them.
+ * ready. Forks twice, because the keeper must not be a child of this process: this process becomes
+ * the command, which may wait for all its children.
  */
 static bool fork_keeper(int *ready_fd, int *hear_fd)
 {
@@ -473,7 +473,7 @@ static pid_t await_keeper(int hear_fd)
 {
 	pid_t pid;
 
-	/* The keeper has printed the reason. */
+	/* The keeper has printed an error. */
 	if (read(hear_fd, &pid, sizeof(pid)) != sizeof(pid))
 		return 0;
 	(void)close(hear_fd);
@@ -495,7 +495,7 @@ static bool has_drivers(void)
 	return entry != NULL;
 }
 
-/* An image or user can disable drivers with this variable. */
+/* Whether the image or the user wants drivers. */
 static bool wants_drivers(void)
 {
 	const char *devices = getenv("NVIDIA_VISIBLE_DEVICES");
@@ -503,7 +503,7 @@ static bool wants_drivers(void)
 	return devices == NULL || (strcmp(devices, "void") != 0 && strcmp(devices, "none") != 0);
 }
 
-/* Runs in the container: adds the libraries of the node's driver to the loader's cache. */
+/* Adds the libraries of the node's GPU driver to the loader's cache of the container. */
 static void add_drivers_to_loader(void)
 {
 	static const char *const argv[] = {LDCONFIG, NULL};
@@ -524,7 +524,7 @@ static void add_drivers_to_loader(void)
 
 /* ---- start ---- */
 
-/* Adds the paths that every container has. The plugin adds others. */
+/* Adds the paths that every container has. plugin.c adds those of plugstack.conf. */
 static void show_usual(const struct account *account)
 {
 	static const char *const usual[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
@@ -550,7 +550,7 @@ static void show_accounts(void)
 				    .read_only = true});
 }
 
-/* Reads the files next to the image's root. */
+/* Reads working directory and variables of an image. */
 static struct surroundings surroundings_of(const struct image *image)
 {
 	struct surroundings surroundings;
@@ -558,12 +558,12 @@ static struct surroundings surroundings_of(const struct image *image)
 	surroundings.variables = read_text(image->fd, "environment", &surroundings.length);
 	surroundings.directory = read_text(image->fd, "directory", NULL);
 	if (surroundings.variables == NULL || surroundings.directory == NULL)
-		fail("the image's entry in the cache is incomplete: run slurm-image remove: %s",
+		fail("the image in the cache is incomplete: %s: run slurm-image remove",
 		     strerror(errno));
 	return surroundings;
 }
 
-/* Appends a variable, which overrides the image's. */
+/* Appends a variable, which overrides that of the image. */
 static void add_variable(struct surroundings *surroundings, const char *name, const char *value)
 {
 	char *text = format_text("%s=%s", name, value);
@@ -605,7 +605,7 @@ __attribute__((noreturn)) static void be_container(int container_fd, int keepers
 	struct surroundings surroundings = surroundings_of(image);
 	size_t length = 0;
 	char *entrypoint = request.entrypoint ? read_text(image->fd, "entrypoint", &length) : NULL;
-	/* Open this program now: its path does not exist in the container. */
+	/* Open this program before enter_root: its path does not exist in the container. */
 	int program_fd = open("/proc/self/exe", O_RDONLY);
 	int keeper_fd = record_keeper(keepers_fd, request.step);
 
@@ -648,7 +648,7 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 
 /* ---- join ---- */
 
-/* Starts a second keeper: the container may outlast the step that started it. */
+/* Starts another keeper, because the container may outlast the step that started it. */
 static pid_t join_container(int keepers_fd, pid_t keeper)
 {
 	int process_fd = (int)syscall(SYS_pidfd_open, keeper, 0), ready_fd, hear_fd, lock_fd;
@@ -665,7 +665,7 @@ static pid_t join_container(int keepers_fd, pid_t keeper)
 
 /* ---- main ---- */
 
-/* Returns the image directory that an earlier step recorded; or NULL. */
+/* Returns the image's directory if an earlier step has recorded it; or NULL. */
 static char *earlier_image(int container_fd)
 {
 	return read_text(container_fd, "image", NULL);
@@ -688,7 +688,7 @@ static struct image image_of(int container_fd, char **image_path)
 
 	if (path != NULL && request.reuse == CREATE)
 		fail("--container-name=%s:create: the container already exists: choose another "
-		     "name", request.name);
+		     "name, or omit :create", request.name);
 	if (path == NULL && request.image == NULL)
 		fail("--container-name=%s: the job has no such container on this node: add "
 		     "--container-image", request.name);
@@ -713,11 +713,12 @@ static pid_t begin(int container_fd)
 	char *image_path;
 
 	if (keeper == 0 && request.reuse == EXEC)
-		fail("--container-name=%s:exec: the container does not run on this node: use auto",
+		fail("--container-name=%s:exec: the container does not run on this node: omit :exec",
 		     request.name);
 	if (keeper > 0 && request.reuse != NO_EXEC && request.reuse != CREATE) {
 		if (request.mounts != NULL)
-			tell("--container-mounts has no effect: the container already runs");
+			tell("--container-mounts has no effect: the container %s already runs",
+			     request.name);
 		return join_container(keepers_fd, keeper);
 	}
 	account = find_account();
@@ -745,7 +746,7 @@ static void begin_step(int state_fd, int answer_fd)
 	status = wait_for(pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
-	/* The child has printed the reason; the empty word makes the other tasks exit silently. */
+	/* The child has printed an error. The empty word makes the other tasks exit silently. */
 	if (ftruncate(answer_fd, 0) < 0 || write(answer_fd, "", 1) != 1)
 		fail("cannot write the step's answer file: %s", strerror(errno));
 }
@@ -762,7 +763,7 @@ static int open_of_step(int state_fd, const char *prefix)
 	return fd;
 }
 
-/* Opens and locks the answer file: the first task of the step writes it. */
+/* Opens and locks the answer file, which the first task of the step writes. */
 static int open_answer(int state_fd)
 {
 	int fd = open_of_step(state_fd, ANSWER);
@@ -788,7 +789,7 @@ static struct entry read_answer(int answer_fd)
 		fail("cannot read the step's answer file: %s", strerror(errno));
 	entry.keeper = (pid_t)strtol(text, NULL, 10);
 	keeper = strlen(text) + 1;
-	/* Another task has printed the reason. */
+	/* The first task has printed an error. */
 	if (entry.keeper <= 0 || keeper >= length)
 		_Exit(CANNOT_START);
 	directory = keeper + strlen(text + keeper) + 1;
@@ -798,10 +799,7 @@ static struct entry read_answer(int answer_fd)
 	return entry;
 }
 
-/*
- * Lets the command inherit a lock on the image, so that the cache keeps the image after the keeper
- * has ended.
- */
+/* Lets the command inherit a lock on the image, because the keeper ends before the command. */
 static void inherit_lock(int state_fd)
 {
 	int container_fd = open_directory(state_fd, request.container);
@@ -832,7 +830,7 @@ int main(int argc, char **argv)
 	if (lseek(answer_fd, 0, SEEK_END) == 0)
 		begin_step(state_fd, answer_fd);
 	entry = read_answer(answer_fd);
-	/* This releases the lock, because the keeper has no copy of the descriptor. */
+	/* Release the lock: the keeper has no copy of this descriptor. */
 	(void)close(answer_fd);
 	if (request.name == NULL && request.save == NULL) {
 		inherit_lock(state_fd);

@@ -2,10 +2,12 @@
  * Fuzz target for the parser of options (options.c). The lines of the input are arguments of
  * plugstack.conf. The text after the first NUL byte is the content of the file that node= names.
  *
+ * To build it for libFuzzer:
+ *
  *   clang -g -fsanitize=fuzzer,address,undefined -DLIBFUZZER -I. tests/fuzz_options.c
  *
- * builds it for libFuzzer. Without LIBFUZZER, main() runs the parser on random texts that consist
- * of known words: ./fuzz_options [RUNS [SEED]].
+ * Without LIBFUZZER, main() parses random texts that consist of known words: ./fuzz_options [RUNS
+ * [SEED]].
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -66,25 +68,25 @@ static void require(bool condition, const char *what)
 	abort();
 }
 
-/* Checks the properties on which the rest of the plugin relies. */
+/* Checks the properties of accepted options on which the rest of the plugin relies. */
 static void check_accepted(const struct config *config)
 {
 	require(config->jail != NULL && is_plain_path(config->jail), "jail is a path");
 	require(config->scratch != NULL && is_plain_path(config->scratch), "scratch is a path");
 	require(config->shm != NULL && is_plain_path(config->shm), "shm is a path");
-	require(config->n_binds <= MAX_LISTED, "binds fit");
+	require(config->n_binds <= MAX_LISTED, "at most MAX_LISTED binds");
 	for (size_t i = 0; i < config->n_binds; i++)
 		require(is_plain_path(config->binds[i].path), "bind is a path");
-	require(config->through.n <= MAX_LISTED, "through fits");
+	require(config->through.n <= MAX_LISTED, "at most MAX_LISTED through");
 	for (size_t i = 0; i < config->through.n; i++)
 		require(is_plain_path(config->through.values[i]), "through is a path");
-	require(config->devices.n <= MAX_LISTED, "devices fit");
+	require(config->devices.n <= MAX_LISTED, "at most MAX_LISTED devices");
 	for (size_t i = 0; i < config->devices.n; i++)
 		require(is_device_pattern(config->devices.values[i]), "device is a name");
 	require(config->through.n == 0 || config->overlay, "through only with overlay");
 	require(config->devices.n == 0 || config->private_dev, "device only with private_dev");
 	require(config->tmp_size <= MAX_SIZE && config->shm_size <= MAX_SIZE &&
-		config->var_tmp_size <= MAX_SIZE, "sizes are possible");
+		config->var_tmp_size <= MAX_SIZE, "sizes are at most MAX_SIZE");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -110,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		arguments[n++] = strsep(&rest, "\n");
 	refusal[0] = '\0';
 	rc = parse_options(&config, n, arguments);
-	require(rc == ACCEPTED || rc == REFUSED, "the code is one of two");
+	require(rc == ACCEPTED || rc == REFUSED, "the code is ACCEPTED or REFUSED");
 	require((rc == REFUSED) == (refusal[0] != '\0'), "a refusal has a reason");
 	if (rc == ACCEPTED)
 		check_accepted(&config);
@@ -131,7 +133,7 @@ static const char *const words[] = {
 	"T", "#", " ", "=", "\r", "\xff",
 };
 
-/* xorshift64*: the same numbers on every machine. */
+/* State of xorshift64*, which gives the same numbers on every machine. */
 static uint64_t random_state;
 
 static uint64_t random_below(uint64_t end)
@@ -148,7 +150,7 @@ static size_t random_text(uint8_t *text, size_t room)
 	size_t size = 0;
 	uint64_t parts = random_below(24);
 
-	/* Half of the texts begin with required options, so that the parser gets further. */
+	/* Half of the texts begin with required options, so that the parser accepts some texts. */
 	if (random_below(2) == 0)
 		size = (size_t)snprintf((char *)text, room, "%s%s", words[0], words[1]);
 	for (uint64_t i = 0; i < parts; i++) {

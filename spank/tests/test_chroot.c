@@ -1,7 +1,7 @@
 /*
  * Tests of the plugin. This file includes the plugin's sources. Slurm and the system calls are
- * fakes that record calls in order. A test can make each call fail. The removal at the end of a job
- * runs on real directories.
+ * fakes that record the calls in order; a test can make any call fail. Only the removal of the
+ * directories of ended jobs runs on real files.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -65,40 +65,40 @@ static struct {
 	uid_t directory_owner;
 	mode_t directory_mode;
 	bool directories_exist;
-	/* Processes that have locked the keeper's file, one for each query; 0 for none. */
+	/* Holders of the lock on the keeper's file, one for each query; 0 for no holder. */
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
-	/* Number of waits so far, and the wait after which the lock file exists. */
+	/* Number of calls that waited, and the number after which the lock file exists. */
 	size_t n_waits, lock_file_after;
-	/* Entries of a listed directory: /dev, or the spool directory. */
+	/* Entries of a listed directory, which is /dev or the spool directory. */
 	const char *devices[8];
 	size_t next_device;
 	const char *node_file;
 	size_t node_file_read;
 	uid_t node_file_owner;
 	mode_t node_file_mode;
-	/* The keeper's report of its start. */
+	/* Text that the keeper reports at its start. */
 	const char *report;
 	size_t report_length;
-	/* True: clone() returns in the keeper. */
+	/* True: clone() returns in the child, which is the keeper. */
 	bool is_keeper;
 	bool processes_go_on;
 	const char *missing_point, *linked_point, *directory_point;
-	/* Number of the call that fails, from 1, or 0 for none; and its errno. */
+	/* Number of the call that fails, from 1, and its errno; 0 if no call fails. */
 	size_t fail_at;
 	int fail_with;
-	/* True: file calls reach the real system, as if root owned all files there. */
+	/* True: file calls reach the real system, where all files seem to belong to root. */
 	bool real_files;
 	const char *unremovable;
-	/* True: fork() succeeds, and the test sees the parent. False: fork() fails. */
+	/* True: fork() returns in the parent. False: fork() fails. */
 	bool forks;
 	bool not_preloaded;
 	/* Text of /proc/sys/kernel/pid_max; a large number by default. */
 	const char *machine_limit;
 	/* Text of the job's pids.current. */
 	const char *used;
-	/* Version of the cgroups, which are writable. */
+	/* Version of the writable cgroups. */
 	enum { CGROUPS_V2, CGROUPS_V1, NO_CGROUPS } cgroups;
 
 	void (*before)(void), (*in_parent)(void), (*in_child)(void);
@@ -135,7 +135,7 @@ static void reset_node(void)
 	node.used = "1000\n";
 }
 
-/* Records a call about `subject`. Returns true if this call has to fail. */
+/* Records a call; `subject` must be in its error message. Returns true if the call must fail. */
 __attribute__((format(printf, 2, 3))) static bool called(const char *subject,
 							  const char *format, ...)
 {
@@ -240,7 +240,7 @@ static int fake_mkdirat(int parent, const char *name, mode_t mode)
 	return -1;
 }
 
-/* Only for cgroups. */
+/* The plugin uses mkdir(2) only for cgroups. */
 static int fake_mkdir(const char *path)
 {
 	if (called(path, "mkdir %s", path))
@@ -255,7 +255,7 @@ static int fake_fchmod(int fd, mode_t mode)
 	return called("", "fchmod %s %04o", name_of(fd), (unsigned int)mode) ? -1 : 0;
 }
 
-/* Only for real directories. It changes nothing: tests may run without root. */
+/* Called only for real directories. Changes nothing, because tests may run without root. */
 static int fake_fchown(int fd, uid_t uid)
 {
 	struct stat status;
@@ -310,7 +310,7 @@ static int fake_close(int fd)
 {
 	if (node.real_files)
 		return close(fd);
-	/* The keeper's own files have low descriptors. */
+	/* The keeper's files have descriptors below 3. */
 	CHECK(fd < 3 || strcmp(name_of(fd), "a descriptor that is not open") != 0);
 	if (fd >= FIRST_FD && fd < FIRST_FD + node.n_fds)
 		node.is_open[fd - FIRST_FD] = false;
@@ -385,7 +385,7 @@ static int fake_move_mount(int from, const char *from_path, int to, const char *
 	}
 
 	CHECK(from_path[0] == '\0' && (flags & MOVE_MOUNT_F_EMPTY_PATH) != 0);
-	/* Messages contain the path in the jail, not that of the mount: compare the last part. */
+	/* The subject is only the last part: messages contain the path in the jail, not the mount's. */
 	return called(strrchr(target, '/') == NULL ? "" : strrchr(target, '/'), "move_mount %s on %s", name_of(from), target) ? -1 : 0;
 }
 
@@ -484,7 +484,7 @@ static int fake_closedir(DIR *stream)
 	return node.real_files ? closedir(stream) : 0;
 }
 
-/* Each file of the spool directory is a socket. */
+/* Each file in the fake spool directory is a socket. */
 static int fake_fstatat(int fd, const char *name, struct stat *status)
 {
 	if (called(name, "fstatat %s/%s", name_of(fd), name))
@@ -514,7 +514,7 @@ static const char *kind_of(int kinds)
 
 static int fake_setns(int fd, int kinds)
 {
-	/* The kernel requires the same. */
+	/* The kernel also requires CAP_SYS_ADMIN. */
 	CHECK((node.effective & (1U << CAP_SYS_ADMIN)) != 0);
 	return called(kinds == CLONE_NEWPID ? "pid namespace" : "namespace", "setns %s %s", name_of(fd), kind_of(kinds)) ? -1 : 0;
 }
@@ -694,7 +694,7 @@ static char *fake_getcwd(char *buffer, size_t size)
 {
 	if (called("", "getcwd"))
 		return NULL;
-	(void)snprintf(buffer, size, "/home/somebody");
+	(void)snprintf(buffer, size, "/home/researcher");
 	return buffer;
 }
 
@@ -842,7 +842,7 @@ void slurm_error(const char *format, ...)
 	node.n_errors++;
 }
 
-/* Macros with arguments do not affect names such as `struct stat`. */
+/* Macros with arguments leave names such as `struct stat` unchanged. */
 #define open(path, flags) fake_open(path, flags)
 #define OPENAT(parent, name, flags, mode, ...) fake_openat(parent, name, flags, mode)
 #define openat(...) OPENAT(__VA_ARGS__, 0, 0)
@@ -906,7 +906,7 @@ void slurm_error(const char *format, ...)
 #include "mounts.c"
 #include "keeper.c"
 #include "chroot.c"
-/* Both plugins define these names, which Slurm looks up: rename those of one. */
+/* Both plugins define these names, which Slurm looks up, so rename those of one plugin. */
 #define plugin_name job_container_name
 #define plugin_type job_container_type
 #define plugin_version job_container_version
@@ -986,7 +986,7 @@ static char *isolating_options[] = {
 };
 #define ISOLATING (int)ARRAY_SIZE(isolating_options), isolating_options
 
-/* Resets all state: a new slurmstepd on a new node. */
+/* Resets all state, as for a new slurmstepd on a new node. */
 static void restart(void)
 {
 	reset_node();
@@ -1028,7 +1028,7 @@ static int join(void)
 	return slurm_spank_init_post_opt(NULL, USUAL);
 }
 
-/* Makes slurmstepd fork with the user's effective uid. Continues in the child or the parent. */
+/* Forks in slurmstepd with the user's effective uid. Continues in the child or in the parent. */
 static void fork_task(bool in_child)
 {
 	uint32_t effective = node.effective;
@@ -1129,7 +1129,7 @@ static void check_option_refused(char *option, const char *reason)
 #define MOUNT_IN_ROOT(path)                                                                \
 	"open /", "fstat " path, "openat2 /" path, "move_mount " path " on /" path
 #define NODE_GROUP CGROUPS "/system/cgroup.procs"
-/* Calls that copy slurmstepd's own trees, and calls that make its view in the job. */
+/* Calls that copy slurmstepd's own trees, and calls that enter its own view. */
 #define OWN_TREES                                                                          \
 	COPY("/spool"), COPY("/spool"), "open_tree /proc recursive",                        \
 		"open_tree " CGROUPS " recursive"
@@ -1221,13 +1221,13 @@ static void first_step_creates_the_root_and_keeper_of_the_job(void)
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 	check_calls(expected[0], expected, ARRAY_SIZE(expected));
 	CHECK(node.n_errors == 0);
-	/* The keeper, slurmstepd itself, and the node's spool directory and /proc. */
+	/* pidfds of the keeper and of slurmstepd; trees of the node's spool directory and /proc. */
 	CHECK(open_descriptors() == 4);
 	CHECK(tasks_start());
 	CHECK(open_descriptors() == 2);
 }
 
-static void later_step_joins_and_mounts_only_its_view(void)
+static void later_step_joins_the_namespaces_of_the_first_step(void)
 {
 	static const char *const expected[] = {
 		LOOK_FOR_SOCKET,
@@ -1251,7 +1251,7 @@ static void later_step_joins_and_mounts_only_its_view(void)
 	CHECK(tasks_start());
 }
 
-static void step_socket_belongs_to_its_user_only(void)
+static void only_the_jobs_user_can_connect_to_the_step_socket(void)
 {
 	static const char *const expected[] = {
 		"readdir",
@@ -1316,7 +1316,7 @@ static void step_without_an_id_is_refused(void)
 	check_refused(start_step(), "Slurm does not provide the step's id");
 }
 
-static void proc_is_empty_while_user_paths_are_opened(void)
+static void proc_is_empty_while_slurmstepd_opens_user_paths(void)
 {
 	static const char *const expected[] = {
 		"capget", "capset up", RETURN_TO_NODE, "capset down",
@@ -1332,7 +1332,7 @@ static void proc_is_empty_while_user_paths_are_opened(void)
 	CHECK(node.effective == 0);
 }
 
-static void step_with_unusable_files_returns_to_the_node_at_exit(void)
+static void slurmstepd_returns_to_the_node_if_files_cannot_be_opened(void)
 {
 	CHECK(join() == 0);
 	CHECK(slurm_spank_exit(NULL, USUAL) == 0);
@@ -1343,7 +1343,7 @@ static void step_with_unusable_files_returns_to_the_node_at_exit(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void step_without_user_paths_returns_to_the_node_at_once(void)
+static void external_step_returns_to_the_node_at_once(void)
 {
 	node.has_step_id = true;
 	node.step_id = SLURM_EXTERN_CONT;
@@ -1352,11 +1352,8 @@ static void step_without_user_paths_returns_to_the_node_at_once(void)
 	CHECK(open_descriptors() == 2);
 }
 
-/*
- * Root can write to every visible path. Only its capabilities restrict its access to the kernel and
- * the keeper.
- */
-static void step_of_root_has_no_node_spool_and_few_capabilities(void)
+/* Root can write to every visible path: only its few capabilities protect kernel and keeper. */
+static void step_of_root_gets_its_own_spool_and_few_capabilities(void)
 {
 	static const char *const expected[] = {
 		"pidfd_open process itself",
@@ -1383,7 +1380,7 @@ static void step_of_root_has_no_node_spool_and_few_capabilities(void)
 	CHECK(node.effective == node.permitted);
 }
 
-static void keeper_that_ended_before_open_is_looked_up_again(void)
+static void keeper_that_ends_before_pidfd_open_is_looked_up_again(void)
 {
 	node.holders[2] = node.holders[3] = KEEPER;
 	node.lock_file_exists = true;
@@ -1393,7 +1390,7 @@ static void keeper_that_ended_before_open_is_looked_up_again(void)
 	CHECK(called_with("setns process keeper mounts and ipc"));
 }
 
-static void ended_keeper_is_replaced(void)
+static void keeper_that_has_ended_is_replaced(void)
 {
 	node.lock_file_exists = true;
 	CHECK(start_step() == 0);
@@ -1401,7 +1398,7 @@ static void ended_keeper_is_replaced(void)
 	CHECK(open_descriptors() == 4);
 }
 
-static void overlay_writes_to_the_jail_only_with_through(void)
+static void overlay_shares_only_the_directories_of_through(void)
 {
 	static const char *const expected[] = {
 		OPEN_JOB,
@@ -1428,7 +1425,7 @@ static void overlay_writes_to_the_jail_only_with_through(void)
 	CHECK(called_with("fchdir new overlay"));
 }
 
-static void private_dev_has_the_usual_and_the_configured_devices(void)
+static void private_dev_contains_only_usual_and_configured_devices(void)
 {
 	static const char *const expected[] = {
 		"fsopen tmpfs", "fsconfig tmpfs mode=0755", "fsconfig tmpfs size=64K",
@@ -1472,14 +1469,14 @@ static void directories_with_a_size_are_in_memory(void)
 	CHECK(!called_with("openat " JOB "/tmp"));
 }
 
-static void job_never_has_the_proc_of_the_node(void)
+static void job_never_sees_the_proc_of_the_node(void)
 {
 	CHECK(enter_isolated() == 0);
 	CHECK(!called_with("move_mount /proc on new overlay/proc"));
 	CHECK(called_with("openat2 new overlay/proc"));
 }
 
-/* Makes each call fail in turn. */
+/* Makes each call fail in turn, and checks that the step is refused. */
 static void check_each_failure(int (*start)(void))
 {
 	size_t total;
@@ -1505,7 +1502,7 @@ static int start_step_of_root(void)
 	return start_step();
 }
 
-static void any_failed_call_refuses_the_step_and_stops(void)
+static void step_is_refused_at_the_first_system_call_that_fails(void)
 {
 	check_each_failure(start_step);
 	restart();
@@ -1536,14 +1533,14 @@ static void process_limit_is_set_in_the_cgroup_of_slurm(void)
 	CHECK(processes_fd == -1);
 }
 
-static void job_gets_an_eighth_of_a_small_pid_max(void)
+static void process_limit_is_at_most_an_eighth_of_pid_max(void)
 {
 	node.machine_limit = "4096\n";
 	CHECK(enter_isolated() == 0);
 	CHECK(called_with("write 512 to " GROUP_V2 "/pids.max"));
 }
 
-static void tasks_join_a_separate_cgroup_on_version_1(void)
+static void tasks_join_a_separate_pids_cgroup_on_cgroup_v1(void)
 {
 	static const char *const expected[] = {
 		"open " GROUP_V2, "mkdir " CGROUPS "/pids/slurm", "mkdir " GROUP_V1,
@@ -1578,7 +1575,7 @@ static void task_above_the_process_limit_does_not_start(void)
 	CHECK(error_contains("has reached its limit of 1000 processes"));
 }
 
-static void keeper_leaves_the_freezer_of_its_step_on_version_1(void)
+static void keeper_leaves_the_freezer_cgroup_of_its_step_on_v1(void)
 {
 	node.cgroups = CGROUPS_V1;
 	CHECK(start_step() == 0);
@@ -1604,7 +1601,7 @@ static void be_keeper(char **options, int n)
 		(void)slurm_spank_init_post_opt(NULL, n, options);
 }
 
-static void keeper_closes_files_mounts_proc_and_reports_ready(void)
+static void keeper_is_ready_after_closing_files_and_mounting_proc(void)
 {
 	static const char *const expected[] = {
 		"clone pids",
@@ -1627,7 +1624,7 @@ static void keeper_closes_files_mounts_proc_and_reports_ready(void)
 	CHECK(node.exit_code == -1 && strcmp(node.sent_to_parent, "") == 0);
 }
 
-static void proc_entries_of_the_machine_are_read_only_for_root(void)
+static void machine_wide_proc_files_are_read_only_for_root(void)
 {
 	static const char *const expected[] = {
 		"open_tree new proc/bus recursive",
@@ -1667,7 +1664,7 @@ static void check_each_failure_of_the_keeper(uid_t uid)
 	}
 }
 
-static void failed_keeper_reports_the_reason_without_logging_and_exits(void)
+static void failed_keeper_sends_the_reason_to_slurmstepd_and_exits(void)
 {
 	check_each_failure_of_the_keeper(2000);
 	restart();
@@ -1706,7 +1703,7 @@ static void task_is_forked_into_the_namespaces_of_the_job(void)
 		"capget", "capset up", "seccomp", "capset down",
 		"getcwd",
 		"capget", "capset up", "setns process keeper mounts and ipc", "capset down",
-		"chdir /home/somebody",
+		"chdir /home/researcher",
 		"no new privileges", "capget", "capset for good",
 		"open /proc/self/oom_score_adj", "write 1000 to /proc/self/oom_score_adj",
 	};
@@ -1720,7 +1717,7 @@ static void task_is_forked_into_the_namespaces_of_the_job(void)
 	CHECK(in_job && !forks_into_job);
 }
 
-static void slurmstepd_returns_to_the_node_pids_after_each_fork(void)
+static void slurmstepd_returns_to_the_nodes_pid_namespace_after_each_fork(void)
 {
 	static const char *const expected[] = {
 		"capget", "capset up", "setns process keeper pids", "capset down",
@@ -1770,7 +1767,7 @@ static void slurmstepd_leaves_the_step_cgroup_after_starting_tasks(void)
 	CHECK(node.n_calls == ARRAY_SIZE(expected));
 }
 
-static void later_forks_are_in_the_step_cgroup(void)
+static void later_forks_of_slurmstepd_join_the_step_cgroup(void)
 {
 	node.cgroups = CGROUPS_V1;
 	join_and_fork_task();
@@ -1782,7 +1779,7 @@ static void later_forks_are_in_the_step_cgroup(void)
 	CHECK(called_with("write 0 to " STEP_GROUP_V1));
 }
 
-static void slurmstepd_stays_without_a_step_cgroup(void)
+static void slurmstepd_stays_in_its_cgroup_if_the_step_has_none(void)
 {
 	node.cgroups = NO_CGROUPS;
 	join_and_fork_task();
@@ -1801,7 +1798,7 @@ static void step_fails_if_slurmstepd_cannot_leave_its_cgroup(void)
 	}
 }
 
-static void forks_before_the_tasks_stay_on_the_node(void)
+static void processes_forked_before_the_tasks_stay_on_the_node(void)
 {
 	CHECK(start_step() == 0);
 	node.n_calls = 0;
@@ -1810,14 +1807,14 @@ static void forks_before_the_tasks_stay_on_the_node(void)
 	CHECK(node.n_calls == 0 && !in_job);
 }
 
-static void privileges_stay_unless_the_options_forbid_them(void)
+static void tasks_keep_their_privileges_by_default(void)
 {
 	CHECK(start_step() == 0);
 	CHECK(tasks_start());
 	CHECK(!called_with("no new privileges") && !called_with("capset for good"));
 }
 
-static void task_that_cannot_enter_the_job_ends_at_once(void)
+static void task_exits_at_once_if_it_cannot_enter_the_job(void)
 {
 	size_t first, total;
 	bool started;
@@ -1831,20 +1828,20 @@ static void task_that_cannot_enter_the_job_ends_at_once(void)
 		CHECK(enter_isolated() == 0);
 		node.fail_at = i;
 		started = tasks_start();
-		/* Slurm itself checks the working directory of a task. */
+		/* Slurm itself checks the working directory later. */
 		if (strncmp(node.calls[i - 1], "chdir", 5) == 0) {
 			CHECK(started);
 			continue;
 		}
 		CHECK(!started);
-		/* The fork fails, or the step fails before it, or a callback in the task fails. */
+		/* The task has exited, the step has failed before the fork, or a callback failed. */
 		CHECK(node.exit_code == 1 || !forks_into_job);
 		CHECK(!in_job || strstr(node.calls[i - 1], "oom_score") != NULL);
 		CHECK(error_contains(strerror(EIO)));
 	}
 }
 
-static void task_not_forked_into_the_job_is_refused(void)
+static void task_outside_the_job_is_refused(void)
 {
 	CHECK(start_step() == 0);
 	CHECK(slurm_spank_user_init(NULL, USUAL) == 0);
@@ -1854,7 +1851,7 @@ static void task_not_forked_into_the_job_is_refused(void)
 
 /* ---- refusals ---- */
 
-static void later_callbacks_repeat_the_first_reason_of_a_failure(void)
+static void later_callbacks_repeat_the_reason_of_the_first_failure(void)
 {
 	node.missing_point = "/sys";
 	CHECK(start_step() < 0);
@@ -1864,7 +1861,7 @@ static void later_callbacks_repeat_the_first_reason_of_a_failure(void)
 	CHECK(error_contains("mount point /mnt/jail/sys is missing"));
 }
 
-static void step_is_refused_before_user_paths_are_opened(void)
+static void step_is_refused_before_slurm_opens_user_paths(void)
 {
 	static const uint32_t steps[] = {0, 7, SLURM_INTERACTIVE_STEP, SLURM_BATCH_SCRIPT};
 
@@ -1877,8 +1874,8 @@ static void step_is_refused_before_user_paths_are_opened(void)
 	}
 }
 
-/* The external step runs no user program, and Slurm would drain the node if it were refused. */
-static void external_step_continues_where_others_are_refused(void)
+/* The external step runs no user program, and Slurm would drain the node after a refusal. */
+static void external_step_is_accepted_even_if_the_jail_is_faulty(void)
 {
 	node.has_step_id = true;
 	node.step_id = SLURM_EXTERN_CONT;
@@ -1888,7 +1885,7 @@ static void external_step_continues_where_others_are_refused(void)
 	CHECK(!inside_jail && open_descriptors() == 0);
 }
 
-static void reason_is_in_the_log_of_slurmd(void)
+static void log_of_slurmd_contains_the_reason_of_a_refusal(void)
 {
 	CHECK(setenv("SLURMSTACK_SLURMD", "4711", 1) == 0);
 	node.missing_point = "/sys";
@@ -1909,7 +1906,7 @@ static void slurmd_passes_its_pid_to_its_steps(void)
 	CHECK(strcmp(getenv("SLURMSTACK_SLURMD"), number) == 0);
 }
 
-static void task_is_refused_if_the_jail_was_never_entered(void)
+static void task_is_refused_if_slurmstepd_never_entered_the_jail(void)
 {
 	CHECK(every_later_callback_refuses());
 	CHECK(error_contains("never entered"));
@@ -1934,7 +1931,7 @@ static void unknown_context_is_refused(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void step_without_job_or_user_is_refused(void)
+static void step_without_a_job_id_or_uid_is_refused(void)
 {
 	node.no_job_id = true;
 	check_refused(start_step(), "job's id");
@@ -1967,7 +1964,7 @@ static void directory_as_mount_point_of_a_file_is_refused(void)
 	check_refused(start_step(), "/mnt/jail/etc/hosts is a directory");
 }
 
-static void directories_of_an_earlier_step_are_used(void)
+static void step_uses_directories_that_an_earlier_step_created(void)
 {
 	node.directories_exist = true;
 	CHECK(start_step() == 0);
@@ -1981,14 +1978,14 @@ static void directory_of_another_user_is_refused(void)
 	check_refused(start_step(), "slurm-jobs below /scratch belongs to user 1000");
 }
 
-static void private_directory_open_to_others_is_refused(void)
+static void private_directory_that_others_can_enter_is_refused(void)
 {
 	node.directories_exist = true;
 	node.directory_mode = 0711;
 	check_refused(start_step(), "slurm-jobs below /scratch is open to others (mode 0711)");
 }
 
-static void largest_job_id_and_uid_fit(void)
+static void largest_job_id_and_uid_fit_into_the_directory_name(void)
 {
 	node.job_id = UINT32_MAX;
 	node.uid = (uid_t)UINT32_MAX;
@@ -1998,7 +1995,7 @@ static void largest_job_id_and_uid_fit(void)
 
 /* ---- options ---- */
 
-static void invalid_option_is_refused_before_any_call(void)
+static void invalid_option_is_refused_before_any_system_call(void)
 {
 	check_option_refused("nonsense", "unknown option nonsense");
 	check_option_refused("jails=/x", "unknown option jails=/x");
@@ -2032,7 +2029,7 @@ static void invalid_option_is_refused_before_any_call(void)
 	check_option_refused("scratch=/again", "scratch= is given twice");
 }
 
-static void names_with_dots_are_valid_paths(void)
+static void path_parts_that_contain_dots_are_valid(void)
 {
 	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/run/..x/.y/z.."};
 
@@ -2040,7 +2037,7 @@ static void names_with_dots_are_valid_paths(void)
 	CHECK(called_with("openat2 /mnt/jail/run/..x/.y/z.."));
 }
 
-static void jail_scratch_and_spool_are_required(void)
+static void options_jail_scratch_and_spool_are_required(void)
 {
 	char *no_jail[] = {"scratch=/scratch"};
 	char *no_scratch[] = {"jail=/mnt/jail"};
@@ -2083,7 +2080,7 @@ static int enter_with_file(const char *text)
 	return slurm_spank_init_post_opt(NULL, 4, options);
 }
 
-static void lines_of_the_node_file_are_options(void)
+static void each_line_of_the_node_file_is_an_option(void)
 {
 	CHECK(enter_with_file("# of this node\n\nno_new_privs=yes\nbind=/run/munge") == 0);
 	CHECK(config.no_new_privs);
@@ -2091,7 +2088,7 @@ static void lines_of_the_node_file_are_options(void)
 	CHECK(!config.overlay);
 }
 
-static void invalid_line_is_refused_with_the_name_of_the_file(void)
+static void refusal_of_an_invalid_line_names_the_node_file(void)
 {
 	static const struct {
 		const char *text, *reason;
@@ -2110,7 +2107,7 @@ static void invalid_line_is_refused_with_the_name_of_the_file(void)
 	}
 }
 
-static void missing_or_writable_node_file_is_refused(void)
+static void node_file_is_refused_if_missing_or_writable_by_others(void)
 {
 	check_refused(enter_with_file(NULL), "cannot open /etc/node.conf");
 	restart();
@@ -2132,7 +2129,7 @@ static void node_file_above_the_size_limit_is_refused(void)
 	CHECK(enter_with_file(text) == 0);
 }
 
-static void any_failed_call_for_the_node_file_is_reported(void)
+static void each_failed_system_call_on_the_node_file_is_reported(void)
 {
 	for (size_t i = 1; i <= 3; i++) {
 		restart();
@@ -2154,7 +2151,7 @@ static void too_many_binds_are_refused(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void longest_path_is_accepted_and_a_longer_one_refused(void)
+static void path_longer_than_path_max_is_refused(void)
 {
 	static char option[PATH_MAX + 16];
 	char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool", option};
@@ -2175,7 +2172,7 @@ static void longest_path_is_accepted_and_a_longer_one_refused(void)
 
 /* ---- start of slurmd ---- */
 
-static void slurmd_starts_on_a_complete_jail_without_changes(void)
+static void slurmd_starts_with_a_complete_jail_and_mounts_nothing(void)
 {
 	node.context = S_CTX_SLURMD;
 	node.remote = 0;
@@ -2188,7 +2185,7 @@ static void slurmd_starts_on_a_complete_jail_without_changes(void)
 		      strncmp(node.calls[i], "fstat", 5) == 0);
 }
 
-static void slurmd_does_not_start_on_a_faulty_jail(void)
+static void slurmd_does_not_start_with_a_faulty_jail(void)
 {
 	size_t total;
 
@@ -2214,7 +2211,7 @@ static void slurmd_does_not_start_with_an_invalid_option(void)
 	CHECK(error_contains("unknown option nonsense"));
 }
 
-static void slurmd_does_not_start_without_its_library(void)
+static void slurmd_does_not_start_without_preload_so(void)
 {
 	node.context = S_CTX_SLURMD;
 	node.not_preloaded = true;
@@ -2222,7 +2219,7 @@ static void slurmd_does_not_start_without_its_library(void)
 	CHECK(error_contains("preload.so is not loaded"));
 }
 
-static void clients_load_the_plugin_with_any_options(void)
+static void client_commands_ignore_the_options_of_the_plugin(void)
 {
 	char *options[] = {"nonsense"};
 	const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_JOB_SCRIPT};
@@ -2236,7 +2233,7 @@ static void clients_load_the_plugin_with_any_options(void)
 
 /* ---- files that slurmd writes for a job ---- */
 
-/* Runs the plugin as in a child of slurmd. */
+/* Calls the plugin as a child of slurmd does for sbcast. */
 static int join_for_a_file(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
@@ -2253,7 +2250,7 @@ static int join_a_keeper_for_a_file(void)
 	return join_for_a_file();
 }
 
-static void file_is_opened_in_the_namespace_of_the_job(void)
+static void slurmd_opens_a_sbcast_file_in_the_jobs_namespace(void)
 {
 	CHECK(join_a_keeper_for_a_file() == SLURM_SUCCESS);
 	CHECK(called_with("open /scratch"));
@@ -2261,7 +2258,7 @@ static void file_is_opened_in_the_namespace_of_the_job(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void file_of_root_is_written_with_few_capabilities(void)
+static void slurmd_writes_files_of_root_with_few_capabilities(void)
 {
 	node.uid = 0;
 	CHECK(join_a_keeper_for_a_file() == SLURM_SUCCESS);
@@ -2280,7 +2277,7 @@ static void slurmd_waits_for_the_first_step_of_a_job(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void any_failed_call_prevents_a_file_for_a_job(void)
+static void slurmd_writes_no_file_if_any_system_call_fails(void)
 {
 	size_t total;
 
@@ -2298,7 +2295,7 @@ static void any_failed_call_prevents_a_file_for_a_job(void)
 	}
 }
 
-static void file_for_a_job_requires_the_library(void)
+static void slurmd_writes_no_file_without_preload_so(void)
 {
 	node.not_preloaded = true;
 	CHECK(join_a_keeper_for_a_file() == SLURM_ERROR);
@@ -2306,7 +2303,7 @@ static void file_for_a_job_requires_the_library(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void file_for_a_job_requires_a_job_in_the_jail(void)
+static void slurmd_writes_no_file_for_a_job_outside_the_jail(void)
 {
 	CHECK(join_for_a_file() == SLURM_ERROR);
 	CHECK(error_contains("job 123.2000 has not entered the jail on this node"));
@@ -2314,7 +2311,7 @@ static void file_for_a_job_requires_a_job_in_the_jail(void)
 	CHECK(open_descriptors() == 0);
 }
 
-static void file_for_a_job_requires_the_scratch_variable(void)
+static void slurmd_writes_no_file_without_slurmstack_scratch(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
 
@@ -2325,7 +2322,7 @@ static void file_for_a_job_requires_the_scratch_variable(void)
 	CHECK(node.n_calls == 0);
 }
 
-static void slurmstepd_and_its_parent_keep_their_namespaces(void)
+static void slurmd_and_slurmstepd_keep_their_namespaces_for_new_steps(void)
 {
 	slurm_step_id_t step = {.job_id = 123, .step_id = 0};
 
@@ -2375,7 +2372,7 @@ static bool exists(const char *path)
 	return lstat(below_root("%s", path), &status) == 0;
 }
 
-/* Whether a job has left nothing below `base`, neither under its own name nor renamed. */
+/* Whether a job's directory below `base` is gone, also under the name that the epilog gives. */
 static bool is_gone(const char *base, const char *name)
 {
 	char path[128], aside[128];
@@ -2413,7 +2410,7 @@ static void make_job_files(const char *name)
 	}
 }
 
-/* Starts a process that locks the job's file, as the keeper does. Returns its pid. */
+/* Starts a process that locks the keeper's file of a job. Returns its pid. */
 static pid_t lock_job(const char *name)
 {
 	int ready[2];
@@ -2501,13 +2498,13 @@ static void epilog_follows_no_symbolic_link(void)
 	CHECK(error_contains("123.9"));
 }
 
-static void epilog_removes_directories_nested_deeper_than_any_path(void)
+static void epilog_removes_directories_deeper_than_the_path_limit(void)
 {
 	int fd;
 
 	use_real_files();
 	make_job_files("123.2000");
-	/* Create files with the names to which the removal would move directories. */
+	/* Take the first names that the removal chooses for moved directories. */
 	for (unsigned long i = 0; i < 100; i++) {
 		char name[64];
 
@@ -2550,7 +2547,7 @@ static void failed_removal_is_logged_and_does_not_fail_the_job(void)
 	CHECK(is_gone("scratch", "123.2000"));
 }
 
-static void epilog_renames_directories_that_another_process_removes(void)
+static void epilog_renames_directories_before_a_child_removes_them(void)
 {
 	use_real_files();
 	node.forks = true;
@@ -2564,7 +2561,7 @@ static void epilog_renames_directories_that_another_process_removes(void)
 	CHECK(node.n_errors == 0);
 }
 
-static void next_job_removes_leftovers_of_killed_processes(void)
+static void next_epilog_removes_leftovers_of_a_killed_removal(void)
 {
 	use_real_files();
 	make_job_files("ended.1.2000.0");
@@ -2574,7 +2571,7 @@ static void next_job_removes_leftovers_of_killed_processes(void)
 	CHECK(node.n_errors == 0);
 }
 
-static void only_one_process_removes_at_a_time(void)
+static void only_one_process_removes_directories_at_a_time(void)
 {
 	int busy;
 
@@ -2588,7 +2585,7 @@ static void only_one_process_removes_at_a_time(void)
 	(void)close(busy);
 }
 
-static void removal_alternates_between_jobs(void)
+static void removal_alternates_between_ended_jobs(void)
 {
 	use_real_files();
 	make_job_files("ended.1.2000.0");
@@ -2611,7 +2608,7 @@ static void removal_alternates_between_jobs(void)
 	CHECK(node.n_errors == 0);
 }
 
-static void epilog_of_a_job_without_steps_is_silent(void)
+static void epilog_logs_nothing_for_a_job_without_steps(void)
 {
 	use_real_files();
 	CHECK(slurm_spank_job_epilog(NULL, REAL) == 0);
@@ -2643,96 +2640,96 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	TEST(first_step_creates_the_root_and_keeper_of_the_job),
-	TEST(later_step_joins_and_mounts_only_its_view),
-	TEST(step_socket_belongs_to_its_user_only),
+	TEST(later_step_joins_the_namespaces_of_the_first_step),
+	TEST(only_the_jobs_user_can_connect_to_the_step_socket),
 	TEST(number_of_steps_in_a_job_is_limited),
 	TEST(number_of_steps_on_a_node_is_limited),
 	TEST(step_without_an_id_is_refused),
-	TEST(proc_is_empty_while_user_paths_are_opened),
-	TEST(step_with_unusable_files_returns_to_the_node_at_exit),
-	TEST(step_without_user_paths_returns_to_the_node_at_once),
-	TEST(step_of_root_has_no_node_spool_and_few_capabilities),
-	TEST(keeper_that_ended_before_open_is_looked_up_again),
-	TEST(ended_keeper_is_replaced),
-	TEST(overlay_writes_to_the_jail_only_with_through),
-	TEST(private_dev_has_the_usual_and_the_configured_devices),
+	TEST(proc_is_empty_while_slurmstepd_opens_user_paths),
+	TEST(slurmstepd_returns_to_the_node_if_files_cannot_be_opened),
+	TEST(external_step_returns_to_the_node_at_once),
+	TEST(step_of_root_gets_its_own_spool_and_few_capabilities),
+	TEST(keeper_that_ends_before_pidfd_open_is_looked_up_again),
+	TEST(keeper_that_has_ended_is_replaced),
+	TEST(overlay_shares_only_the_directories_of_through),
+	TEST(private_dev_contains_only_usual_and_configured_devices),
 	TEST(directories_with_a_size_are_in_memory),
-	TEST(job_never_has_the_proc_of_the_node),
-	TEST(any_failed_call_refuses_the_step_and_stops),
+	TEST(job_never_sees_the_proc_of_the_node),
+	TEST(step_is_refused_at_the_first_system_call_that_fails),
 	TEST(process_limit_is_set_in_the_cgroup_of_slurm),
-	TEST(job_gets_an_eighth_of_a_small_pid_max),
-	TEST(tasks_join_a_separate_cgroup_on_version_1),
+	TEST(process_limit_is_at_most_an_eighth_of_pid_max),
+	TEST(tasks_join_a_separate_pids_cgroup_on_cgroup_v1),
 	TEST(task_that_cannot_join_its_cgroup_does_not_start),
 	TEST(task_above_the_process_limit_does_not_start),
-	TEST(keeper_leaves_the_freezer_of_its_step_on_version_1),
+	TEST(keeper_leaves_the_freezer_cgroup_of_its_step_on_v1),
 	TEST(jobs_run_without_writable_cgroups),
-	TEST(keeper_closes_files_mounts_proc_and_reports_ready),
-	TEST(proc_entries_of_the_machine_are_read_only_for_root),
-	TEST(failed_keeper_reports_the_reason_without_logging_and_exits),
+	TEST(keeper_is_ready_after_closing_files_and_mounting_proc),
+	TEST(machine_wide_proc_files_are_read_only_for_root),
+	TEST(failed_keeper_sends_the_reason_to_slurmstepd_and_exits),
 	TEST(refusal_contains_the_reason_from_the_keeper),
 	TEST(step_is_refused_if_its_keeper_ends_at_once),
 	TEST(task_is_forked_into_the_namespaces_of_the_job),
-	TEST(slurmstepd_returns_to_the_node_pids_after_each_fork),
+	TEST(slurmstepd_returns_to_the_nodes_pid_namespace_after_each_fork),
 	TEST(slurmstepd_leaves_the_step_cgroup_after_starting_tasks),
-	TEST(later_forks_are_in_the_step_cgroup),
-	TEST(slurmstepd_stays_without_a_step_cgroup),
+	TEST(later_forks_of_slurmstepd_join_the_step_cgroup),
+	TEST(slurmstepd_stays_in_its_cgroup_if_the_step_has_none),
 	TEST(step_fails_if_slurmstepd_cannot_leave_its_cgroup),
-	TEST(forks_before_the_tasks_stay_on_the_node),
-	TEST(privileges_stay_unless_the_options_forbid_them),
-	TEST(task_that_cannot_enter_the_job_ends_at_once),
-	TEST(task_not_forked_into_the_job_is_refused),
-	TEST(later_callbacks_repeat_the_first_reason_of_a_failure),
-	TEST(step_is_refused_before_user_paths_are_opened),
-	TEST(external_step_continues_where_others_are_refused),
-	TEST(reason_is_in_the_log_of_slurmd),
+	TEST(processes_forked_before_the_tasks_stay_on_the_node),
+	TEST(tasks_keep_their_privileges_by_default),
+	TEST(task_exits_at_once_if_it_cannot_enter_the_job),
+	TEST(task_outside_the_job_is_refused),
+	TEST(later_callbacks_repeat_the_reason_of_the_first_failure),
+	TEST(step_is_refused_before_slurm_opens_user_paths),
+	TEST(external_step_is_accepted_even_if_the_jail_is_faulty),
+	TEST(log_of_slurmd_contains_the_reason_of_a_refusal),
 	TEST(slurmd_passes_its_pid_to_its_steps),
-	TEST(task_is_refused_if_the_jail_was_never_entered),
+	TEST(task_is_refused_if_slurmstepd_never_entered_the_jail),
 	TEST(plugin_does_nothing_outside_a_step),
 	TEST(unknown_context_is_refused),
-	TEST(step_without_job_or_user_is_refused),
+	TEST(step_without_a_job_id_or_uid_is_refused),
 	TEST(error_names_a_missing_mount_point),
 	TEST(symbolic_link_as_mount_point_is_refused),
 	TEST(directory_as_mount_point_of_a_file_is_refused),
-	TEST(directories_of_an_earlier_step_are_used),
+	TEST(step_uses_directories_that_an_earlier_step_created),
 	TEST(directory_of_another_user_is_refused),
-	TEST(private_directory_open_to_others_is_refused),
-	TEST(largest_job_id_and_uid_fit),
-	TEST(invalid_option_is_refused_before_any_call),
-	TEST(names_with_dots_are_valid_paths),
-	TEST(jail_scratch_and_spool_are_required),
+	TEST(private_directory_that_others_can_enter_is_refused),
+	TEST(largest_job_id_and_uid_fit_into_the_directory_name),
+	TEST(invalid_option_is_refused_before_any_system_call),
+	TEST(path_parts_that_contain_dots_are_valid),
+	TEST(options_jail_scratch_and_spool_are_required),
 	TEST(shm_directory_is_configurable),
 	TEST(duplicate_option_is_refused),
-	TEST(lines_of_the_node_file_are_options),
-	TEST(invalid_line_is_refused_with_the_name_of_the_file),
-	TEST(missing_or_writable_node_file_is_refused),
+	TEST(each_line_of_the_node_file_is_an_option),
+	TEST(refusal_of_an_invalid_line_names_the_node_file),
+	TEST(node_file_is_refused_if_missing_or_writable_by_others),
 	TEST(node_file_above_the_size_limit_is_refused),
-	TEST(any_failed_call_for_the_node_file_is_reported),
+	TEST(each_failed_system_call_on_the_node_file_is_reported),
 	TEST(too_many_binds_are_refused),
-	TEST(longest_path_is_accepted_and_a_longer_one_refused),
-	TEST(slurmd_starts_on_a_complete_jail_without_changes),
-	TEST(slurmd_does_not_start_on_a_faulty_jail),
+	TEST(path_longer_than_path_max_is_refused),
+	TEST(slurmd_starts_with_a_complete_jail_and_mounts_nothing),
+	TEST(slurmd_does_not_start_with_a_faulty_jail),
 	TEST(slurmd_does_not_start_with_an_invalid_option),
-	TEST(slurmd_does_not_start_without_its_library),
-	TEST(clients_load_the_plugin_with_any_options),
-	TEST(file_is_opened_in_the_namespace_of_the_job),
-	TEST(file_of_root_is_written_with_few_capabilities),
+	TEST(slurmd_does_not_start_without_preload_so),
+	TEST(client_commands_ignore_the_options_of_the_plugin),
+	TEST(slurmd_opens_a_sbcast_file_in_the_jobs_namespace),
+	TEST(slurmd_writes_files_of_root_with_few_capabilities),
 	TEST(slurmd_waits_for_the_first_step_of_a_job),
-	TEST(any_failed_call_prevents_a_file_for_a_job),
-	TEST(file_for_a_job_requires_the_library),
-	TEST(file_for_a_job_requires_a_job_in_the_jail),
-	TEST(file_for_a_job_requires_the_scratch_variable),
-	TEST(slurmstepd_and_its_parent_keep_their_namespaces),
+	TEST(slurmd_writes_no_file_if_any_system_call_fails),
+	TEST(slurmd_writes_no_file_without_preload_so),
+	TEST(slurmd_writes_no_file_for_a_job_outside_the_jail),
+	TEST(slurmd_writes_no_file_without_slurmstack_scratch),
+	TEST(slurmd_and_slurmstepd_keep_their_namespaces_for_new_steps),
 	TEST(epilog_ends_only_the_keeper_of_its_job),
 	TEST(epilog_reports_processes_that_do_not_end),
 	TEST(epilog_removes_only_the_directories_of_its_job),
 	TEST(epilog_follows_no_symbolic_link),
-	TEST(epilog_removes_directories_nested_deeper_than_any_path),
+	TEST(epilog_removes_directories_deeper_than_the_path_limit),
 	TEST(failed_removal_is_logged_and_does_not_fail_the_job),
-	TEST(epilog_renames_directories_that_another_process_removes),
-	TEST(next_job_removes_leftovers_of_killed_processes),
-	TEST(only_one_process_removes_at_a_time),
-	TEST(removal_alternates_between_jobs),
-	TEST(epilog_of_a_job_without_steps_is_silent),
+	TEST(epilog_renames_directories_before_a_child_removes_them),
+	TEST(next_epilog_removes_leftovers_of_a_killed_removal),
+	TEST(only_one_process_removes_directories_at_a_time),
+	TEST(removal_alternates_between_ended_jobs),
+	TEST(epilog_logs_nothing_for_a_job_without_steps),
 	TEST(epilog_reports_its_failures),
 };
 
