@@ -1,4 +1,4 @@
-"""Entry point of the pack: an engine starts it, and later ends it."""
+"""Entry point of the pack. An engine starts this program, and later ends it."""
 
 import sys
 from pathlib import Path

@@ -54,7 +54,7 @@ LOAD_BALANCERS = Rule(
 
 
 _SELECTORS = {"CiliumNetworkPolicy": "endpointSelector", "NetworkPolicy": "podSelector"}
-"""Kinds of policies, with the field by which each selects pods."""
+"""Kinds of policies, each with the field that selects pods."""
 
 
 def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
@@ -63,7 +63,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         found = pod(workload)
         if found is None or found.spec.get("hostNetwork"):
-            return  # NetworkPolicies do not apply to the node's network; host-namespaces does
+            return  # no NetworkPolicy applies to the node's network; see HOST_NAMESPACES
         labels = found.metadata.get("labels") or {}
         held = {
             direction
@@ -103,7 +103,7 @@ NETWORK_POLICIES = StackRule(
 # --- Kubernetes' API -----------------------------------------------------------------------------
 
 _TAKES_OVER = ("bind", "escalate", "impersonate")
-"""Verbs with which an account can get the rights of others."""
+"""Verbs that allow an account to get the rights of others."""
 _ALL_POWERFUL = ("admin", "cluster-admin")
 
 
@@ -128,7 +128,7 @@ def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:
 RBAC = Rule(
     About(
         "rbac",
-        "Roles list what they allow, and cannot grant more than they have",
+        "Roles list each right, and cannot grant more rights than they have",
         "wildcards and verbs such as escalate allow unintended actions, even to read Secrets",
         "list only the resources and verbs that are needed",
     ),

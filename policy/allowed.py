@@ -11,18 +11,18 @@ Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class ConfigError(Exception):
-    """The policy settings in the stack's config are invalid. The text is one line, for the user."""
+    """The policy settings in the stack's config are invalid. The message is one line."""
 
 
 class Allowed(BaseModel):
-    """Permissions of one stack, in addition to those that all stacks have."""
+    """Permissions of one stack, in addition to those of all stacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     registries: tuple[Words, ...] = ()
     host_paths: tuple[Words, ...] = ()
     exceptions: Mapping[Words, Mapping[Words, Words]] = Field(default_factory=dict)
-    """Reasons for exceptions, by rule and then by pattern of resources."""
+    """Reasons for exceptions, by rule and by pattern of resources."""
 
     def excepts(self, rule: str, type_: str, name: str) -> bool:
         """Return whether a resource is an exception to a rule."""
@@ -35,10 +35,10 @@ def matches(pattern: str, type_: str, name: str) -> bool:
 
 
 def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> Allowed:
-    """Read a stack's permissions from its config as Pulumi passes it.
+    """Read a stack's permissions from its config as Pulumi passes it. Raises ConfigError.
 
-    Images may come from the stack's own `registry`. Without a registry, images named after the
-    project are allowed, which are on the nodes already. Raises ConfigError.
+    Images may come from the stack's own `registry`. Without a registry, images with the project's
+    name are allowed: they are already on the nodes.
     """
     key = f"{project}:policy"
     try:
@@ -48,7 +48,7 @@ def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> All
         place = ".".join(map(str, (key, *first["loc"])))
         raise ConfigError(f"{place}: {first['msg']}; see docs/policy.md") from None
     except ValueError as error:
-        raise ConfigError(f"{key}: expected JSON, but {error}; see docs/policy.md") from None
+        raise ConfigError(f"{key}: expected JSON: {error}; see docs/policy.md") from None
     for rule in allowed.exceptions:
         if rule not in rules:
             known = ", ".join(sorted(rules))

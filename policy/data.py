@@ -1,4 +1,4 @@
-"""Rules about data: resources with data are protected, and workloads with data not replaced."""
+"""Rules about data: protect resources with data, and do not replace workloads with data."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         own = [one for one in _claims(workload) if one in there and writers[one] == 1]
         if own and not _exists(workload):
-            # Raise if a value is unknown: the server was not asked, and the workload may exist.
+            # Raise if a value is unknown: the server was not asked whether the workload exists.
             list(strings(workload.props))
             yield workload, f"the deploy would replace the workload that mounts claim {own[0][1]}"
 
@@ -66,8 +66,8 @@ REPLACED_DATA = StackRule(
     About(
         "replaced-data",
         "A preview of an existing stack replaces no workload that has its own data",
-        "the old pods end before the new ones start. Meanwhile, slurmctld or the database is down,"
-        " longer if the new pods fail",
+        "the old pods end before the new ones start, so slurmctld or the database is down until"
+        " the new pods run",
         "revert the edit of a fixed field (name, selector, serviceName, podManagementPolicy)",
     ),
     _replaced_data,

@@ -1,4 +1,4 @@
-"""Types of resources whose deletion may lose data. Plans use this list as well."""
+"""Types of resources whose deletion may lose data. The package `plans` uses this list too."""
 
 from collections.abc import Mapping
 from typing import Final

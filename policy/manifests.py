@@ -52,8 +52,6 @@ def object_name(resource: Resource) -> str:
 
 @dataclass(frozen=True)
 class Pod:
-    """The pod template of a workload."""
-
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any]
 
@@ -71,8 +69,6 @@ class Pod:
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a pod."""
-
     spec: Mapping[str, Any]
     pod: Pod
     key: str
@@ -83,11 +79,11 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether it runs as long as the pod. Sidecars among the init containers do."""
+        """Whether the container runs as long as its pod. Sidecars among init containers do."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:
-        """Return a key of the container's security context; by default, of the pod's."""
+        """Return a value from the container's security context or, by default, from the pod's."""
         own = at(self.spec, "securityContext", key)
         return at(self.pod.spec, "securityContext", key) if own is None else own
 

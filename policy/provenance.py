@@ -17,7 +17,7 @@ def _images(resource: Resource, allowed: Allowed) -> Iterator[str]:
     def doubtful(container: Container) -> Iterator[str]:
         image = str(container.spec.get("image") or "")
         if not any(image.startswith(f"{registry}/") for registry in allowed.registries):
-            yield f"{container.name} uses {image or 'no image'}, from no allowed registry"
+            yield f"{container.name} uses {image or 'no image'}, not from an allowed registry"
         if not (_DIGEST.search(image) or _CONTENT_TAG.search(image)):
             yield f"{container.name} uses {image or 'no image'}, whose content may change"
 

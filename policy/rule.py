@@ -1,8 +1,8 @@
 """Types of rules, and the handling of values that a preview does not know yet.
 
-A rule reads properties through the policy SDK's proxies. They raise `UnknownValueError` if a value
-is known only when the update runs. The SDK then warns that it could not evaluate the rule, and `up`
-evaluates the rule before it creates the resource. With `over`, an unknown value hides no other
+A rule reads properties through the policy SDK's proxies, which raise `UnknownValueError` if a value
+is known only during the update. In this case, the SDK warns that it could not evaluate the rule,
+and `up` evaluates it before it creates the resource. With `over`, an unknown value hides no other
 violation.
 """
 
@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource as a rule sees it: its inputs or, after its creation, its outputs."""
+    """A resource with its inputs or, after its creation, its outputs."""
 
     type: str
     name: str
@@ -36,7 +36,7 @@ class Resource:
     props: Mapping[str, Any]
     protected: bool = False
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """URNs of the resources from which a property's value is derived, by property. Only stack rules
+    """For each property, URNs of the resources from which its value is derived. Only stack rules
     get them."""
 
 

@@ -29,7 +29,7 @@ def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _texts(resource: Resource) -> Iterator[str]:
-    """Yield the texts to search. In pods, skip generated fields, such as `hostAliases`."""
+    """Yield the texts to search. In pods, skip generated fields such as `hostAliases`."""
     found = pod(resource)
     if found is None:
         return strings(resource.props)
@@ -94,7 +94,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
         left, texts = set(secrets), _texts(one)
-        # Read texts only while a secret is left to find: an unknown text raises an error.
+        # Stop after the last secret is found: an unknown text raises an error.
         while left and (text := next(texts, None)) is not None:
             for secret, name in sorted(known for known in left if known[0] in text):
                 left.remove((secret, name))

@@ -64,7 +64,7 @@ def rendered() -> Mapping[str, str]:
 
 
 def stale(folder: Path = BUILT) -> list[str]:
-    """Return the sorted names of files that are missing, differ or belong to no dashboard."""
+    """Return the sorted names of files that are missing, are different or have no dashboard."""
     wanted = rendered()
     found = {path.name: path.read_text() for path in folder.glob("*.json")}
     return sorted(

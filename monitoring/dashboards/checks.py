@@ -34,8 +34,8 @@ DASHBOARD = board(
     "Results of checks: values of long checks over time, and findings of all other checks.",
     stat(
         "Bad measurements",
-        "Last measurements of nodes that are worse than their limit or their earlier values. Such "
-        "nodes are drained; the table *Long checks* shows the values.",
+        "Last measurements that are worse than the limit or the node's earlier values. The nodes "
+        "are drained; the table *Long checks* shows the values.",
         units.Short,
         queries.counted(
             "max by (check, node) (slurmstack_longcheck_good) == 0",
@@ -47,8 +47,8 @@ DASHBOARD = board(
     ),
     stat(
         "Measured within a week",
-        "Share of the pairs of node and check with a value of the last week. If the share is low, "
-        "nodes are never free, or the checks do not run (`kubectl get cronjobs`).",
+        "Share of the pairs of node and check that have a value from the last week. If the share "
+        "is low, nodes are never free, or the checks do not run (`kubectl get cronjobs`).",
         units.PercentUnit,
         f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",

@@ -57,7 +57,7 @@ DASHBOARD = board(
     ),
     stat(
         "Messages to nodes",
-        "Messages to nodes that wait in slurmctld. The number rises if many nodes do not answer, "
+        "Messages to nodes, waiting in slurmctld. Their number rises if many nodes do not answer, "
         "or if thousands of jobs start at once. It should fall within minutes.",
         units.Short,
         "max(slurm_agent_queue_length)",

@@ -58,9 +58,8 @@ DASHBOARD = board(
     ),
     stat(
         "Last pass of the reconciler",
-        "Time since the last complete pass of the reconciler, which runs each minute. If it is "
-        "much longer, the reconciler drains and repairs nothing: its log shows which server does "
-        "not answer.",
+        "Time since the last complete pass of the reconciler. If it is much longer than a minute, "
+        "the reconciler drains and repairs nothing: its log shows which server does not answer.",
         units.Seconds,
         "time() - max(slurmstack_reconciler_last_pass_timestamp_seconds)",
         none="never",
@@ -135,8 +134,9 @@ DASHBOARD = board(
     ),
     table(
         "Nodes repaired most often",
-        "Restarts, reboots and replacements of each node since the start of the reconciler. If one "
-        "node is far ahead, they do not fix its fault: drain it, and inspect its hardware.",
+        "Restarts, reboots and replacements of each node since the start of the reconciler. If a "
+        "node has far more than others, repairs do not fix its fault: drain it, and inspect its "
+        "hardware.",
         ["node"],
         Column(
             'topk(20, sum by (node) (slurmstack_steps_total{step=~"restart|reboot|replace"}))',

@@ -9,7 +9,7 @@ _FAILED = "boot_fail|failed|node_fail|out_of_memory|timeout"
 
 
 def _on_record(states: str) -> str:
-    """Return the jobs on record in these states. For slurmctld, completed includes failed."""
+    """Return the jobs on record in these states. slurmctld's completed jobs include failed jobs."""
     return f'sum(slurm_jobs{{state=~"{states}"}})'
 
 
@@ -41,12 +41,12 @@ def _owners(owner: str) -> tuple[Column, ...]:
 
 
 def _wait(share: str, by: str) -> str:
-    """Return the quantile `share` of the wait in seconds, of waiting jobs that could start."""
+    """Return the quantile `share` of the seconds that eligible jobs have waited."""
     return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
 
 
 def _waited(share: str, by: str) -> str:
-    """Return the quantile `share` of the wait before the start in seconds, of recent jobs."""
+    """Return the quantile `share` of the seconds that recently started jobs had waited."""
     return f'max by ({by}) (slurm_{by}_waited_seconds{{share="{share}"}})'
 
 

@@ -58,17 +58,17 @@ TAG = "slurmstack"
 NODE, JOB = "slurmstack-node", "slurmstack-job"
 """Uids of the dashboards of one node and of one job."""
 LEADS_TO = {"node": NODE, "job_id": JOB}
-"""Dashboards that a label's values link to. Each dashboard has a variable named as the label."""
+"""Dashboards to which a label's values link. Each has a variable with the label's name."""
 
 LEAST_STEP = "30s"
-"""Minimum time between two points. Below the exporter's interval, rates would have gaps."""
+"""Minimum time between two points: below the exporter's interval, rates would have gaps."""
 _POINTS = 360
 """Maximum points of a series on a graph. More points cost time, but show nothing more."""
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
 Steps = Sequence[tuple[float | None, str]]
-"""Colours, each with the lowest value that gets it. The first colour has None, no lower limit."""
+"""Colours, each with its lowest value. The first colour has None: it has no lower limit."""
 PLAIN: Steps = ((None, GREY),)
 Words = Mapping[str, tuple[str, str]]
 """Texts and colours by value."""
@@ -119,13 +119,12 @@ class Column:
 
 
 def rising(warn: float, bad: float) -> Steps:
-    """Return the colours of a value that is worse the higher it is."""
+    """Return the colours of a value that should be low: orange from `warn`, red from `bad`."""
     return ((None, GREEN), (warn, ORANGE), (bad, RED))
 
 
 def falling(bad: float, warn: float) -> Steps:
-    """Return the colours of a value that is worse the lower it is: red below `bad`, orange below
-    `warn`."""
+    """Return the colours of a value that should be high: orange below `warn`, red below `bad`."""
     return ((None, RED), (bad, ORANGE), (warn, GREEN))
 
 
@@ -192,8 +191,8 @@ def graph(  # noqa: PLR0913 -- options of a panel, by keyword
 ) -> Builder[Panel]:
     """Show values over time. A gap means that no value is known.
 
-    `highest` is the end of the axis. `stepped` shows each value until the next one. `colors` are by
-    name of a series. `dashed` names series of reference values.
+    `highest` is the end of the axis. `stepped` shows each value until the next one. `colors` maps
+    names of series to colours. `dashed` names series of reference values.
     """
     panel = (
         timeseries.Panel()
@@ -233,7 +232,7 @@ def graph(  # noqa: PLR0913 -- options of a panel, by keyword
 
 
 def timeline(title: str, about: str, query: Query, words: Words, none: str) -> Builder[Panel]:
-    """Show each series as a bar during the times in which it exists."""
+    """Show each series as a bar while the series exists."""
     return (
         statetimeline.Panel()
         .title(title)
@@ -393,7 +392,7 @@ def _links(queries: Sequence[Query]) -> list[Builder[DashboardLink]]:
 
 
 def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard.QueryVariable:
-    """Return a variable with which people choose one of the values in the shown time."""
+    """Return a variable for choosing one of the values in the shown time."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -427,7 +426,7 @@ def board(
     variables: Sequence[Builder[VariableModel]] = (),
     since: str = "now-6h",
 ) -> Dashboard:
-    """Build a dashboard; its panels are in lines from left to right.
+    """Build a dashboard. Its panels fill one line after the other, from left to right.
 
     Never change a `uid`: links contain it.
     """

@@ -6,8 +6,8 @@ node-exporter (https://github.com/prometheus/node_exporter) and DCGM exporter
 """
 
 BACK_AFTER = "5m"
-"""Interval of samples for the number of failures. A node that is healthy at one sample and failed
-at the next adds one failure."""
+"""Interval between two samples for the number of failures. A node that is healthy in one sample and
+failed in the next adds one failure."""
 _BACK_AFTER_SECONDS = 300
 
 OUT_STATES = "down|drained|draining|fail|future|invalid|not_responding|powered_down"
@@ -20,7 +20,7 @@ _NOT_CARDS = (
     "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan)"
     ".*|.*[.@:].*"
 )
-"""Virtual network devices. Their traffic stays in the machine, or also passes a card."""
+"""Virtual network devices. Their traffic stays in the machine, or passes through a card too."""
 _NOT_DISKS = "(dm-|loop|md|ram|sr|zram).*"
 """Block devices that consist of other devices, or of memory."""
 _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squashfs|tmpfs)"'
@@ -104,8 +104,8 @@ def of_gpus(metric: str) -> str:
 def of_nodes(machines: str, which: str = "slurm_node_info") -> str:
     """Convert values of machines to values of the nodes on them. `which` selects the nodes.
 
-    A machine may have several nodes, so nodes are the "many" side of this many-to-one match. For a
-    moment, a node that moves may be on two machines.
+    A machine may have several nodes, so nodes are the "many" side of this many-to-one match. A node
+    that moves may be on two machines for a moment.
     """
     return (
         f"max by (node) (max by (node, machine) ({which})"

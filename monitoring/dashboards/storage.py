@@ -34,7 +34,7 @@ DASHBOARD = board(
     ),
     stat(
         "Jail free",
-        "Free space of the volume with the least: the shared root (`jail`), or a volume in it. It "
+        "Smallest free space of a volume: the shared root (`jail`), or a volume in it. The space "
         "should suffice for the output of a large job in one night.",
         units.BytesIEC,
         f"bottomk(1, {_FREE})",
@@ -55,7 +55,7 @@ DASHBOARD = board(
     ),
     stat(
         "Jail files in use",
-        "Used share of the files that a volume can hold, for the fullest: the shared root "
+        "Used share of a volume's maximum number of files, for the fullest volume: the shared root "
         "(`jail`), or a volume in it. At 100 %, no file can be created, even with free space: look "
         "for millions of small files.",
         units.PercentUnit,
