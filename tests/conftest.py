@@ -19,19 +19,19 @@ from tests.support.once import shared
 pytest_plugins = ["tests.support.report"]
 
 _FOUND = pytest.StashKey[bool]()
-"""Whether Docker answered before the tests."""
+"""Whether Docker answered before the tests started."""
 _USERS = pytest.StashKey[IO[str]]()
 """A lock that all runs share while their tests may need Docker."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--keep", action="store_true", help="leave the test stack running, for the next time"
+        "--keep", action="store_true", help="keep the test stack running for the next run"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what is recorded once for all workers as long as the run lasts."""
+    """Keep the values that all workers share until the end of the run."""
     if not hasattr(config, "workerinput"):
         stack = ExitStack()
         stack.enter_context(shared())
@@ -40,9 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector modules and tests: they stay for as long as the run lasts.
+    """Exclude modules and tests from garbage collection: they live until the end of the run.
 
-    Tests drop few cycles, so it searches for them rarely afterwards.
+    Tests leave few cycles, so the collector runs rarely afterwards.
     """
     gc.disable()
     try:
@@ -55,7 +55,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Mark each test by its folder, before `-m` selects."""
+    """Mark each test by its folder, before pytest selects tests with `-m`."""
     for item in items:
         if need := need_of(item.path):
             item.add_marker(need)
@@ -82,7 +82,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Stop a Docker that the tests have started, after the last of the lanes."""
+    """Stop the Docker engine that the tests have started, unless another run still uses it."""
     if _is_worker(session) or session.config.stash[_FOUND]:
         return
     client = host.connect()
@@ -92,18 +92,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         fcntl.flock(session.config.stash[_USERS], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return
-    # A `make up` may just be making a cluster.
+    # Wait for a `make up` that may be creating a cluster.
     with locked(LOCK, print):
         host.stop_own_engine(client, print)
 
 
 def _is_worker(session: pytest.Session) -> bool:
-    """Whether this is one of pytest-xdist's processes, which end before the others."""
+    """Return whether this is a worker of pytest-xdist; workers end before the main process."""
     return hasattr(session.config, "workerinput")
 
 
 def _share(path: Path) -> IO[str]:
-    """Hold a lock together with other runs, until the file is closed."""
+    """Take a lock that runs share; it lasts until the file is closed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("w")
     fcntl.flock(file, fcntl.LOCK_SH)

@@ -1,6 +1,6 @@
-"""`make bench`: how long things take and how much they need, as ratios in one run.
+"""`make bench`: measure durations, CPU time and memory, where possible as ratios in one run.
 
-It deploys its own stack, `bench`, and removes it at the end; other stacks are not affected.
+It deploys a separate stack, `bench`, and removes this stack at the end.
 `docs/benchmarks.md` explains each figure.
 """
 
@@ -71,7 +71,7 @@ def stack() -> Iterator[None]:
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
-        # Workers wait for a missing controller: keep this wait short between two rounds.
+        # Workers wait for a missing controller; keep this wait between two rounds short.
         nodesets=[NODESET | {"drain_grace": 1}],
     )
     down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]
@@ -81,7 +81,7 @@ def stack() -> Iterator[None]:
             execute(down, timeout=300)
         yield
     finally:
-        # `make` would also receive a second Ctrl-C and leave the stack half removed.
+        # Ignore a second Ctrl-C: `make` would also get it and leave the stack half removed.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
         if execute(down, check=False, timeout=300).returncode:
@@ -219,7 +219,7 @@ def deploys(figures: Figures, rounds: int) -> None:
         engine, kubectl = statistic(by_engine), statistic(by_kubectl)
         figures.add(f"first srun after engine up, {name}", engine)
         figures.add(f"first srun after kubectl apply, {name}", kubectl)
-        figures.add(f"ratio of the two, {name}", engine / kubectl, at_most=1.5)
+        figures.add(f"ratio of engine up to kubectl apply, {name}", engine / kubectl, at_most=1.5)
 
 
 def everyday(figures: Figures) -> None:

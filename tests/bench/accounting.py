@@ -113,7 +113,7 @@ def _ask(cluster: Cluster, command: str) -> float:
 def _fill(cluster: Cluster, midnight: int) -> None:
     """Copy the record of a real job and its batch step to every 0.864 s of a day."""
     job = cluster.user("sbatch --parsable --wait --output=/dev/null --mem=100 --wrap=true")
-    eventually("the job is on record", lambda: cluster.records("State", where=f"-j {job}") != [])
+    eventually("sacct shows the job", lambda: cluster.records("State", where=f"-j {job}") != [])
     at = f"{midnight} + (seq - 1) * 86400 DIV {DAY}"
     index = f"(SELECT MAX(job_db_inx) FROM slurm_acct_db.test_job_table WHERE id_job = {job})"
     _copy(

@@ -40,7 +40,8 @@ def measure(figures: Figures) -> None:
             way: stack.enter_context(one_node(start, cpus=cpus, cgroups=cgroups))
             for way, cgroups in WAYS.items()
         }
-        assert not nodes[WITH].root(f"ls {FOLDER}/unconfined 2>/dev/null || true"), "unconfined"
+        unconfined = nodes[WITH].root(f"ls {FOLDER}/unconfined 2>/dev/null || true")
+        assert not unconfined, "slurmd confines jobs"
         single = on_each(nodes, TIMED, ROUNDS)
         arrays = on_each(nodes, ARRAY, ARRAYS)
     add(figures, "srun, a job", single)
@@ -59,4 +60,4 @@ def timed(node: Node, command: str) -> int:
 def add(figures: Figures, what: str, times: Mapping[str, list[int]]) -> None:
     without = quartile(times[WITHOUT])
     figures.add(f"{what}, {WITHOUT}, in ms", without / 1000)
-    figures.add(f"{what}, {WITH}, by that", quartile(times[WITH]) / without, at_most=AT_MOST)
+    figures.add(f"{what}, ratio with/without", quartile(times[WITH]) / without, at_most=AT_MOST)

@@ -58,7 +58,7 @@ for lab in $(seq {ARRAYS}); do
 done
 """
 """Script that submits the jobs. `scontrol update` gives array tasks their own records, as if they
-had started. The jobs are held, because scheduling cycles over them would make the rate vary."""
+had started. The jobs are held, because scheduling cycles over the jobs would make the rate vary."""
 INTERVAL = Exporter().interval
 """Seconds between two reads, and between two scrapes of the classic exporter."""
 READS = 6
@@ -95,7 +95,7 @@ echo $sent $(($(date +%s%N) - begin))
 """Script that prints the number of jobs, and the nanoseconds until all have ended.
 
 One batch waits while the next is submitted, so that the node always has jobs. The script does not
-use squeue, which requests all jobs: this is the load to be measured.
+use squeue: it requests all jobs, which is the load to be measured.
 """
 PROGRAM = f"""
 import os, resource, subprocess
@@ -167,7 +167,7 @@ class Large:
     def _end(self, pattern: str) -> None:
         """Stop an exporter, and wait until its programs end: they would slow the next measurement.
 
-        `pattern` matches its command line, but not that of a shell that contains the pattern.
+        `pattern` matches the exporter's command line, but not that of the shell that looks for it.
         """
         self.exporter.run(f"pkill -f '{pattern}'", user="root")
         running = f"pgrep -f '{pattern}'; pgrep 'squeue|sinfo|sdiag|snapshot'; true"
@@ -176,8 +176,7 @@ class Large:
     forks = " && ".join(f"{command} >/dev/null" for command in CLASSIC)
 
     def calls(self) -> tuple[int, float]:
-        """Return the number of RPCs that slurmctld has answered, and the seconds that it spent on
-        them."""
+        """Return how many RPCs slurmctld has answered, and the seconds that it spent on them."""
         by_type = self.slurmctld.run("sdiag").partition("by message type")[2].partition("by user")
         found = re.findall(r"count:(\d+) .* total_time:(\d+)", by_type[0])
         return sum(int(count) for count, _ in found), sum(int(took) for _, took in found) / 1e6
@@ -249,12 +248,12 @@ def _cost(figures: Figures, cluster: Large) -> None:
     figures.add(f"read of {name}, longest", max(took), at_most=3)
     figures.add("scrape, median", statistics.median(scrapes), at_most=0.5)
     figures.add("scrape, longest", max(scrapes), at_most=0.5)
-    figures.add("memory at its peak while it is scraped, in MB", peak, at_most=300)
+    figures.add("peak memory of the exporter under scrapes, in MB", peak, at_most=300)
     both = peak + cluster.peak_of_program() / MB
-    figures.add("the same with the program that it runs, in MB", both, at_most=300)
-    # One of the calls is sdiag itself.
+    figures.add("the same with its largest program, in MB", both, at_most=300)
+    # Subtract the call of sdiag itself.
     figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
-    figures.add("slurmctld's time for them", (answering - answered) / done)
+    figures.add("slurmctld's time for the calls in an interval", (answering - answered) / done)
 
 
 def _reads(url: str) -> float:
@@ -283,7 +282,7 @@ def _classic_cost(figures: Figures, cluster: Large) -> None:
     calls, answering = cluster.calls()
     figures.add("scrape by forks of sinfo and squeue, median", statistics.median(took))
     figures.add("calls of slurmctld in a scrape by forks", (calls - before - 1) / FORKED)
-    figures.add("slurmctld's time for them", (answering - answered) / FORKED)
+    figures.add("slurmctld's time for the calls in a scrape", (answering - answered) / FORKED)
 
 
 def _beside_jobs(figures: Figures, cluster: Large) -> None:
@@ -317,7 +316,7 @@ def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
     before = reads()
     took = _run(cluster)
     done = reads() - before
-    assert done >= 2, f"{done:g} reads while jobs ran; expected 2: raise WINDOW"
+    assert done >= 2, f"{done:g} reads while jobs ran; expected at least 2; raise WINDOW"
     return took
 
 

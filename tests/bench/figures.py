@@ -29,7 +29,7 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """Whether the value meets its target; empty without a target."""
+        """`met` if the value meets its target, otherwise `missed`; empty without a target."""
         if not self.wanted:
             return ""
         too_much = self.at_most is not None and self.value > self.at_most
@@ -80,7 +80,7 @@ def take_turns(ways: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, 
 
 
 def line(figure: Figure) -> str:
-    target = f" (wanted: {figure.wanted}; {figure.verdict})" if figure.wanted else ""
+    target = f" (target: {figure.wanted}; {figure.verdict})" if figure.wanted else ""
     return f"{figure.name}: {figure.value:.2f}{target}"
 
 
@@ -90,7 +90,7 @@ def show(figures: Figures) -> None:
     if not console.is_terminal:
         print("\n".join(map(line, figures)))
         return
-    table = Table("figure", "value", "wanted", "")
+    table = Table("figure", "value", "target", "")
     for figure in figures:
         table.add_row(figure.name, f"{figure.value:.2f}", figure.wanted, figure.verdict)
     console.print(table)

@@ -1,4 +1,4 @@
-"""Cost of node health: a pass of the reconciler over 5,000 nodes, and of one node's checks.
+"""Cost of node health: one pass of the reconciler over 5,000 nodes, one run of a node's checks.
 
 This runs in containers, without Kubernetes. slurmctld and slurmrestd are real. One slurmd
 represents all nodes, and answers slurmctld for each of them. `tests.bench.kubernetes` provides the
@@ -165,7 +165,7 @@ class Used:
     output: str
 
     def __str__(self) -> str:
-        return f"{self.seconds:.2f} s, of CPU {self.cpu:.2f} s, {self.memory:.0f} MB"
+        return f"{self.seconds:.2f} s, CPU {self.cpu:.2f} s, {self.memory:.0f} MB"
 
 
 @dataclass
@@ -182,7 +182,7 @@ class Cluster:
 
     @property
     def cordoned(self) -> range:
-        """Return the cordoned machines, few enough for further drains below the drain limit."""
+        """Return the cordoned machines: few, so that more drains stay below the drain limit."""
         return range(self.moved * CHANGES, self.moved * CHANGES + self.count // 10 - CHANGES)
 
     @property
@@ -192,7 +192,7 @@ class Cluster:
         return range(first, first + self.count // 5 - len(self.cordoned))
 
     def begin(self) -> None:
-        """Set the state of the cluster as after a pass."""
+        """Set the state that the cluster has after a pass."""
         self._settle()
         self._update(self.cordoned, f"state=drain reason='{KUBERNETES}cordoned: machine'")
         self._fail(self.failing)
@@ -202,7 +202,7 @@ class Cluster:
         self._cordon()
 
     def move_on(self) -> None:
-        """Cordon as many machines as this uncordons, and fail as many checks as recover."""
+        """Uncordon machines and cordon as many others; let as many checks recover as fail."""
         failed = self.failing
         self.moved += 1
         self._settle()
@@ -389,8 +389,7 @@ def state(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return a Node as an API server shows it, with 50 images, the maximum that a kubelet
-    reports."""
+    """Return a Node as an API server shows it, with 50 images, the maximum of a kubelet."""
     size = {"cpu": "192", "memory": "2113409212Ki", "nvidia.com/gpu": "8", "pods": "110"}
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "KernelDeadlock", "Ready")
     return owned(
@@ -474,7 +473,7 @@ def edited(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def simulated(count: int) -> Callable[[dict[str, Any]], None]:
-    """Return the same edit, but slurmctld neither pings nor checks nodes that have answered."""
+    """Return the edit of `edited`, and stop slurmctld's pings and checks of nodes that answer."""
 
     def edit(valid: dict[str, Any]) -> None:
         edited(count)(valid)
@@ -509,7 +508,7 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     )
     front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
     program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
-    # The check compares with its previous run, normally a minute earlier.
+    # The check of processes compares with its previous run, normally a minute earlier.
     aged = f"touch -d '1 minute ago' {STATE}/processes"
     used = []
     for _ in range(2 * ROUNDS):

@@ -2,7 +2,7 @@
 
 This needs no Kubernetes: slurmctld and one slurmd run in containers. The variants alternate in
 random order, so that other load on the machine affects all of them equally. Such load can exceed
-the measured cost by far, so the figures use the fastest quarter of the times.
+the measured cost by far, so the figures use the first quartile of the times.
 """
 
 import random
@@ -49,7 +49,7 @@ def measure(figures: Figures) -> None:
         figures.add(f"srun, {kind}, {WITHOUT}, in ms", without / 1000)
         for way, at_most in WANTED.items():
             ratio = quartile(took[way]) / without
-            figures.add(f"srun, {kind}, {way}, by that", ratio, at_most=at_most)
+            figures.add(f"srun, {kind}, {way}, ratio to {WITHOUT}", ratio, at_most=at_most)
 
 
 def quartile(times: list[int]) -> float:

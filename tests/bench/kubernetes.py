@@ -1,8 +1,8 @@
 """`python3 kubernetes.py world.json`: the part of Kubernetes' API that the reconciler uses.
 
-It serves pages of objects of realistic size over TLS. It renders the pages in advance, so that its
-own work does not affect the result. It uses only Python's standard library, because it runs in
-a container.
+The server returns pages of objects of realistic size over TLS. It renders the pages in advance, so
+that its own work does not affect the result. It uses only Python's standard library, because it
+runs in a container.
 """
 
 import http.server
@@ -82,7 +82,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         memory, body = self.world.memory, self._body()
         version = memory["metadata"]["resourceVersion"]
         if "configmaps" not in self.path or body["metadata"]["resourceVersion"] != version:
-            self._answer(b'{"message": "not as it was"}', status=HTTPStatus.CONFLICT)
+            self._answer(b'{"message": "resourceVersion is outdated"}', status=HTTPStatus.CONFLICT)
             return
         memory["metadata"]["resourceVersion"] = str(int(version) + 1)
         memory["data"] |= body["data"]

@@ -1,6 +1,6 @@
 """Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-The variants alternate several times in the order ABBA, so other load slows both equally.
+The variants alternate several times in the order ABBA, so that other load slows both equally.
 """
 
 import datetime
@@ -180,7 +180,7 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
 
 
 def slurmd_started(cluster: Cluster) -> float:
-    """Return the start of the last new slurmd from Kubernetes, as Unix time in whole seconds."""
+    """Return when the last new slurmd started, from Kubernetes (Unix time in whole seconds)."""
     # Kubernetes reports the start slightly later than slurmd registers with slurmctld.
     started = eventually("Kubernetes reports all starts", lambda: starts_of_slurmd(cluster))
     return max(datetime.datetime.fromisoformat(moment).timestamp() for moment in started)

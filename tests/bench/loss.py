@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 LOST, LEFT = "node-1", "node-0"
-"""Kubernetes nodes; the API is on the remaining node."""
+"""Kubernetes nodes; the API server runs on the remaining node."""
 
 
 def measure(figures: Figures, cluster: Cluster) -> None:
@@ -24,7 +24,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         cluster.deploy("up")
         say("loss of the controller's node, with a standby controller")
         figures.add(
-            "a controller that waited answers, after its fellow's node is lost",
+            "standby controller answers, after the loss of the active controller's node",
             loses_a_node(cluster, since=lambda began: began),
         )
         cluster.deploy("destroy")
@@ -32,7 +32,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         cluster.deploy("up")
         say("loss of the controller's node, with a placeholder on the other node")
         figures.add(
-            "a controller at the kept place answers, after Kubernetes knows of the loss",
+            "controller at the placeholder answers, after Kubernetes notices the loss",
             loses_a_node(cluster, since=lambda _: noticed(cluster)),
             at_most=15,
         )
@@ -61,7 +61,7 @@ def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
 
 
 def answers(cluster: Cluster) -> bool:
-    """Whether a controller on the remaining node is ready."""
+    """Return whether a controller on the remaining node is ready."""
     pods = cluster.pods("controller")
     return any(is_ready(pod) and pod["spec"]["nodeName"] == LEFT for pod in pods)
 

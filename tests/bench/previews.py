@@ -23,7 +23,7 @@ def measure(figures: Figures) -> None:
                 seconds(lambda: _preview(stack, packs))  # noqa: B023  # called at once
                 for _ in range(_ROUNDS)
             )
-            figures.add(f"preview of {stack} from nothing{name}", took, at_most=10)
+            figures.add(f"preview of {stack} from an empty state{name}", took, at_most=10)
 
 
 def _preview(stack: str, packs: tuple[str, ...]) -> None:

@@ -64,7 +64,7 @@ def files(figures: Figures) -> None:
         say(f"files for {NODESETS * REPLICAS} {kind} nodes in {NODESETS} nodesets")
         with stack_folder(kind) as folder:
             took = statistics.median(
-                seconds(lambda: config_files(read_stack(STACK, folder)))  # at once
+                seconds(lambda: config_files(read_stack(STACK, folder)))  # called at once
                 for _ in range(TIMES)
             )
             rendered = config_files(read_stack(STACK, folder))
@@ -150,7 +150,7 @@ def resources(figures: Figures) -> None:
     for replicas in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
             graph = record(patch, config(edited("dynamic", 1, replicas)))
-        # Without the root stack resource, which the SDK registers only once in a process.
+        # Leave out the root stack resource, which the SDK registers only once in a process.
         counts.append(sum(found.type != "pulumi:pulumi:Stack" for found in graph.resources))
     few, many = counts
     figures.add("Pulumi resources with 1 node", few)

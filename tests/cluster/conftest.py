@@ -45,8 +45,8 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle.
 
-    Root may run jobs, so that tests can check the confinement of such jobs. A job's limit of
-    processes is low enough for its memory.
+    Root may run jobs, so that tests can check the confinement of such jobs. The process limit of a
+    job is low, so that a job reaches that limit before its memory limit.
     """
 
     def limit(values: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def test_container_step_over_its_memory_limit_ends(
     becomes("the step's state", lambda: cluster.run(state), "OUT_OF_MEMORY", timeout=120)
 
 
-def test_saved_container_runs_again(cluster: Cluster, images: str) -> None:
+def test_saved_container_can_run_again(cluster: Cluster, images: str) -> None:
     image = f"--container-image={images}/small.sqsh"
     saved = f"{images}/saved.sqsh"
 
@@ -115,7 +115,7 @@ def test_metrics_count_image_hits(cluster: Cluster, images: str) -> None:
     eventually("the metrics count the start", lambda: hits() > 0, timeout=150)
 
 
-def test_slurm_image_lists_images_on_the_login_node(cluster: Cluster, images: str) -> None:
+def test_slurm_image_command_lists_images_on_the_login_node(cluster: Cluster, images: str) -> None:
     cluster.run(f"srun --quiet --container-image={images}/small.sqsh true")
 
     assert "MB" in cluster.run("slurm-image list")

@@ -1,4 +1,4 @@
-"""Metrics report events of the cluster within an interval, only to authorized scrapers."""
+"""Metrics show an event at most one interval later. Only authorized scrapers can read them."""
 
 from collections.abc import Callable, Iterator
 
@@ -102,7 +102,7 @@ def test_users_cannot_read_metrics(cluster: Cluster, scrape: Scrape) -> None:
             assert "Connection refused" in refused.stderr, (host, way)
 
 
-def test_the_exporter_holds_no_key_and_no_capability(cluster: Cluster) -> None:
+def test_exporter_has_no_keys_and_no_capabilities(cluster: Cluster) -> None:
     status = cluster.in_pod("deploy/exporter", "exporter", "cat", "/proc/1/status")
     assert "CapEff:\t0000000000000000" in status
     assert f"Uid:\t{c.EXPORTER_ID}" in status

@@ -1,4 +1,4 @@
-"""A job runs only in the shared root, with its own /tmp."""
+"""A job sees only the shared root (the jail), with its own /tmp."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def test_job_sees_the_jail_as_its_root(cluster: Cluster) -> None:
     assert cluster.run("srun stat -c %i /etc/passwd") == cluster.run("stat -c %i /etc/passwd")
 
 
-def test_other_node_reads_what_a_job_writes(cluster: Cluster, folder: str) -> None:
+def test_file_that_a_job_writes_is_visible_on_other_nodes(cluster: Cluster, folder: str) -> None:
     cluster.run(f"srun --nodelist=cpu-0 sh -c 'echo from cpu-0 >{folder}/note'")
 
     assert cluster.run(f"srun --nodelist=cpu-1 cat {folder}/note") == "from cpu-0"
@@ -51,7 +51,7 @@ def test_ended_jobs_leave_no_process_on_the_node(cluster: Cluster) -> None:
     )
 
 
-def test_end_of_a_job_removes_its_tmp(cluster: Cluster) -> None:
+def test_tmp_of_a_job_is_removed_when_the_job_ends(cluster: Cluster) -> None:
     cluster.run("srun --nodelist=cpu-0 touch /tmp/left /dev/shm/left")
 
     def leftovers() -> str:
@@ -73,7 +73,7 @@ def broken_jail(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("broken_jail")
-def test_step_fails_clearly_when_the_jail_is_broken(cluster: Cluster) -> None:
+def test_step_in_a_broken_jail_fails_and_logs_the_cause(cluster: Cluster) -> None:
     answer = cluster.ssh("srun --nodelist=cpu-0 touch /var/tmp/ran-outside", check=False)
 
     assert answer.returncode != 0
@@ -86,14 +86,14 @@ def test_step_fails_clearly_when_the_jail_is_broken(cluster: Cluster) -> None:
     assert files == ""
 
 
-def test_a_job_reaches_neither_the_munge_key_nor_kubernetes(cluster: Cluster) -> None:
+def test_job_cannot_read_the_munge_key_or_a_kubernetes_token(cluster: Cluster) -> None:
     script = "cat /etc/auth-secret/* /run/munged/key/* /run/secrets/*/*/token; env | grep KUBE"
     answer = cluster.ssh(f"srun sh -c '{script}; true' 2>/dev/null")
 
     assert answer.stdout.strip() == ""
 
 
-def test_workers_run_without_privilege(cluster: Cluster) -> None:
+def test_no_container_is_privileged(cluster: Cluster) -> None:
     for pod in cluster.objects("pods"):
         for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
             assert container["securityContext"]["privileged"] is False, container["name"]

@@ -1,4 +1,4 @@
-"""Login nodes start and stop, and their settings change, while users work."""
+"""Sessions continue while login nodes are added, removed or reconfigured."""
 
 import contextlib
 import subprocess
@@ -14,7 +14,7 @@ SETTINGS = "/usr/lib/slurmstack/login"
 
 @contextlib.contextmanager
 def session(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
-    """Open a session that prints its input."""
+    """Open a session that echoes its input."""
     command = ["ssh", "-F", str(cluster.directory / "ssh_config"), "login", "cat"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -33,7 +33,7 @@ def answers(process: subprocess.Popen[str]) -> bool:
     return process.stdout.readline() == "still there?\n"
 
 
-def test_second_login_node_ends_no_session_of_the_first(cluster: Cluster) -> None:
+def test_adding_a_login_node_keeps_existing_sessions(cluster: Cluster) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["login"]["replicas"] = 2
 
@@ -60,7 +60,7 @@ def test_second_login_node_ends_no_session_of_the_first(cluster: Cluster) -> Non
     assert cluster.pod_uid("login-0") == uid
 
 
-def test_new_limit_takes_effect_without_a_restart(cluster: Cluster) -> None:
+def test_new_process_limit_takes_effect_and_login_does_not_restart(cluster: Cluster) -> None:
     def limit(values: dict[str, Any]) -> None:
         values["login"]["limits"] = {"processes": 60}
 
@@ -101,16 +101,16 @@ def test_login_node_frees_orphaned_shared_memory(cluster: Cluster) -> None:
     )
 
 
-def test_login_on_a_terminal_greets_with_the_cluster_state(cluster: Cluster) -> None:
+def test_login_on_a_terminal_shows_the_cluster_state(cluster: Cluster) -> None:
     output = cluster.ssh("bash -lc true; exit", tty=True).stdout
     assert "nodes idle" not in output, "a command gets no greeting"
 
     config = str(cluster.directory / "ssh_config")
 
     def read_greeting() -> str:
-        """Return the greeting, or "" when Slurm answered too late, as on a busy machine.
+        """Return the greeting, or "" if Slurm answers too late or sshd closes the connection.
 
-        While sshd reads its settings again, it closes connections that it has not accepted yet.
+        While sshd reloads its settings, it closes connections that it has not accepted yet.
         """
         ssh = ["ssh", "-tt", "-F", config, "login"]
         terminal = execute(ssh, stdin="exit\n", check=False).stdout

@@ -1,4 +1,4 @@
-"""Users cannot reach services below Slurm, and nodes resolve each other's names."""
+"""Users cannot reach Kubernetes or cloud metadata. Nodes resolve each other's names."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def write(cluster: Cluster, path: str, script: str) -> None:
 
 @pytest.fixture
 def forbidden(cluster: Cluster) -> list[tuple[str, int]]:
-    """Addresses that root in a pod can reach, but no user."""
+    """Addresses that root in a pod can reach, but users cannot."""
     machines = [
         address["address"]
         for node in cluster.objects("nodes")
@@ -41,7 +41,7 @@ def forbidden(cluster: Cluster) -> list[tuple[str, int]]:
     return [(API, 443), (api_server, 6443), *((machine, 10250) for machine in machines)]
 
 
-def test_users_reach_neither_kubernetes_nor_metadata(
+def test_users_cannot_reach_kubernetes_or_metadata(
     cluster: Cluster, folder: str, forbidden: list[tuple[str, int]]
 ) -> None:
     write(cluster, f"{folder}/ask", ASK)
@@ -51,7 +51,7 @@ def test_users_reach_neither_kubernetes_nor_metadata(
         assert output.split() == ["ConnectionRefusedError"] * 3, f"{address}:{port}"
 
 
-def test_root_of_a_pod_reaches_kubernetes(
+def test_root_in_a_pod_can_reach_kubernetes(
     cluster: Cluster, forbidden: list[tuple[str, int]]
 ) -> None:
     """Root's success shows that the service runs, and that only the guard blocks users."""
@@ -61,7 +61,7 @@ def test_root_of_a_pod_reaches_kubernetes(
             cluster.in_pod(pod, container, "timeout", "10", "bash", "-c", ask)
 
 
-def test_ssh_forwarding_does_not_reach_kubernetes(cluster: Cluster) -> None:
+def test_ssh_forwarding_cannot_reach_kubernetes(cluster: Cluster) -> None:
     config = cluster.directory / "ssh_config"
 
     answer = execute(["ssh", "-F", config, "-W", f"{API}:443", "login"], check=False)

@@ -1,4 +1,4 @@
-"""Each machine unpacks images once, for all nodes."""
+"""The machine unpacks an image once for all nodes of its local clusters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def node_image(cluster: Cluster) -> str:
     return str(cluster.computer("node-0").attrs["Config"]["Image"])
 
 
-def test_interrupted_unpacking_starts_again_without_harm_to_nodes(
+def test_interrupted_unpacking_starts_again_and_nodes_keep_their_volumes(
     cluster: Cluster, unpacked_base: str
 ) -> None:
     client, messages = docker.from_env(), list[str]()

@@ -29,7 +29,7 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
         state = json.loads(cluster.state_file.read_text())["checkpoint"]["latest"]
         resources = {resource["urn"]: resource for resource in state["resources"]}
         kinds = "statefulsets,services,configmaps,secrets,persistentvolumeclaims,jobs"
-        # The reconciler may change its own memory at any time.
+        # The reconciler may change its own ConfigMap at any time.
         return resources | {
             one["metadata"]["uid"]: written(one)
             for one in cluster.objects(kinds)
@@ -42,7 +42,7 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
 
 
 def written(one: dict[str, Any]) -> object:
-    """Return fields that every write changes, without status, which late probes change."""
+    """Return the fields that a write changes. Leave out status, which late probes change."""
     if "status" not in one:
         return one["metadata"]["resourceVersion"]
     metadata = {key: value for key, value in one["metadata"].items() if key != "resourceVersion"}
@@ -53,12 +53,12 @@ def written(one: dict[str, Any]) -> object:
 
 
 @pytest.mark.usefixtures("nothing_changed")
-def test_a_second_up_changes_nothing(cluster: Cluster) -> None:
+def test_second_deploy_without_edits_changes_nothing(cluster: Cluster) -> None:
     cluster.deploy("preview", "--expect-no-changes")
     cluster.deploy("up", "--expect-no-changes")
 
 
-def test_preview_shows_an_edit_without_making_it(cluster: Cluster) -> None:
+def test_preview_shows_an_edit_but_does_not_apply_it(cluster: Cluster) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
 
@@ -135,7 +135,7 @@ def test_error_names_the_unreachable_cluster(
     assert server.removeprefix("https://") in error_line(answer)
 
 
-def test_error_names_the_port_in_use_and_its_key(
+def test_error_names_the_used_port_and_its_settings_key(
     other_stack: Callable[[dict[str, Any]], object],
 ) -> None:
     with socket.socket() as taken:
@@ -160,7 +160,7 @@ def test_error_names_the_missing_docker_engine() -> None:
     assert "Docker" in error_line(answer)
 
 
-def test_next_up_completes_an_interrupted_up(cluster: Cluster) -> None:
+def test_next_deploy_completes_an_interrupted_deploy(cluster: Cluster) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
         values["partitions"] = [{"name": "main", "nodesets": ["cpu"], "default": True}]
@@ -178,7 +178,7 @@ def test_next_up_completes_an_interrupted_up(cluster: Cluster) -> None:
             text=True,
             start_new_session=True,
         )
-        # The next step is the reload of slurmctld; the deploy has not changed any later resource.
+        # At this line, the next step is the reload of slurmctld. No later resource has changed.
         assert process.stdout is not None
         lines = []
         for line in process.stdout:

@@ -51,8 +51,7 @@ PROMETHEUS = {
     "kind": "Prometheus",
     "metadata": metadata(),
     "spec": {
-        # The operator's pods would need its own images; a pod below uses the operator's files
-        # instead.
+        # Pods of the operator would need its images. A pod below uses the operator's files instead.
         "replicas": 0,
         "version": "v2.42.0",
         **{f"{kind}Selector": {"matchLabels": SELECTED} for kind in ("podMonitor", "rule")},
@@ -163,7 +162,7 @@ def operator_files(
 
 
 def written(cluster: Cluster) -> dict[str, str]:
-    """Return Prometheus' configuration and rule files, or nothing until both exist."""
+    """Return Prometheus' configuration and rule files; empty until both exist."""
     name = f"prometheus-{THEIRS}"
     there = json.loads(cluster.kubectl("get", "secrets,configmaps", IN_THEIRS, "-o", "json"))
     found = {one["metadata"]["name"]: one.get("data", {}) for one in there["items"]}
@@ -176,7 +175,7 @@ def written(cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def theirs(cluster: Cluster, operator_files: dict[str, str]) -> Ask:
-    """Run a Prometheus with the operator's files, in another namespace than the stack."""
+    """Run a Prometheus with the operator's files, outside the stack's namespace."""
     made = json.loads(cluster.kubectl("get", "statefulset", c.MONITORING, "-o", "json"))
     (ours,) = [
         one for one in made["spec"]["template"]["spec"]["containers"] if one["name"] == "prometheus"
@@ -231,11 +230,11 @@ def watch(cluster: Cluster) -> Watch:
 
 
 def labels(answer: dict[str, Any]) -> set[tuple[tuple[str, str], ...]]:
-    """Return the labels of the series, without those that an operator adds to every series."""
+    """Return the labels of each series."""
     return {tuple(sorted(one["metric"].items())) for one in answer["result"]}
 
 
-def test_operators_prometheus_scrapes_the_same_series_as_ours(watch: Watch, theirs: Ask) -> None:
+def test_prometheus_of_the_operator_scrapes_the_stacks_series(watch: Watch, theirs: Ask) -> None:
     for expression in (
         'count by (job) (up{job=~"slurm|reconciler|node"} == 1)',
         "slurm_up",
@@ -249,7 +248,7 @@ def test_operators_prometheus_scrapes_the_same_series_as_ours(watch: Watch, thei
         becomes(expression, partial(lambda each: labels(theirs(each)), query), ours, 120)
 
 
-def test_operators_prometheus_loads_all_our_rules(watch: Watch, theirs: Ask) -> None:
+def test_prometheus_of_the_operator_loads_the_stacks_rules(watch: Watch, theirs: Ask) -> None:
     def rules(ask: Ask) -> set[tuple[str, str]]:
         found = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
         return {(rule["name"], rule["query"]) for rule in found}
@@ -261,7 +260,7 @@ def test_operators_prometheus_loads_all_our_rules(watch: Watch, theirs: Ask) -> 
 
 
 @pytest.mark.usefixtures("given")
-def test_operators_grafana_finds_the_dashboards(cluster: Cluster) -> None:
+def test_dashboards_have_the_label_that_grafana_selects(cluster: Cluster) -> None:
     listed = cluster.kubectl("get", "configmaps", "--selector=grafana_dashboard=1", "-o", "json")
     found = [
         json.loads(text) for one in json.loads(listed)["items"] for text in one["data"].values()

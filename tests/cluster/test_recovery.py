@@ -1,4 +1,4 @@
-"""A pod that ends at any time is replaced, and work elsewhere continues."""
+"""Kubernetes replaces a pod that ends, and jobs on other nodes continue."""
 
 import time
 from dataclasses import dataclass
@@ -55,13 +55,13 @@ def test_second_controller_takes_over_when_the_first_is_deleted(
 
 
 def test_second_controller_takes_over_from_a_frozen_node(cluster: Cluster, work: Work) -> None:
-    """The node is frozen, so its slurmctld later continues without noticing the pause."""
+    """After the freeze, the first slurmctld continues and does not notice the pause."""
     # Do not freeze the node of the Kubernetes API.
     cluster.move_controller("node-1")
     first = cluster.controller()
     (second,) = cluster.controllers().keys() - {first}
     before, starts = cluster.queue(first), cluster.restarts(first)[f"{first}/slurmctld"]
-    # slurmctld writes its state within five seconds of a change, as on any machine.
+    # slurmctld saves its state within five seconds of a change.
     time.sleep(6)
 
     with cluster.frozen("node-1"):
@@ -96,7 +96,7 @@ def test_kubelet_restarts_a_hanging_slurmctld(cluster: Cluster, work: Work) -> N
     work.is_unharmed()
 
 
-def test_worker_comes_back_while_other_jobs_go_on(cluster: Cluster, folder: str) -> None:
+def test_replaced_worker_returns_and_jobs_elsewhere_continue(cluster: Cluster, folder: str) -> None:
     elsewhere = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--nodelist=cpu-0")
     cluster.wait_for_job(elsewhere, "RUNNING")
 
@@ -108,7 +108,7 @@ def test_worker_comes_back_while_other_jobs_go_on(cluster: Cluster, folder: str)
     assert cluster.run("srun --nodelist=cpu-1 hostname") == "cpu-1"
 
 
-def test_killed_worker_comes_back(cluster: Cluster) -> None:
+def test_killed_worker_returns(cluster: Cluster) -> None:
     before = cluster.pod_uid("cpu-1")
     cluster.kubectl("delete", "pod", "cpu-1", "--grace-period=0", "--force", timeout=120)
 
@@ -118,7 +118,7 @@ def test_killed_worker_comes_back(cluster: Cluster) -> None:
     assert cluster.run("srun --nodelist=cpu-1 hostname") == "cpu-1"
 
 
-def test_login_comes_back_with_the_same_host_key(cluster: Cluster, folder: str) -> None:
+def test_replaced_login_node_has_the_same_host_key(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 300")
     cluster.wait_for_job(job, "RUNNING")
 
@@ -130,7 +130,7 @@ def test_login_comes_back_with_the_same_host_key(cluster: Cluster, folder: str) 
     assert cluster.run(f"ls -d {folder}") == folder
 
 
-def test_operators_drain_survives_the_pod(cluster: Cluster) -> None:
+def test_operators_drain_persists_when_the_pod_is_replaced(cluster: Cluster) -> None:
     scontrol = (cluster.controller(), "slurmctld", "scontrol", "update", "nodename=cpu-1")
     cluster.in_pod(*scontrol, "state=drain", "reason=bad DIMM")
     try:

@@ -9,7 +9,7 @@ from tests.support.commands import execute
 from tests.support.waiting import eventually
 
 
-def test_commands_are_at_their_usual_paths(cluster: Cluster) -> None:
+def test_slurm_commands_are_at_their_usual_paths(cluster: Cluster) -> None:
     assert cluster.run("which sbatch srun squeue sinfo").splitlines() == [
         f"/usr/bin/{name}" for name in ("sbatch", "srun", "squeue", "sinfo")
     ]
@@ -44,11 +44,11 @@ def test_squeue_prints_its_usual_columns(cluster: Cluster, folder: str) -> None:
 
     assert header.split()[:5] == ["JOBID", "PARTITION", "NAME", "USER", "ST"]
     assert header.split()[-1] == "NODELIST(REASON)"
-    # squeue's column is eight characters wide.
+    # squeue truncates the user's name to eight characters.
     assert row.split()[:5] == [str(job), "main", "job.sh", "research", "R"]
 
 
-def test_batch_job_follows_its_sbatch_lines(cluster: Cluster, folder: str) -> None:
+def test_batch_job_gets_the_options_of_its_sbatch_lines(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/bash
 #SBATCH --job-name=first
 #SBATCH --output=result-%j.txt
@@ -68,7 +68,7 @@ id -un"""
     assert cluster.run(f"stat -c '%U %G' {folder}/result-{job}.txt") == "researcher researcher"
 
 
-def test_array_job_runs_all_tasks_within_its_throttle(cluster: Cluster, folder: str) -> None:
+def test_array_job_respects_its_limit_of_simultaneous_tasks(cluster: Cluster, folder: str) -> None:
     script = 'echo "$SLURM_ARRAY_TASK_ID" >>tasks; squeue -h -r -u $USER -t R | wc -l >>running'
     cluster.submit(folder, f"#!/bin/sh\n{script}", "--array=1-10%3", "--wait", "--output=/dev/null")
 
@@ -76,17 +76,17 @@ def test_array_job_runs_all_tasks_within_its_throttle(cluster: Cluster, folder: 
     assert max(map(int, cluster.run(f"cat {folder}/running").split())) <= 3
 
 
-def test_step_on_two_nodes_prints_both_names(cluster: Cluster) -> None:
+def test_step_on_two_nodes_runs_on_both_nodes(cluster: Cluster) -> None:
     assert sorted(cluster.run("srun --nodes=2 hostname").split()) == ["cpu-0", "cpu-1"]
 
 
-def test_an_mpi_launch_starts_on_both_nodes(cluster: Cluster) -> None:
+def test_srun_starts_mpi_ranks_on_both_nodes(cluster: Cluster) -> None:
     ranks = cluster.run("srun --nodes=2 --mpi=pmix printenv SLURM_PROCID").split()
 
     assert sorted(ranks) == ["0", "1"]
 
 
-def test_salloc_gives_nodes_to_the_steps_inside_it(cluster: Cluster) -> None:
+def test_steps_in_salloc_run_on_the_allocated_nodes(cluster: Cluster) -> None:
     hosts = cluster.run("salloc --quiet --nodes=2 srun hostname")
 
     assert sorted(hosts.split()) == ["cpu-0", "cpu-1"]
@@ -119,7 +119,7 @@ def test_scancel_ends_a_job(cluster: Cluster, folder: str) -> None:
     cluster.wait_for_job(job, "CANCELLED")
 
 
-def test_dependency_holds_a_job_until_the_other_ends(cluster: Cluster, folder: str) -> None:
+def test_dependent_job_starts_after_the_other_job_ends(cluster: Cluster, folder: str) -> None:
     first = cluster.submit(folder, "#!/bin/sh\nsleep 2; echo first >>order")
     second = cluster.submit(
         folder, "#!/bin/sh\necho second >>order", f"--dependency=afterok:{first}"
@@ -130,14 +130,14 @@ def test_dependency_holds_a_job_until_the_other_ends(cluster: Cluster, folder: s
     assert cluster.run(f"cat {folder}/order").split() == ["first", "second"]
 
 
-def test_failed_job_is_shown_as_failed(cluster: Cluster, folder: str) -> None:
+def test_failed_job_has_state_failed_and_its_exit_code(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nexit 3")
 
     cluster.wait_for_job(job, "FAILED")
     assert "ExitCode=3:0" in cluster.run(f"scontrol show job {job}")
 
 
-def test_the_job_has_the_users_login_environment(cluster: Cluster) -> None:
+def test_job_runs_as_the_user_with_the_users_home(cluster: Cluster) -> None:
     home, user = cluster.run("srun sh -c 'echo $HOME; id -un'").split()
 
     assert (home, user) == ("/home/researcher", "researcher")
@@ -151,7 +151,7 @@ def test_scp_copies_files_both_ways(cluster: Cluster, folder: str) -> None:
     assert size == (ROOT / "README.md").stat().st_size
 
 
-def test_an_unknown_key_does_not_log_in(cluster: Cluster, tmp_path: Path) -> None:
+def test_login_with_an_unknown_ssh_key_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     config = (cluster.directory / "ssh_config").read_text()
     execute(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"])
     (tmp_path / "config").write_text(
@@ -164,7 +164,7 @@ def test_an_unknown_key_does_not_log_in(cluster: Cluster, tmp_path: Path) -> Non
     assert "Permission denied (publickey)" in answer.stderr
 
 
-def test_a_second_session_sees_the_queue_of_the_first(cluster: Cluster, folder: str) -> None:
+def test_job_is_visible_in_a_second_session(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 60")
 
     eventually("the job is listed", lambda: str(job) in cluster.run("squeue --noheader"))

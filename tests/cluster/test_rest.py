@@ -14,7 +14,7 @@ CURL = 'curl --silent --show-error --max-time 20 --header "X-SLURM-USER-TOKEN: $
 ASK = f"{CURL} http://rest:6820/{SLURMCTLD}"
 
 
-def test_user_submits_a_job_with_their_own_token(cluster: Cluster, folder: str) -> None:
+def test_user_can_submit_a_job_with_their_own_token(cluster: Cluster, folder: str) -> None:
     job = {
         "script": "#!/bin/sh\nid -un; pwd\n",
         "job": {
@@ -36,7 +36,7 @@ def test_user_submits_a_job_with_their_own_token(cluster: Cluster, folder: str) 
     assert cluster.run(f"cat {folder}/out").splitlines() == ["researcher", folder]
 
 
-def test_accounting_reports_how_a_job_ended(cluster: Cluster, folder: str) -> None:
+def test_rest_api_reports_how_a_job_ended(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nexit 3", "--job-name=on-record")
     ask = f"{GET_TOKEN}; {CURL} http://rest:6820/{SLURMDBD}/job/{job}"
 
@@ -52,7 +52,7 @@ def test_accounting_reports_how_a_job_ended(cluster: Cluster, folder: str) -> No
 
 @pytest.mark.parametrize(
     ("asked", "refused"),
-    # In this state, slurmrestd has no connection to slurmdbd.
+    # With such a token, slurmrestd gets no connection to slurmdbd.
     [(f"{SLURMCTLD}/jobs/", "511"), (f"{SLURMDBD}/jobs/", "502")],
     ids=["slurmctld", "slurmdbd"],
 )
@@ -62,9 +62,9 @@ def test_accounting_reports_how_a_job_ended(cluster: Cluster, folder: str) -> No
         ("missing", ""),
         ("garbage", "a.b.c"),
         ("expired", "$(scontrol token lifespan=1 | cut -d= -f2; sleep 3)"),
-        ("foreign", make_token(b"another key", "researcher", 60)),
+        ("other key", make_token(b"another key", "researcher", 60)),
     ],
-    ids=["missing", "garbage", "expired", "foreign"],
+    ids=["missing", "garbage", "expired", "other key"],
 )
 def test_invalid_token_is_refused(
     cluster: Cluster, kind: str, token: str, asked: str, refused: str
@@ -75,7 +75,7 @@ def test_invalid_token_is_refused(
     assert "job_id" not in cluster.run(ask)
 
 
-def test_slurmrestd_holds_no_key_and_no_capability(cluster: Cluster) -> None:
+def test_slurmrestd_has_no_keys_and_no_capabilities(cluster: Cluster) -> None:
     (pod,) = cluster.pods("rest")
     name = pod["metadata"]["name"]
     assert not [v for v in pod["spec"]["volumes"] if "secret" in v]
@@ -84,7 +84,7 @@ def test_slurmrestd_holds_no_key_and_no_capability(cluster: Cluster) -> None:
     assert "Uid:\t64032" in status
 
 
-def test_operator_makes_a_token_for_any_user(cluster: Cluster) -> None:
+def test_operator_can_create_a_token_for_any_user(cluster: Cluster) -> None:
     token = cluster.in_pod(
         *("deploy/reconciler", "reconciler"),
         *("python3", "-m", "agents.slurm", "token", "--user", "student", "--lifetime", "60"),
@@ -93,7 +93,7 @@ def test_operator_makes_a_token_for_any_user(cluster: Cluster) -> None:
     assert json.loads(answer)["errors"] == []
 
 
-def test_slurmrestd_comes_back(cluster: Cluster) -> None:
+def test_slurmrestd_answers_again_after_its_pod_is_deleted(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "-l", "slurmstack.dev/component=rest")
     ping = f"{GET_TOKEN}; {ASK}/ping/"
     eventually(

@@ -20,12 +20,12 @@ def keys(cluster: Cluster) -> list[str]:
             "get", "secret", secret, "-o", f"jsonpath={{.data.{entry.replace('.', chr(92) + '.')}}}"
         )
         raw = base64.b64decode(encoded)
-        assert len(raw) >= 40, "the value is too short for a key"
+        assert len(raw) >= 40, "a key has at least 40 bytes"
         forms += [encoded, raw.hex(), json.dumps(raw.decode("latin-1"))[1:-1]]
     return forms
 
 
-def test_no_pod_logs_a_key(cluster: Cluster, keys: list[str]) -> None:
+def test_no_key_is_in_the_logs_of_pods(cluster: Cluster, keys: list[str]) -> None:
     for pod in cluster.objects("pods"):
         name = pod["metadata"]["name"]
         logs = cluster.kubectl("logs", name, "--all-containers")
@@ -33,13 +33,13 @@ def test_no_pod_logs_a_key(cluster: Cluster, keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["configmaps", "pods", "statefulsets", "jobs", "events"])
-def test_only_the_secret_holds_a_key(cluster: Cluster, keys: list[str], kind: str) -> None:
+def test_only_the_secret_contains_a_key(cluster: Cluster, keys: list[str], kind: str) -> None:
     text = json.dumps(cluster.objects(kind))
 
     assert not any(key in text for key in keys)
 
 
-def test_state_holds_keys_only_encrypted(cluster: Cluster, keys: list[str]) -> None:
+def test_state_contains_keys_only_in_encrypted_form(cluster: Cluster, keys: list[str]) -> None:
     for path in cluster.state_file.parents[2].rglob("*.json*"):
         text = path.read_text()
         assert not any(key in text for key in keys), path.name
@@ -47,6 +47,6 @@ def test_state_holds_keys_only_encrypted(cluster: Cluster, keys: list[str]) -> N
     assert '"ciphertext"' in cluster.state_file.read_text()
 
 
-def test_only_the_owner_reads_files_with_secrets(cluster: Cluster) -> None:
+def test_only_the_owner_can_read_files_with_secrets(cluster: Cluster) -> None:
     for name in ("kubeconfig", "id_ed25519", "passphrase"):
         assert (cluster.directory / name).stat().st_mode & 0o077 == 0, name

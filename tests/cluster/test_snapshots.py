@@ -1,4 +1,4 @@
-"""Snapshots through a real API server with the stack's rights; the test simulates the storage."""
+"""Snapshots through a real API server with the stack's rights, on simulated storage."""
 
 import base64
 import json
@@ -96,11 +96,11 @@ def is_ready(cluster: Cluster, name: str) -> None:
     )
 
 
-def test_missing_kind_has_its_own_exit_code(api: Api) -> None:
+def test_missing_snapshot_kind_has_its_own_exit_code(api: Api) -> None:
     assert look(api) == REFUSED
 
 
-def test_keeps_the_newest_snapshots_and_those_of_others(
+def test_snapshots_of_others_and_the_newest_ones_are_kept(
     cluster: Cluster, snapshots: Snapshots
 ) -> None:
     foreign = {

@@ -1,4 +1,4 @@
-"""`ssh cpu-0` from login nodes and jobs enters the user's job there; without a job it fails."""
+"""`ssh cpu-0` enters the user's job on that node. It fails if the user has no job there."""
 
 import shlex
 import subprocess
@@ -47,7 +47,7 @@ def test_ssh_allocates_a_terminal(cluster: Cluster, job: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["scp -q", "rsync -a"])
-def test_scp_and_rsync_reach_the_jobs_tmp(
+def test_scp_and_rsync_copy_to_and_from_the_jobs_tmp(
     cluster: Cluster, job: int, folder: str, way: str
 ) -> None:
     cluster.run(f"head -c 1000000 /dev/urandom >{folder}/sent")
@@ -59,8 +59,8 @@ def test_scp_and_rsync_reach_the_jobs_tmp(
     assert "sent" in cluster.run(f"srun --jobid={job} --overlap ls /tmp")
 
 
-def test_job_reaches_its_other_node_by_ssh(cluster: Cluster) -> None:
-    """Launchers that start helpers with ssh do the same."""
+def test_job_can_reach_its_other_node_with_ssh(cluster: Cluster) -> None:
+    """Launchers that start helpers on other nodes with ssh need this."""
     script = f"test $SLURM_NODEID = 1 || {SSH} cpu-1 hostname"
 
     assert cluster.run(f"srun --nodes=2 sh -c {shlex.quote(script)}") == "cpu-1"
@@ -75,7 +75,7 @@ def test_ssh_enters_each_part_of_a_heterogeneous_job(cluster: Cluster, folder: s
         assert cluster.run(f"{SSH} {node} hostname") == node
 
 
-def test_outside_machine_reaches_a_node_through_login(cluster: Cluster, job: int) -> None:
+def test_machine_outside_can_reach_a_node_through_a_login_node(cluster: Cluster, job: int) -> None:
     config = str(cluster.directory / "ssh_config")
     options = {
         "User": "researcher",
@@ -89,7 +89,7 @@ def test_outside_machine_reaches_a_node_through_login(cluster: Cluster, job: int
     assert execute(["ssh", "-F", "/dev/null", *given, "cpu-0", "hostname"]).stdout == "cpu-0\n"
 
 
-def test_ssh_is_refused_where_the_user_has_no_job(cluster: Cluster, job: int) -> None:
+def test_ssh_is_refused_without_a_job_on_the_node(cluster: Cluster, job: int) -> None:
     refused = cluster.ssh(f"{SSH} cpu-1 hostname", check=False)
 
     assert refused.returncode == 255

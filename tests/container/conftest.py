@@ -9,6 +9,6 @@ from tests.support.containers import none_left
 
 @pytest.fixture(autouse=True)
 def _none_left() -> Iterator[None]:
-    """Remove the containers that the test itself started. Containers of wider fixtures stay."""
+    """Remove the containers that the test started. Keep those of module and package fixtures."""
     with none_left():
         yield

@@ -1,1 +1,1 @@
-"""Tests that need another kernel: they run on a virtual machine with a stock Debian."""
+"""Tests that need a stock Debian with its own kernel: they run on a virtual machine."""

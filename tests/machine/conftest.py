@@ -16,7 +16,7 @@ from tests.support.commands import execute
 def machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Machine]:
-    """A stock Debian with this project and its images. Nothing of the project is started."""
+    """A stock Debian with this project's files and images. No part of the project runs yet."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     folder = tmp_path_factory.mktemp("machine")
     key, payload = folder / "key", CACHE / "payload"

@@ -1,7 +1,7 @@
 """The disks of the virtual machine.
 
-Emulation is several times slower than the tests' machine. Therefore the disks contain what
-`make up` would download or build: Debian's packages, Python's, Kubernetes' binaries and the images.
+The emulated machine is slow. So the disks already contain what `make up` would download or build:
+packages of Debian and of Python, binaries of Kubernetes, and the images.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from tests.support.commands import execute
 PROJECT: Final = "/root/slurmstack"
 """Directory of this project on the machine."""
 PAYLOAD: Final = "/mnt/payload"
-"""Mount point of the files of each run: project, images, and authorized keys."""
+"""Mount point of the disk with the files of a run: project, images, and authorized keys."""
 _PACKAGES: Final = (
     *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
     *("ca-certificates", "docker-cli", "docker.io", "iproute2", "iptables", "make"),
@@ -38,7 +38,7 @@ _FILES: Final = {
     "etc/systemd/network/all.network": "[Match]\nName=en*\n\n[Network]\nDHCP=yes\n",
     "etc/ssh/sshd_config.d/payload.conf": f"AuthorizedKeysFile {PAYLOAD}/authorized_keys\n",
 }
-"""QEMU's user network assigns addresses, and has its DNS server at 10.0.2.3."""
+"""The DNS server of QEMU's user network has the address 10.0.2.3."""
 _TIMEOUT: Final = 1800
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ class System:
 
 
 def system(say: Say) -> System:
-    """Debian with its packages, Python's and Go. Built once; no machine changes it."""
+    """Return a Debian with Go and all packages. Build it once: machines do not change it."""
     requirements = (ROOT / "requirements-dev.txt").read_bytes()
     known = repr((debian.SUITE, _PACKAGES, _SIZE, sorted(_FILES.items()), host.go_version()))
     digest = hashlib.sha256(known.encode() + requirements).hexdigest()[:12]
@@ -104,7 +104,7 @@ def _add_tools(tree: Path) -> None:
         shutil.copy(ROOT / name, project)
     _lend_network(tree)
     _run("chroot", str(tree), "make", "-C", PROJECT, ".venv/ready")
-    # Its version identifies the Go that built the binaries.
+    # Copy this machine's Go: the cached binaries are valid only for its version.
     root = execute(["go", "env", "GOROOT"]).stdout.strip()
     shutil.copytree(root, tree / "usr/local/go", symlinks=True)
     (tree / "usr/local/bin/go").symlink_to("/usr/local/go/bin/go")
@@ -117,7 +117,7 @@ def _add_tools(tree: Path) -> None:
 
 
 def _lend_network(tree: Path) -> None:
-    """Copy this machine's access to Python packages into the tree: settings and certificates."""
+    """Copy settings and certificates with which pip reaches Python packages into the tree."""
     certificates = {os.environ.get(name, "") for name in ("PIP_CERT", "SSL_CERT_FILE")}
     for name in ("/etc/resolv.conf", "/etc/pip.conf", *sorted(certificates)):
         file, copy = Path(name), tree / name.lstrip("/")
@@ -142,7 +142,7 @@ def payload(client: docker.DockerClient, disk: Path, public_key: str, say: Say) 
 
 
 def _save_project(archive: Path) -> None:
-    """Archive all files that git does not ignore, and the binaries built from them."""
+    """Archive all files that git does not ignore, and the cached binaries of Kubernetes."""
     listed = execute(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).stdout
     present = [name for name in listed.splitlines() if (ROOT / name).is_file()]
     built = [str(path.relative_to(ROOT)) for path in CACHE.glob("go-*")]
@@ -151,7 +151,7 @@ def _save_project(archive: Path) -> None:
 
 
 def _references(client: docker.DockerClient, say: Say) -> list[str]:
-    """Return the images of a local stack. Build missing images."""
+    """Build missing images of a local stack, and return all references."""
     built = execute(
         [ROOT / ".venv/bin/python", "-m", "images.build", "--build-only", "--json"],
         timeout=_TIMEOUT,

@@ -1,4 +1,4 @@
-"""The virtual machine: QEMU with software emulation, which works on every machine."""
+"""The virtual machine: QEMU with software emulation, which requires no hardware support."""
 
 import subprocess
 from collections.abc import Iterator
@@ -18,16 +18,16 @@ _OPTIONS: Final = (
 )
 _MEMORY: Final = "9G"
 _START: Final = 300
-"""Limit in seconds until login works."""
+"""Maximum time in seconds until login works."""
 _STOP: Final = 120
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A running machine. Commands run as root, in the folder of the project."""
+    """A running machine. Commands run as root in the project's folder."""
 
     port: int
-    """Port of its sshd on this machine's loopback."""
+    """Port on this host's loopback that leads to the machine's sshd."""
     key: Path
     """Private key for the login as root."""
 
@@ -43,7 +43,7 @@ class Machine:
 
 @contextmanager
 def started(system: System, payload: Path, key: Path, console: Path) -> Iterator[Machine]:
-    """Start a machine that does not change its disks; write its console to `console`."""
+    """Start a machine that does not change its disks. Its console output goes to `console`."""
     machine = Machine(free_port(), key)
     with subprocess.Popen(_command(system, payload, machine.port, console)) as process:
         try:

@@ -1,4 +1,4 @@
-"""An ordinary machine with systemd and only cgroup version 2."""
+"""The project works on an ordinary machine with systemd and only cgroup version 2."""
 
 from tests.machine.machine import Machine
 from tests.support.waiting import PATIENCE
@@ -11,7 +11,7 @@ def test_machine_has_only_cgroup_v2(machine: Machine) -> None:
     assert machine.run("systemctl is-active docker").strip() == "active"
 
 
-def test_commands_of_the_readmes_first_page_work(machine: Machine) -> None:
+def test_commands_on_the_first_page_of_the_readme_work(machine: Machine) -> None:
     output = machine.run("make up", timeout=2 * HOUR)
 
     assert "2 of 2 nodes are in service" in output

@@ -67,5 +67,5 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Python compares only a source's size and time in seconds, and would run the old code.
+    # Remove compiled code: Python compares only a source's size and its time in seconds.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

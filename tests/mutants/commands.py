@@ -16,7 +16,7 @@ TAIL: Final = 20
 
 
 class InterruptedRunError(Exception):
-    """The user has interrupted the run, so no further command starts."""
+    """The user has interrupted the run, so no more commands start."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Ended:
 class Commands:
     """Runs commands from several threads, each command in its own session.
 
-    Therefore Ctrl-C does not reach them directly.
+    Ctrl-C does not reach a command in its own session directly.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Commands:
         return Ended(code, log)
 
     def interrupt(self) -> None:
-        """End all running commands, and start no further ones."""
+        """End all running commands; later calls of `run` start none."""
         with self._lock:
             self._interrupted = True
             running = tuple(self._running)

@@ -8,7 +8,7 @@ from local import host
 
 
 def remove_images(references: Iterable[str]) -> None:
-    """Remove those of the images that Docker has and that are not in use."""
+    """Remove the images that exist and are not in use."""
     client = host.connect()
     if client is None:
         return

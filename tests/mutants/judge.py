@@ -75,9 +75,9 @@ def _cases(report: Path) -> Iterator[Case]:
 
 
 def problem_without(run: Run, test: str) -> str:
-    """Return why a test is unusable, because it fails without a fault; "" if it passes."""
+    """Return why a test is unusable without a fault; "" if it passes."""
     if run.ended.code is None:
-        return "the tests without a fault ran past their time limit"
+        return "the tests timed out without a fault"
     outcomes = run.outcomes(test)
     if outcomes in ({"passed"}, {"passed", "skipped"}):
         return ""
@@ -92,11 +92,11 @@ def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
     code, outcomes = run.ended.code, run.outcomes(test)
     counted = {"failed", "error"} if fault.setup_may_fail else {"failed"}
     if code is None:
-        return Verdict.ERROR, f"{test} ran past its time limit"
+        return Verdict.ERROR, f"{test} timed out"
     if code == 1 and outcomes & counted:
         return Verdict.CAUGHT, ""
     if code == 0 and outcomes in ({"passed"}, {"passed", "skipped"}):
-        return Verdict.SURVIVED, f"{test} passes"
+        return Verdict.SURVIVED, f"{test} passes with the fault"
     return Verdict.ERROR, f"{test}: {_words(outcomes)}; pytest's exit code is {code}"
 
 

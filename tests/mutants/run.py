@@ -92,7 +92,7 @@ class Runner:
         (copy,) = self._copies
         for file in copy.root.glob("Pulumi.test-*.yaml"):
             stack = file.name.split(".")[1]
-            self._say(f"cluster: stack {stack} is removed")
+            self._say(f"cluster: removing stack {stack}")
             command = ["make", "down", f"STACK={stack}", "ENGINE=embedded"]
             # A separate object, so an interruption does not end this command.
             ended = Commands().run(command, copy.root, self._log(), DOWN_SECONDS)
@@ -108,7 +108,7 @@ class Runner:
     def _without(self, faults: Collection[Fault], pool: ThreadPoolExecutor) -> dict[str, Problem]:
         """Return problems of the named tests without a fault, by test."""
         tests = sorted({test for fault in faults for test in fault.tests})
-        self._say(f"{self._tier}: {len(tests)} tests without a fault")
+        self._say(f"{self._tier}: running {len(tests)} tests without a fault")
         size = -(-len(tests) // len(self._copies))
         parts = [tests[start : start + size] for start in range(0, len(tests), size)]
         problems = {}
@@ -128,11 +128,11 @@ class Runner:
     def _prepared(self, copy: Scratch, fault: Fault) -> Problem | None:
         """Run a row's tests on the cluster without the fault, which also repairs the cluster.
 
-        The previous row may have left an unusable cluster: then the tests run on a fresh one.
+        If the previous row left an unusable cluster, the tests run on a fresh one.
         """
         problem = self._problem(copy, fault)
         if problem:
-            self._say(f"cluster: a fresh one, since {problem[0]}")
+            self._say(f"cluster: starting a fresh one: {problem[0]}")
             self.down()
             problem = self._problem(copy, fault)
         return problem
@@ -190,5 +190,5 @@ class Runner:
 
 def _unusable(fault: Fault, why: str, output: str) -> Result:
     """Return the result of a row whose test does not pass without the fault."""
-    remedy = f"mend the test, or name another in tests/mutants/table/{fault.area}.py"
+    remedy = f"fix the test, or name another test in tests/mutants/table/{fault.area}.py"
     return Result(fault, Verdict.ERROR, f"{why}; {remedy}", output=output)

@@ -27,7 +27,7 @@ from policy.pack import policies
 from tests.support.graph import Graph
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""The SDK's placeholder for a text that only the update will know."""
+"""The SDK's placeholder for a text that is unknown until the update."""
 MADE = "random:index/randomPassword:RandomPassword"
 SECRET = "always the same"
 """Value of every generated secret in the recorded graphs."""
@@ -59,7 +59,7 @@ Findings = frozenset[tuple[str, str]]
 class Judgement:
     broken: Findings
     unknown: Findings
-    """What could not be judged; a stack policy has no resource name."""
+    """Policies and resources with unknown values; a stack policy has no resource name."""
 
 
 def shown(graph: Graph) -> Stack:
@@ -86,7 +86,7 @@ def shown(graph: Graph) -> Stack:
 
 
 def _without_references(inputs: Props) -> Props:
-    """Inputs in which a resource is its id or URN, as engines pass it to a pack."""
+    """Replace references to resources with ids or URNs, as engines do for a pack."""
     struct = struct_pb2.Struct()
     struct.update(inputs)
     plain: Props = json_format.MessageToDict(to_struct(from_struct(struct)))
@@ -155,7 +155,7 @@ def _resources(stack: Sequence[Shown]) -> list[PolicyResource]:
 
 
 def edited(stack: Stack, name: str, edit: Callable[[Props], object], **fields: Any) -> Stack:
-    """Return the stack with edited properties, and other fields, of one resource."""
+    """Return the stack with edited properties and replaced `fields` of one resource."""
 
     def one(resource: Shown) -> Shown:
         if resource.name != name:

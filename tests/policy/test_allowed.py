@@ -1,4 +1,4 @@
-"""A stack's config sets what it allows, and a misspelled key allows nothing."""
+"""The config of a stack sets what the policies allow. A misspelled key is refused."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def test_pack_and_settings_read_the_same_policy() -> None:
     )
 
 
-def test_default_allows_only_the_stacks_own_images() -> None:
+def test_default_policy_allows_only_the_stacks_own_images() -> None:
     assert read({}, "slurmstack", NAMES) == Allowed(registries=("slurmstack",))
     assert read({"slurmstack:registry": "r.lab"}, "slurmstack", NAMES).registries == ("r.lab",)
 
@@ -73,5 +73,5 @@ def test_invalid_json_is_refused() -> None:
         ("kubernetes:core/v1:Pod::login-service", False),
     ],
 )
-def test_pattern_matches_a_name_or_type_and_name(pattern: str, expected: bool) -> None:
+def test_exception_pattern_matches_a_name_or_type_and_name(pattern: str, expected: bool) -> None:
     assert matches(pattern, SERVICE, "login-service") is expected

@@ -1,4 +1,4 @@
-"""Programs with one mistake each: the policies meant for a mistake catch it."""
+"""Programs with one mistake each: only the policies against this mistake report it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -193,7 +193,7 @@ MISTAKES = [
         "rest-slurmrestd",
     ),
     mistake(
-        "a daemon keeps the runtime's own capabilities",
+        "a daemon keeps the container runtime's default capabilities",
         security("controller-slurmctld", "slurmctld", capabilities={"drop": ["NET_RAW"]}),
         "privileged",
         "controller-slurmctld",
@@ -264,7 +264,7 @@ MISTAKES = [
         "exporter-agent",
     ),
     mistake(
-        "an added container has the guard's rights",
+        "a container of the site has the guard's rights",
         copied("nodeset-cpu-slurmd", GUARD, "site-tune"),
         "added-containers",
         "nodeset-cpu-slurmd",
@@ -320,13 +320,13 @@ MISTAKES = [
         "backup-dump",
     ),
     mistake(
-        "an image is from a foreign registry, by digest",
+        "an image with a digest is from another registry",
         image("login-sshd", "sshd", f"docker.io/sshd/sshd@{DIGEST}"),
         "images",
         "login-sshd",
     ),
     mistake(
-        "a foreign registry's name starts like the stack's",
+        "another registry's name starts with that of the stack's",
         image("login-sshd", "sshd", f"registry.example.org/hpc-evil/slurmstack/login@{DIGEST}"),
         "images",
         "login-sshd",
@@ -349,7 +349,7 @@ MISTAKES = [
         "accounting-slurmdbd",
     ),
     mistake(
-        "a variable of the environment is named a token",
+        "an environment variable is named a token",
         variable("reconciler-agent", "reconciler", "REST_TOKEN", "x"),
         "open-secrets",
         "reconciler-agent",
@@ -454,7 +454,7 @@ MISTAKES = [
         "namespace",
     ),
     mistake(
-        "pods lack a label",
+        "pods lack a label that NetworkPolicies select",
         labelled("rest-slurmrestd", {"slurmstack.dev/component": "rest"}),
         "network-policies",
         "rest-slurmrestd",
@@ -527,7 +527,7 @@ MISTAKES = [
         stack="gpu",
     ),
     mistake(
-        "the resource of an exception is gone",
+        "the resource of an exception does not exist",
         lambda stack: tuple(one for one in stack if one.name != "machines-exporter"),
         "idle-exceptions",
         "",
@@ -536,7 +536,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("one", MISTAKES, ids=[one.sentence for one in MISTAKES])
-def test_policies_catch_their_mistakes(stack_of: StackOf, one: Mistake) -> None:
+def test_policies_report_each_mistake(stack_of: StackOf, one: Mistake) -> None:
     stack, allowed = stack_of(one.stack)
     mistaken = one.change(stack)
     same = set(map(id, stack))
@@ -548,8 +548,8 @@ def test_policies_catch_their_mistakes(stack_of: StackOf, one: Mistake) -> None:
 
 FINE: dict[str, Change] = {
     "the stack is deployed": deployed,
-    "a nodeset is new, and others have mounted the jail before": replaced("nodeset-cpu-slurmd"),
-    "an init container runs as root, as its pod's slurmd may": security(
+    "a new nodeset mounts the jail that others already mount": replaced("nodeset-cpu-slurmd"),
+    "an init container runs as root in slurmd's pod": security(
         "nodeset-cpu-slurmd", GUARD, runAsUser=0.0
     ),
     "the environment names a password file": variable(
@@ -563,7 +563,7 @@ FINE: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", FINE.values(), ids=FINE)
-def test_allowed_change_is_not_reported(stack_of: StackOf, change: Change) -> None:
+def test_allowed_change_is_not_reported_as_a_violation(stack_of: StackOf, change: Change) -> None:
     stack, allowed = stack_of("dev")
     allowed_now = change(stack)
     same = set(map(id, stack))
@@ -577,7 +577,7 @@ def test_mistakes_cover_every_policy() -> None:
     assert {policy for one in MISTAKES for policy in one.policies} == set(NAMES)
 
 
-def test_exception_for_everything_allows_everything(stack_of: StackOf) -> None:
+def test_exception_for_all_resources_allows_all_resources(stack_of: StackOf) -> None:
     stack, allowed = stack_of("dev")
     everything = {"*": "a test"}
     free = Allowed(

@@ -1,4 +1,4 @@
-"""Each rule alone: what passes it, what breaks it, and how it treats unknown values."""
+"""Each rule alone: what it accepts, what it reports, and how it treats unknown values."""
 
 import copy
 from collections.abc import Sequence
@@ -200,7 +200,7 @@ def judged_by(rule: str, resources: Sequence[Shown]) -> Judgement:
     )
 
 
-def test_every_rule_has_a_case() -> None:
+def test_every_rule_has_a_test_case() -> None:
     # idle-exceptions looks only at names, which are always known.
     assert [case.rule for case in CASES] == [n for n in NAMES if n != "idle-exceptions"]
 
@@ -214,14 +214,14 @@ def test_rule_passes_valid_resources_and_reports_violations(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_unknown_value_is_neither_passed_nor_broken(case: Case) -> None:
+def test_unknown_value_is_not_a_violation_but_reported_as_unknown(case: Case) -> None:
     judgement = judged_by(case.rule, put(case, UNKNOWN))
 
     assert judgement.broken == frozenset()
     assert {rule for rule, _ in judgement.unknown} == {case.rule}
 
 
-def test_unknown_value_hides_no_other_violation() -> None:
+def test_unknown_value_does_not_hide_another_violation() -> None:
     containers = [
         {"name": "first", "image": UNKNOWN},
         {"name": "second", "image": "a:1"},
@@ -232,7 +232,7 @@ def test_unknown_value_hides_no_other_violation() -> None:
     assert judgement.unknown == {("images", "it")}
 
 
-def test_unknown_text_hides_no_secret_in_another_resource() -> None:
+def test_unknown_text_does_not_hide_a_secret_in_another_resource() -> None:
     judgement = judged_by(
         "made-secrets",
         (
@@ -247,7 +247,7 @@ def test_unknown_text_hides_no_secret_in_another_resource() -> None:
     assert judgement.unknown == {("made-secrets", "")}
 
 
-def test_workload_that_the_server_did_not_check_may_exist() -> None:
+def test_workload_with_unknown_values_is_not_reported_as_replaced() -> None:
     workload = set_with_data()
     workload.props["spec"]["template"]["metadata"]["annotations"] = {"checksum": UNKNOWN}
     judgement = judged_by("replaced-data", (workload, Shown(CLAIM, "data", {"metadata": THERE})))

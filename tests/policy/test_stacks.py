@@ -1,4 +1,4 @@
-"""The program keeps every policy in every stack, except for the stack's named exceptions."""
+"""The program follows every policy in every stack, except where the stack names exceptions."""
 
 import json
 import re
@@ -21,16 +21,18 @@ from tests.support.stack import KEY, config
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_no_stack_violates_a_policy_without_an_exception(stack_of: StackOf, name: str) -> None:
+def test_stack_follows_all_policies_except_where_it_names_exceptions(
+    stack_of: StackOf, name: str
+) -> None:
     stack, allowed = stack_of(name)
     judgement = judge(stack, allowed)
 
     assert judgement.broken == frozenset()
     assert judgement.unknown == frozenset()
-    assert len(stack) > 100, "policies judged the whole program"
+    assert len(stack) > 100, "the whole program is recorded"
 
 
-def test_jail_server_needs_the_exceptions_on_its_page(
+def test_jail_server_needs_exactly_the_exceptions_in_its_documentation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = stack_config(ROOT / "Pulumi.cpu.yaml")
@@ -46,7 +48,7 @@ def test_jail_server_needs_the_exceptions_on_its_page(
 
 
 @pytest.mark.parametrize("rights", [{"user": 0}, {"capabilities": ["NET_ADMIN"]}])
-def test_policies_judge_a_nodesets_own_pod_fields(
+def test_policies_apply_to_the_pod_fields_of_a_nodeset(
     monkeypatch: pytest.MonkeyPatch, rights: dict[str, object]
 ) -> None:
     config = stack_config(ROOT / "Pulumi.cpu.yaml")
@@ -70,7 +72,7 @@ def test_every_exception_of_a_stack_is_needed(stack_of: StackOf, name: str) -> N
 
 
 def idle(stack: Stack, allowed: Allowed) -> list[str]:
-    """Return the exceptions for resources that keep the rule."""
+    """Return the exceptions for resources that do not violate the rule."""
     types = {one.name: one.type for one in stack}
     broken = judge(stack, allowed.model_copy(update={"exceptions": {}})).broken
     return [
@@ -104,11 +106,11 @@ METAL = f"""cluster={{kind: metal, control_planes: [head], machines: [
     {{name: cpu-b, address: 192.0.2.12, host_key: {KEY}, nodeset: cpu}}]}}"""
 NEW: dict[str, tuple[tuple[str, ...], Findings]] = {
     "new-local": (LOCAL, frozenset()),
-    "new-passing": ((*LOCAL, "protect_data=false"), frozenset()),
+    "new-unprotected": ((*LOCAL, "protect_data=false"), frozenset()),
     "new-limited": ((*ELSEWHERE, "login.limits.memory=8GiB"), frozenset()),
     # The author of the stack can fix these, so the new stack names no exception for them.
     "new-unlimited": (ELSEWHERE, frozenset({("limits", "login-sshd")})),
-    "new-dark": ((*LOCAL, "monitoring.kind=none"), frozenset()),
+    "new-unmonitored": ((*LOCAL, "monitoring.kind=none"), frozenset()),
     "new-nebius": ((*CLOUD, NEBIUS), frozenset()),
     "new-nebius-csi": ((*CLOUD, NEBIUS, "jail.storage_class=shared"), frozenset()),
     "new-nebius-grafana": (
@@ -140,7 +142,7 @@ GROUNDS = {**CLOUDS, "metal": METAL_OF_GPUS}
 
 
 @pytest.mark.parametrize("kind", GROUNDS)
-def test_machines_with_gpus_need_only_a_new_stacks_exceptions(
+def test_gpu_machines_need_only_the_exceptions_of_a_new_stack(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     values = {

@@ -169,7 +169,7 @@ class Cluster:
     join: Callable[[str], Slurmctld]
     """Start a container from one of the stack's images as a client of Slurm."""
     start: Start
-    """Start other containers on its network."""
+    """Start other containers on the cluster's network."""
 
     def user(self, command: str, name: str = "researcher") -> str:
         """Run a user's command on the node for at most two minutes, and return its output."""

@@ -1,4 +1,4 @@
-"""Access to a running stack: for users with SSH, for operators with kubectl and make."""
+"""Access to a running stack: as a user over SSH, as an operator with kubectl and make."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""Number of this checkout; several checkouts on one machine can run tests in parallel."""
+"""Number of this checkout, so that several checkouts on a machine can run tests in parallel."""
 _CLUSTERS = ("shared", "edits", "health", "single", "other")
 """Clusters of the tests. The position in this tuple defines a cluster's two ports."""
 
@@ -81,7 +81,7 @@ class Cluster:
     def log_out(self) -> None:
         """Close the shared connection.
 
-        A login node that shuts down waits for open connections, and groups are read at login.
+        A login node that shuts down waits for open connections. sshd reads groups only at login.
         """
         shell.forget(self.directory / "ssh_config")
 
@@ -164,7 +164,7 @@ class Cluster:
         self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
 
     def wait_for_deployment(self, name: str) -> None:
-        """Wait until one of its pods is ready. A standby controller is never ready."""
+        """Wait until one pod of the Deployment is ready. A standby controller is never ready."""
         ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
         self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
 
@@ -201,14 +201,14 @@ class Cluster:
         }
 
     def serves_on(self, node: str) -> bool:
-        """Whether the active controller is on this Kubernetes node."""
+        """Return whether the active controller is on this Kubernetes node."""
         try:
             return self.controllers()[self.controller()] == node
         except ValueError:  # No controller is ready, or the old one is still ready.
             return False
 
     def move_controller(self, node: str) -> None:
-        """Make the one of two controllers on this Kubernetes node the active one."""
+        """Make the controller on this Kubernetes node active; there is one on each of two nodes."""
         if not self.serves_on(node):
             self.kubectl("delete", "pod", self.controller(), timeout=120)
             eventually(f"the controller on {node} is active", lambda: self.serves_on(node))
@@ -219,7 +219,7 @@ class Cluster:
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
     def settled_queue(self, controller: str) -> list[str]:
-        """Wait until no job is completing, a state that may not survive; return the queue."""
+        """Return the queue as soon as no job is COMPLETING, a state that may end at any time."""
 
         def settled() -> list[str]:
             jobs = self.queue(controller)
@@ -274,7 +274,7 @@ class Cluster:
         return execute(command, check=check, timeout=timeout, env=env)
 
     def up(self) -> None:
-        """Deploy the stack like an operator, with the output on the terminal."""
+        """Deploy the stack as an operator does, with the output on the terminal."""
         command = ["make", "up", f"STACK={self.stack}", "ENGINE=embedded"]
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
@@ -300,13 +300,13 @@ class Cluster:
         return "\n".join(self.kubectl(*command, check=False) for command in asked)
 
     def down(self) -> None:
-        """Remove the stack and its cluster, and last the stack file, which both removals need."""
+        """Remove the stack, its cluster, and last the stack file, which the other removals need."""
         self.log_out()
         execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
         self.stack_file.unlink()
 
     def edit(self, edit: Callable[[dict[str, Any]], object]) -> None:
-        """Edit the settings in the stack file, like an operator."""
+        """Edit the settings in the stack file, as an operator does."""
         document = yaml.safe_load(self.stack_file.read_text())
         values = {key.split(":", 1)[1]: value for key, value in document["config"].items()}
         edit(values)
@@ -329,7 +329,7 @@ Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod is ready and not terminating."""
+    """Return whether a pod is ready and not terminating."""
     conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 

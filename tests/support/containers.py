@@ -22,7 +22,7 @@ _running: dict[str, Container] = {}
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Remove the containers started in this context, whose daemons would keep using the CPU."""
+    """Remove the containers that start in this context; their daemons would use CPU time."""
     before = set(_running)
     try:
         yield
@@ -41,8 +41,8 @@ def _remove(id_: str) -> None:
 def containers(prefix: str) -> Iterator[Start]:
     """Start idle containers from the stack's images, and remove them at the end.
 
-    All are on one internal network, where only their own names resolve, unless they share the
-    network of another container (`network_mode`).
+    All are on one internal network, where only their own names resolve. With `network_mode`, a
+    container shares the network of another one instead.
     """
     client = host.engine(print)
     debian.ensure_base_image(client, print)
@@ -98,7 +98,7 @@ def _freeze(container: Container) -> bool:
 
 
 def archive(files: Mapping[str, str | bytes], mode: int = 0o644) -> bytes:
-    """Return a tar archive of files with the given `mode`; by default all can read them."""
+    """Return a tar archive of files with the given `mode`; by default, all users can read them."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, content in files.items():

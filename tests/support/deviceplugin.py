@@ -1,7 +1,7 @@
 """A Kubernetes device plugin that gives pods devices under the names of GPUs.
 
 It uses the kubelet's protocol (`v1beta1`, k8s.io/kubelet/pkg/apis/deviceplugin). This file defines
-only the messages and fields that it uses, with the protocol's field numbers.
+only the messages and fields that the plugin needs, with the protocol's field numbers.
 """
 
 import os

@@ -10,9 +10,10 @@ JOB = "kubernetes:batch/v1:Job"
 
 
 def fixed_fields(graph: Graph) -> dict[str, dict[str, Any]]:
-    """Return parent and fixed fields of each resource by URN, for Jobs without any fields.
+    """Return parent and fixed fields of each resource, by URN.
 
-    A Job is replaced on purpose when its template changes, for example with the tag of an image.
+    Fields of Jobs are left out: a deploy replaces a Job on purpose when its template changes, for
+    example the tag of an image.
     """
     return {
         resource.urn: {"parent": resource.parent, "fields": dict(_fields(resource))}

@@ -1,4 +1,4 @@
-"""Record the resources that the program registers, with any engine."""
+"""Record the resources that the program registers with an engine; no engine runs."""
 
 import asyncio
 import base64
@@ -336,13 +336,13 @@ def pod(graph: Graph, maker: str) -> dict[str, Any]:
 
 
 def container(graph: Graph, maker: str) -> dict[str, Any]:
-    """Return the only container of these pods."""
+    """Return the only container of the pods of `maker`."""
     (only,) = pod(graph, maker)["containers"]
     return dict(only)
 
 
 def environment(graph: Graph, maker: str) -> dict[str, str]:
-    """Return the environment variables of this container, whose values are all in plain text."""
+    """Return the environment variables of that container; all must have plain values."""
     return {one["name"]: one["value"] for one in container(graph, maker)["env"]}
 
 

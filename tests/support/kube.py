@@ -1,4 +1,4 @@
-"""Queries to a cluster from this process; a `kubectl` process for each costs ten times as much."""
+"""Queries to a cluster from this process; a `kubectl` process would cost ten times as much."""
 
 import functools
 import subprocess
@@ -75,7 +75,7 @@ def get(kubeconfig: Path, path: str) -> Any:
 
 @functools.cache
 def _api(kubeconfig: Path, _content: str) -> Api:
-    """Return a client, cached also by content, because a new cluster may have the same path."""
+    """Return a client, cached by path and content: a new cluster may have the same path."""
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
@@ -87,7 +87,7 @@ def run(
     command: Sequence[str],
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a container. If it cannot start, exit code 1 and stderr report the reason.
+    """Run a command in a container. If it cannot start, the exit code is 1; stderr has the reason.
 
     Raises TimeoutExpired after `timeout` seconds.
     """

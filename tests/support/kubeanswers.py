@@ -1,4 +1,4 @@
-"""An API server of Kubernetes that answers from a table."""
+"""A fake Kubernetes API server that answers from a table."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from agents.kubernetes import Api
 
 
 class Answers:
-    """Answers from a table of paths, and records requests."""
+    """A table of answers by the last part of the path, which also records requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers

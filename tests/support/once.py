@@ -1,6 +1,6 @@
 """Values that all workers of one run share; the first worker that needs a value makes it.
 
-The values are in a folder that one run of pytest creates and removes.
+Each run of pytest creates a folder for the values, and removes it at the end.
 """
 
 import hashlib

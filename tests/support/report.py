@@ -260,7 +260,7 @@ def table(documents: Iterable[Mapping[str, Any]]) -> list[str]:
     lanes = [
         _row(
             f"lane {document['lane']}: {len(document['tests'])} tests, "
-            f"peak of memory {document['peak_memory_mib']} MiB",
+            f"peak memory {document['peak_memory_mib']} MiB",
             Cost(**document["total"]),
             sum(test["reruns"] for test in document["tests"]),
         )

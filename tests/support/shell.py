@@ -14,7 +14,7 @@ from pathlib import Path
 _START = 15
 """Seconds that ssh waits for the shared connection before it opens its own."""
 _ALIVE = ("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=5")
-"""Options with which ssh closes a connection to a silent login node after 15 seconds."""
+"""With these options, ssh closes a connection after 15 seconds without an answer."""
 _masters: dict[tuple[Path, str], subprocess.Popen[bytes]] = {}
 _lock = threading.Lock()
 _sockets = tempfile.TemporaryDirectory(prefix="ssh-")

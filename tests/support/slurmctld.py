@@ -39,14 +39,14 @@ setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tm
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
-# Start by path: slurmctld re-executes itself on reconfigure, otherwise by the link target.
+# Start by path: otherwise, slurmctld executes the target of the link on reconfigure.
 /usr/sbin/slurmctld -D >/tmp/log 2>&1 &
 # A client that connects too early retries only after ten seconds.
 until grep -q 'Running as primary controller' /tmp/log; do
   kill -0 $! 2>/dev/null || exit 1
   sleep 0.05
 done
-# It logs this slightly before it answers, and a busy machine extends the gap.
+# slurmctld logs this slightly before it answers; a busy machine delays the answer.
 for _ in $(seq 20); do
   timeout 60 scontrol ping | grep 'is UP' && exit
   sleep 0.1
@@ -55,7 +55,7 @@ exit 1
 """
 STOP = f"""
 pkill -x slurmctld
-# Otherwise its child processes report nodes to the next slurmctld, which does not know them.
+# Kill its child processes: they would report nodes that the next slurmctld does not know.
 for program in $(pgrep -f '^/bin/sh {c.ABSENT_PROGRAM}'); do
   kill -- -$program  # its whole process group
 done
@@ -73,7 +73,7 @@ HARMLESS = (
     # Every cluster here starts without a state.
     r"Could not open \S+ (\S+ )?state file \S+: No such file or directory",
     r"NOTE: Trying backup state save file",
-    # This error comes from a busy machine, not from the configuration.
+    # A busy machine causes this error, not the configuration.
     r"High latency for 1000 calls to gettimeofday",
 )
 
@@ -227,8 +227,8 @@ def resume(controller: Slurmctld, node: str) -> None:
     """Resume a node that slurmd has drained by mistake after a job's end.
 
     On a busy machine, slurmstepd 24.11 may wait for a signal that has already arrived (SchedMD's
-    ticket 22864, fixed in 25.05). The job then stays until UnkillableStepTimeout, when slurmd
-    drains the node.
+    ticket 22864, fixed in 25.05). The job then remains until UnkillableStepTimeout, and
+    slurmd drains the node.
     """
     reason = controller.run(f"sinfo --noheader --nodes={node} --format=%E").strip()
     if reason == "Kill task failed":
@@ -243,7 +243,7 @@ def find_directories(job: int | str) -> str:
 
 
 def start_slurmd(worker: Slurmctld, **environment: str) -> None:
-    """Start slurmd, with additional variables."""
+    """Start slurmd, with additional environment variables."""
     variables = {"POD_IP": worker.address, **environment}
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     worker.run(f"{words} {c.PROGRAMS}/slurmd >/tmp/log 2>&1 &", user="root")

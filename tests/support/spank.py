@@ -105,7 +105,7 @@ class Node:
         code, _ = open_shells.run(
             self.worker.container, command, _ids("researcher"), workdir="/tmp"
         )
-        assert code != 0, "the job ran"
+        assert code != 0, "slurmd refuses the job"
 
         def reason() -> str:
             text = self.worker.log()[before:]
@@ -204,8 +204,7 @@ def several_nodes(
     listed = "sinfo --noheader --format=%T"
     eventually("the nodes are idle", lambda: controller.run(listed).split() == ["idle"])
     for node in nodes:
-        # slurmd registers before it reads plugstack.conf: do not let a test change the options
-        # earlier.
+        # slurmd registers before it reads plugstack.conf; tests change the options after that.
         eventually("slurmd has started", node.has_started)
     yield nodes
     controller.stop()

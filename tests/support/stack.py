@@ -12,7 +12,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZG
 """A public key; its private key is not secret (the bytes 0 to 31)."""
 
 FILES = sorted(
-    # Killed cluster tests leave stack files behind.
+    # Skip the stack files that killed cluster tests have left behind.
     path
     for path in ROOT.glob("Pulumi.*.yaml")
     if not path.name.startswith("Pulumi.test-")

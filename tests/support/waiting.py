@@ -7,9 +7,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE = "PATIENCE"
-"""Environment variable: factor for all time limits, for slow machines."""
+"""Environment variable with a factor for all time limits, for slow machines."""
 _SHORTEST, _LONGEST = 0.01, 0.3
-"""Bounds in seconds of the pause between two probes: a tenth of the time since the first."""
+"""Bounds (s) of the pause between two probes, which is a tenth of the time since the first."""
 
 
 def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
@@ -20,7 +20,7 @@ def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
     for answer in _answers(probe, timeout):
         if answer:
             return answer
-    raise AssertionError(f"not within {timeout} s: {what}; last answer: {answer!r}")
+    raise AssertionError(f"after {timeout} s, it is not true that {what}; last answer: {answer!r}")
 
 
 def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: float = 60) -> None:

@@ -1,4 +1,4 @@
-"""Length of functions. ruff limits their arguments and branches, but knows no limit of lines."""
+"""Maximum length of functions, because ruff can limit arguments and branches, but not lines."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ LONGEST: Final = 60
 
 
 def functions(file: Path) -> Iterator[tuple[str, int]]:
-    """Yield each function with its number of lines."""
+    """Yield each function and its number of lines."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno

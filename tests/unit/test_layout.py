@@ -1,4 +1,4 @@
-"""The layout of the tests: folders name what a test needs, and helpers are plain modules."""
+"""The folder of a test shows what the test needs, and helpers are plain modules."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,15 @@ FORBIDDEN: Final = (
     *("tests.support.containers", "tests.support.cluster"),
     *(f"tests.{need}" for need in NEEDS),
 )
-"""Modules that a test without needs must not reach, with all their submodules."""
+"""Modules that unit tests must not import, directly or indirectly, with all submodules."""
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/monitoring/test_alerts.py", "tests.cluster.health.faults"): (
-        "reads which alerts each fault causes, and causes none"
+        "reads the alerts that each fault causes, but causes no fault"
     ),
     **{
-        ("unit/test_mutants.py", f"tests.mutants.{name}"): "tests the table and how it is judged"
+        ("unit/test_mutants.py", f"tests.mutants.{name}"): "tests the table and the verdicts"
         for name in ("apply", "commands", "fault", "judge", "table")
     },
 }
@@ -32,7 +32,7 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {
 
 
 def source(name: str) -> Path | None:
-    """Return the file of a module of the tests, or None for any other name."""
+    """Return the file of a test module, or None for other modules."""
     if not name.startswith("tests."):
         return None
     path = TESTS.parent / name.replace(".", "/")
@@ -41,13 +41,13 @@ def source(name: str) -> Path | None:
 
 
 def folder(helper: Path) -> Path:
-    """Return the folder of a module; a package is in the folder above it."""
+    """Return the folder that contains a module or a package."""
     return helper.parents[helper.name == "__init__.py"]
 
 
 @cache
 def imports(file: Path) -> frozenset[str]:
-    """Return the modules that a file imports anywhere in it."""
+    """Return all modules that a file imports, including imports inside functions."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -64,7 +64,7 @@ def is_forbidden(module: str) -> bool:
 
 
 def forbidden(file: Path) -> Iterator[str]:
-    """Yield forbidden modules that a file imports, directly or through modules of the tests."""
+    """Yield forbidden modules that a file imports, directly or through other test modules."""
     visited, pending = {file}, [file]
     while pending:
         for module in imports(pending.pop()):
@@ -89,8 +89,8 @@ def test_no_module_imports_a_test_module() -> None:
 
 
 @pytest.mark.parametrize("name", ["eventually", "execute"])
-def test_a_shared_helper_is_defined_once(name: str) -> None:
-    """Methods and functions inside functions are not helpers."""
+def test_shared_helper_is_defined_only_once(name: str) -> None:
+    """Only functions at module level are helpers."""
     homes = [
         file
         for file in FILES
@@ -100,7 +100,7 @@ def test_a_shared_helper_is_defined_once(name: str) -> None:
     assert [file.parent for file in homes] == [TESTS / "support"]
 
 
-def test_tests_without_needs_reach_no_container_or_cluster() -> None:
+def test_unit_tests_import_no_container_or_cluster_module() -> None:
     reached = {
         (str(file.relative_to(TESTS)), module)
         for file in FILES
@@ -110,7 +110,7 @@ def test_tests_without_needs_reach_no_container_or_cluster() -> None:
     assert reached == set(ALLOWED)
 
 
-def test_helpers_outside_support_are_used_only_in_their_folder() -> None:
+def test_helper_outside_support_is_used_only_in_its_folder() -> None:
     found = {
         (str(file.relative_to(TESTS)), module)
         for file in FILES
@@ -127,7 +127,7 @@ def test_every_test_module_is_in_a_known_folder() -> None:
     assert folders == {*NOTHING, *NEEDS}
 
 
-def test_tests_are_marked_by_their_folder(request: pytest.FixtureRequest) -> None:
+def test_folder_of_a_test_sets_its_mark(request: pytest.FixtureRequest) -> None:
     assert need_of(TESTS / "container/nfs/test_nfs.py") == "container"
     assert need_of(TESTS / "cluster/health/test_watch.py") == "cluster"
     assert need_of(Path(__file__)) is None

@@ -1,4 +1,4 @@
-"""The table of faults fits the code, and only its own test judges a fault."""
+"""Each mutant matches the code, and only the tests that it names decide its verdict."""
 
 import ast
 import shutil
@@ -48,13 +48,13 @@ def problem_of(*command: str | Path, text: str | None = None) -> str:
 # --- The table -----------------------------------------------------------------------------------
 
 
-def test_every_row_fits_the_code() -> None:
+def test_every_mutant_can_be_applied_to_the_code() -> None:
     for fault in FAULTS:
         text = (ROOT / fault.file).read_text()
         assert fault.applied(text) != text, fault.name
 
 
-def test_every_row_names_tests_of_its_tier() -> None:
+def test_every_mutant_names_existing_tests_of_its_tier() -> None:
     for fault in FAULTS:
         assert fault.tests, fault.name
         for test in fault.tests:
@@ -63,20 +63,20 @@ def test_every_row_names_tests_of_its_tier() -> None:
             assert (need_of(ROOT / file) or "unit") == fault.tier, test
 
 
-def test_every_area_and_tier_has_rows() -> None:
+def test_every_area_and_tier_has_mutants() -> None:
     assert len(FAULTS) >= LEAST
     assert {fault.area for fault in FAULTS} == set(AREAS)
     assert {fault.tier for fault in FAULTS} == set(TIERS)
 
 
-def test_every_name_of_a_fault_is_short_and_unique() -> None:
+def test_every_mutant_has_a_short_and_unique_name() -> None:
     names = [fault.name for fault in FAULTS]
     assert [name for name, count in Counter(names).items() if count > 1] == []
     assert [name for name in names if name.endswith(".") or len(name) > 72] == []
 
 
-def test_a_faulty_file_is_still_code(tmp_path: Path) -> None:
-    """Any test would catch a file that nothing can read."""
+def test_file_with_a_fault_still_compiles(tmp_path: Path) -> None:
+    """Every test would fail with a file that does not compile, so it would prove nothing."""
     for fault in FAULTS:
         text, path = faulty(fault), ROOT / fault.file
         if path.suffix == ".py":
@@ -93,7 +93,7 @@ def test_a_faulty_file_is_still_code(tmp_path: Path) -> None:
             shutil.rmtree(source)
 
 
-def test_a_stale_row_says_what_to_do() -> None:
+def test_error_for_an_outdated_mutant_names_the_remedy() -> None:
     for text, found in (("zero", 0), ("one and one", 2)):
         with pytest.raises(StaleError, match=rf"agents/say.py .* {found} times.*table/agents.py"):
             FAULT.applied(text)
@@ -102,7 +102,7 @@ def test_a_stale_row_says_what_to_do() -> None:
 # --- Copies --------------------------------------------------------------------------------------
 
 
-def test_a_fault_and_its_compiled_files_are_removed_afterwards(tmp_path: Path) -> None:
+def test_fault_and_compiled_files_are_removed_after_the_test(tmp_path: Path) -> None:
     file = tmp_path / FAULT.file
     file.parent.mkdir()
     file.write_text("one")
@@ -119,7 +119,7 @@ def test_a_fault_and_its_compiled_files_are_removed_afterwards(tmp_path: Path) -
 @pytest.mark.skipif(
     not ((ROOT / ".git").exists() and shutil.which("git")), reason="needs a checkout and git"
 )
-def test_a_copy_has_the_tracked_files_and_the_environment(tmp_path: Path) -> None:
+def test_copy_has_tracked_files_and_the_virtual_environment(tmp_path: Path) -> None:
     copy = Scratch.made(tmp_path / "copy").root
 
     assert (copy / "agents/say.py").read_text() == (ROOT / "agents/say.py").read_text()
@@ -160,13 +160,13 @@ def run_of(folder: Path, code: int | None, cases: dict[str, str]) -> Run:
         (None, {"test_it": FAILURE}, Verdict.ERROR),
     ],
 )
-def test_only_a_failure_of_the_test_itself_counts(
+def test_mutant_is_caught_only_if_its_own_test_fails(
     tmp_path: Path, code: int | None, cases: dict[str, str], expected: Verdict
 ) -> None:
     assert verdict(FAULT, TEST, run_of(tmp_path, code, cases))[0] is expected
 
 
-def test_an_error_in_setup_counts_if_the_row_allows_it(tmp_path: Path) -> None:
+def test_setup_error_catches_a_mutant_that_allows_it(tmp_path: Path) -> None:
     fault = Fault("a fault", "images", "f", "one", "two", TEST, "container", setup_may_fail=True)
 
     assert verdict(fault, TEST, run_of(tmp_path, 1, {"test_it": ERROR}))[0] is Verdict.CAUGHT
@@ -183,12 +183,12 @@ def test_an_error_in_setup_counts_if_the_row_allows_it(tmp_path: Path) -> None:
         ({"test_item": PASSED}, "not run"),
     ],
 )
-def test_a_test_must_pass_without_the_fault(
+def test_test_must_pass_without_the_fault(
     tmp_path: Path, cases: dict[str, str], problem: str
 ) -> None:
     assert problem_without(run_of(tmp_path, 1, cases), TEST).endswith(problem)
 
 
-def test_the_tests_or_the_output_explain_an_error(tmp_path: Path) -> None:
+def test_error_is_explained_by_failed_tests_or_the_output(tmp_path: Path) -> None:
     assert run_of(tmp_path, 1, {"test_it": ERROR}).explanation == "no Docker"
     assert run_of(tmp_path, 4, {}).explanation == "the end of the output"

@@ -1,4 +1,4 @@
-"""The report of test costs: read from the kernel's own text, summed by lane and file."""
+"""The report of test costs: read from text of the kernel, summed by lane and file."""
 
 import os
 from typing import Any
@@ -37,17 +37,17 @@ def one(name: str, wall: float, reruns: int = 0) -> dict[str, Any]:
     }
 
 
-def test_idle_and_waiting_processors_are_not_busy() -> None:
+def test_idle_and_io_wait_time_is_not_busy_time() -> None:
     line = b"cpu  %d %d %d 9999 8888 %d %d %d 0 0\n" % (TICK, TICK, TICK, TICK, TICK, TICK)
 
     assert busy(line) == 6
 
 
-def test_available_memory_is_not_in_use() -> None:
+def test_memory_in_use_excludes_available_memory() -> None:
     assert memory_in_use("MemTotal: 4096 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\n") == 2
 
 
-def test_costs_are_summed_by_file_and_reruns_are_named() -> None:
+def test_report_sums_costs_by_file_and_lists_reruns() -> None:
     lines = table(
         [
             document("cluster", one("a.py::one", 10, reruns=1), one("a.py::two", 5)),

@@ -21,7 +21,7 @@ def two_accounts(values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="package")
 def accounts(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with the two accounts; afterwards the original settings are restored."""
+    """The cluster with the two accounts. The teardown restores the original settings."""
     with cluster.edited(two_accounts):
         cluster.deploy("up")
         yield cluster

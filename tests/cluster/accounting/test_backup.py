@@ -24,7 +24,7 @@ def test_backup_restores_all_records(cluster: Cluster, folder: str) -> None:
     ]
     ended = f"sacct --noheader --allocations --format=state --jobs={','.join(map(str, jobs))}"
     eventually(
-        "the jobs are on record",
+        "sacct shows that the jobs have ended",
         lambda: sorted(cluster.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
     )
     before = [cluster.run(RECORDS), cluster.run(ACCOUNTS)]

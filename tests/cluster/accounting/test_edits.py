@@ -1,4 +1,4 @@
-"""Effects of an operator's edit of accounts on users and on running jobs."""
+"""An edit of accounts changes what users may do and see, but does not affect running jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def stricter(values: dict[str, Any]) -> None:
 class Edited:
     cluster: Cluster
     job: int
-    """Id of a job that has been running since before the edit."""
+    """Id of a job that started before the edit and still runs."""
     before: str
     nodes: dict[str, str]
     """UID of each node's pod before the edit."""
@@ -49,7 +49,7 @@ def pods(cluster: Cluster) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def edited(accounts: Cluster) -> Iterator[Edited]:
     """Apply the edit while a job runs; restore the settings afterwards."""
-    accounts.run("srun --nodes=2 sleep 5")  # Create recent usage of the researcher.
+    accounts.run("srun --nodes=2 sleep 5")  # Create recent usage for the researcher.
     job = submit(accounts)
     accounts.wait_for_job(job, "RUNNING")
     before = Edited(accounts, job, job_line(accounts, job), pods(accounts))
@@ -61,7 +61,7 @@ def edited(accounts: Cluster) -> Iterator[Edited]:
     accounts.deploy("up")
 
 
-def test_running_job_is_not_affected(edited: Edited) -> None:
+def test_edit_of_accounts_does_not_affect_a_running_job(edited: Edited) -> None:
     assert edited.before.startswith("RUNNING ")
     assert job_line(edited.cluster, edited.job) == edited.before
     assert pods(edited.cluster) == edited.nodes
@@ -70,7 +70,7 @@ def test_running_job_is_not_affected(edited: Edited) -> None:
 def test_users_see_only_their_own_jobs_and_usage(edited: Edited) -> None:
     cluster = edited.cluster
     own = submit(cluster, user="student")
-    eventually("the job is on record", lambda: cluster.run(USERS, user="student"))
+    eventually("sacct shows the job", lambda: cluster.run(USERS, user="student"))
 
     assert set(cluster.run(USERS, user="student").splitlines()) == {"student"}
     assert cluster.run("squeue -h -o %u", user="student") == "student"
@@ -102,7 +102,7 @@ def test_user_with_less_usage_has_the_higher_priority(edited: Edited) -> None:
     cluster.run(f"scancel {second}", user="student")
 
 
-def test_job_over_the_submit_limit_gets_slurms_message(edited: Edited) -> None:
+def test_job_over_the_submit_limit_is_refused_with_slurms_message(edited: Edited) -> None:
     cluster = edited.cluster
     for _ in range(2):
         submit(cluster, "--hold")

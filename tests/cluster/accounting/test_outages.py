@@ -1,4 +1,4 @@
-"""slurmdbd or its database fails under load: jobs continue, and no record is lost."""
+"""If slurmdbd or its database fails under load, jobs continue and no record is lost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 AWAY = 60
-"""Seconds; runs with two minutes lost no record either."""
+"""Seconds. Outages of two minutes lost no record either."""
 JOB = "echo $SLURM_JOB_ID >>ended"
 
 
@@ -38,7 +38,7 @@ class Load:
         return {int(job) for job, state in lines if state == "COMPLETED"}
 
     def go_on(self, seconds: float) -> None:
-        """Submit a few jobs repeatedly."""
+        """Submit five jobs again and again for `seconds`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.submit(5)
@@ -78,7 +78,9 @@ def outage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callabl
     switch(True)
 
 
-def test_jobs_go_on_and_no_record_is_lost(load: Load, outage: Callable[[bool], None]) -> None:
+def test_jobs_continue_and_no_record_is_lost_in_an_outage(
+    load: Load, outage: Callable[[bool], None]
+) -> None:
     load.submit(5)
     outage(False)
 
@@ -86,19 +88,19 @@ def test_jobs_go_on_and_no_record_is_lost(load: Load, outage: Callable[[bool], N
     load.go_on(AWAY)
     during = load.ended() - before
 
-    assert len(during) > 20, "jobs were submitted, started and ended"
+    assert len(during) > 20, "jobs start and end during the outage"
     check_that_sacct_fails_soon(load.cluster)
     # A readiness probe that began during the outage reports its failure only after the outage.
     eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)
     eventually(
-        "no job is left",
+        "all jobs have ended",
         lambda: load.cluster.run("squeue --me --noheader --states=PD,R,CG") == "",
         timeout=120,
     )
     ended = load.ended()
-    eventually("each job has its record", lambda: ended <= load.on_record(), timeout=120)
+    eventually("sacct shows each job as completed", lambda: ended <= load.on_record(), 120)
 
 
 def check_that_sacct_fails_soon(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Two seconds after its end, a job's result is on record."""
+"""sacct shows a job's result two seconds after the job's end."""
 
 import shlex
 import uuid
@@ -14,7 +14,7 @@ FIELDS = ("JobID", "User", "Account", "State", "ExitCode", "NNodes", "AllocTRES"
 WITHIN = 2
 """Seconds."""
 SPAN = 'date +%FT%T >>"$SLURM_JOB_ID.span"'
-"""Script of each job, which writes the times of its start and end."""
+"""Command that runs before and after each job's script and appends the time to a file."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Job:
     nodes: int = 1
     elements: int = 1
     meanwhile: str = ""
-    """The user's command when the job runs; `$job` is the job's id."""
+    """A command that the user runs while the job runs; `$job` is the job's id."""
 
 
 JOBS = {
-    "one that ends well": Job("true", "COMPLETED"),
-    "one that fails": Job("exit 7", "FAILED", "7:0"),
-    "one on two nodes": Job("srun true", "COMPLETED", options="--nodes=2", nodes=2),
-    "an array": Job("true", "COMPLETED", options="--array=1-3", elements=3),
-    "one by another user": Job("true", "COMPLETED", user="student"),
-    "one that is cancelled": Job("sleep 300", "CANCELLED by 2000", "0:0", meanwhile="scancel $job"),
-    "one that is requeued": Job(
+    "a job that succeeds": Job("true", "COMPLETED"),
+    "a job that fails": Job("exit 7", "FAILED", "7:0"),
+    "a job on two nodes": Job("srun true", "COMPLETED", options="--nodes=2", nodes=2),
+    "an array job": Job("true", "COMPLETED", options="--array=1-3", elements=3),
+    "a job of another user": Job("true", "COMPLETED", user="student"),
+    "a cancelled job": Job("sleep 300", "CANCELLED by 2000", "0:0", meanwhile="scancel $job"),
+    "a requeued job": Job(
         "[ $SLURM_RESTART_COUNT ] || sleep 300",
         "COMPLETED",
         options="--requeue",
@@ -45,11 +45,11 @@ JOBS = {
         'until [ "$(squeue -h -j $job -o %T)" = PENDING ]; do sleep 0.2; done; '
         "sleep 2; scontrol update JobId=$job StartTime=now",
     ),
-    "one at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
+    "a job at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm checks for jobs at their time limits twice a minute. A requeued job would wait two
-# minutes. If it started at once, it would fail: slurmd refuses a credential from the second
-# of the requeue.
+# Slurm looks for jobs at their time limits twice a minute. A requeued job would wait two minutes,
+# so the command sets StartTime. It sleeps first, because a job that starts at once fails: slurmd
+# refuses a credential from the second of the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then
@@ -68,7 +68,7 @@ def slug(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(accounts: Cluster) -> Iterator[str]:
-    """A folder in which all jobs run at the same time and write their records."""
+    """A folder in which all jobs run at the same time, and which receives their records."""
     path = f"/home/shared-{uuid.uuid4().hex[:8]}"
     accounts.in_pod("login-0", "sshd", "mkdir", "-m", "1777", f"/mnt/jail{path}")
     for name, job in JOBS.items():
@@ -99,7 +99,7 @@ def records(accounts: Cluster, folder: str, request: pytest.FixtureRequest) -> l
 
 
 @pytest.mark.parametrize(("records", "job"), JOBS.items(), ids=JOBS, indirect=["records"])
-def test_record_shows_how_the_job_ended(
+def test_sacct_record_shows_how_the_job_ended(
     accounts: Cluster, folder: str, records: list[dict[str, str]], job: Job
 ) -> None:
     account = {"researcher": "physics", "student": "biology"}[job.user]

@@ -38,7 +38,7 @@ def test_no_process_has_the_password_in_arguments_or_environment(
     assert password not in output
 
 
-def test_users_reach_neither_the_database_nor_its_password(cluster: Cluster) -> None:
+def test_users_cannot_reach_the_database_or_its_password(cluster: Cluster) -> None:
     where = "/etc/slurmstack/database_password /run/slurmdbd /var/lib/mysql"
 
     output = cluster.run(

@@ -19,7 +19,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("where", ["", "srun "])
-def test_accounting_command_prints_output(cluster: Cluster, command: str, where: str) -> None:
+def test_user_can_run_accounting_commands(cluster: Cluster, command: str, where: str) -> None:
     assert cluster.run(f"{where}{command}") != ""
 
 
@@ -30,8 +30,8 @@ def test_ordinary_user_cannot_change_accounts(cluster: Cluster) -> None:
     assert cluster.run("sacctmgr -n -P show account mine") == ""
 
 
-def test_job_is_on_record_two_seconds_after_its_end(cluster: Cluster) -> None:
+def test_sacct_shows_a_job_two_seconds_after_its_end(cluster: Cluster) -> None:
     job = cluster.run("sbatch --parsable --wait --output=/dev/null --wrap true")
 
     ask = f"sacct -X -n -P -j {job} --format=State,ExitCode"
-    eventually("the job is on record", lambda: cluster.run(ask) == "COMPLETED|0:0", timeout=2)
+    eventually("sacct shows the job", lambda: cluster.run(ask) == "COMPLETED|0:0", timeout=2)

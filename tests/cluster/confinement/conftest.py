@@ -1,4 +1,4 @@
-"""Checks after tests that create jobs."""
+"""Check for leftover cgroups after tests that create jobs."""
 
 from collections.abc import Iterator
 

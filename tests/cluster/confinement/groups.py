@@ -1,4 +1,4 @@
-"""The cgroups of jobs on the nodes, as an operator sees them, for both versions of cgroups."""
+"""Find the cgroups of jobs on the nodes, with version 1 or 2 of cgroups."""
 
 from tests.support.cluster import Cluster
 

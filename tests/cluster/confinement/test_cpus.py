@@ -72,8 +72,12 @@ twenty processes, use the CPU. If all did, slurmd would get too little CPU time 
 other clusters use at the same time."""
 
 
-@pytest.mark.parametrize("greedy", [SPIN, f"for n in $(seq 8); do ({SPIN}) & done; wait", FORK])
-def test_greedy_job_takes_no_cpu_time_from_its_neighbour(
+@pytest.mark.parametrize(
+    "greedy",
+    [SPIN, f"for n in $(seq 8); do ({SPIN}) & done; wait", FORK],
+    ids=["one process", "eight processes", "many processes"],
+)
+def test_greedy_job_takes_no_cpu_time_from_another_job(
     cluster: Cluster, folder: str, greedy: str
 ) -> None:
     options = ("--nodelist=cpu-0", "--ntasks=1", "--cpus-per-task=1")
@@ -95,7 +99,7 @@ def test_greedy_job_takes_no_cpu_time_from_its_neighbour(
     assert cluster.run(f"srun --mem=50 {' '.join(options)} echo next") == "next"
 
 
-def test_steps_together_keep_the_process_limit_of_the_job(cluster: Cluster, folder: str) -> None:
+def test_steps_of_a_job_share_its_process_limit(cluster: Cluster, folder: str) -> None:
     options = ("--nodelist=cpu-0", "--ntasks=1", "--mem=400")
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)
     cluster.wait_for_job(job, "RUNNING")
@@ -108,11 +112,11 @@ def test_steps_together_keep_the_process_limit_of_the_job(cluster: Cluster, fold
 
 
 def used(cluster: Cluster, job: int) -> dict[str, float]:
-    """Return the seconds for which a job has used each CPU, as the kernel of its node reports them.
+    """Return the seconds that a job has used on each CPU, from the kernel of its node.
 
-    The result is empty until slurmstepd has created the job's group, which is some time after the
-    job's state is RUNNING. Version 2 of cgroups has no times per CPU: attribute all time to the CPU
-    that the job may use.
+    The result is empty until slurmstepd has created the job's cgroup, some time after the job's
+    state becomes RUNNING. Version 2 of cgroups has no times per CPU, so all time is attributed to
+    the one CPU that the job may use.
     """
     top = "/sys/fs/cgroup"
     v1 = f"cat {top}/cpuacct/slurm_*/uid_*/job_{job}/cpuacct.usage_percpu"

@@ -1,4 +1,4 @@
-"""Jobs cannot write to cgroups, and a job's cgroups disappear when it ends."""
+"""Jobs cannot write to cgroups, and a job's cgroups disappear when the job ends."""
 
 from pathlib import PurePath
 
@@ -28,7 +28,7 @@ def test_jobs_cannot_write_to_cgroups(cluster: Cluster, user: str) -> None:
     assert output.split() == ["seen"]
 
 
-def test_roots_job_cannot_write_output_to_a_cgroup(cluster: Cluster) -> None:
+def test_job_of_root_cannot_write_output_to_a_cgroup(cluster: Cluster) -> None:
     limit = ("cpu-0", "slurmd", "sh", "-c", f"echo {LIMIT}; cat {LIMIT}")
     before = cluster.in_pod(*limit)
     file = before.split()[0]
@@ -40,7 +40,7 @@ def test_roots_job_cannot_write_output_to_a_cgroup(cluster: Cluster) -> None:
     assert cluster.in_pod(*limit) == before
 
 
-def test_roots_job_cannot_read_input_from_a_cgroup(cluster: Cluster) -> None:
+def test_job_of_root_cannot_read_input_from_a_cgroup(cluster: Cluster) -> None:
     file = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"echo {LIMIT}")
     streams = f"--input={PurePath(file).parent} --output=/root/said"
     job = f"sbatch --wait --mem=50 -N1 -w cpu-0 {streams} --wrap 'echo it ran'"
@@ -50,7 +50,7 @@ def test_roots_job_cannot_read_input_from_a_cgroup(cluster: Cluster) -> None:
     assert "--input, --output or --error is in a cgroup" in output
 
 
-def test_user_cannot_hold_slurms_cgroup_lock(cluster: Cluster) -> None:
+def test_user_cannot_lock_the_folders_that_slurm_locks(cluster: Cluster) -> None:
     script = f"{LOCKED}; for top in /tmp $@; do flock -n $top echo $top 2>/dev/null; done"
 
     assert cluster.run(f"srun --mem=50 -N1 sh -c '{script}; true'") == "/tmp"
@@ -63,12 +63,12 @@ def complete(cluster: Cluster, folder: str, number: int) -> None:
     left = f"squeue --noheader --array --jobs={job} --format=%i | wc -l"
     eventually("all jobs have ended", lambda: cluster.run(left) == "0", 180)
     states = f"sacct --noheader --allocations --array --format=State --jobs={job} | sort | uniq -c"
-    becomes("the states on record", lambda: cluster.run(states).split(), [str(number), "COMPLETED"])
+    becomes("the jobs' states", lambda: cluster.run(states).split(), [str(number), "COMPLETED"])
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_cgroups_go_with_jobs_after_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
-    """Kill slurmd while no job is starting: Slurm would wait for that job's prolog forever."""
+def test_cgroups_of_jobs_are_removed_after_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
+    """Kill slurmd while no job is starting: Slurm would wait forever for such a job's prolog."""
     complete(cluster, folder, 250)
     long = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--mem=10", "--nodelist=cpu-0")
     cluster.wait_for_job(long, "RUNNING")
@@ -81,12 +81,14 @@ def test_cgroups_go_with_jobs_after_slurmd_is_killed(cluster: Cluster, folder: s
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_cgroups_of_steps_go_with_their_jobs(cluster: Cluster, folder: str) -> None:
+def test_cgroups_of_steps_are_removed_with_their_jobs(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && sbatch --wait --mem=20 --array=1-10 --wrap 'srun true'")
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_cgroups_of_a_killed_slurmstepd_go_with_the_job(cluster: Cluster, folder: str) -> None:
+def test_cgroups_of_a_killed_slurmstepd_are_removed_with_the_job(
+    cluster: Cluster, folder: str
+) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--mem=20", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
     eventually("the job has cgroups", lambda: groups(cluster))
@@ -98,7 +100,7 @@ def test_cgroups_of_a_killed_slurmstepd_go_with_the_job(cluster: Cluster, folder
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_cgroups_go_after_a_slow_slurmstepd(cluster: Cluster, folder: str) -> None:
+def test_cgroups_are_removed_after_a_slow_slurmstepd_ends(cluster: Cluster, folder: str) -> None:
     """On a busy node, slurmstepd may run for seconds after its last message to slurmd."""
     job = cluster.submit(folder, "#!/bin/sh\nsleep 2", "--mem=20", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
@@ -114,7 +116,7 @@ def test_cgroups_go_after_a_slow_slurmstepd(cluster: Cluster, folder: str) -> No
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_running_job_outlives_slurmd(cluster: Cluster, folder: str) -> None:
+def test_running_job_continues_when_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\ntouch begun; sleep 5; nproc"
     job = cluster.submit(folder, script, "--mem=20", "--nodelist=cpu-0")
     # If slurmd is killed before it launches the script, the script never starts.
@@ -127,7 +129,7 @@ def test_running_job_outlives_slurmd(cluster: Cluster, folder: str) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_suspended_job_resumes(cluster: Cluster, folder: str) -> None:
+def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None:
     count = "#!/bin/bash\nfor n in $(seq 1000); do echo $n; sleep 0.1; done"
     job = cluster.submit(folder, count, "--mem=20", "--nodelist=cpu-0")
     lines = f"cat {folder}/slurm-{job}.out 2>/dev/null | wc -l"

@@ -1,4 +1,4 @@
-"""A job that exceeds its memory ends, and other jobs continue."""
+"""A job that exceeds its memory limit ends, and other jobs continue."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
 TAKE = "head -c {mib}M /dev/zero | tail | wc -c"
-"""Command that uses this much memory at once: tail stores the last line, which never ends."""
+"""Command that needs `mib` MiB of memory: tail stores the last line, which never ends."""
 HOLD_AND_SPIN = (
     "python3 -c 'import time; held = bytearray({mib} << 20)\n"
     "while time.process_time() < {seconds}: pass'"
@@ -25,7 +25,9 @@ def state(cluster: Cluster, job: int | str) -> str:
     return cluster.run(f"sacct --noheader --parsable2 --allocations --format=State --jobs={job}")
 
 
-def test_job_over_its_memory_ends_without_harm_to_others(cluster: Cluster, folder: str) -> None:
+def test_job_over_its_memory_limit_ends_and_other_jobs_continue(
+    cluster: Cluster, folder: str
+) -> None:
     before = started(cluster)
     neighbour = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--mem=50", "--nodelist=cpu-0")
     cluster.wait_for_job(neighbour, "RUNNING")
@@ -34,18 +36,18 @@ def test_job_over_its_memory_ends_without_harm_to_others(cluster: Cluster, folde
     job = cluster.submit(folder, script, "--mem=50", "--nodelist=cpu-0")
 
     cluster.wait_for_job(job, "OUT_OF_MEMORY")
-    becomes("the state on record", lambda: state(cluster, job), "OUT_OF_MEMORY")
+    becomes("the state from sacct", lambda: state(cluster, job), "OUT_OF_MEMORY")
     assert cluster.job_state(neighbour) == "RUNNING"
     assert started(cluster) == before
 
 
-def test_a_job_within_its_memory_completes(cluster: Cluster, folder: str) -> None:
+def test_job_within_its_memory_limit_completes(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, f"#!/bin/sh\n{TAKE.format(mib=100)}", "--mem=300", "--wait")
 
     assert state(cluster, job) == "COMPLETED"
 
 
-def test_files_in_dev_shm_count_as_memory(cluster: Cluster, folder: str) -> None:
+def test_large_files_in_dev_shm_exceed_the_jobs_memory_limit(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\nhead -c 200M /dev/zero >/dev/shm/file"
 
     job = cluster.submit(folder, script, "--mem=50")
@@ -53,7 +55,7 @@ def test_files_in_dev_shm_count_as_memory(cluster: Cluster, folder: str) -> None
     cluster.wait_for_job(job, "OUT_OF_MEMORY")
 
 
-def test_job_goes_on_after_a_step_exceeds_its_memory(cluster: Cluster, folder: str) -> None:
+def test_job_continues_after_a_step_exceeds_its_memory_limit(cluster: Cluster, folder: str) -> None:
     step = f"srun --mem=50 sh -c '{TAKE.format(mib=300)}'"
 
     job = cluster.submit(
@@ -65,7 +67,7 @@ def test_job_goes_on_after_a_step_exceeds_its_memory(cluster: Cluster, folder: s
 
 
 @pytest.mark.parametrize("way", ["salloc", "array", "het"])
-def test_memory_limit_holds_for_salloc_arrays_and_heterogeneous_jobs(
+def test_memory_limit_applies_to_salloc_arrays_and_heterogeneous_jobs(
     cluster: Cluster, folder: str, way: str
 ) -> None:
     take = TAKE.format(mib=300)
@@ -79,10 +81,12 @@ def test_memory_limit_holds_for_salloc_arrays_and_heterogeneous_jobs(
 
     # With salloc, Slurm records the state for the step, otherwise for the job.
     states = f"sacct --noheader --parsable2 --format=State --name={way} --starttime=now-1hour"
-    eventually("OUT_OF_MEMORY is on record", lambda: "OUT_OF_MEMORY" in cluster.run(states).split())
+    eventually("sacct shows OUT_OF_MEMORY", lambda: "OUT_OF_MEMORY" in cluster.run(states).split())
 
 
-def test_memory_limit_of_the_job_holds_for_overlapping_steps(cluster: Cluster, folder: str) -> None:
+def test_overlapping_step_cannot_exceed_the_memory_limit_of_its_job(
+    cluster: Cluster, folder: str
+) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--mem=50", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
 
@@ -94,26 +98,28 @@ def test_memory_limit_of_the_job_holds_for_overlapping_steps(cluster: Cluster, f
     assert cluster.job_state(job) == "RUNNING"
 
 
-def test_memory_limit_of_the_job_holds_for_ssh_sessions(cluster: Cluster, folder: str) -> None:
+def test_ssh_session_cannot_exceed_the_memory_limit_of_the_job(
+    cluster: Cluster, folder: str
+) -> None:
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", "--mem=50", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
 
     take = f"echo there; {TAKE.format(mib=300)}"
     output = cluster.ssh(f"ssh -o BatchMode=yes cpu-0 '{take}'", check=False).stdout.split()
 
-    # The kernel kills tail, so that wc, the next command in the pipe, counts nothing.
+    # The kernel kills tail, so wc, the next command in the pipe, gets no input.
     assert output in (["there"], ["there", "0"])
     assert cluster.job_state(job) == "RUNNING"
 
 
 def test_accounting_records_memory_and_cpu_time(cluster: Cluster, folder: str) -> None:
-    """The record is within a tenth of the program's usage; Slurm records only whole seconds."""
+    """The record differs by at most 10 % from the usage. Slurm records only whole seconds."""
     script = f"#!/bin/sh\n{HOLD_AND_SPIN.format(mib=200, seconds=12)}"
 
     job = cluster.submit(folder, script, "--mem=400", "--acctg-freq=1", "--wait")
 
     used = f"sacct --noheader --parsable2 --noconvert --format=MaxRSS,AveCPU --jobs={job}.batch"
-    eventually("the usage is on record", lambda: cluster.run(used).strip("|"))
+    eventually("sacct shows the usage", lambda: cluster.run(used).strip("|"))
     memory, time = cluster.run(used).split("|")
     hours, minutes, seconds = map(int, time.split(":"))
     assert 200 <= int(memory) / 2**20 <= 220

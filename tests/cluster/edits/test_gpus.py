@@ -1,8 +1,8 @@
 """GPUs of nodes, from Kubernetes' device plugin to the devices that a job can open.
 
 There are no real GPUs. The tests' device plugin gives pods other devices of the machine under the
-names of GPUs, through the real kubelet. Their numbers have gaps, as on a machine whose GPUs
-several pods share. All jobs of a node have /dev/null, because no job starts without it.
+names of GPUs, through the real kubelet. The GPUs' numbers have gaps, as on a machine whose GPUs
+several pods share. Every job can open /dev/null, because no job starts without it.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def owned(cluster: Cluster, node: str) -> list[str]:
 
 
 def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
-    """Return CUDA_VISIBLE_DEVICES and the devices that two simultaneous jobs can each open."""
+    """Run two jobs at the same time; return what each job opens and its CUDA_VISIBLE_DEVICES."""
     hold = f"#!/bin/bash\n{OPEN}; echo $CUDA_VISIBLE_DEVICES; touch ready-$SLURM_JOB_ID; sleep 600"
     options = (f"--nodelist={node}", f"--gres={gres}", "--ntasks=1", "--mem=20")
     jobs = [cluster.submit(folder, hold, *options) for _ in range(2)]
@@ -80,16 +80,16 @@ def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("node", ["gpu-0", "fixed-0"])
-def test_jobs_of_a_node_have_different_gpus(cluster: Cluster, folder: str, node: str) -> None:
+def test_jobs_on_one_node_have_different_gpus(cluster: Cluster, folder: str, node: str) -> None:
     first, second = held(cluster, folder, node, "gpu:1")
 
-    # CUDA_VISIBLE_DEVICES numbers only the job's own GPUs.
+    # CUDA_VISIBLE_DEVICES numbers each job's GPUs from 0.
     assert first & second == {"0"}
     assert sorted((first | second) - {"0"}) == owned(cluster, node)
     assert len(first) == len(second) == 2
 
 
-def test_ssh_to_a_node_opens_the_gpus_of_the_job(cluster: Cluster, folder: str) -> None:
+def test_ssh_session_can_open_only_the_gpus_of_the_job(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(
         folder, "#!/bin/sh\nsleep 600", "--nodelist=gpu-0", "--gres=gpu:1", "--mem=20"
     )
@@ -102,7 +102,7 @@ def test_ssh_to_a_node_opens_the_gpus_of_the_job(cluster: Cluster, folder: str) 
     assert session == inside
 
 
-def test_job_without_gpus_opens_none(cluster: Cluster) -> None:
+def test_job_that_requests_no_gpus_cannot_open_any(cluster: Cluster) -> None:
     assert opened(cluster, "--nodelist=gpu-0") == []
 
 
@@ -110,13 +110,13 @@ def test_job_may_request_all_gpus_of_a_node(cluster: Cluster) -> None:
     assert opened(cluster, "--nodelist=gpu-0", "--gres=gpu:test:2") == owned(cluster, "gpu-0")
 
 
-def test_shard_belongs_to_one_gpu(cluster: Cluster, folder: str) -> None:
+def test_job_with_a_shard_opens_one_gpu(cluster: Cluster, folder: str) -> None:
     first, second = held(cluster, folder, "gpu-0", "shard:1")
 
     assert len(first - {"0"}) == len(second - {"0"}) == 1
 
 
-def test_jobs_open_only_their_own_slices(cluster: Cluster, folder: str) -> None:
+def test_jobs_open_only_their_own_mig_slices(cluster: Cluster, folder: str) -> None:
     first, second = held(cluster, folder, "slices-0", "gpu:1g.10gb:1")
 
     assert first & second == {"0", "/dev/nvidia0"}
@@ -137,5 +137,5 @@ def test_slurm_reports_gpus_of_nodes_and_jobs(cluster: Cluster, folder: str) -> 
     assert "gres/gpu:test=1" in tres
 
 
-def test_nodes_without_gpus_run_other_jobs(cluster: Cluster) -> None:
+def test_nodes_without_gpus_run_jobs_without_gpus(cluster: Cluster) -> None:
     assert cluster.run("srun --mem=20 --nodelist=cpu-0 hostname") == "cpu-0"

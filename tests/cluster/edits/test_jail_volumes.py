@@ -50,7 +50,7 @@ def in_login(cluster: Cluster, script: str) -> str:
 
 
 @pytest.mark.usefixtures("claim")
-def test_additional_volumes_are_on_every_node_and_outlast_a_refresh(
+def test_additional_volumes_reach_every_node_and_survive_a_refresh(
     cluster: Cluster,
 ) -> None:
     with jail(cluster, volumes=[DATA, SCRATCH]):
@@ -82,7 +82,7 @@ def test_jobs_with_an_overlay_share_an_additional_volume(cluster: Cluster) -> No
             cluster.deploy("up")
             cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
             in_login(cluster, "chmod 1777 /mnt/jail/data")
-            # The kubelet updates the ConfigMap with the plugin's options about once a minute.
+            # A ConfigMap contains the plugin's options; the kubelet updates it about once a minute.
             write = "findmnt -no FSTYPE / | grep -qx overlay && touch /data/lasting"
             eventually(
                 "a job writes to the volume",
@@ -95,7 +95,7 @@ def test_jobs_with_an_overlay_share_an_additional_volume(cluster: Cluster) -> No
         cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
 
 
-def test_deleted_generation_is_refused_in_one_line(cluster: Cluster) -> None:
+def test_jail_generation_that_is_not_kept_is_refused(cluster: Cluster) -> None:
     before = cluster.run("tmux -V")
     with cluster.edited(lambda values: values["jail"].update(refresh=3)):
         cluster.deploy("up")
@@ -117,7 +117,7 @@ def test_deleted_generation_is_refused_in_one_line(cluster: Cluster) -> None:
     assert cluster.run("tmux -V") == before
 
 
-def test_another_volume_kind_is_refused_before_pods_change(cluster: Cluster) -> None:
+def test_protected_jail_volume_cannot_be_replaced_and_no_pod_changes(cluster: Cluster) -> None:
     pods = {pod: cluster.pod_uid(pod) for pod in ("cpu-0", "login-0")}
     try:
         with cluster.edited(lambda values: values.update(protect_data=True)):

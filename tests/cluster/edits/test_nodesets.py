@@ -6,7 +6,9 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 
-def test_static_nodes_return_without_a_deploy(cluster: Cluster, folder: str) -> None:
+def test_static_node_returns_by_itself_and_its_job_blocks_removal(
+    cluster: Cluster, folder: str
+) -> None:
     fixed = {**SMALL, "name": "fixed", "kind": "static", "replicas": 2}
     with deployed(cluster, nodesets=[fixed]):
         eventually(
@@ -15,7 +17,7 @@ def test_static_nodes_return_without_a_deploy(cluster: Cluster, folder: str) -> 
         assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"
 
         cluster.kubectl("delete", "pod", "fixed-1", "--grace-period=1")
-        eventually("fixed-1 leaves", lambda: cluster.nodes()["fixed-1"] != "idle")
+        eventually("fixed-1 is no longer idle", lambda: cluster.nodes()["fixed-1"] != "idle")
         eventually("fixed-1 is back", is_idle(cluster, "fixed-1"), 90)
         assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"
 
@@ -43,10 +45,12 @@ def test_static_nodes_without_pods_do_not_block_slurmctld(cluster: Cluster) -> N
         assert states == {"down~"}
         assert cluster.run("srun --nodes=2 hostname").split()
         latest = cluster.run("time -p scontrol ping 2>&1 | sed -n 's/^real //p'")
-        assert float(latest or 0) < 5, "slurmctld would hang for ten seconds per unresolvable name"
+        assert float(latest or 0) < 5, "slurmctld does not wait ten seconds per unresolvable name"
 
 
-def test_scripts_volumes_and_features_reach_the_jobs(cluster: Cluster, folder: str) -> None:
+def test_scripts_volumes_and_limits_of_a_nodeset_reach_its_jobs(
+    cluster: Cluster, folder: str
+) -> None:
     mark = "#!/bin/sh\ntouch /tmp/{}\n"
     slurm = {
         "prolog": {"text": mark.format("prolog-$SLURM_JOB_ID")},
@@ -122,7 +126,7 @@ def files(cluster: Cluster) -> list[str]:
     return cluster.in_pod("equipped-0", "slurmd", "ls", "/tmp").split()
 
 
-def test_group_members_may_use_its_partition(cluster: Cluster) -> None:
+def test_only_group_members_can_use_the_partition_of_the_group(cluster: Cluster) -> None:
     lab = {"name": "lab", "gid": 5000, "members": ["researcher"]}
     other = {"name": "other", "gid": 5001}
     partitions = [
@@ -171,9 +175,7 @@ def test_removing_a_nodeset_does_not_restart_slurmctld(cluster: Cluster, folder:
         with cluster.edited(lambda values: values["nodesets"].pop()):
             cluster.deploy("up")
 
-            assert cluster.job_state(brief) == "COMPLETED", (
-                "the job ran to its end within drain_grace"
-            )
+            assert cluster.job_state(brief) == "COMPLETED", "the job ends within drain_grace"
             assert cluster.run(f"cat {folder}/done") == "finished"
             assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}
             assert cluster.job_state(waiting) == "PENDING"
@@ -182,7 +184,7 @@ def test_removing_a_nodeset_does_not_restart_slurmctld(cluster: Cluster, folder:
     assert cluster.restarts(controller) == restarts
 
 
-def test_invalid_node_is_refused_before_its_pods_exist(cluster: Cluster) -> None:
+def test_invalid_node_parameter_is_refused_before_pods_exist(cluster: Cluster) -> None:
     odd = {**SMALL, "name": "odd", "parameters": {"NoSuchThing": 1}}
     with cluster.edited(lambda values: values["nodesets"].append(odd)):
         refused = cluster.deploy("up", check=False)

@@ -19,12 +19,17 @@ def add_a_partition(values: dict[str, Any]) -> None:
 
 
 def mark(text: str) -> str:
-    """Return the word that identifies a configuration, in a file or in `scontrol show config`."""
+    """Return the last word of SlurmctldParameters, which identifies a configuration.
+
+    `text` is slurm.conf or the output of `scontrol show config`.
+    """
     line = next(line for line in text.splitlines() if line.startswith("SlurmctldParameters"))
     return line.rpartition(",")[2].strip()
 
 
-def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder: str) -> None:
+def test_edit_of_slurm_settings_reaches_every_daemon_and_restarts_none(
+    cluster: Cluster, folder: str
+) -> None:
     jobs = [
         cluster.submit(folder, f"#!/bin/sh\nsleep 300; echo {i}", f"--nodelist=cpu-{i}")
         for i in range(2)
@@ -42,7 +47,7 @@ def test_an_edit_reaches_every_daemon_and_restarts_none(cluster: Cluster, folder
         in_force = mark(cluster.run("scontrol show config"))
         cache = "/var/spool/slurmd/conf-cache/slurm.conf"
         nodes = {mark(cluster.in_pod(f"cpu-{i}", "slurmd", "cat", cache)) for i in range(2)}
-        assert nodes == {in_force}, "the deploy ends after slurmd uses the new configuration"
+        assert nodes == {in_force}, "every slurmd uses the new configuration when the deploy ends"
         eventually(
             "login has the new configuration",
             lambda: (
@@ -83,8 +88,8 @@ def test_a_partition_with_jobs_is_not_removed(cluster: Cluster, folder: str) -> 
     cluster.run(f"scancel {job}")
 
 
-def test_controller_sends_its_configuration_to_nodes_at_its_start(cluster: Cluster) -> None:
-    """One deploy may change both slurmctld's pod and the configuration."""
+def test_nodes_get_the_configuration_when_slurmctld_starts(cluster: Cluster) -> None:
+    """One deploy may both replace slurmctld's pod and change the configuration."""
     (config,) = (
         one for one in cluster.objects("configmaps") if one["metadata"]["name"] == c.SLURM_CONFIG
     )
@@ -109,7 +114,10 @@ def test_controller_sends_its_configuration_to_nodes_at_its_start(cluster: Clust
 
 
 def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
-    """Apply with the deploy's field manager, so that the next deploy finds no foreign fields."""
+    """Apply the ConfigMap with `text` as slurm.conf.
+
+    The field manager is the deploy's, so that the next deploy finds no fields of others.
+    """
     metadata = config["metadata"]
     (owner,) = (by["manager"] for by in metadata["managedFields"] if by["operation"] == "Apply")
     config = {
@@ -125,7 +133,7 @@ def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
 
 def test_deploy_reports_nodes_whose_slurmd_cannot_start(cluster: Cluster) -> None:
     broken = {
-        # slurmctld does not load this kind of plugin.
+        # slurmctld does not load task plugins, so only slurmd fails.
         "slurm": {"extra": {"slurm.conf": ["TaskPlugin=task/missing"]}},
         "reconciler": {"rollout": 60},
     }

@@ -28,8 +28,8 @@ def test_adding_and_removing_a_node_loses_no_job(cluster: Cluster, folder: str) 
     cluster.deploy("up")
 
     eventually("the pod of cpu-2 is gone", lambda: cluster.pod_uid("cpu-2") == "")
-    assert "cpu-2" not in cluster.nodes(), "the pod deletes its record before it ends"
-    assert cluster.job_state(leaving) == "COMPLETED", "the job ran to its end within drain_grace"
+    assert "cpu-2" not in cluster.nodes(), "the pod deletes its node's record before the pod ends"
+    assert cluster.job_state(leaving) == "COMPLETED", "the job ends within drain_grace"
     assert cluster.run(f"cat {folder}/done") == "finished"
     assert set(cluster.nodes()) == {"cpu-0", "cpu-1"}, "slurmctld has no record of the removed node"
     assert cluster.job_state(stays) == "RUNNING"
@@ -66,7 +66,7 @@ def test_job_is_requeued_after_the_drain_grace(cluster: Cluster, folder: str, br
     eventually("the node is back", lambda: cluster.nodes().get(brief) == "idle", 90)
 
 
-def test_removed_drained_node_leaves_no_record(cluster: Cluster) -> None:
+def test_slurmctld_forgets_a_drained_node_that_is_removed(cluster: Cluster) -> None:
     with cluster.edited(three_nodes):
         cluster.deploy("up")
         eventually("cpu-2 is idle", lambda: cluster.nodes().get("cpu-2") == "idle")
@@ -74,5 +74,5 @@ def test_removed_drained_node_leaves_no_record(cluster: Cluster) -> None:
         cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *drain.split())
     cluster.deploy("up")
 
-    eventually("its pod is gone", lambda: cluster.pod_uid("cpu-2") == "")
-    eventually("its record is gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 240)
+    eventually("the pod of cpu-2 is gone", lambda: cluster.pod_uid("cpu-2") == "")
+    eventually("cpu-2 has no record", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 240)

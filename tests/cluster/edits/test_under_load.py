@@ -1,4 +1,4 @@
-"""Edits of a busy cluster neither lose nor restart any of 100 short and 5 long jobs."""
+"""When a busy cluster is edited, each of its 100 short and 5 long jobs runs exactly once."""
 
 import contextlib
 import datetime
@@ -53,7 +53,7 @@ def tasks(cluster: Cluster, *jobs: int) -> Counter[str]:
 
 @contextlib.contextmanager
 def load(cluster: Cluster, folder: str) -> Iterator[Callable[[], None]]:
-    """Run the jobs; yield a function that ends the long ones; check that each job ran once."""
+    """Run the jobs; yield a function that ends the long jobs; check that each job ran once."""
     long = f"#!/bin/sh\necho >>{folder}/long-$SLURM_ARRAY_TASK_ID\n"
     long += f"until [ -e {folder}/enough ]; do sleep 0.5; done"
     short = f"#!/bin/sh\necho >>{folder}/short-$SLURM_ARRAY_TASK_ID\nsleep 2"
@@ -150,7 +150,7 @@ def test_rotation_of_the_munge_key_loses_no_job(cluster: Cluster, folder: str) -
         wait_for_key(cluster, int(moment.timestamp()))
         assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
         assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
-    # Return to the first key while no job runs: pods use it as soon as the other key is removed.
+    # Return to the first key only when no job runs: pods use it as soon as the other is removed.
     cluster.deploy("up")
     wait_for_key(cluster, 0)
     cluster.run("srun --nodes=2 --constraint=cpu hostname")

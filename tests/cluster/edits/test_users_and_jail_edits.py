@@ -6,7 +6,7 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 
-def test_users_have_the_same_id_everywhere(cluster: Cluster) -> None:
+def test_user_has_the_same_uid_in_every_pod(cluster: Cluster) -> None:
     everywhere = [
         cluster.run("id -u researcher"),
         cluster.run("srun id -u researcher"),
@@ -17,7 +17,7 @@ def test_users_have_the_same_id_everywhere(cluster: Cluster) -> None:
     assert everywhere == ["2000"] * 4
 
 
-def test_new_user_logs_in_without_a_restart(cluster: Cluster) -> None:
+def test_new_user_can_log_in_and_no_pod_restarts(cluster: Cluster) -> None:
     def hire(values: dict[str, Any]) -> None:
         values["users"].append({**values["users"][0], "name": "newcomer", "uid": 2001})
 
@@ -40,7 +40,9 @@ def test_new_user_logs_in_without_a_restart(cluster: Cluster) -> None:
     assert {pod: cluster.pod_uid(pod) for pod in pods} == pods
 
 
-def test_refresh_repairs_the_jail_and_can_be_reverted(cluster: Cluster, folder: str) -> None:
+def test_refresh_of_the_jail_repairs_files_and_can_be_reverted(
+    cluster: Cluster, folder: str
+) -> None:
     def refresh(values: dict[str, Any]) -> None:
         values["jail"]["refresh"] = 1
 

@@ -33,7 +33,7 @@ def api(config: Properties) -> Api:
 
 @pytest.fixture(scope="session")
 def image(api: Api) -> str:
-    """An image with a shell that every node already has."""
+    """An image that contains a shell and that every node already has."""
     nodes = api.objects(Kind("v1", "Node"), None)
     names: list[str] = [name for i in nodes[0]["status"]["images"] for name in i["names"]]
     references = sorted(name for name in names if "slurmstack/base:" in name)

@@ -12,7 +12,7 @@ from engine.values import Properties
 
 @dataclass
 class Stack:
-    """Run the engine's steps for a resource without the engine: check, then the operation."""
+    """Call the provider for a resource as the engine does: check, then the operation."""
 
     provider: KubernetesProvider
     api: Api
@@ -43,12 +43,12 @@ class Stack:
     def update(self, old: Resource, news: Properties, op: Operation | None = None) -> Resource:
         """Check and update a resource."""
         inputs = self.provider.check(old.type, old.urn, old.inputs, news)
-        assert self.provider.diff(old, inputs).changed, "there is something to update"
+        assert self.provider.diff(old, inputs).changed, "the inputs differ from the resource"
         outputs = self.provider.update(old, inputs, op or Operation())
         return replace(old, inputs=inputs, outputs=outputs)
 
     def is_unchanged(self, old: Resource, news: Properties) -> bool:
-        """Return whether the same inputs would change nothing."""
+        """Return whether an update with these inputs would change nothing."""
         inputs = self.provider.check(old.type, old.urn, old.inputs, news)
         return not self.provider.diff(old, inputs).changed
 
@@ -74,7 +74,7 @@ class Stack:
         }
 
     def stateful_set(self, name: str, pod: dict[str, Any], replicas: int = 1) -> Properties:
-        """Return a StatefulSet of such pods."""
+        """Return a StatefulSet of pods with the spec `pod`."""
         return {
             "metadata": self.meta(name),
             "spec": {

@@ -31,7 +31,7 @@ def test_config_map_is_created_updated_and_deleted(stack: Stack) -> None:
     assert stack.live(changed) is None
 
 
-def test_text_of_a_secret_reaches_the_cluster(stack: Stack) -> None:
+def test_string_data_of_a_secret_reaches_the_cluster(stack: Stack) -> None:
     news: Properties = {"metadata": stack.meta("key"), "stringData": {"munge": "hush"}}
     made = stack.create("core/v1:Secret", "key", news)
     assert made.outputs["data"] == {"munge": "aHVzaA=="}
@@ -110,7 +110,7 @@ def job(stack: Stack, name: str, command: str) -> Properties:
     return {"metadata": stack.meta(name), "spec": {"backoffLimit": 0, "template": template}}
 
 
-def test_create_waits_for_a_job_and_an_edit_replaces_it(stack: Stack) -> None:
+def test_create_waits_for_a_job_and_edits_replace_the_job(stack: Stack) -> None:
     made = stack.create("batch/v1:Job", "done", job(stack, "done", "true"))
     assert made.outputs["status"]["succeeded"] == 1  # type: ignore[index,call-overload]
     checked = stack.provider.check(made.type, made.urn, made.inputs, job(stack, "done", ":"))
@@ -119,13 +119,13 @@ def test_create_waits_for_a_job_and_an_edit_replaces_it(stack: Stack) -> None:
     assert diff.delete_before_replace
 
 
-def test_failed_job_reports_its_last_log_line(stack: Stack) -> None:
+def test_error_of_a_failed_job_contains_the_last_log_line(stack: Stack) -> None:
     with pytest.raises(PartialFailure) as error:
         stack.create("batch/v1:Job", "fail", job(stack, "fail", "echo disk full >&2; exit 3"))
     assert "exit code 3; last log line: disk full" in error.value.reason
 
 
-def test_next_update_runs_a_failed_job_again(stack: Stack) -> None:
+def test_next_update_runs_a_failed_kubernetes_job_again(stack: Stack) -> None:
     news = job(stack, "again", 'test "$ANSWER" = 42')
     source: Value = {"configMapRef": {"name": "answers", "optional": True}}
     news["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [source]  # type: ignore[index,call-overload]
@@ -138,7 +138,7 @@ def test_next_update_runs_a_failed_job_again(stack: Stack) -> None:
     assert outputs["status"]["succeeded"] == 1  # type: ignore[index,call-overload]
 
 
-def test_a_claim_is_bound_and_released(stack: Stack) -> None:
+def test_volume_claim_is_bound_and_deleted(stack: Stack) -> None:
     size: Value = {"requests": {"storage": "1024Mi"}}
     news: Properties = {
         "metadata": stack.meta("data"),
@@ -151,7 +151,7 @@ def test_a_claim_is_bound_and_released(stack: Stack) -> None:
     assert stack.live(made) is None
 
 
-def test_custom_kind_can_be_defined_and_used(stack: Stack) -> None:
+def test_custom_resource_kind_can_be_defined_and_used(stack: Stack) -> None:
     group = f"{stack.namespace}.example.org"
     schema: Value = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version: Value = {
@@ -220,7 +220,7 @@ def test_field_of_another_manager_is_a_conflict_unless_forced(stack: Stack) -> N
 
 
 def test_object_created_by_post_is_adopted(stack: Stack, config: Properties) -> None:
-    """Pulumi's plugin creates with POST under its own field manager, and later applies."""
+    """Pulumi's plugin creates objects with POST under its own field manager; updates apply."""
     news: Properties = {"metadata": stack.meta("posted"), "data": {"a": "1", "b": "2"}}
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", **news}
     ref = Ref(Kind("v1", "ConfigMap"), stack.namespace, "posted")
@@ -263,7 +263,7 @@ def test_error_names_an_unknown_kind(stack: Stack, monkeypatch: pytest.MonkeyPat
         stack.create("example.org/v1:Widget", "w", news)
 
 
-def test_a_wait_can_be_cancelled_at_once(stack: Stack) -> None:
+def test_cancellation_ends_a_wait_at_once(stack: Stack) -> None:
     cancelled = threading.Event()
     threading.Timer(1.0, cancelled.set).start()
     pod = {**stack.pod_spec("sleep 1000"), "nodeSelector": {"no": "way"}}
@@ -282,7 +282,9 @@ def test_a_wait_can_be_cancelled_at_once(stack: Stack) -> None:
 # ------------------------------------------------------------------------------------- preview
 
 
-def test_preview_writes_nothing_and_reports_refusals(stack: Stack, config: Properties) -> None:
+def test_preview_changes_nothing_and_reports_what_the_server_refuses(
+    stack: Stack, config: Properties
+) -> None:
     preview = KubernetesProvider(config, preview=True)
     token = "kubernetes:core/v1:Service"
     ports: Value = [{"port": 80}]
@@ -297,7 +299,7 @@ def test_preview_writes_nothing_and_reports_refusals(stack: Stack, config: Prope
         preview.preview_outputs(token, bad, None)
 
 
-def test_several_threads_share_one_provider(stack: Stack) -> None:
+def test_several_threads_can_share_one_provider(stack: Stack) -> None:
     errors: list[BaseException] = []
 
     def make(number: int) -> None:

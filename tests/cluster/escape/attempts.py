@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 class Attempt:
     run: Callable[[Facts], object]
     refusals: dict[str, tuple[str, ...]]
-    """Errnos that count as a refusal, by place (`job`, `login`, or `root`: a job of root)."""
+    """Errnos of a refusal, by place (`job`, `login`, or `root`: a job of root)."""
 
 
 ATTEMPTS: dict[str, Attempt] = {}
@@ -50,7 +50,7 @@ def attempt(name: str, **refusals: str) -> Callable[[Callable[[Facts], object]],
     return enter
 
 
-# --- System calls without a name in Python --------------------------------------------------------
+# --- System calls that Python does not wrap -------------------------------------------------------
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYSCALLS = {
@@ -104,7 +104,7 @@ def _check(result: int) -> int:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    # Pass arguments as whole registers: the upper bits of a narrower one would be undefined.
+    # Pass whole registers: the upper bits of a narrower argument would be undefined.
     wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     return _check(_libc.syscall(ctypes.c_long(_SYSCALLS[name]), *wide))
 
@@ -124,7 +124,7 @@ def _unshare(flags: int) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Open an existing file for writing, and write `text`; create no file."""
+    """Open an existing file for writing and write `text`. Raises OSError if it is missing."""
     fd = os.open(path, os.O_WRONLY)
     try:
         if text:
@@ -159,7 +159,7 @@ def _replacing(path: str) -> Callable[[Facts], object]:
 
 
 def _become_root_of_namespaces(flags: int = 0) -> None:
-    """Become root of a new user namespace, and of further new namespaces."""
+    """Become root of a new user namespace and of the new namespaces in `flags`."""
     user, group = os.getuid(), os.getgid()
     _unshare(CLONE_NEWUSER | flags)
     _write("/proc/self/setgroups", "deny")
@@ -168,7 +168,7 @@ def _become_root_of_namespaces(flags: int = 0) -> None:
 
 
 # --- Other users' processes -----------------------------------------------------------------------
-# A job cannot see these processes. On a login node it can, as on any machine.
+# A job cannot see these processes. A login session can, as on any machine.
 
 HIDDEN = "ESRCH"
 NO_FILE = "ENOENT"
@@ -179,7 +179,7 @@ def _kill(facts: Facts) -> None:
     os.kill(facts["victim"], signal.SIGKILL)
 
 
-@attempt("to signal another user's process by a pidfd", job=HIDDEN, login="EPERM", root=HIDDEN)
+@attempt("to signal another user's process through a pidfd", job=HIDDEN, login="EPERM", root=HIDDEN)
 def _pidfd_kill(facts: Facts) -> object:
     fd = _call("pidfd_open", facts["victim"], 0)
     return _call("pidfd_send_signal", fd, signal.SIGKILL, None, 0)
@@ -207,7 +207,7 @@ def _kcmp(facts: Facts) -> object:
     return _call("kcmp", os.getpid(), facts["victim"], 0, 0, 0)
 
 
-@attempt("to limit another user's process", job=HIDDEN, login="EPERM", root=HIDDEN)
+@attempt("to limit another user's CPU time", job=HIDDEN, login="EPERM", root=HIDDEN)
 def _prlimit(facts: Facts) -> object:
     return resource.prlimit(facts["victim"], resource.RLIMIT_CPU, (1, 1))
 
@@ -249,7 +249,8 @@ def _shmat(facts: Facts) -> object:
 
 
 # --- Daemons --------------------------------------------------------------------------------------
-# In a job, process 1 keeps the namespaces; on a login node, it is sshd's parent. Both are root's.
+# In a job, process 1 keeps the job's namespaces. On a login node, process 1 is sshd's parent.
+# Both run as root.
 
 attempt("to list /proc/1/fd", job="EACCES", login="EACCES")(_listing("/proc/1/fd"))
 for file in ("root/", "cwd/"):
@@ -320,7 +321,7 @@ def _mount_bind(facts: Facts) -> object:
 
 
 @attempt(
-    "to unmount /tmp, below which other jobs' files might be",
+    "to unmount /tmp, to find other jobs' files under it",
     job="EPERM",
     login="EPERM",
     root="EPERM",
@@ -334,7 +335,7 @@ def _pivot_root(_: Facts) -> object:
     return _call("pivot_root", b"/tmp", b"/tmp")
 
 
-@attempt("to chroot, as for leaving a chroot", job="EPERM", login="EPERM")
+@attempt("to chroot, the first step out of a chroot", job="EPERM", login="EPERM")
 def _chroot(_: Facts) -> None:
     os.chroot("/tmp")
 
@@ -349,9 +350,7 @@ def _mknod(facts: Facts) -> None:
     os.mknod(f"{facts['folder']}/disk-{os.getpid()}", stat.S_IFBLK | 0o666, DISK)
 
 
-@attempt(
-    "to open a file by its number in the file system", job="EPERM", login="EPERM", root="EPERM"
-)
+@attempt("to open a file by its inode number", job="EPERM", login="EPERM", root="EPERM")
 def _open_by_handle(_: Facts) -> object:
     # Inode 2 is the root of ext4. The handle is bytes, kind, inode and generation (fs/exportfs).
     handle = struct.pack("IiII", 8, 1, 2, 0)
@@ -455,11 +454,11 @@ SESSION_KEYRING, USER_KEYRING, PROCESS_KEYRING = -3, -4, -2
 
 for what, ring in {"session": SESSION_KEYRING, "user": USER_KEYRING}.items():
 
-    @attempt(f"to leave a key in the {what}'s keyring", job="EPERM", login="EPERM", root="EPERM")
+    @attempt(f"to add a key to the {what}'s keyring", job="EPERM", login="EPERM", root="EPERM")
     def _leave_key(_: Facts, ring: int = ring) -> object:
         return _call("add_key", b"user", b"escape", b"secret", 6, ring)
 
-    @attempt(f"to see the {what}'s keyring", job="EPERM", login="EPERM", root="EPERM")
+    @attempt(f"to get the id of the {what}'s keyring", job="EPERM", login="EPERM", root="EPERM")
     def _see_keyring(_: Facts, ring: int = ring) -> object:
         return _call("keyctl", KEYCTL_GET_KEYRING_ID, ring, 1)
 
@@ -546,7 +545,7 @@ SECRETS = (
     ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
     ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
 )
-"""Those of the following files that exist, each with a container of a pod that has the file."""
+"""Files of the table below that exist, each with a pod and a container that has the file."""
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),
@@ -598,14 +597,14 @@ for what, path, refusal in (
     ("the users", "/etc/passwd", "EACCES"),
     ("the preload list", "/etc/ld.so.preload", "EACCES ENOENT"),
     ("the name services", "/etc/nsswitch.conf", "EACCES"),
-    ("every login's script", "/etc/profile", "EACCES"),
+    ("the script of every login", "/etc/profile", "EACCES"),
     ("srun", "/usr/bin/srun", "EACCES EROFS"),
     ("the plugin", "/usr/lib/slurmstack/chroot.so", "EACCES EROFS"),
     ("Slurm's library", "/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so", "EACCES EROFS"),
     ("the stack's users", "/var/lib/extrausers/passwd", "EACCES EROFS"),
-    ("the hosts' names", "/etc/hosts", "EACCES EROFS"),
+    ("the host names", "/etc/hosts", "EACCES EROFS"),
     ("the name servers", "/etc/resolv.conf", "EACCES EROFS"),
-    ("all processes' memory score", "/proc/1/oom_score_adj", "EACCES"),
+    ("the OOM score of process 1", "/proc/1/oom_score_adj", "EACCES"),
     ("the pod's termination message", "/dev/termination-log", "ENOENT"),
 ):
     attempt(f"to write {what}: {path}", job=refusal, login=refusal)(_writing(path))
@@ -613,9 +612,9 @@ for what, path, refusal in (
     ("the machine's core pattern", "/proc/sys/kernel/core_pattern", "EACCES EROFS"),
     ("the machine's module loader", "/proc/sys/kernel/modprobe", "EACCES EROFS ENOENT"),
     ("the machine's memory limits", "/proc/sys/vm/overcommit_memory", "EACCES EROFS"),
-    ("the system request", "/proc/sysrq-trigger", "EACCES EROFS ENOENT"),
+    ("the SysRq trigger", "/proc/sysrq-trigger", "EACCES EROFS ENOENT"),
     ("the uevent helper", "/sys/kernel/uevent_helper", "EACCES EROFS ENOENT"),
-    ("the machine's power", "/sys/power/state", "EACCES EROFS ENOENT"),
+    ("the machine's power state", "/sys/power/state", "EACCES EROFS ENOENT"),
 ):
     attempt(f"to write {what}: {path}", job=refusal, login=refusal, root=refusal)(_writing(path))
 
@@ -626,7 +625,7 @@ def _write_configuration(facts: Facts) -> None:
 
 
 @attempt(
-    "to make a cgroup, and so to leave one's own",
+    "to create a cgroup, in order to leave the current one",
     job="EACCES EROFS",
     login="EACCES EROFS",
     root="EACCES EROFS",
@@ -715,7 +714,7 @@ def _link_other(facts: Facts) -> None:
     os.link(facts["public"], f"{facts['folder']}/public-{os.getpid()}")
 
 
-@attempt("to hard-link out of the job's own /tmp", job="EXDEV")
+@attempt("to hard-link a file out of the job's own /tmp", job="EXDEV")
 def _link_tmp(facts: Facts) -> None:
     path = f"/tmp/link-{os.getpid()}"
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -723,7 +722,7 @@ def _link_tmp(facts: Facts) -> None:
 
 
 # --- User namespaces ------------------------------------------------------------------------------
-# A login session is in a chroot and cannot create one. A job can, but gains no rights.
+# A login session is in a chroot and cannot create a user namespace. A job can, but gains no rights.
 
 CHROOTED = "EPERM"
 
@@ -735,7 +734,7 @@ def _user_namespace(_: Facts) -> object:
 
 for path in ("/tmp", "/var/tmp", "/dev/shm", "/dev", "/proc", "/var/spool/slurmd", "/run/munge"):
 
-    @attempt(f"to look below {path} as root of a user namespace", job="EINVAL")
+    @attempt(f"to unmount {path}, as root of a user namespace", job="EINVAL")
     def _unmount(_: Facts, path: str = path) -> object:
         _become_root_of_namespaces(CLONE_NEWNS)
         return _umount(path)
@@ -830,7 +829,7 @@ for table, option in {"iptables": 64, "arptables": 96, "ebtables": 128}.items():
 for name, number in {"SO_BINDTODEVICE": 25, "SO_INCOMING_CPU": 49, "SO_BINDTOIFINDEX": 62}.items():
 
     @attempt(
-        f"to receive packets for another user's port, by {name}",
+        f"to receive packets for another user's port, with {name}",
         job="EPERM",
         login="EPERM",
         root="EPERM",
@@ -840,7 +839,7 @@ for name, number in {"SO_BINDTODEVICE": 25, "SO_INCOMING_CPU": 49, "SO_BINDTOIFI
             return port.setsockopt(socket.SOL_SOCKET, number, 1)
 
 
-@attempt("to open slurmd's port by IPv6", job="EADDRINUSE", root="EADDRINUSE")
+@attempt("to open slurmd's port over IPv6", job="EADDRINUSE", root="EADDRINUSE")
 def _port_of_slurmd(_: Facts) -> object:
     with socket.socket(socket.AF_INET6) as port:
         port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -856,7 +855,7 @@ def _vsock(_: Facts) -> object:
     return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
-@attempt("to climb out of a second root, as root of a user namespace", job=NO_FILE)
+@attempt("to climb out of a second chroot, as root of a user namespace", job=NO_FILE)
 def _climb(facts: Facts) -> object:
     """The classic way out of a chroot leads only to the jail's root."""
     _become_root_of_namespaces(CLONE_NEWNS)
@@ -872,7 +871,7 @@ def _climb(facts: Facts) -> object:
 
 @attempt("to pivot the root, as root of a user namespace", job=NO_FILE)
 def _pivot_inside(_: Facts) -> object:
-    """After the call, the old root is below the new one, and it is the jail as well."""
+    """After the call, the old root is a directory of the new root. The old root is the jail."""
     _become_root_of_namespaces(CLONE_NEWNS)
     _mount("none", "/mnt", "tmpfs")
     Path("/mnt/old").mkdir()
@@ -912,11 +911,9 @@ def _connecting(what: str) -> Callable[[Facts], object]:
 
 
 for what in ("metadata", "api_service", "api_server", "kubelet", "kubelet_of_another", "storage"):
-    attempt(f"to reach the cluster underneath: {what}", job=REFUSED, login=REFUSED)(
-        _connecting(what)
-    )
+    attempt(f"to reach the infrastructure: {what}", job=REFUSED, login=REFUSED)(_connecting(what))
 
-    @attempt(f"to reach the cluster underneath, as root of a user namespace: {what}", job=REFUSED)
+    @attempt(f"to reach the infrastructure, as root of a user namespace: {what}", job=REFUSED)
     def _reach_inside(facts: Facts, what: str = what) -> object:
         _become_root_of_namespaces()
         return _connect((facts[what][0], facts[what][1]))
@@ -958,7 +955,7 @@ def _fork(avoided: set[int]) -> int:
     """Fork like `os.fork`, but avoid these process ids for the child.
 
     A job numbers its processes from 1, so a child may get the id that the daemon has on the node.
-    An attempt on the child's own process would be refused for another reason.
+    The child would then attack itself, and the refusal would have another reason.
     """
     while True:
         child = os.fork()
@@ -970,7 +967,7 @@ def _fork(avoided: set[int]) -> int:
 
 
 def _in_process(run: Callable[[Facts], object], facts: Facts) -> str:
-    """Return the outcome of an attempt in a child, so that it does not affect the next attempt."""
+    """Run an attempt in a child process, which protects the next attempt; return the outcome."""
     reading, writing = os.pipe()
     child = _fork({facts["daemon"], facts["victim"]})
     if child == 0:

@@ -28,39 +28,45 @@ _CONF = "SLURM_CONF={folder}/etc/slurm.conf"
 """A slurm.conf with the attacker as SlurmUser."""
 
 OTHERS_JOB = {
-    "to cancel it": Command("scancel -v {job}", _DENIED),
-    "to signal its script": Command("scancel --batch --signal=KILL {job}", _DENIED),
-    "to signal a step of it": Command(
+    "to cancel the job": Command("scancel -v {job}", _DENIED),
+    "to signal the job's script": Command("scancel --batch --signal=KILL {job}", _DENIED),
+    "to signal a step of the job": Command(
         "scancel --signal=KILL {job}.0", "Kill job error on job step id {job}"
     ),
-    "to cancel all jobs of its user": Command("scancel -v --user={other} --state=RUNNING", _DENIED),
-    "to requeue it": Command("scontrol requeue {job}", _DENIED),
-    "to requeue and hold it": Command("scontrol requeuehold {job}", _DENIED),
-    "to hold it": Command("scontrol hold {job}", _DENIED),
-    "to suspend it": Command("scontrol suspend {job}", _DENIED),
-    "to shorten it": Command("scontrol update JobId={job} TimeLimit=1", _DENIED),
-    "to move it": Command("scontrol update JobId={job} Partition=main NodeList=cpu-1", _DENIED),
-    "to rename it": Command("scontrol update JobId={job} JobName=mine", _DENIED),
-    "to write to its output": Command("scontrol notify {job} boo", _DENIED),
-    "to read its script": Command("scontrol write batch_script {job} -", _DENIED),
-    "to run a step in it": Command("srun --jobid={job} --overlap id", _DENIED),
-    "to run a step in it through environment variables": Command(
+    "to cancel all of the user's jobs": Command(
+        "scancel -v --user={other} --state=RUNNING", _DENIED
+    ),
+    "to requeue the job": Command("scontrol requeue {job}", _DENIED),
+    "to requeue and hold the job": Command("scontrol requeuehold {job}", _DENIED),
+    "to hold the job": Command("scontrol hold {job}", _DENIED),
+    "to suspend the job": Command("scontrol suspend {job}", _DENIED),
+    "to shorten the job": Command("scontrol update JobId={job} TimeLimit=1", _DENIED),
+    "to move the job": Command(
+        "scontrol update JobId={job} Partition=main NodeList=cpu-1", _DENIED
+    ),
+    "to rename the job": Command("scontrol update JobId={job} JobName=mine", _DENIED),
+    "to write to the job's output": Command("scontrol notify {job} boo", _DENIED),
+    "to read the job's script": Command("scontrol write batch_script {job} -", _DENIED),
+    "to run a step in the job": Command("srun --jobid={job} --overlap id", _DENIED),
+    "to run a step in the job through environment variables": Command(
         "env SLURM_JOB_ID={job} SLURM_JOBID={job} SLURM_JOB_NODELIST={node} srun --overlap id",
         _DENIED,
     ),
-    "to run a step in it as its user": Command(
+    "to run a step in the job as the other user": Command(
         "env SLURM_JOB_ID={job} SLURM_JOB_UID=5 SLURM_JOB_USER={other} srun --overlap id", _DENIED
     ),
-    "to attach to its step": Command("sattach {job}.0", "no tasks running"),
-    "to send files to its nodes": Command(
+    "to attach to the job's step": Command("sattach {job}.0", "no tasks running"),
+    "to send files to the job's nodes": Command(
         "env SLURM_JOB_ID={job} sbcast {folder}/payload /tmp/secret", _DENIED
     ),
-    "to send files by --jobid": Command(
+    "to send files with --jobid": Command(
         "sbcast --force --jobid={job} {folder}/payload /tmp/secret", _DENIED
     ),
-    "to submit as its user": Command("sbatch --uid={other} --wrap id", "only permitted by root"),
+    "to submit as the other user": Command(
+        "sbatch --uid={other} --wrap id", "only permitted by root"
+    ),
     "to submit as root": Command("sbatch --uid=0 --wrap id", "only permitted by root"),
-    "to get a token for its user": Command("scontrol token username={other}", _DENIED),
+    "to get a token for the other user": Command("scontrol token username={other}", _DENIED),
     "to get a token for root": Command("scontrol token username=root", _DENIED),
 }
 
@@ -97,14 +103,14 @@ THE_CLUSTER = {
 }
 
 THE_SYSTEM = {
-    "to become root by su": Command("su -c id", "Authentication failure|must be run from"),
-    "to become another user by su": Command(
+    "to become root with su": Command("su -c id", "Authentication failure|must be run from"),
+    "to become another user with su": Command(
         "su {other} -s /bin/sh -c id", "Authentication failure|must be run from"
     ),
-    "to join another group by newgrp": Command("newgrp root", "Password|not permitted"),
+    "to join another group with newgrp": Command("newgrp root", "Password|not permitted"),
     "to change root's shell": Command("chsh -s /bin/sh root", "may not change"),
     "to enter the namespaces of process 1": Command("nsenter -t 1 -m id", _DENIED),
-    "to become root by setpriv": Command("setpriv --reuid=0 id", "not permitted"),
+    "to become root with setpriv": Command("setpriv --reuid=0 id", "not permitted"),
 }
 
 

@@ -37,7 +37,7 @@ exec srun sleep 1000
 
 
 def pid_of(cluster: Cluster, pod: str, container: str, user: int, command: str) -> int:
-    """Return the pod's process id of the user's first process with this command line."""
+    """Return the process id, in the pod, of the user's oldest process with this command line."""
     look = f"pgrep -of -u {user} '^[a-z/]*{command}$' || true"
     return int(in_shell(cluster, pod, container, look) or 0)
 
@@ -56,7 +56,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
-    # The user is not in the settings, so without this association it could not submit jobs. A stack
+    # The user is not in the settings and could not submit jobs without this association. A stack
     # that an earlier run kept already has the association.
     exists = "sacctmgr --noheader show user games | grep -q games"
     by_hand = f"{exists} || sacctmgr --immediate add user games account=users"
@@ -94,7 +94,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
             f"pkill -f '^sleep {seconds}$'; rm -rf {outside} /mnt/jail{public}",
             check=False,
         )
-        # System V memory outlives its creator.
+        # System V shared memory outlives the process that created it.
         in_shell(
             cluster,
             NODE,
@@ -114,7 +114,7 @@ def unharmed(victim: Victim) -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def forbidden(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """Addresses of the infrastructure below Slurm, by name of the service."""
+    """Addresses of Kubernetes and of the cloud's metadata, by the name of the service."""
     machines = [
         address["address"]
         for node in cluster.objects("nodes")
@@ -151,7 +151,7 @@ def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
     ask = f"timeout 5 bash -c ': </dev/tcp/cpu-1/{c.NFS_PORT}' && echo answers || true"
     try:
         eventually(
-            "the server answers root in a pod",
+            "root in a pod can connect to the server",
             lambda: in_shell(cluster, "login-0", "sshd", ask).strip(),
         )
         yield "cpu-1", c.NFS_PORT
@@ -161,7 +161,7 @@ def storage(cluster: Cluster, victim: Victim) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="package")
 def shared(cluster: Cluster) -> Iterator[str]:
-    """A folder of the attacker for all tests, readable for all users."""
+    """A folder of the attacker for all tests, readable by all users."""
     path = f"/home/researcher/escape-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")
     for file in (attempts.__file__, commands.__file__, daemons.__file__):

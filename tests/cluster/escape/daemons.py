@@ -1,7 +1,7 @@
-"""Send a node's daemons forbidden requests of an ordinary user, in their own protocol.
+"""Send forbidden requests to a node's daemons in the daemons' protocol, as an ordinary user.
 
-Slurm's commands first contact slurmctld, which refuses. But an attacker can contact slurmd through
-Slurm's library, and slurmstepd through its socket. Inside the jail,
+Slurm's commands first contact slurmctld, which refuses them. But an attacker can contact slurmd
+through Slurm's library, and slurmstepd through its socket. Inside the jail,
 `python3 daemons.py ADDRESS JOB UID WHERE` prints the answers as JSON, for the other user's job and
 uid; WHERE is `beside` if the other user's job is on this node. Layouts and numbers are those of
 Slurm 24.11 (msg_type.h, slurm_protocol_defs.h, stepd_api.h).
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 USER_ID_MISSING = "2010"
-"""ESLURM_USER_ID_MISSING of slurm_errno.h: the sender lacks the right to the request."""
+"""ESLURM_USER_ID_MISSING of slurm_errno.h: the sender may not make the request."""
 NO_ANSWER = "no answer"
 FORBIDDEN = "EACCES"
 RUNS = "2"
@@ -127,7 +127,7 @@ def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Struc
 
 
 def ask_by_any_credential(address: str, kind: int) -> str:
-    """Return slurmd's answer to a message without a body, whose credential matches no message."""
+    """Return slurmd's answer to a message whose credential was not made for this message."""
     credential = subprocess.run(
         ["munge", "--no-input"], capture_output=True, check=True
     ).stdout.strip()
@@ -180,7 +180,7 @@ def slurmd(address: str, job: int) -> dict[str, str]:
 
 
 def ask_stepd(job: int, step: int, request: int, body: bytes, answer: str) -> tuple[int, ...]:
-    """Return slurmstepd's answer on its socket, unpacked with a format of struct."""
+    """Return the answer from slurmstepd's socket; `answer` is its format for struct.unpack."""
     (path,) = Path("/var/spool/slurmd").glob(f"*_{job}.{step}")
     with socket.socket(socket.AF_UNIX) as stepd:
         stepd.settimeout(5)
@@ -209,20 +209,20 @@ def slurmstepd(job: int, user: int) -> dict[str, str]:
     own = int(os.environ["SLURM_JOB_ID"])
     requests: dict[str, Callable[[], object]] = {
         "to read one's own state": lambda: ask_stepd(own, 0, 5, b"", "i")[0],
-        "to read its state": lambda: ask_stepd(job, 0, 5, b"", "i")[0],
-        "to kill its tasks": lambda: ask_stepd(job, 0, 4, kill(os.getuid()), "ii"),
-        "to kill its tasks as their user": lambda: ask_stepd(job, 0, 4, kill(user), "ii"),
-        "to kill its tasks as root": lambda: ask_stepd(job, 0, 4, kill(0), "ii"),
+        "to read the other step's state": lambda: ask_stepd(job, 0, 5, b"", "i")[0],
+        "to kill the step's tasks": lambda: ask_stepd(job, 0, 4, kill(os.getuid()), "ii"),
+        "to kill the tasks as their user": lambda: ask_stepd(job, 0, 4, kill(user), "ii"),
+        "to kill the tasks as root": lambda: ask_stepd(job, 0, 4, kill(0), "ii"),
         "to kill the script": lambda: ask_stepd(job, _BATCH, 4, kill(user), "ii"),
-        "to attach to it as their user": lambda: ask_stepd(job, 0, 7, attach, "i"),
-        "to suspend it": lambda: ask_stepd(job, 0, 10, b"", "ii"),
-        "to resume it": lambda: ask_stepd(job, 0, 11, b"", "ii"),
-        "to terminate it": lambda: ask_stepd(job, 0, 12, b"", "ii"),
-        "to reconfigure it": lambda: ask_stepd(job, 0, 16, struct.pack("i", 0), "ii"),
+        "to attach to the step as its user": lambda: ask_stepd(job, 0, 7, attach, "i"),
+        "to suspend the step": lambda: ask_stepd(job, 0, 10, b"", "ii"),
+        "to resume the step": lambda: ask_stepd(job, 0, 11, b"", "ii"),
+        "to terminate the step": lambda: ask_stepd(job, 0, 12, b"", "ii"),
+        "to reconfigure slurmstepd": lambda: ask_stepd(job, 0, 16, struct.pack("i", 0), "ii"),
         "to add a process of one's own to the job": lambda: ask_stepd(
             job, _EXTERN, 22, struct.pack("i", os.getpid()), "i"
         ),
-        "to get its namespaces": lambda: ask_stepd(job, _EXTERN, 26, b"", "i"),
+        "to get the job's namespaces": lambda: ask_stepd(job, _EXTERN, 26, b"", "i"),
     }
     return {name: _outcome(ask) for name, ask in requests.items()}
 

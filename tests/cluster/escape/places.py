@@ -24,7 +24,7 @@ LIKE_A_JOB = ("batch", "salloc", "ssh", "container")
 """Other ways to run in a job, with the same refusals as in a job of srun."""
 REFUSED_OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "container": {
-        # A container maps no other user.
+        # A container's user namespace maps no other user.
         "to become root": "EINVAL",
         "to become another user": "EINVAL",
         # In this place, each of the jail's directories is a separate mount.
@@ -46,5 +46,5 @@ def kind(place: str) -> str:
 
 
 def leading_to(place: str, command: str, folder: str) -> str:
-    """Return the command line that runs a command in a place, as a user or, for `root`, as root."""
+    """Return the command line that runs `command` in a place. For `root`, run it as root."""
     return _WAYS[place].format(command=command, quoted=shlex.quote(command), folder=folder)

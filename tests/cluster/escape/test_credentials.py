@@ -1,4 +1,4 @@
-"""No user gets a credential of another user, neither from munge nor as a token."""
+"""A user cannot get another user's munge credential or token."""
 
 import base64
 import json
@@ -24,14 +24,14 @@ def test_munge_credential_names_only_its_sender(cluster: Cluster, become: str) -
 
 
 @pytest.mark.parametrize("where", ["", "srun "])
-def test_credential_is_valid_once(cluster: Cluster, where: str) -> None:
+def test_munge_credential_is_accepted_only_once(cluster: Cluster, where: str) -> None:
     twice = "munge -n >c; unmunge <c 2>&1; unmunge <c 2>&1; rm c"
     output = cluster.run(f"{where}sh -c 'cd $(mktemp -d); {twice}'", check=False)
 
     assert output.index("Success") < output.index("Replayed credential")
 
 
-def test_modified_credential_is_invalid(cluster: Cluster) -> None:
+def test_modified_munge_credential_is_refused(cluster: Cluster) -> None:
     output = cluster.run(
         "munge -n | sed '/MUNGE:/y/abcdefgh/hgfedcba/' | unmunge 2>&1", check=False
     )
@@ -39,7 +39,9 @@ def test_modified_credential_is_invalid(cluster: Cluster) -> None:
     assert "Invalid credential" in output
 
 
-def test_user_cannot_open_another_users_credential(cluster: Cluster, victim: Victim) -> None:
+def test_user_cannot_decode_another_users_munge_credential(
+    cluster: Cluster, victim: Victim
+) -> None:
     credential = victim.run("munge --string=hidden --restrict-uid=games").strip()
 
     output = cluster.run(f"echo '{credential}' | unmunge 2>&1", check=False)
@@ -58,19 +60,19 @@ def unsigned(user: str) -> str:
 
 OWN = "$(scontrol token | cut -d= -f2)"
 TOKENS = {
-    "own": (OWN, ""),
-    "own, in the other user's name": (OWN, "games"),
-    "own, in root's name": (OWN, "root"),
-    "own, in SlurmUser's name": (OWN, "slurm"),
-    "none, in root's name": ("", "root"),
-    "unsigned": (unsigned("root"), ""),
-    "signed with another key": (make_token(b"not the key", "root", 600), "root"),
-    "signed with an empty key": (make_token(b"", "slurm", 600), "slurm"),
+    "own token": (OWN, ""),
+    "own token, other user's name": (OWN, "games"),
+    "own token, root's name": (OWN, "root"),
+    "own token, SlurmUser's name": (OWN, "slurm"),
+    "no token, root's name": ("", "root"),
+    "unsigned token": (unsigned("root"), ""),
+    "token signed with another key": (make_token(b"not the key", "root", 600), "root"),
+    "token signed with an empty key": (make_token(b"", "slurm", 600), "slurm"),
 }
 
 
 @pytest.mark.parametrize(("token", "name"), TOKENS.values(), ids=TOKENS)
-def test_no_token_changes_another_users_job(
+def test_user_cannot_change_another_users_job_with_any_token(
     cluster: Cluster, victim: Victim, token: str, name: str
 ) -> None:
     headers = f'-H "X-SLURM-USER-TOKEN: {token}"' + (
@@ -86,8 +88,9 @@ def test_no_token_changes_another_users_job(
     assert code.startswith(("4", "5")), cluster.run(shorten)
 
 
-def test_step_does_not_start_as_another_user(cluster: Cluster, victim: Victim) -> None:
-    """The user sets another user's name in the environment."""
+def test_forged_environment_does_not_start_a_step_as_another_user(
+    cluster: Cluster, victim: Victim
+) -> None:
     forged = "SLURM_JOB_UID=5 SLURM_JOB_USER=games SLURM_JOB_GID=60 USER=games LOGNAME=games"
 
     assert cluster.run(f"env {forged} srun --nodelist={NODE} id -un") == "researcher"
@@ -95,7 +98,7 @@ def test_step_does_not_start_as_another_user(cluster: Cluster, victim: Victim) -
 
 
 @pytest.mark.parametrize("name", ["root", "games", "slurm", "munge", "nobody", "sshd"])
-def test_no_other_account_logs_in_with_a_users_key(cluster: Cluster, name: str) -> None:
+def test_users_key_does_not_open_another_account(cluster: Cluster, name: str) -> None:
     answer = cluster.ssh("id", check=False, user=name)
 
     assert answer.returncode == 255

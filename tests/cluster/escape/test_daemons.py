@@ -17,7 +17,7 @@ Answers = dict[str, dict[str, str]]
 
 @pytest.fixture(scope="package")
 def answers(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Answers]:
-    """Return each daemon's answers to requests from a place, and what they changed."""
+    """Return a function that returns the daemons' answers to requests from a place."""
     cache: dict[str, Answers] = {}
     prefixes = {
         "login": "",
@@ -53,15 +53,17 @@ def test_slurmd_obeys_only_slurmctld(
         )
 
 
-def test_credential_is_invalid_for_another_message(answers: Callable[[str], Answers]) -> None:
+def test_slurmd_refuses_a_credential_made_for_another_message(
+    answers: Callable[[str], Answers]
+) -> None:
     """Otherwise, a user who gets one credential of root could act as root on every daemon."""
     outcome = answers("login")["any credential"]["to ping slurmd"]
 
     assert outcome == NO_ANSWER or re.fullmatch("message 8001: [1-9][0-9]*", outcome), outcome
 
 
-def test_only_its_user_can_contact_a_step(answers: Callable[[str], Answers]) -> None:
-    """Slurm itself checks a request only after it has read the request at any length."""
+def test_only_the_user_of_a_step_can_contact_it(answers: Callable[[str], Answers]) -> None:
+    """Slurm checks the sender only after it has read the whole request, of any length."""
     answer = answers("the same node")
     outcome = answer["slurmstepd"]
 

@@ -17,12 +17,14 @@ PLACES = ("job", "login", "root")
     ("place", "name"),
     [(place, name) for place in PLACES for name, a in ATTEMPTS.items() if place in a.refusals],
 )
-def test_attempt_is_refused(outcomes: Callable[[str], Outcomes], place: str, name: str) -> None:
+def test_attempt_to_leave_the_jail_or_harm_others_is_refused(
+    outcomes: Callable[[str], Outcomes], place: str, name: str
+) -> None:
     assert outcomes(place)[name] in ATTEMPTS[name].refusals[place], name
 
 
 @pytest.mark.parametrize("way", LIKE_A_JOB)
-def test_refusals_are_the_same_for_every_way_into_a_job(
+def test_every_way_into_a_job_gives_the_same_refusals(
     outcomes: Callable[[str], Outcomes], way: str
 ) -> None:
     results, otherwise = dict(outcomes(way)), places.REFUSED_OTHERWISE.get(way, {})
@@ -37,13 +39,15 @@ def test_refusals_are_the_same_for_every_way_into_a_job(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_attempts_change_nothing(outcomes: Callable[[str], Outcomes], place: str) -> None:
+def test_refused_attempts_change_nothing(outcomes: Callable[[str], Outcomes], place: str) -> None:
     assert outcomes(place)["harm"] == ""
 
 
 @pytest.mark.parametrize(("path", "pod", "container"), SECRETS)
-def test_unreadable_files_exist(cluster: Cluster, path: str, pod: str, container: str) -> None:
-    """Without these files, the tests that users cannot read them would prove nothing."""
+def test_protected_files_exist_in_their_pods(
+    cluster: Cluster, path: str, pod: str, container: str
+) -> None:
+    """If these files were missing, a failed attempt to read them would prove nothing."""
     name = cluster.controller() if pod == "controller" else pod
 
     assert in_shell(cluster, name, container, f"head -c1 {path} | wc -c").strip() == "1"

@@ -1,4 +1,4 @@
-"""If a site allows users to be root in the jail, they can change its mount points."""
+"""If a site allows users to be root in the jail, such users can change its mount points."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 
 NODE = "cpu-1"
 RUN = f"srun --immediate=20 --nodelist={NODE}"
-"""Options that make srun fail if the job does not start soon, as on a broken node."""
+"""Command that fails if the job does not start within 20 s, for example on a broken node."""
 POINTS = ("/var/tmp", "/var/spool/slurmd")
 
 
@@ -27,7 +27,7 @@ def replaced(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     )
 
 
-def test_step_refuses_a_link_at_a_mount_point(cluster: Cluster, replaced: str) -> None:
+def test_no_step_starts_if_a_mount_point_is_a_link(cluster: Cluster, replaced: str) -> None:
     listing = in_shell(cluster, NODE, "slurmd", "ls -la --time-style=full-iso /etc /mnt/jail/etc")
 
     for job in (
@@ -42,7 +42,7 @@ def test_step_refuses_a_link_at_a_mount_point(cluster: Cluster, replaced: str) -
     assert after == listing
 
 
-def test_roots_job_runs_in_the_jail(cluster: Cluster) -> None:
+def test_job_of_root_runs_in_the_jail(cluster: Cluster) -> None:
     look = "test -e /usr/sbin/slurmd || echo jail; ps -e -o comm= | sort -u | tr '\\n' ' '; ls /dev"
     output = cluster.as_user(0, 0, f'{RUN} sh -c "{look}"')
 

@@ -41,7 +41,7 @@ def outputs(cluster: Cluster, victim: Victim, shared: str) -> Callable[[str], Ou
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_command_against_another_user_is_refused(
+def test_command_against_others_or_the_cluster_is_refused(
     outputs: Callable[[str], Outcomes], victim: Victim, place: str, name: str
 ) -> None:
     answer = outputs(place)[name]
@@ -52,5 +52,5 @@ def test_command_against_another_user_is_refused(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_commands_change_nothing(outputs: Callable[[str], Outcomes], place: str) -> None:
+def test_refused_commands_change_nothing(outputs: Callable[[str], Outcomes], place: str) -> None:
     assert outputs(place)["harm"] == ""

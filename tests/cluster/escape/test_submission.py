@@ -11,7 +11,7 @@ from tests.support.slurmctld import FIND_SLURMD, find_directories
 from tests.support.waiting import eventually
 
 OUTSIDE = "/usr/sbin/slurmd"
-"""A file of the worker's own root that does not exist in the jail."""
+"""A file of the worker that does not exist in the jail."""
 
 
 def on_worker(cluster: Cluster, script: str) -> str:
@@ -52,10 +52,10 @@ def left(cluster: Cluster, mark: str) -> str:
 
 @pytest.mark.usefixtures("unharmed")
 @pytest.mark.parametrize("kind", ["output", "error", "open-mode=append --output"])
-def test_batch_output_goes_only_where_the_user_may_write(
+def test_batch_output_is_written_only_where_the_user_may_write(
     cluster: Cluster, victim: Victim, folder: str, mark: str, kind: str
 ) -> None:
-    """slurmstepd opens the file as root while it sees the node's /proc."""
+    """slurmstepd opens the output file as root and still sees the node's /proc."""
     slurmd = slurmd_of(cluster)
     cluster.run(f"ln -s /etc/{mark} {folder}/link; ln -s {victim.folder}/{mark} {folder}/theirs")
     targets = [
@@ -97,7 +97,7 @@ def test_job_does_not_start_outside_the_jail(cluster: Cluster, place: str) -> No
 
 
 @pytest.mark.parametrize("way", ["sbcast {file} {target}", "srun --bcast={target} {file}"])
-def test_sent_file_arrives_only_in_the_job(
+def test_broadcast_file_arrives_only_in_the_job(
     cluster: Cluster, folder: str, mark: str, way: str
 ) -> None:
     cluster.run(f"printf '#!/bin/sh\\ntrue\\n' >{folder}/file; chmod +x {folder}/file")
@@ -116,7 +116,7 @@ def test_sent_file_arrives_only_in_the_job(
     "target",
     ["/etc/{mark}", "/var/spool/slurmd/{mark}", "/root/{mark}", "{others}/secret", "{public}"],
 )
-def test_sent_file_replaces_no_file_of_others(
+def test_broadcast_file_cannot_replace_a_file_of_others(
     cluster: Cluster, victim: Victim, folder: str, mark: str, target: str
 ) -> None:
     cluster.run(f"echo mine >{folder}/file")
@@ -138,7 +138,7 @@ def test_no_root_process_uses_a_users_environment(cluster: Cluster, folder: str,
         "LD_DEBUG": "files",
         "LD_DEBUG_OUTPUT": f"/tmp/{mark}",
         "LD_LIBRARY_PATH": folder,
-        # These paths are valid for the worker itself.
+        # These paths are valid on the worker, outside the jail.
         "BASH_ENV": f"/mnt/jail{folder}/shell",
         "ENV": f"/mnt/jail{folder}/shell",
         "SPANK_LD_DEBUG": "files",
@@ -157,14 +157,14 @@ def test_no_root_process_uses_a_users_environment(cluster: Cluster, folder: str,
         cluster.run(f"env {exported} {command}; rm -f /tmp/{mark}*")
 
     assert cluster.run(f"cat {folder}/owners") == "2000", (
-        "the environment reached the user's own programs"
+        "the user's own programs get the environment"
     )
     assert on_worker(cluster, f"find / -xdev -name '{mark}*' -user 0") == ""
     assert on_worker(cluster, f"ls /tmp /var/tmp | grep {mark} || true") == ""
     assert cluster.run(f"cat {folder}/shells 2>/dev/null || true") == ""
 
 
-def test_prologs_of_a_step_run_as_its_user_inside(cluster: Cluster, folder: str) -> None:
+def test_step_prologs_run_as_the_user_in_the_jail(cluster: Cluster, folder: str) -> None:
     cluster.run(
         f"printf '#!/bin/sh\\necho $(id -u) $(test -e {OUTSIDE} || echo inside) >>{folder}/who\\n'"
         f" >{folder}/add; chmod +x {folder}/add"
@@ -177,7 +177,7 @@ def test_prologs_of_a_step_run_as_its_user_inside(cluster: Cluster, folder: str)
 
 
 @pytest.mark.parametrize("place", ["/etc", "/proc/{slurmd}/root/etc", "/proc/1/root/etc"])
-def test_pmix_directory_needs_the_users_permission(
+def test_pmix_directory_is_created_only_where_the_user_may_write(
     cluster: Cluster, folder: str, place: str
 ) -> None:
     """slurmstepd runs as root and creates a directory for each step's PMIx server."""
@@ -220,14 +220,16 @@ int main(int count, char **arguments)
 
 @pytest.fixture
 def register(cluster: Cluster, folder: str) -> str:
-    """The program, compiled as a user would."""
+    """Path of the program, which the user compiles."""
     cluster.run(f"cat >{folder}/register.c <<'END'\n{REGISTER}\nEND")
     headers = "$(dirname $(find /usr -name pmix.h | head -1))"
     cluster.run(f"cd {folder} && gcc register.c -o register -I{headers} -l:libpmix.so.2")
     return f"{folder}/register"
 
 
-def test_pmix_cleanup_removes_no_file_as_root(cluster: Cluster, register: str, mark: str) -> None:
+def test_pmix_cleanup_cannot_remove_files_as_root(
+    cluster: Cluster, register: str, mark: str
+) -> None:
     files = [f"/etc/{mark}", f"/mnt/jail/etc/{mark}"]
     on_worker(cluster, f"touch {' '.join(files)}")
 
@@ -239,7 +241,7 @@ def test_pmix_cleanup_removes_no_file_as_root(cluster: Cluster, register: str, m
     assert set(left(cluster, mark).split()) == set(files)
 
 
-def test_directory_as_input_does_not_reveal_the_node(cluster: Cluster, folder: str) -> None:
+def test_job_with_a_directory_as_input_cannot_see_the_node(cluster: Cluster, folder: str) -> None:
     look = "ls -d /proc/self/fd/0/proc/[0-9]* 2>/dev/null | wc -l; ls -d /proc/self/fd/0/etc"
 
     cluster.submit(
@@ -250,7 +252,7 @@ def test_directory_as_input_does_not_reveal_the_node(cluster: Cluster, folder: s
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "{folder}/fifo", "{folder}/others"])
-def test_sent_file_does_not_change_the_targets_owner(
+def test_broadcast_to_an_existing_target_keeps_its_owner(
     cluster: Cluster, folder: str, target: str
 ) -> None:
     """slurmd writes the file as root and makes the sender its owner."""
@@ -269,8 +271,10 @@ def test_sent_file_does_not_change_the_targets_owner(
     assert on_worker(cluster, look) == before
 
 
-def test_container_bundle_does_not_reveal_the_node(cluster: Cluster, folder: str) -> None:
-    """Slurm itself would read config.json as root outside the jail."""
+def test_container_bundle_cannot_mount_directories_of_the_node(
+    cluster: Cluster, folder: str
+) -> None:
+    """Slurm would read config.json as root outside the jail."""
     mount = '{"destination": "/node", "source": "/var/spool/slurmstack", "options": ["bind"]}'
     bundle = f'{{"ociVersion": "1.0.0", "root": {{"path": "/"}}, "mounts": [{mount}]}}'
     cluster.run(f"echo '{bundle}' >{folder}/config.json")
@@ -281,8 +285,8 @@ def test_container_bundle_does_not_reveal_the_node(cluster: Cluster, folder: str
     assert answer.stdout == ""
 
 
-def test_set_user_id_program_gains_no_privileges(cluster: Cluster, folder: str) -> None:
-    """The owner of the file in the jail does not matter."""
+def test_setuid_program_gains_no_privileges(cluster: Cluster, folder: str) -> None:
+    """Even a file that root owns gives no privileges."""
     laid = f"/mnt/jail{folder}/id"
     on_worker(cluster, f"cp /mnt/jail/usr/bin/id {laid}; chown root:root {laid}; chmod 6755 {laid}")
     copy = f"cp {folder}/id /tmp/id; chmod 6755 /tmp/id; /tmp/id -u; /tmp/id -g"
@@ -303,7 +307,7 @@ def test_job_cannot_see_another_jobs_temporary_files(cluster: Cluster, victim: V
     assert victim.secret not in output.stdout
 
 
-def test_cleanup_does_not_follow_links_of_a_job(cluster: Cluster, folder: str) -> None:
+def test_cleanup_does_not_follow_links_that_a_job_left(cluster: Cluster, folder: str) -> None:
     cluster.run(f"mkdir {folder}/kept; echo mine >{folder}/kept/file")
     leave = (
         "for p in /tmp /var/tmp /dev/shm; do cd $p; ln -s /var/spool/slurmd a; ln -s /etc b;"
@@ -325,7 +329,7 @@ def test_cleanup_does_not_follow_links_of_a_job(cluster: Cluster, folder: str) -
 
 
 def test_end_of_a_job_frees_its_system_v_memory(cluster: Cluster) -> None:
-    """Otherwise, a job of seconds could fill the node's memory permanently."""
+    """Otherwise, a short job could fill the node's memory permanently."""
     make = "import ctypes; assert ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0"
     owned = "ipcs -m | awk '$3 == 2000 || $3 == \"researcher\"'"
 
@@ -337,7 +341,7 @@ def test_end_of_a_job_frees_its_system_v_memory(cluster: Cluster) -> None:
         on_worker(cluster, f"{owned} | awk '{{ print $2 }}' | xargs -rn1 ipcrm -m")
 
 
-def test_no_readable_file_holds_a_kubernetes_credential(cluster: Cluster, folder: str) -> None:
+def test_users_can_read_no_kubernetes_credential(cluster: Cluster, folder: str) -> None:
     look = (
         r"find / -xdev \( -path '*/serviceaccount/*' -o -name 'kubeconfig*' \) -print"
         " -o -path /home -prune; grep -c serviceaccount /proc/self/mountinfo; env | grep -c KUBE;"
@@ -349,6 +353,6 @@ def test_no_readable_file_holds_a_kubernetes_credential(cluster: Cluster, folder
         assert cluster.run(f"{where}sh {folder}/look 2>/dev/null").split() == ["0", "0"]
 
 
-def test_the_other_user_has_another_uid(cluster: Cluster) -> None:
+def test_attacker_and_victim_have_different_uids(cluster: Cluster) -> None:
     """These tests need two different users."""
     assert cluster.run("id -u games; id -u").split() == [str(OTHER), "2000"]

@@ -9,7 +9,7 @@ from tests.support.cluster import Cluster
 from tests.support.slurmctld import FIND_SLURMD
 
 OTHER = 5
-"""Name of the other user: `games`, an account of every Debian system that never logs in."""
+"""Uid of the other user: `games`, an account of every Debian system that never logs in."""
 OTHER_GROUP = 60
 NODE = "cpu-0"
 SCRATCH = "/var/spool/slurmstack"
@@ -46,7 +46,7 @@ class Victim:
             "sinfo -h -N -o '%N %t %E' | sed -E 's/ (idle|mix|alloc|comp|plnd)-? / up /';"
             "sinfo -h -o '%P %a'; scontrol show reservations"
         )
-        # Process id and start time identify the process.
+        # Process id and start time identify a process.
         process = "cut -d' ' -f1,22 /proc/{pid}/stat"
         worker = (
             f"{process.format(pid=self.on_worker)}; {process.format(pid=f'$({FIND_SLURMD})')};"
@@ -71,7 +71,7 @@ def in_shell(cluster: Cluster, pod: str, container: str, script: str, **options:
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> str:
-    """Return the differences as a readable diff."""
+    """Return the differences as a diff, which is empty if there are none."""
     return "\n".join(
         line
         for where in before

@@ -38,8 +38,7 @@ def watchful(values: dict[str, Any]) -> None:
         "interval": 5,
         "share": 1,
         "rollout": 60,
-        # The reconciler repairs nothing, because repairs would undo the tests' changes to pods. The
-        # ladder of one cause is the exception.
+        # Repairs would undo the tests' changes to pods, so the reconciler repairs only one cause.
         "ladder": ["recheck"],
         "ladders": {"gpu-row-remap": ["restart", "reboot", "replace"]},
         "back_off": 10,

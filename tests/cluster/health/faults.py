@@ -1,4 +1,4 @@
-"""Faults of a cluster. Each lasts as long as its context; tables list the alerts that it fires."""
+"""Faults of a cluster, each for the duration of a context, and tables of the alerts they fire."""
 
 import contextlib
 import json
@@ -35,12 +35,12 @@ def without(cluster: Cluster, deployment: str) -> Iterator[None]:
     before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
 
     def is_gone() -> bool:
-        # Ignore pods of its completed Jobs.
+        # Ignore pods of completed Jobs.
         return all(pod["status"]["phase"] != "Running" for pod in cluster.pods(deployment))
 
     try:
         cluster.kubectl(*scale, "--replicas=0")
-        eventually(f"no {deployment} is left", is_gone, 120)
+        eventually(f"{deployment} has no running pod", is_gone, 120)
         yield
     finally:
         cluster.kubectl(*scale, f"--replicas={before}")
@@ -77,7 +77,7 @@ def drained_by_hand(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def failing_jobs(cluster: Cluster) -> Iterator[None]:
-    """Jobs fail in a burst on one node."""
+    """Many jobs fail on one node within a short time."""
     cluster.run("sbatch --array=1-12 --nodelist=cpu-1 --output=/dev/null --wrap='exit 1'")
     yield
 
@@ -85,8 +85,8 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
 def _resumed(node: Node) -> bool:
     """Return whether the node is in service again.
 
-    slurmctld does not contact a node that is down. The reconciler would restart its pod, but a
-    restart does not end this fault.
+    Resume a node that is down, because slurmctld does not contact such a node. The reconciler would
+    restart the node's pod, which does not end this fault.
     """
     if node.state.startswith("down"):
         operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
@@ -95,7 +95,7 @@ def _resumed(node: Node) -> bool:
 
 @contextlib.contextmanager
 def silent_nodes(cluster: Cluster) -> Iterator[None]:
-    """Nodes do not answer slurmctld's ping, which it sends every minute."""
+    """Nodes do not answer the ping that slurmctld sends every minute."""
     nodes = [Node(cluster, name) for name in ("cpu-0", "cpu-1")]
     try:
         with contextlib.ExitStack() as stack:
@@ -129,7 +129,7 @@ def records_that_wait(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blocked_queue(cluster: Cluster) -> Iterator[None]:
-    """After an edit of the settings, slurmctld starts no job although a node is idle."""
+    """The settings stop slurmctld from starting jobs, although a node is idle."""
     never = {"parameters": {"defer": True, "sched_interval": -1, "bf_interval": -1}}
     with _slurm(cluster, scheduler=never):
         cluster.run("sbatch --output=/dev/null --wrap=true")
@@ -181,7 +181,7 @@ def away_collector(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_jail(cluster: Cluster) -> Iterator[None]:
-    """The jail's storage has two percent left."""
+    """The jail's storage has 2 % of free space."""
     with disk(100) as folder, jail_as_the_exporter_sees_it(cluster, folder):
         _fill(folder, 0.02)
         yield
@@ -214,7 +214,7 @@ def jail_that_fills_up(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_machine(cluster: Cluster) -> Iterator[None]:
-    """A disk of a machine has five percent left."""
+    """A disk of a machine has 5 % of free space."""
     with disk(100) as folder, attached(cluster, "node-1", folder, "/mnt/disk"):
         _fill(folder, 0.05)
         _restart_on(cluster, c.NODE_EXPORTER, "node-1")
@@ -235,7 +235,7 @@ def jail_without_an_answer(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrong_clock(cluster: Cluster) -> Iterator[None]:
-    """The clock of a node differs from that of the storage of its jail."""
+    """The clocks of a node and of its jail's storage differ by an hour."""
     node = Node(cluster, "cpu-1")
     written = f"{volume_path(cluster, c.JAIL_CLAIM)}/var/lib/slurmstack/nodes"
     with storage_server(clock="-1h") as (folder, _):
@@ -247,7 +247,7 @@ def wrong_clock(cluster: Cluster) -> Iterator[None]:
 
 
 def _fill(folder: Path, left: float) -> None:
-    """Fill a file system until only this share is free."""
+    """Fill a file system until only the share `left` is free."""
     room = os.statvfs(folder)
     size = int(room.f_frsize * (room.f_bavail - left * room.f_blocks))
     with (folder / "full").open("wb") as file:
@@ -269,7 +269,7 @@ def _restart_on(cluster: Cluster, component: str, machine: str) -> None:
 
 @contextlib.contextmanager
 def slow_submit_script(cluster: Cluster) -> Iterator[None]:
-    """The site's job_submit.lua calls a slow server, so that submissions occupy all threads."""
+    """The site's job_submit.lua is slow, so that submissions occupy all threads of slurmctld."""
     lua = """
 function slurm_job_submit(job, partitions, uid)
   os.execute("sleep 0.3")
@@ -296,11 +296,12 @@ return slurm.SUCCESS
 def starved_scheduler(cluster: Cluster) -> Iterator[None]:
     """slurmctld runs only for milliseconds at a time, too short for a cycle over all pending jobs.
 
-    Answers to requests need less time. Each submitted job starts the schedulers.
+    slurmctld still answers requests, which takes less time. Each submitted job starts the
+    schedulers.
     """
     send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
     submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
-    # Leave no gap in the loop, because slurmctld would answer requests in it.
+    # Leave no pause in the loop: slurmctld would answer requests in a pause.
     turns = (
         "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && pid=${p#/proc/}; done;"
         "touch /tmp/starve; for _ in $(seq 360); do [ -e /tmp/starve ] || break;"
@@ -349,9 +350,9 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node's munged gets no CPU time, and neither does any munged that the kubelet starts later.
+    """A node's munged is stopped, and so is every munged that the kubelet starts later.
 
-    The stop signal comes from the machine, which sees a new munged before munged's first answer.
+    A loop on the machine sends the stop signal, which reaches a new munged before its first answer.
     """
     where = cluster.kubectl("get", "pod", node, "-o", "jsonpath={.spec.nodeName}")
     machine, uid = cluster.computer(where), cluster.pod_uid(node)
@@ -424,7 +425,7 @@ def slow_memory(cluster: Cluster) -> Iterator[None]:
 
 
 def _delete_history(cluster: Cluster, check: str) -> None:
-    """Delete a long check's history; metrics show this until the next measurement."""
+    """Delete a long check's history, which metrics show until the next measurement."""
     series = f"{c.LONG_CHECKS_DATA}/{check}"
     cluster.kubectl("exec", f"deploy/{c.LONG_CHECKS}", "--", "rm", "-r", series)
 
@@ -450,7 +451,7 @@ http.server.HTTPServer(("", 9400), Exporter).serve_forever()
 
 @contextlib.contextmanager
 def gpus(cluster: Cluster) -> Iterator[None]:
-    """Program that serves the metrics of one GPU like DCGM exporter, since no machine has a GPU."""
+    """A pod serves the metrics of one GPU as DCGM exporter does, because no machine has a GPU."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -518,19 +519,19 @@ QUICK: Mapping[str, tuple[Fault, set[str]]] = {
     ),
     "both nodes are drained": (drained_by_hand, {"SlurmNodesDrained"}),
     "jobs fail on one node": (failing_jobs, {"SlurmJobsFailingOnNode"}),
-    "a machine is silent": (lambda cluster: cluster.frozen("node-1"), {"MachineAway"}),
+    "a machine stops answering": (lambda cluster: cluster.frozen("node-1"), {"MachineAway"}),
 }
-"""Faults with the alerts that fire soon after each."""
+"""Faults with the alerts that fire soon after the fault begins."""
 LASTING: Mapping[str, tuple[Fault, set[str]]] = {
     "no node answers": (silent_nodes, {"SlurmNodesDown"}),
-    "a node comes and goes": (flapping, {"SlurmNodeFlapping"}),
+    "a node is drained again and again": (flapping, {"SlurmNodeFlapping"}),
     "slurmdbd is gone": (records_that_wait, {"SlurmAccountingNotWritten"}),
-    "nothing is scheduled": (blocked_queue, {"SlurmQueueStuck"}),
-    "slurmctld is held up": (
+    "slurmctld starts no job": (blocked_queue, {"SlurmQueueStuck"}),
+    "slurmctld is slow": (
         slow_submit_script,
         {"SlurmRpcsSlow", "SlurmServerThreadsHigh"},
     ),
-    "the schedulers are starved": (starved_scheduler, {"SlurmSchedulerSlow"}),
+    "the schedulers get no CPU time": (starved_scheduler, {"SlurmSchedulerSlow"}),
     "munged hangs": (hanging_munged, {"SlurmMungeTrouble"}),
     "clocks differ": (wrong_clock, {"SlurmClockTrouble"}),
     "checks cannot run": (checks_that_cannot_run, {"SlurmChecksNotRunning"}),
@@ -539,16 +540,16 @@ LASTING: Mapping[str, tuple[Fault, set[str]]] = {
         {"SlurmLongChecksNotRunning"},
     ),
     "memory is slow": (slow_memory, {"SlurmLongCheckBad"}),
-    "the jail is silent": (jail_without_an_answer, {"SlurmExporterStale"}),
+    "the jail's storage stops answering": (jail_without_an_answer, {"SlurmExporterStale"}),
     "the jail is full": (full_jail, {"SlurmJailNearlyFull"}),
-    "the jail is full of files": (jail_full_of_files, {"SlurmJailFilesNearlyFull"}),
+    "the jail has no free inode": (jail_full_of_files, {"SlurmJailFilesNearlyFull"}),
     "the jail fills up": (jail_that_fills_up, {"SlurmJailFullSoon"}),
     "a machine's disk is full": (full_machine, {"MachineDiskNearlyFull"}),
-    "a GPU is ill": (ill_gpu, {"GpuXid", "GpuRowRemapFailed", "GpuHot"}),
+    "a GPU is broken": (ill_gpu, {"GpuXid", "GpuRowRemapFailed", "GpuHot"}),
     "Prometheus cannot read its files": (
         refused_configuration,
         {"MonitoringConfigRefused"},
     ),
     "the collector of logs is gone": (away_collector, {"SlurmLogsNotSent"}),
 }
-"""Faults with the alerts that fire only after each has lasted for a while."""
+"""Faults with the alerts that fire only after the fault has lasted for some minutes."""

@@ -24,7 +24,7 @@ class Node:
     name: str
 
     def root(self, script: str) -> str:
-        """Return the output of a script that root runs in its pod."""
+        """Return the output of a script that root runs in the node's pod."""
         return self.cluster.in_pod(self.name, "slurmd", "sh", "-c", script)
 
     def brings(self, nvidia_smi: str) -> None:
@@ -45,8 +45,7 @@ class Node:
 
     @property
     def reason(self) -> str:
-        """Return the reason of the node's drain, "none" without a drain, "" if Slurm does not
-        answer."""
+        """Return the drain's reason: "none" without a drain, "" if Slurm does not answer."""
         ask = f"sinfo --noheader --nodes={self.name} --format=%E"
         return self.cluster.ssh(ask, check=False).stdout.strip()
 
@@ -94,7 +93,7 @@ def operator(cluster: Cluster, *command: str) -> str:
 
 
 def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
-    """Run a long check's Job like its CronJob does, and return the ended Job's conditions."""
+    """Run a long check's Job as its CronJob does; return the conditions of the ended Job."""
     job = f"now-{check}"
     cluster.kubectl("create", "job", job, f"--from=cronjob/longcheck-{check}")
     try:
@@ -114,8 +113,7 @@ def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
 
 
 def scraped(cluster: Cluster, component: str) -> Series:
-    """Return a component's metrics, scraped inside its pod; "" while the component does not
-    answer."""
+    """Return a component's metrics, scraped in its pod; empty while it does not answer."""
     url = f"http://127.0.0.1:{c.SCRAPED[component]}/metrics"
     ask = f"import urllib.request as u; print(u.urlopen('{url}', timeout=10).read().decode())"
     command = ("exec", f"deploy/{component}", "--", "python3", "-c", ask)

@@ -14,9 +14,8 @@ from tests.support.cluster import Cluster
 from tests.support.commands import execute
 from tests.support.waiting import eventually
 
-# move_mount(2) can move a mount into another mount namespace with another root; mount(8) has no
-# such
-# option. The numbers are valid on all architectures.
+# move_mount(2) can move a mount into another mount namespace with another root; mount(8) cannot.
+# The numbers are valid on all architectures.
 _ATTACH = """
 import ctypes, os, sys
 OPEN_TREE, MOVE_MOUNT, HERE, CLONE, FROM_TREE, NEW_MOUNTS = 428, 429, -100, 1, 4, 0x20000
@@ -80,7 +79,7 @@ def _formatted(mebibytes: int, inodes: int) -> Iterator[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def attached(cluster: Cluster, machine: str, source: Path, target: str) -> Iterator[None]:
-    """Mount `source` at `target` of a Kubernetes node, for pods that start from then on."""
+    """Mount `source` at `target` of a Kubernetes node, for pods that start afterwards."""
     container = cluster.computer(machine)
     process = str(container.attrs["State"]["Pid"])
     execute([sys.executable, "-c", _ATTACH, process, source, target])

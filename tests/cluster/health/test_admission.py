@@ -1,4 +1,4 @@
-"""The API server lets the reconciler change its own fields of Nodes, and delete pods of nodesets.
+"""The reconciler can change only its own fields of Nodes and delete only pods of nodesets.
 
 Every request is a dry run, which the API server judges but does not store. test_machines.py covers
 how the reconciler removes its marks.
@@ -55,7 +55,7 @@ def delete(api: Api, pod: Object) -> None:
 
 
 def and_taints(machine: Object, *further: Object) -> Object:
-    """Return a patch that adds taints; it replaces the whole list."""
+    """Return a patch of the list of taints: the current ones except TAINT, and `further`."""
     kept = [one for one in machine["spec"].get("taints", []) if one["key"] != TAINT["key"]]
     return {"spec": {"taints": [*kept, *further]}}
 
@@ -77,10 +77,10 @@ def test_reconciler_may_mark_a_machine(api: Api, machine: Object) -> None:
 
 REFUSED: dict[str, Object] = {
     "label": {"metadata": {"labels": {"example.org/pool": "theirs"}}},
-    "our label": {"metadata": {"labels": {c.LABEL_NODESET: "cpu"}}},
-    "label by the status": {"metadata": {"labels": {"example.org/a": "b"}}, "status": {}},
+    "label of slurmstack": {"metadata": {"labels": {c.LABEL_NODESET: "cpu"}}},
+    "label through the status": {"metadata": {"labels": {"example.org/a": "b"}}, "status": {}},
     "annotation": annotation("example.org/annotation"),
-    "another annotation of ours": annotation(c.ANNOTATION_REPORT),
+    "other annotation of slurmstack": annotation(c.ANNOTATION_REPORT),
     "finalizer": {"metadata": {"finalizers": ["example.org/stay"]}},
     "cordon": {"spec": {"unschedulable": True}},
     "condition": condition(type="KernelDeadlock"),
@@ -113,7 +113,7 @@ def test_provider_id_and_pod_cidr_cannot_change(api: Api, machine: Object, field
 @pytest.mark.parametrize(
     "taint",
     [{"key": "example.org/taint", "effect": "NoSchedule"}, {**TAINT, "effect": "NoExecute"}],
-    ids=["another", "evicts"],
+    ids=["other key", "other effect"],
 )
 def test_reconciler_cannot_set_other_taints(api: Api, machine: Object, taint: Object) -> None:
     with pytest.raises(KubernetesError, match=POLICY):
@@ -127,14 +127,14 @@ def test_reconciler_can_delete_only_pods_of_nodesets(api: Api, cluster: Cluster)
         delete(api, cluster.pods(c.LOGIN)[0])
 
 
-def test_other_users_are_not_limited(cluster: Cluster, machine: Object) -> None:
+def test_admission_policy_does_not_limit_other_users(cluster: Cluster, machine: Object) -> None:
     body = {"metadata": {"labels": {"example.org/a": "b"}}, "spec": {"unschedulable": True}}
     name = machine["metadata"]["name"]
 
     cluster.kubectl("patch", "node", name, "--dry-run=server", "-p", json.dumps(body))
 
 
-def test_api_server_reports_no_warning_about_the_policy(cluster: Cluster) -> None:
+def test_api_server_reports_no_warning_about_the_admission_policy(cluster: Cluster) -> None:
     name = f"validatingadmissionpolicy/{NAMESPACE}-reconciler"
     status = json.loads(cluster.kubectl("get", name, "-o", "json")).get("status", {})
 

@@ -1,4 +1,4 @@
-"""A fault takes its node out of service; after its end, the node returns to service."""
+"""A fault takes a node out of service. The node returns to service when the fault ends."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("check", FAULTS)
-def test_fault_drains_its_node_until_it_ends(node: Node, check: str) -> None:
+def test_fault_drains_its_node_until_the_fault_ends(node: Node, check: str) -> None:
     fault = FAULTS[check]
     node.root(fault.make)
     try:
@@ -106,7 +106,7 @@ def test_hanging_check_does_not_block_its_node(node: Node) -> None:
 
 @pytest.mark.soak
 def test_node_with_a_hanging_munged_gets_no_jobs(node: Node) -> None:
-    """The node cannot report its own fault, because slurmctld gets no answer from it."""
+    """The node cannot report its own fault, because slurmctld gets no answer from the node."""
     with munged_hangs(node.cluster, node.name):
         # slurmctld pings each node every minute.
         eventually(
@@ -117,7 +117,7 @@ def test_node_with_a_hanging_munged_gets_no_jobs(node: Node) -> None:
 
 
 @pytest.mark.soak
-def test_kubelet_restarts_a_hanging_munged_in_its_pod(node: Node) -> None:
+def test_kubelet_restarts_a_hanging_munged_but_not_its_pod(node: Node) -> None:
     of = "jsonpath={.status.initContainerStatuses[?(@.name=='munge')].restartCount}"
 
     def restarts() -> int:
@@ -133,7 +133,7 @@ def test_kubelet_restarts_a_hanging_munged_in_its_pod(node: Node) -> None:
     assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
 
 
-def test_drain_by_an_operator_is_not_changed(node: Node) -> None:
+def test_checks_do_not_change_an_operators_drain(node: Node) -> None:
     mine = ("scontrol", "update", f"nodename={node.name}", "state=drain", "reason=new disk")
     operator(node.cluster, *mine)
     try:
@@ -148,7 +148,7 @@ def test_drain_by_an_operator_is_not_changed(node: Node) -> None:
         operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
 
 
-def test_check_node_prints_the_verdicts(node: Node) -> None:
+def test_command_check_node_prints_the_verdicts(node: Node) -> None:
     lines = node.root("check-node || true").splitlines()
     verdicts = {name: verdict for name, verdict, *_ in (line.split("\t") for line in lines)}
     assert verdicts["disk"] == verdicts["gpu-ecc"] == verdicts["munge"] == "passed"
@@ -160,6 +160,6 @@ def test_missing_gpu_driver_does_not_drain_the_node(node: Node) -> None:
     assert node.state == "idle"
 
 
-def test_all_nodes_report_evidence(cluster: Cluster) -> None:
+def test_all_nodes_report_that_no_check_failed(cluster: Cluster) -> None:
     for name in ("cpu-0", "cpu-1"):
         assert Node(cluster, name).looks().failed == ()

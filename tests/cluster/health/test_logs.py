@@ -95,7 +95,7 @@ def run_a_job(cluster: Cluster, folder: str, prints: str = "") -> int:
     return job
 
 
-def test_collector_gets_lines_about_a_job_without_its_output(
+def test_collector_gets_lines_about_a_job_but_not_its_output(
     cluster: Cluster, collector: Collector, folder: str
 ) -> None:
     secret = uuid.uuid4().hex

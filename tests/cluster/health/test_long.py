@@ -34,7 +34,7 @@ def test_node_below_the_threshold_is_drained(node: Node) -> None:
     cluster = node.cluster
     names = ("cpu-0", "cpu-1")
 
-    # No machine reaches this bandwidth.
+    # No machine reaches the threshold.
     assert "Failed" in runs_now(cluster, "cpu-memory")
 
     for name in names:

@@ -1,4 +1,4 @@
-"""Faults and cordons of Kubernetes nodes drain Slurm nodes, whose drains mark Kubernetes nodes."""
+"""A cordon drains the Slurm node of a machine. Broken hardware marks the machine."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ def machine(cluster: Cluster, name: str) -> dict[str, Any]:
     return node
 
 
-def test_cordon_drains_the_node_until_it_is_lifted(node: Node, folder: str) -> None:
+def test_cordon_drains_the_node_until_the_cordon_is_lifted(node: Node, folder: str) -> None:
     job = node.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={node.name}")
     node.cluster.wait_for_job(job, "RUNNING")
     with node.cluster.cordoned(node.machine):
@@ -37,7 +37,7 @@ def test_cordon_does_not_change_an_operators_drain(node: Node) -> None:
     operator(cluster, *update, "state=resume")
 
 
-def test_broken_hardware_marks_its_machine_until_it_is_repaired(node: Node) -> None:
+def test_machine_is_marked_while_its_hardware_is_broken(node: Node) -> None:
     cluster, name = node.cluster, node.machine
 
     def marked() -> bool:

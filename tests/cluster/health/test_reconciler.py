@@ -1,4 +1,4 @@
-"""The reconciler continues after a restart, and changes nothing without an answer."""
+"""The reconciler continues after a restart. It changes nothing while a service is unavailable."""
 
 import json
 
@@ -15,7 +15,7 @@ LOOK = ("python3", "-m", "agents.reconciler", "--once")
 
 
 def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Return exit code and output of one pass."""
+    """Return exit code and output of one pass of the reconciler."""
     command = ("env", *where, *LOOK, *options)
     done = cluster.kubectl_result("exec", *POD, "--", *command, check=False, timeout=180)
     # kubectl also prints a line about the exit code.
@@ -38,11 +38,11 @@ def test_reconciler_reports_that_all_nodes_are_in_service(node: Node) -> None:
     assert json.loads(output)["in_service"] == 2
 
 
-def test_deploy_reports_the_nodes_in_service(node: Node) -> None:
+def test_deploy_reports_the_number_of_nodes_in_service(node: Node) -> None:
     assert "2 of 2 nodes are in service" in node.cluster.deploy("up").stdout
 
 
-def test_exit_code_reports_a_drained_node(node: Node) -> None:
+def test_exit_code_of_the_reconciler_reports_a_drained_node(node: Node) -> None:
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
     code, output = look(node.cluster, "--dry-run")
@@ -71,7 +71,7 @@ def test_metrics_report_findings_and_steps(node: Node) -> None:
     eventually(f"metrics report that {node.name} is back", is_lifted)
 
 
-def test_killed_reconciler_continues(node: Node) -> None:
+def test_reconciler_continues_after_it_is_killed(node: Node) -> None:
     node.prints(BROKEN)
     kill(node.cluster)
     node.is_drained_for("check:gpu-ecc")

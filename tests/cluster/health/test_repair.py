@@ -1,4 +1,4 @@
-"""Silent machines, and the reconciler's steps to repair a machine."""
+"""Machines that stop answering, and the reconciler's steps to repair a machine."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import becomes, eventually
 
 API = "node-0"
-"""The machine of the Kubernetes API."""
+"""The machine that runs the Kubernetes API server."""
 MACHINE = "node-1"
 ROWS_PENDING = "a10-535.129.03-rows-pending"
 STEPS = (
@@ -24,7 +24,7 @@ STEPS = (
 
 
 def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
-    """Return the active pods on the machine; `component` is a selector for that label."""
+    """Return the active pods on the machine; `component` is a condition, such as `=worker`."""
     return {
         pod["metadata"]["name"]: pod
         for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
@@ -34,11 +34,11 @@ def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
 
 
 OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
-"""Selector of pods that can leave the machine. The last two excluded ones are on every machine."""
+"""Condition on pods that can leave the machine. Every machine has the last two components."""
 
 
 def others_leave(cluster: Cluster) -> None:
-    """Move other pods away from the machine; a pending second controller may return."""
+    """Move other pods off the machine. A pending second controller may return to it."""
     deleted = set[str]()
 
     def others() -> list[str]:
@@ -59,7 +59,7 @@ def others_leave(cluster: Cluster) -> None:
 def alone(cluster: Cluster) -> Node:
     """A node in service on a machine without other Slurm pods, so that tests can stop the machine.
 
-    A login node would become silent with the machine, and a ready pod would prevent a reboot.
+    A login node would stop with the machine, and a ready pod would prevent a reboot.
     """
     others_leave(cluster)
     while any(is_ready(pod) for pod in pods_on(cluster, OTHERS).values()):
@@ -105,7 +105,7 @@ def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
 def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:
     job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
     alone.cluster.wait_for_job(job, "RUNNING")
-    # Kubernetes waits 50 s before it reports the machine.
+    # Kubernetes waits 50 s before it reports the machine as not ready.
     with frozen_kubelet(alone.cluster):
         alone.is_drained_for("kubernetes:not-ready", 120)
         assert alone.cluster.job_state(job) == "RUNNING"
@@ -114,7 +114,7 @@ def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:
 
 
 @pytest.mark.soak
-def test_jobs_of_a_stopped_machine_run_elsewhere(alone: Node, folder: str) -> None:
+def test_jobs_of_a_stopped_machine_run_on_another_node(alone: Node, folder: str) -> None:
     script = "#!/bin/sh\nhostname >>where; [ $(wc -l <where) = 2 ] || sleep 600"
     job = alone.cluster.submit(folder, script, f"--nodelist={alone.name}", "--requeue")
     where = f"cat {folder}/where || true"
@@ -140,7 +140,7 @@ def machine_uid(cluster: Cluster) -> str:
     )
 
 
-def test_lasting_fault_climbs_the_repair_ladder(alone: Node) -> None:
+def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> None:
     cluster = alone.cluster
     pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
 
@@ -148,10 +148,10 @@ def test_lasting_fault_climbs_the_repair_ladder(alone: Node) -> None:
         return str(cluster.computer(MACHINE).attrs["State"]["StartedAt"])
 
     before = booted()
-    # Without an entry the reconciler starts with the first step.
+    # Without an entry for the node, the reconciler starts with the first step.
     forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
     cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
-    # A new pod lacks the tests' nvidia-smi, and a check without an answer has not passed.
+    # A new pod has no nvidia-smi of the tests. Its check has no result, so the node stays drained.
     alone.prints(ROWS_PENDING)
     alone.is_drained_for("check:gpu-row-remap")
     eventually("the pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
@@ -159,13 +159,13 @@ def test_lasting_fault_climbs_the_repair_ladder(alone: Node) -> None:
     eventually(
         "the Node is deleted for a replacement", lambda: machine_uid(cluster) != machine, 120
     )
-    # The reconciler may give up on a slow machine before this test sees that it is back.
+    # The reconciler may give up on a slow machine before this test sees that the machine is back.
     log = cluster.kubectl("logs", "deployment/reconciler")
     steps = [log.rfind(step) for step in STEPS]
     assert -1 not in steps
     assert steps == sorted(steps)
 
-    # The test plays the provider, which creates another machine.
+    # The test acts as the cloud provider, which creates another machine.
     cluster.computer(MACHINE).restart()
     eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
     comes_back(alone)

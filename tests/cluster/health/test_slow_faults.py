@@ -14,7 +14,7 @@ from tests.support.prometheus import Watch
 
 pytestmark = pytest.mark.soak
 PACE = 10
-"""Factor that shortens the times in the alerts' files."""
+"""Factor by which the times in the alerts' files are shortened."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -34,7 +34,10 @@ def watch(cluster: Cluster) -> Iterator[Watch]:
 
 
 def hastened(text: str) -> str:
-    """Return an alerts' file with shorter ranges and limits; a day becomes ten seconds."""
+    """Return an alerts' file with ranges and limits divided by PACE.
+
+    A range is at least 30 s. A limit in days has ten seconds per day.
+    """
 
     def range_(found: re.Match[str]) -> str:
         return f"{found[1]}{max(int(found[2]) * _UNITS[found[3]] // PACE, 30)}s"

@@ -26,7 +26,7 @@ VARIABLES = {
     "$state": ".+",
     "$node": "cpu-1",
 }
-"""Values of the variables in expressions, which Grafana would set, except for the job."""
+"""Values that Grafana would set for the variables in expressions, except for the job's id."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def watch(cluster: Cluster) -> Iterator[Watch]:
 # --- Queries -------------------------------------------------------------------------------------
 
 
-def test_every_target_answers(watch: Watch) -> None:
+def test_prometheus_scrapes_every_target(watch: Watch) -> None:
     wanted = {"alertmanager", "logs", "longchecks", "node", "prometheus", "reconciler", "slurm"}
 
     def all_up() -> bool:
@@ -52,7 +52,7 @@ def test_every_target_answers(watch: Watch) -> None:
     assert machines == {"node-0", "node-1"}
 
 
-def test_metrics_report_a_nodes_machine(watch: Watch, node: Node) -> None:
+def test_metrics_report_the_machine_of_a_node(watch: Watch, node: Node) -> None:
     """The node reports its machine only when slurmd starts, and slurmctld keeps the value."""
 
     def has_the_machine() -> bool:
@@ -74,7 +74,7 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # With its usual delay, an alert that stops would start that delay again.
+        # An alert that has stopped once is not lasting: normally, its delay would start again.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
@@ -111,7 +111,7 @@ NO_GPUS = {
     "slurmstack-node": {"GPUs", "GPUs allocated", "GPU temperature"},
     "slurmstack-nodes": {"GPUs in use"},
 }
-"""Panels of devices that the machines here lack, by dashboard, without the GPU dashboard."""
+"""Panels, by dashboard, that need missing devices; the GPU dashboard may be empty as a whole."""
 NOTHING_WRONG = {
     "slurmstack-checks": {"Findings", "Nodes with findings"},
     "slurmstack-health": {
@@ -140,7 +140,7 @@ LONG_CHECKS = {
 
 
 LATE = {"Licenses", "Mean time between failures", "Nodes repaired most often"}
-"""Panels of NOTHING_WRONG that need a setting, or more time than their test has."""
+"""Panels of NOTHING_WRONG that need a setting, or more time than the test takes."""
 
 
 def may_be_empty(dashboard: str, panel: str) -> bool:
@@ -197,7 +197,7 @@ def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
-    # A job without a time limit does not start on a node that is reserved for later.
+    # Wait before the reservation, because a job without a time limit cannot start after it.
     cluster.wait_for_job(failed, "FAILED")
     operator(cluster, "scontrol", "create", reserved, *when)
     node.prints(BROKEN)
@@ -237,7 +237,7 @@ def test_fault_fires_its_alerts(watch: Watch, node: Node, fault: str) -> None:
     watch.check_alerts_of(broken(watch.cluster), alerts, 300)
 
 
-def test_end_of_a_fault_is_reported(watch: Watch) -> None:
+def test_receiver_gets_the_end_of_an_alert(watch: Watch) -> None:
     eventually(
         "the receiver gets the end of SlurmExporterDown",
         lambda: watch.has_received("SlurmExporterDown", "resolved"),
@@ -245,7 +245,7 @@ def test_end_of_a_fault_is_reported(watch: Watch) -> None:
     )
 
 
-def test_missing_receiver_fires_an_alert(watch: Watch) -> None:
+def test_missing_alert_receiver_fires_an_alert(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
     becomes(
         "whether AlertsNotDelivered fires",

@@ -53,7 +53,7 @@ def impatient(text: str) -> str:
 
 
 def restart_with(cluster: Cluster, files: dict[str, str]) -> None:
-    """Restart Prometheus and Alertmanager with other files, on this machine."""
+    """Restart Prometheus and Alertmanager with other files, on node-0."""
     patch = json.dumps({"data": files})
     cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
     with cluster.cordoned("node-1"):

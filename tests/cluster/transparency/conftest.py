@@ -10,9 +10,9 @@ from tests.support.cluster import Cluster
 
 @pytest.fixture
 def folder(cluster: Cluster) -> Iterator[str]:
-    """A folder in the user's home. The teardown cancels jobs from this folder and removes it.
+    """A folder in the user's home. The teardown removes it and cancels the jobs of this folder.
 
-    It cancels no other jobs, because the job `overdue` runs during several tests.
+    The teardown cancels no other jobs, because the job `overdue` runs during several tests.
     """
     path = f"/home/researcher/test-{uuid.uuid4().hex[:8]}"
     cluster.run(f"mkdir {path}")
@@ -39,7 +39,7 @@ def overdue_folder(cluster: Cluster) -> Iterator[str]:
 def overdue(cluster: Cluster, overdue_folder: str) -> Iterator[int]:
     """A job that exceeds its time limit of one minute, the shortest that Slurm has.
 
-    It runs during other tests, so only one test waits for the rest of the minute.
+    The job runs during other tests, so only one test waits for the rest of the minute.
     """
     job = cluster.submit(overdue_folder, OVERDUE)
     yield job

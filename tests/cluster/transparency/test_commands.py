@@ -1,9 +1,10 @@
 """Commands, their options and their output are the same as on a classic cluster.
 
-Covers the seeds' tables of command transparency (the same commands, options, output) and of state
-transparency (jobs, nodes and resources as Slurm shows them), the rows "commands", "environment
-variables" and "configuration file" of the comparison, and the checklist of the user's experience.
-Commands for accounting (sacct, sstat, sreport) are tested elsewhere.
+Covers these parts of the original requirements:
+- command transparency: the same commands, options and output;
+- state transparency: jobs, nodes and resources as Slurm shows them;
+- rows "commands", "environment variables" and "configuration file" of the comparison;
+- the checklist of the user's experience, except accounting (sacct, sstat, sreport).
 """
 
 import json
@@ -25,7 +26,7 @@ from tests.support.waiting import becomes, eventually
 COMMANDS = "salloc sattach sbatch sbcast scancel scontrol sdiag sinfo sprio squeue srun strigger"
 
 
-def test_a_session_begins_with_a_prompt_of_the_login_node(cluster: Cluster) -> None:
+def test_session_begins_with_a_prompt_that_names_the_login_node(cluster: Cluster) -> None:
     assert "researcher@login-0:~$" in typed(cluster, "exit\n")
 
 
@@ -35,7 +36,7 @@ def test_every_command_is_in_usr_bin(cluster: Cluster) -> None:
     assert common_answer(paths).split() == [f"/usr/bin/{name}" for name in COMMANDS.split()]
 
 
-def test_every_command_has_the_controllers_version(cluster: Cluster) -> None:
+def test_every_command_reports_the_version_of_slurmctld(cluster: Cluster) -> None:
     asked = f"for name in {COMMANDS}; do $name --version; done"
     config = cluster.run("scontrol show config")
     (version,) = (
@@ -121,7 +122,9 @@ def test_options_override_variables_and_variables_override_script_lines(
         ),
     ],
 )
-def test_a_table_has_its_usual_columns(cluster: Cluster, command: str, columns: str) -> None:
+def test_sinfo_and_squeue_print_their_usual_columns(
+    cluster: Cluster, command: str, columns: str
+) -> None:
     assert cluster.run(command).splitlines()[0].split() == columns.split()
 
 
@@ -134,11 +137,11 @@ def test_a_table_has_its_usual_columns(cluster: Cluster, command: str, columns: 
         ("scontrol show partitions --json", "partitions"),
     ],
 )
-def test_command_prints_json(cluster: Cluster, command: str, key: str) -> None:
+def test_slurm_command_prints_json(cluster: Cluster, command: str, key: str) -> None:
     assert key in json.loads(cluster.run(command))
 
 
-def test_a_user_chooses_the_columns(cluster: Cluster, folder: str) -> None:
+def test_user_can_choose_the_columns_of_squeue(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold", "--job-name=mine")
 
     output = cluster.run(f"squeue --noheader --jobs={job} --format='%i|%j|%u|%t|%P|%D|%r'")
@@ -146,7 +149,7 @@ def test_a_user_chooses_the_columns(cluster: Cluster, folder: str) -> None:
     assert output == f"{job}|mine|researcher|PD|main|1|JobHeldUser"
 
 
-def test_a_batch_job_has_slurms_variables(cluster: Cluster, folder: str) -> None:
+def test_batch_job_has_the_environment_variables_of_slurm(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(
         folder,
         "#!/bin/sh\nenv | grep ^SLURM",
@@ -184,14 +187,14 @@ def test_a_batch_job_has_slurms_variables(cluster: Cluster, folder: str) -> None
     assert {key: variables.get(key) for key in wanted} == wanted
 
 
-def test_a_task_has_slurms_variables(cluster: Cluster) -> None:
+def test_task_has_the_environment_variables_of_slurm(cluster: Cluster) -> None:
     names = "$SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID $SLURMD_NODENAME $SLURM_STEP_NODELIST"
     output = cluster.run(f"srun --nodes=2 sh -c 'echo {names}'").splitlines()
 
     assert sorted(output) == ["0 0 0 cpu-0 cpu-[0-1]", "1 0 1 cpu-1 cpu-[0-1]"]
 
 
-def test_job_gets_the_users_variables(cluster: Cluster, folder: str) -> None:
+def test_export_option_limits_the_variables_that_a_job_gets(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\necho ${MINE:-none}"
     submit = f"cd {folder} && export MINE=yes && sbatch --wait --output=%x"
     cluster.run(f"printf '%s\\n' '{script}' >{folder}/job.sh")
@@ -242,7 +245,7 @@ def test_scontrol_shows_the_resources_of_a_job(cluster: Cluster, folder: str) ->
     assert {key: record.get(key) for key in wanted} == wanted
 
 
-def test_node_record_does_not_reveal_a_pod(cluster: Cluster) -> None:
+def test_node_record_does_not_show_that_nodes_are_pods(cluster: Cluster) -> None:
     for node in NODES:
         record = show(cluster, f"node {node}")
         names = [record[key] for key in ("NodeName", "NodeHostName")]

@@ -1,9 +1,11 @@
-"""Files: all nodes have one tree, with the paths and permissions of a classic cluster.
+"""All nodes share one file tree, with the paths and permissions of a classic cluster.
 
-Covers the seeds' table of file system transparency (one view, the same paths, the same rights),
-their shared root (software, output and checkpoints of one node are on the others at once; /dev,
-/tmp, /proc and /run are separate on each node, and there is room in memory), the job's files that
-need no transfer, and the row "file access" of the comparison with a classic cluster.
+Covers these parts of the original requirements:
+- file system transparency: one view, the same paths, the same rights;
+- the shared root: software, output and checkpoints of one node are on the others at once; /dev,
+  /tmp, /proc and /run are separate on each node, and /dev/shm is in memory;
+- files of a job, which need no transfer;
+- the row "file access" of the comparison with a classic cluster.
 """
 
 import pytest
@@ -31,7 +33,7 @@ def test_home_has_the_same_path_everywhere(cluster: Cluster) -> None:
     )
 
 
-def test_job_finds_files_beside_its_script(cluster: Cluster, folder: str) -> None:
+def test_job_can_read_files_next_to_its_script(cluster: Cluster, folder: str) -> None:
     write(cluster, f"{folder}/input", "21")
     script = "#!/bin/sh\npwd\necho $(($(cat input) * 2)) >result"
     cluster.submit(folder, script, "--wait", "--output=where")
@@ -39,8 +41,8 @@ def test_job_finds_files_beside_its_script(cluster: Cluster, folder: str) -> Non
     assert cluster.run(f"cd {folder} && cat where result").split() == [folder, "42"]
 
 
-def test_other_nodes_read_a_written_file_at_once(cluster: Cluster, folder: str) -> None:
-    """A job on another node can continue from a checkpoint."""
+def test_written_file_is_visible_on_all_nodes_at_once(cluster: Cluster, folder: str) -> None:
+    """So a job on another node can continue from a checkpoint."""
     add = f"echo by $(hostname) after $(wc -l <{folder}/log) >>{folder}/log"
     steps = [at(place, add) for place in PLACES]
 
@@ -106,8 +108,8 @@ srun --quiet sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
     ]
 
 
-def test_each_node_has_its_own_run(cluster: Cluster, folder: str) -> None:
-    """A user who cannot write to /run cannot find out whether nodes share it."""
+def test_each_node_has_its_own_run_directory(cluster: Cluster, folder: str) -> None:
+    """Users notice shared directories in /run only if they can write to them."""
     # --quiet, because a step that waits for the end of the previous one prints a message.
     script = """#!/bin/sh
 srun --quiet sh -c 'find -L /run -type d -writable 2>/dev/null | while read at
@@ -124,7 +126,7 @@ srun --quiet find -L /run -name 'from-*' -user researcher -delete 2>/dev/null"""
         assert path.endswith(f"/from-{node}"), output
 
 
-def test_each_node_has_its_own_proc(cluster: Cluster) -> None:
+def test_each_node_has_its_own_proc_file_system(cluster: Cluster) -> None:
     outputs = everywhere(cluster, "cat /proc/sys/kernel/hostname; cat /proc/self/comm")
 
     assert {place: output.split() for place, output in outputs.items()} == {

@@ -1,6 +1,6 @@
 """Interactive work: terminals, shells on nodes, interactive allocations.
 
-Covers the seeds' row of interactive debugging (`srun --pty --ntasks=1 bash`) and related commands.
+Covers interactive debugging (`srun --pty --ntasks=1 bash`) of the original requirements.
 """
 
 import pytest
@@ -37,13 +37,13 @@ def test_a_shell_on_a_node_has_job_control(cluster: Cluster) -> None:
     assert "no job control" not in output
 
 
-def test_interrupt_ends_the_command_and_not_the_shell(
+def test_interrupt_ends_the_command_but_not_the_shell(
     cluster: Cluster,
 ) -> None:
     with terminal(cluster, "srun --pty bash") as shell:
         assert shell.stdin
         assert shell.stdout
-        # Wait for this output of the process, because an interrupt right after a fork may get lost.
+        # Wait for this output: an interrupt right after a fork may get lost.
         shell.stdin.write("sh -c 'echo begun-$((6*7)); exec sleep 300'; echo slept\n")
         shell.stdin.flush()
         assert any("begun-42" in line for line in shell.stdout)
@@ -54,7 +54,7 @@ def test_interrupt_ends_the_command_and_not_the_shell(
     assert "slept" not in output
 
 
-def test_interactive_allocation_ends_with_its_shell(cluster: Cluster) -> None:
+def test_interactive_allocation_ends_when_its_shell_exits(cluster: Cluster) -> None:
     keys = "srun --label hostname </dev/null\necho nodes-$SLURM_JOB_NUM_NODES\nexit\n"
     output = typed(cluster, keys, "salloc --nodes=2 --job-name=worked-in")
 
@@ -66,7 +66,7 @@ def test_interactive_allocation_ends_with_its_shell(cluster: Cluster) -> None:
     )
 
 
-def test_allocation_without_a_shell_runs_steps_by_its_id(cluster: Cluster) -> None:
+def test_steps_run_in_an_allocation_that_has_no_shell(cluster: Cluster) -> None:
     answer = cluster.ssh("salloc --no-shell --nodelist=cpu-1 2>&1").stdout
     job = answer.partition("Granted job allocation ")[2].split()[0]
     try:
@@ -79,7 +79,7 @@ def test_task_reads_the_standard_input_of_srun(cluster: Cluster) -> None:
     assert cluster.run("printf 'one\\ntwo\\n' | srun wc --lines") == "2"
 
 
-def test_label_prefixes_output_lines_with_the_task_number(cluster: Cluster) -> None:
+def test_label_option_of_srun_prefixes_lines_with_the_task_number(cluster: Cluster) -> None:
     output = cluster.run("srun --nodes=2 --label echo hello")
 
     assert sorted(output.splitlines()) == ["0: hello", "1: hello"]
@@ -88,7 +88,7 @@ def test_label_prefixes_output_lines_with_the_task_number(cluster: Cluster) -> N
 @pytest.mark.parametrize(
     "command", ["srun --pty --job-name={}", "srun --job-name={}", "salloc --job-name={} srun"]
 )
-def test_hangup_ends_the_job(cluster: Cluster, command: str) -> None:
+def test_terminal_hangup_ends_the_job(cluster: Cluster, command: str) -> None:
     """When a laptop closes, its terminal hangs up, and the session's foreground processes end."""
     name = "hung-up"
     listed = f"squeue --noheader --name={name} --format=%T"

@@ -1,8 +1,10 @@
 """Jobs: scripts, arrays, dependencies, several nodes, control of jobs, and final states.
 
-Covers the seeds' stories of a user (prepare a script, submit, look, read the result; arrays with a
-throttle; training and genome jobs with their resources), the life of a job as its user sees it, and
-the rows "job submission" and "state queries" of the comparison.
+Covers these parts of the original requirements:
+- a user's work: prepare a script, submit, look, read the result; arrays with a throttle; training
+  and genome jobs with their resources;
+- the life of a job as its user sees it;
+- the rows "job submission" and "state queries" of the comparison.
 """
 
 import re
@@ -39,7 +41,7 @@ def test_submitted_script_writes_its_result(cluster: Cluster, folder: str) -> No
     assert cluster.run(f"cat {folder}/job_{job}.out").split() == ["task", "0", "1"]
 
 
-def test_output_goes_to_the_default_file(cluster: Cluster, folder: str) -> None:
+def test_output_is_in_slurms_default_file(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\necho out; echo error >&2", "--wait")
 
     assert cluster.run(f"cat {folder}/slurm-{job}.out").split() == ["out", "error"]
@@ -54,7 +56,7 @@ def test_output_is_readable_while_the_job_runs(cluster: Cluster, folder: str) ->
     )
 
 
-def test_error_option_separates_errors_from_output(cluster: Cluster, folder: str) -> None:
+def test_error_option_of_sbatch_separates_errors_from_output(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\necho out; echo error >&2"
     cluster.submit(folder, script, "--wait", "--output=%x-%j.out", "--error=%x-%N.err", "-J mine")
 
@@ -62,20 +64,20 @@ def test_error_option_separates_errors_from_output(cluster: Cluster, folder: str
     assert cluster.run(f"cd {folder} && cat mine-cpu-[01].err") == "error"
 
 
-def test_a_command_is_submitted_without_a_script(cluster: Cluster, folder: str) -> None:
+def test_sbatch_with_wrap_submits_a_command_without_a_script(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && sbatch --wait --output=out --wrap='echo $SLURM_JOB_NAME'")
 
     assert cluster.run(f"cat {folder}/out") == "wrap"
 
 
-def test_a_script_comes_from_standard_input(cluster: Cluster, folder: str) -> None:
+def test_sbatch_reads_a_script_from_standard_input(cluster: Cluster, folder: str) -> None:
     cluster.run(f"cd {folder} && sbatch --wait --output=out <<'EOF'\n#!/bin/sh\necho read\nEOF")
 
     assert cluster.run(f"cat {folder}/out") == "read"
 
 
 def test_job_gets_the_requested_resources(cluster: Cluster, folder: str) -> None:
-    """The seeds' training job, reduced to the size of this cluster."""
+    """The training job of the original requirements, reduced to the size of this cluster."""
     options = ["--ntasks=2", "--cpus-per-task=1", "--mem=128M", "--time=04:00:00"]
     job = cluster.submit(folder, "#!/bin/sh\nsleep 60", *options, "--output=training_%j.out")
     cluster.wait_for_job(job, "RUNNING")
@@ -120,7 +122,7 @@ squeue --noheader --array --jobs=$SLURM_ARRAY_JOB_ID --states=running | wc --lin
     assert max(map(int, cluster.run(f"cat {folder}/running").split())) <= 2
 
 
-def test_other_tasks_stay_when_one_is_cancelled(cluster: Cluster, folder: str) -> None:
+def test_cancelling_one_array_task_keeps_the_other_tasks(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--array=1-3", "--hold")
 
     left = cluster.run(
@@ -158,7 +160,7 @@ def test_dependency_on_another_job_is_honoured(
     cluster.wait_for_job(int(job), state)
 
 
-def test_singleton_runs_one_job_of_a_name(cluster: Cluster, folder: str) -> None:
+def test_singleton_runs_one_job_per_name_at_a_time(cluster: Cluster, folder: str) -> None:
     submit = f"cd {folder}; sbatch --parsable --job-name=only --dependency=singleton"
     first, second = cluster.run(f"{submit} --wrap='sleep 60'; {submit} --wrap='sleep 60'").split()
     cluster.wait_for_job(int(first), "RUNNING")
@@ -169,7 +171,7 @@ def test_singleton_runs_one_job_of_a_name(cluster: Cluster, folder: str) -> None
 # --- Several nodes --------------------------------------------------------------------------------
 
 
-def test_job_on_two_nodes_lists_them(cluster: Cluster, folder: str) -> None:
+def test_job_on_two_nodes_can_list_its_nodes(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 echo $SLURM_JOB_NODELIST
 scontrol show hostnames $SLURM_JOB_NODELIST
@@ -200,7 +202,7 @@ echo $SLURM_MEM_PER_NODE_HET_GROUP_0 $SLURM_MEM_PER_NODE_HET_GROUP_1"""
     ]
 
 
-def test_a_heterogeneous_step_runs_a_program_for_each_task(cluster: Cluster, folder: str) -> None:
+def test_multi_prog_step_runs_a_different_program_per_task(cluster: Cluster, folder: str) -> None:
     cluster.run(f"printf '0 echo leads %%t\\n1 echo follows %%t\\n' >{folder}/programs")
 
     output = cluster.run(f"srun --nodes=2 --multi-prog {folder}/programs")
@@ -211,7 +213,7 @@ def test_a_heterogeneous_step_runs_a_program_for_each_task(cluster: Cluster, fol
 # --- Steps ----------------------------------------------------------------------------------------
 
 
-def test_steps_are_numbered_and_listed(cluster: Cluster, folder: str) -> None:
+def test_squeue_lists_steps_with_number_and_name(cluster: Cluster, folder: str) -> None:
     script = """#!/bin/sh
 srun true
 srun --job-name=second squeue --noheader --steps=$SLURM_JOB_ID.1 --format='%i %j'"""
@@ -234,7 +236,7 @@ wait"""
     assert sorted(cluster.run(f"cat {folder}/out").splitlines()) == ["met one", "met two"]
 
 
-def test_failed_step_reports_its_exit_code(cluster: Cluster) -> None:
+def test_srun_returns_the_exit_code_of_a_failed_step(cluster: Cluster) -> None:
     answer = cluster.ssh("srun sh -c 'exit 7'", check=False)
 
     assert answer.returncode == 7
@@ -293,7 +295,7 @@ def test_sbatch_with_wait_returns_the_jobs_exit_code(cluster: Cluster, folder: s
     assert answer.returncode == 3
 
 
-def test_held_job_is_changed_and_released(cluster: Cluster, folder: str) -> None:
+def test_held_job_can_be_changed_and_released(cluster: Cluster, folder: str) -> None:
     job = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
 
     change = f"scontrol update JobId={job} JobName=renamed TimeLimit=5"
@@ -385,7 +387,7 @@ def test_scancel_selects_jobs_by_name_and_user(cluster: Cluster, folder: str, ho
         ("no-such-command", "FAILED", "127:0"),
     ],
 )
-def test_exit_of_the_script_decides_the_jobs_state(
+def test_exit_code_of_the_script_determines_the_jobs_state(
     cluster: Cluster, folder: str, script: str, state: str, code: str
 ) -> None:
     job = cluster.submit(folder, f"#!/bin/sh\n{script}")

@@ -1,7 +1,7 @@
-"""Names of nodes in both directions, and ports that users' programs open.
+"""Names of nodes resolve in both directions, and users' programs can open ports.
 
-Covers the seeds' table of network transparency (host names of old, standard ports, names that lead
-to addresses), from the login node, from workers and from jobs.
+Covers the network transparency of the original requirements: usual host names, standard ports, and
+names that resolve to addresses. The tests run on the login node, on workers and in jobs.
 """
 
 import ipaddress
@@ -41,12 +41,12 @@ def addresses(cluster: Cluster) -> dict[str, str]:
     return {place: pods[place] for place in PLACES}
 
 
-@pytest.mark.parametrize("place", [*PLACES, "the worker itself"])
+@pytest.mark.parametrize("place", [*PLACES, "slurmd container"])
 def test_names_resolve_forward_and_reverse(
     cluster: Cluster, addresses: dict[str, str], place: str
 ) -> None:
     def ask(name: str) -> list[str]:
-        if place == "the worker itself":
+        if place == "slurmd container":
             return cluster.in_pod("cpu-0", "slurmd", "getent", "hosts", name).split()
         prefix = "" if place == "login-0" else f"srun --nodelist={place} "
         return cluster.run(f"{prefix}getent hosts {name}").split()
@@ -73,7 +73,7 @@ def test_slurm_uses_short_node_names(cluster: Cluster) -> None:
     assert set(output.split()) == set(NODES)
 
 
-def test_own_name_resolves_to_the_public_address(
+def test_own_host_name_does_not_resolve_to_a_loopback_address(
     cluster: Cluster, addresses: dict[str, str]
 ) -> None:
     """Programs send this address to others, which connect to it, so it must not be loopback."""
@@ -83,7 +83,7 @@ def test_own_name_resolves_to_the_public_address(
         assert not ipaddress.ip_address(address).is_loopback
 
 
-def test_short_names_need_no_domain(cluster: Cluster) -> None:
+def test_resolver_has_a_search_domain_for_short_names(cluster: Cluster) -> None:
     for output in everywhere(cluster, "grep ^search /etc/resolv.conf").values():
         assert len(output.split()) > 1
 
@@ -95,7 +95,7 @@ def test_slurm_uses_its_standard_ports(cluster: Cluster, key: str, port: int) ->
     assert int(output) == port
 
 
-def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: str) -> None:
+def test_server_in_a_job_is_reachable_from_everywhere(cluster: Cluster, folder: str) -> None:
     """Users open notebooks and dashboards from jobs, login nodes, and through ssh from outside."""
     port = 8888
     write(cluster, f"{folder}/listen", LISTEN)
@@ -109,7 +109,7 @@ def test_a_server_in_a_job_is_reached_from_everywhere(cluster: Cluster, folder: 
     assert forwarded.stdout == "cpu-0\n", forwarded.stderr
 
 
-def test_tasks_of_a_job_meet_at_its_first_node(cluster: Cluster, folder: str) -> None:
+def test_tasks_of_a_job_can_connect_to_its_first_node(cluster: Cluster, folder: str) -> None:
     """Machine learning frameworks connect to an address that the script computes."""
     write(cluster, f"{folder}/listen", LISTEN)
     write(cluster, f"{folder}/ask", ASK)

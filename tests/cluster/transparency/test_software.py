@@ -93,7 +93,7 @@ def test_programs_in_the_documentation_are_installed(cluster: Cluster) -> None:
     assert {path.rpartition("/")[2] for path in common_answer(answers).split()} == names
 
 
-def test_a_module_is_loaded_in_a_job(cluster: Cluster, folder: str) -> None:
+def test_job_can_load_an_environment_module(cluster: Cluster, folder: str) -> None:
     cluster.run(f"mkdir --parents {folder}/modules/science")
     write(cluster, f"{folder}/modules/science/1.lua", 'setenv("SCIENCE", "yes")')
     script = f"module use {folder}/modules\nmodule load science/1\nsrun printenv SCIENCE"
@@ -108,7 +108,7 @@ def test_a_module_is_loaded_in_a_job(cluster: Cluster, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def mpi_program(cluster: Cluster, workshop: str) -> str:
-    """A program that is compiled on the login node, as users do."""
+    """An MPI program, compiled on the login node as users do it."""
     write(cluster, f"{workshop}/ranks.c", MPI)
     cluster.run(f"cd {workshop} && mpicc -o ranks ranks.c")
     return f"{workshop}/ranks"
@@ -154,7 +154,7 @@ def test_users_cannot_enable_direct_connections_of_pmix(cluster: Cluster, mpi_pr
     assert "cannot be used with Slurm RPC's communication" in output
 
 
-def test_an_mpi_program_that_fails_ends_on_all_nodes(cluster: Cluster, mpi_program: str) -> None:
+def test_failed_mpi_program_ends_on_all_nodes(cluster: Cluster, mpi_program: str) -> None:
     end = f"if [ $SLURM_PROCID = 1 ]; then exit 3; else {mpi_program}; fi"
 
     answer = cluster.ssh(f"srun --mpi=pmix --nodes=2 sh -c '{end}'", check=False, timeout=60)
@@ -206,7 +206,7 @@ def test_virtual_environment_of_login_works_on_both_nodes(
     assert all(where.startswith(environment) for *_, where in lines)
 
 
-def test_next_job_uses_packages_that_a_job_installed(
+def test_package_that_a_job_installed_is_available_to_other_jobs(
     cluster: Cluster, folder: str, wheels: str
 ) -> None:
     script = f"""#!/bin/bash
@@ -250,7 +250,7 @@ def test_gdb_runs_a_program_in_a_job(cluster: Cluster, folder: str) -> None:
     assert re.search(r"Breakpoint 1, .*work \(\)", output), output
 
 
-def test_tmux_outlives_the_ssh_session(cluster: Cluster, folder: str) -> None:
+def test_tmux_session_continues_after_the_ssh_session_ends(cluster: Cluster, folder: str) -> None:
     cluster.run(
         "tmux new-session -d -s work"
         f" && tmux send-keys -t work 'cd {folder} && srun hostname >out' Enter"
@@ -266,7 +266,7 @@ def test_tmux_outlives_the_ssh_session(cluster: Cluster, folder: str) -> None:
         cluster.run("tmux kill-session -t work")
 
 
-def test_jobs_see_commits_that_a_clone_pushed(
+def test_commits_pushed_from_outside_are_visible_on_all_nodes(
     cluster: Cluster, folder: str, tmp_path: Path
 ) -> None:
     name = "-c user.name=Researcher -c user.email=researcher@example.org"
@@ -288,7 +288,9 @@ def test_jobs_see_commits_that_a_clone_pushed(
     }
 
 
-def test_rsync_copies_a_tree_in_and_out(cluster: Cluster, folder: str, tmp_path: Path) -> None:
+def test_rsync_copies_a_tree_to_the_cluster_and_back(
+    cluster: Cluster, folder: str, tmp_path: Path
+) -> None:
     tree = tmp_path / "tree"
     (tree / "deep/er").mkdir(parents=True)
     (tree / "deep/er/data").write_bytes(bytes(range(256)) * 64)

@@ -1,7 +1,7 @@
-"""Commands of a user who looks for a problem give the answers of a classic cluster.
+"""Commands for troubleshooting give users the same answers as on a classic cluster.
 
-Covers the seeds' guides to problems with files, the network and nodes. The guides use kubectl; here
-the user runs the classic commands.
+Covers the troubleshooting guides of the original requirements for files, the network and nodes. The
+guides use kubectl; in these tests, the user runs the commands of a classic cluster.
 """
 
 import re
@@ -29,7 +29,7 @@ def test_df_shows_the_shared_file_system(cluster: Cluster) -> None:
     assert int(common_answer(sizes).split()[1]) > 0
 
 
-def test_which_finds_sbatch(cluster: Cluster) -> None:
+def test_command_which_finds_sbatch(cluster: Cluster) -> None:
     assert common_answer(everywhere(cluster, "which sbatch")) == "/usr/bin/sbatch"
 
 
@@ -38,7 +38,7 @@ def test_all_nodes_are_registered(cluster: Cluster) -> None:
     assert not any("*" in state for state in cluster.nodes().values()), "all nodes respond"
 
 
-def test_test_only_predicts_where_the_job_runs(cluster: Cluster, folder: str) -> None:
+def test_sbatch_with_test_only_predicts_the_nodes_of_the_job(cluster: Cluster, folder: str) -> None:
     cluster.run(f"printf '#!/bin/sh\\ntrue\\n' >{folder}/test_job.sh")
 
     answer = cluster.ssh(f"sbatch --test-only --nodes=2 {folder}/test_job.sh")
@@ -62,7 +62,7 @@ def test_nslookup_resolves_forward_and_reverse_names(cluster: Cluster, place: st
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_telnet_reaches_slurmctlds_port(cluster: Cluster, place: str) -> None:
+def test_telnet_can_connect_to_the_port_of_slurmctld(cluster: Cluster, place: str) -> None:
     output = cluster.ssh(at(place, f"echo quit | telnet {slurmctld(cluster)}"), check=False).stdout
 
     assert "Connected to" in output

@@ -13,7 +13,7 @@ from tests.support.commands import execute
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """The first stack, on one Kubernetes node: its second controller stays pending."""
+    """The first stack, on one Kubernetes node, where its second controller stays pending."""
     with deployed(write_test_stack("single", nodes=1)) as stack:
         yield stack
 
@@ -22,7 +22,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 def second_on(deployed: Deployed) -> Iterator[SecondOn]:
     """Return a function that deploys the second stack on a number of Kubernetes nodes.
 
-    It works from any state of the stack.
+    The function works from any state of the stack.
     """
     stack = write_second_stack()
     with ExitStack() as stacks:
@@ -31,7 +31,7 @@ def second_on(deployed: Deployed) -> Iterator[SecondOn]:
             if not stack.stack_file.exists():
                 write_second_stack()
             stack.edit(lambda values: values["cluster"].update(nodes=nodes))
-            # A login node that moves waits for open connections.
+            # End sessions: a login node that moves waits for open connections.
             stack.log_out()
             # Install the Prometheus Operator's kinds first, as on clusters with an operator.
             execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)

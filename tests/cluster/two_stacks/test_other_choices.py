@@ -1,7 +1,6 @@
-"""A stack with the other choices:
+"""A stack with Slurm's own keys instead of munge, one controller, and Prometheus Operator.
 
-Slurm's own keys instead of munge, one controller, and a Prometheus under an operator that the stack
-does not install.
+The stack does not install the operator.
 """
 
 import datetime
@@ -31,7 +30,7 @@ def folder_of_second(second: Cluster) -> Iterator[str]:
     yield second.run("mktemp -d ~/test-XXXXXX")
     second.wait_for_login(300)
     second.run("scancel --user=researcher")
-    # After its machine was silent, a node is out of service until its next checks have passed.
+    # A node whose machine was frozen is out of service until the node's next checks have passed.
     second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
 
 
@@ -57,7 +56,7 @@ def test_exporter_reads_slurm_without_munge(second: Cluster) -> None:
     assert '\nslurm_nodes{state="idle"} 2.0\n' in output
 
 
-def test_each_monitor_selects_a_service_with_metrics(second: Cluster) -> None:
+def test_each_service_monitor_selects_a_service_with_metrics(second: Cluster) -> None:
     monitors = second.objects("servicemonitors")
     assert {monitor["metadata"]["name"] for monitor in monitors} == {"slurm", "reconciler"}
     for monitor in monitors:
@@ -90,7 +89,7 @@ def test_operator_and_grafana_find_all_rules_and_dashboards(second: Cluster) -> 
     assert len(dashboards) == len(monitoringconf.dashboards())
 
 
-def test_stack_runs_no_prometheus_of_its_own(second: Cluster) -> None:
+def test_stack_does_not_run_its_own_prometheus(second: Cluster) -> None:
     assert second.pods("monitoring") == []
 
 
@@ -109,7 +108,7 @@ def test_users_cannot_read_keys_or_replace_the_socket(second: Cluster) -> None:
     assert second.run("srun hostname")
 
 
-def test_controller_of_a_lost_node_restarts_at_its_placeholder(
+def test_controller_of_a_lost_node_restarts_on_the_placeholders_node(
     second: Cluster, folder_of_second: str
 ) -> None:
     # Do not freeze the node of the Kubernetes API.
@@ -121,7 +120,7 @@ def test_controller_of_a_lost_node_restarts_at_its_placeholder(
     second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
     second.wait_for_job(running, "RUNNING")
     before = second.settled_queue(lost)
-    # slurmctld writes its state within five seconds of a change, as on any machine.
+    # slurmctld saves its state within five seconds of a change.
     time.sleep(6)
 
     with second.frozen("node-1"):

@@ -1,4 +1,4 @@
-"""A second stack on one Kubernetes node is restarted, stopped and removed; the first continues."""
+"""The first stack continues while a second one is restarted, stopped and removed."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def docker_things(stack: Cluster) -> dict[str, set[str]]:
     }
 
 
-def test_one_kubernetes_node_carries_both_slurm_nodes(second: Cluster) -> None:
+def test_one_kubernetes_node_runs_both_slurm_nodes(second: Cluster) -> None:
     assert docker_things(second)["containers"] == {f"slurmstack-{second.stack}-node-0"}
     assert [pod["spec"]["nodeName"] for pod in second.pods("worker")] == ["node-0", "node-0"]
 
@@ -64,7 +64,7 @@ def test_two_stacks_run_their_own_jobs(cluster: Cluster, second: Cluster) -> Non
     assert cluster.pod_uid("cpu-0") != second.pod_uid("cpu-0")
 
 
-def test_stack_comes_back_after_docker_restarts_its_nodes(second: Cluster) -> None:
+def test_stack_works_again_after_docker_restarts_its_nodes(second: Cluster) -> None:
     second.run("echo kept >outlives")
     for node in Engine(docker.from_env(), second.stack).nodes().values():
         node.restart()
@@ -73,7 +73,7 @@ def test_stack_comes_back_after_docker_restarts_its_nodes(second: Cluster) -> No
     eventually("jobs run again", lambda: second.ssh(job, check=False).stdout == "kept\n" * 2, 180)
 
 
-def test_stopped_stack_keeps_its_queue(second: Cluster) -> None:
+def test_stopped_stack_keeps_its_job_queue(second: Cluster) -> None:
     held = second.run("sbatch --hold --parsable --wrap true")
 
     execute(["make", "stop", f"STACK={second.stack}"])
@@ -83,7 +83,9 @@ def test_stopped_stack_keeps_its_queue(second: Cluster) -> None:
     assert second.run(f"squeue --noheader --jobs={held} --format=%T") == "PENDING"
 
 
-def test_down_removes_all_of_one_stack_only(cluster: Cluster, second: Cluster) -> None:
+def test_down_removes_everything_of_one_stack_and_nothing_else(
+    cluster: Cluster, second: Cluster
+) -> None:
     first = docker_things(cluster)
     assert first["containers"]
     assert docker_things(second)["containers"]

@@ -16,6 +16,6 @@ def running() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(running: Cluster) -> Cluster:
-    """The cluster, with the node in service."""
+    """The cluster. Its node accepts jobs."""
     resume(running.slurmctld, NODE)
     return running

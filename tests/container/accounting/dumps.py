@@ -1,4 +1,4 @@
-"""A container that dumps and restores the database, with the files of a stack."""
+"""A backup container, which dumps and restores the database, with the configuration of a stack."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _OWN = f"uid={c.SLURM_ID},gid={c.SLURM_ID},mode=0700"
 
 @dataclass(frozen=True)
 class Dumps:
-    """A container with the store; it runs one program at a time."""
+    """A backup container with the store of dumps. It runs one program at a time."""
 
     container: Slurmctld
     config: Settings
@@ -27,7 +27,7 @@ class Dumps:
         return {**backup_environment(self.config), **changes}
 
     def run(self, program: str = "backup", **environment: str) -> tuple[int, str]:
-        """Return exit code and output of a program."""
+        """Run a program, and return its exit code and output."""
         variables = self.environment(**environment)
         code, output = open_shells.run(
             self.container.container, f"{c.PROGRAMS}/{program}", "slurm", environment=variables
@@ -78,7 +78,7 @@ def dumping(
     root: Path = Path(),
     **options: Any,
 ) -> Dumps:
-    """Start the backup container for a database; `database` is an object or a host name."""
+    """Start a backup container. `database` is the database or its host name."""
     host = database if isinstance(database, str) else database.container.address
     backup: dict[str, Any] = {}
     edit(backup)
@@ -94,5 +94,5 @@ def dumping(
 
 
 def small(mebibytes: int) -> dict[str, str]:
-    """Mount options for a store of `mebibytes` MiB."""
+    """Return mount options for a store of `mebibytes` MiB."""
     return {c.BACKUP_DATA: f"{_OWN},size={mebibytes}m"}

@@ -1,4 +1,4 @@
-"""slurmdbd records jobs, with the images and files of a stack."""
+"""slurmdbd, with the images and configuration of a stack, records jobs."""
 
 import re
 
@@ -17,7 +17,7 @@ JOBS = [
 
 
 def record(cluster: Cluster, job: str, *fields: str) -> tuple[str, ...]:
-    """Return the record of a job's only run; empty until slurmdbd has the record."""
+    """Return the record of a job with one run; empty until slurmdbd has the record."""
     (found,) = cluster.records(*fields, where=f"-j {job}") or [()]
     return found
 
@@ -45,7 +45,7 @@ def test_record_names_the_user_who_cancelled_a_job(cluster: Cluster) -> None:
     )
 
 
-def test_each_array_element_is_on_record(cluster: Cluster) -> None:
+def test_each_array_element_is_recorded(cluster: Cluster) -> None:
     job = cluster.user("sbatch --parsable --array=1-3 -o /dev/null --wrap true")
 
     def found() -> set[tuple[str, ...]]:
@@ -55,7 +55,7 @@ def test_each_array_element_is_on_record(cluster: Cluster) -> None:
     eventually("all elements are on record", lambda: found() == expected)
 
 
-def test_both_runs_of_a_requeued_job_are_on_record(cluster: Cluster) -> None:
+def test_both_runs_of_a_requeued_job_are_recorded(cluster: Cluster) -> None:
     job = cluster.user("sbatch --parsable --requeue -o /dev/null --wrap 'sleep 100'")
     eventually("the job runs", lambda: record(cluster, job, "State") == ("RUNNING",))
 
@@ -68,7 +68,7 @@ def test_both_runs_of_a_requeued_job_are_on_record(cluster: Cluster) -> None:
     eventually("both runs have ended", lambda: set(cluster.records("State", where=ask)) == states)
 
 
-def test_memory_usage_of_tasks_is_on_record(cluster: Cluster) -> None:
+def test_memory_usage_of_tasks_is_recorded(cluster: Cluster) -> None:
     hog = 'x=$(head -c 80000000 /dev/zero | tr "\\0" a); sleep 3'
     job = cluster.user(f"sbatch --parsable --mem=900 -o /dev/null --wrap '{hog}'")
 
@@ -79,11 +79,11 @@ def test_memory_usage_of_tasks_is_on_record(cluster: Cluster) -> None:
     eventually("the job has ended", lambda: used()[0] == "COMPLETED")
     size = re.fullmatch(r"(\d+)K", used()[1])
     assert size, used()
-    assert int(size[1]) > 50_000, "in KiB"
+    assert int(size[1]) > 50_000, "MaxRSS in KiB"
 
 
-def test_cancelling_another_users_job_fails_without_blocking_slurmctld(cluster: Cluster) -> None:
-    """Without accounting, slurmctld 24.11 would deadlock: job_mgr.c searches a missing list."""
+def test_scancel_of_another_users_job_does_not_block_slurmctld(cluster: Cluster) -> None:
+    """Without accounting, slurmctld 24.11 deadlocks here: job_mgr.c searches a missing list."""
     job = cluster.user("sbatch --parsable -o /dev/null --wrap 'sleep 100'")
 
     output = cluster.user(f"scancel --ctld {job} 2>&1 || true", name="student")
@@ -94,7 +94,7 @@ def test_cancelling_another_users_job_fails_without_blocking_slurmctld(cluster: 
 
 
 def test_slurmctld_logs_no_errors(cluster: Cluster) -> None:
-    # Every new cluster, and every cluster outside a federation, logs these errors.
+    # Every new cluster without a federation logs these two errors.
     assert (
         cluster.slurmctld.errors(r"No fed_mgr state file", r"auth_p_get_host: Lookup failed") == []
     )

@@ -1,4 +1,4 @@
-"""Applying the settings' accounts to a slurmdbd with jobs."""
+"""The accounts of the settings are applied to a slurmdbd, while jobs use them."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def config(**accounting: Any) -> Callable[[Values], object]:
         values["slurm"] = {
             "priority": weights,
             "timeouts": BRIEF,
-            # Recorded usage takes effect when slurmctld reads its configuration again.
+            # slurmctld uses new values of usage only after it has read its configuration again.
             "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
         }
 
@@ -43,27 +43,27 @@ class Accounts:
     agents: Slurmctld
 
     def apply(self, *options: str, **accounting: Any) -> tuple[int, str]:
-        """Run the program like a deploy of these settings; return exit code and output."""
+        """Run the program as a deploy of these settings does. Return exit code and output."""
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
         program = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]
-        # The program itself waits for Slurm without a limit.
+        # Use `timeout`, because the program waits for Slurm without a limit.
         command = ["timeout", "120", *program]
         code, output = open_shells.run(self.agents.container, command, "slurm")
         return code, output.strip()
 
     def to(self, **accounting: Any) -> list[str]:
-        """Apply the settings' accounts, check the result, and return the lines of the plan."""
+        """Apply the accounts, which must succeed, and return the actions of the plan."""
         code, output = self.apply(**accounting)
         *lines, last = output.splitlines()
         assert (code, last) == (0, "accounts match the settings"), output
         return [line.partition(":")[0] for line in lines]
 
     def settle(self) -> None:
-        """Wait until slurmctld has carried out every `scontrol reconfigure`.
+        """Wait until slurmctld has completed every reconfiguration.
 
-        The command returns earlier. Meanwhile, slurmctld exits if slurmdbd or the QOS of a
-        partition is missing, and nothing restarts it here.
+        `scontrol reconfigure` returns earlier. Until then, slurmctld exits if slurmdbd or the QOS
+        of a partition is missing, and nothing in this test restarts slurmctld.
         """
 
         def is_settled() -> bool:
@@ -90,7 +90,7 @@ class Accounts:
         )
 
     def refused(self, command: str, user: str = "researcher") -> str:
-        """Run a user's command that must fail, and return its error output."""
+        """Run a user's command, which must fail, and return its output."""
         ids = f"{USERS[user]}:{USERS[user]}"
         code, output = open_shells.run(self.cluster.worker.container, command, ids, workdir="/tmp")
         assert code != 0, output
@@ -111,7 +111,7 @@ def prepared() -> Iterator[Accounts]:
 
 @pytest.fixture
 def accounts(prepared: Accounts) -> Iterator[Accounts]:
-    """Reset the cluster: only the default accounts, and no jobs."""
+    """A cluster with only the default accounts. After the test, all jobs are cancelled."""
     prepared.to()
     prepared.settle()
     yield prepared
@@ -125,7 +125,7 @@ def accounts(prepared: Accounts) -> Iterator[Accounts]:
 LAB: Values = {"name": "lab", "users": [{"name": "researcher"}]}
 
 
-def test_every_configured_user_can_submit(accounts: Accounts) -> None:
+def test_every_configured_user_can_submit_jobs(accounts: Accounts) -> None:
     for user in USERS:
         assert accounts.state(accounts.submit("", user), "%a") == "users"
 
@@ -151,7 +151,7 @@ def test_dry_run_can_print_json(accounts: Accounts) -> None:
     ][0].items()
 
 
-def test_adds_changes_and_removes_accounts_users_and_qos(accounts: Accounts) -> None:
+def test_accounts_users_and_qos_follow_edits_of_the_settings(accounts: Accounts) -> None:
     below: Values = {
         "name": "below",
         "parent": "lab",
@@ -260,7 +260,7 @@ def test_restores_configured_values_that_an_administrator_changed(accounts: Acco
     assert accounts.shown("lab", "student", "maxjobs") == "2"
 
 
-def test_removes_an_account_with_jobs_only_if_configured(accounts: Accounts) -> None:
+def test_only_remove_with_jobs_removes_an_account_with_jobs(accounts: Accounts) -> None:
     accounts.to(accounts=[LAB])
     running, waiting = accounts.submit("-A lab"), accounts.submit("-A lab --hold")
     eventually("the job runs", lambda: accounts.state(running) == "RUNNING")
@@ -305,9 +305,9 @@ def test_edit_does_not_affect_running_jobs(accounts: Accounts) -> None:
         ({}, "--qos=high", "Invalid qos specification"),
         ({"qos": ["strict"], "default_qos": "strict"}, "-n 2", "QOSMaxCpuPerUserLimit"),
     ],
-    ids=["too many jobs", "another's account", "a QOS not given", "too much for the QOS"],
+    ids=["too many jobs", "account of another user", "QOS without permission", "limit of a QOS"],
 )
-def test_exceeded_limit_gives_the_message_of_slurm(
+def test_refused_submission_shows_the_message_of_slurm(
     accounts: Accounts, limits: Values, command: str, message: str
 ) -> None:
     strict = {"name": "strict", "flags": ["DenyOnLimit"], "max_tres_per_user": {"cpu": 1}}
@@ -336,7 +336,7 @@ def test_user_with_less_usage_has_higher_priority(accounts: Accounts) -> None:
         output = accounts.cluster.slurmctld.run("squeue --noheader -t PD --sort=-p -o %A")
         return output.split()
 
-    eventually("its priority is higher", lambda: order() == [second, first])
+    eventually("the second job is first in the queue", lambda: order() == [second, first])
     shares = accounts.cluster.slurmctld.run("sshare -n -P -a -o account,user,rawusage,fairshare")
     used = dict(re.findall(r"^\s*(\w+)\|\w+\|(\d+)\|", shares, re.M))
     assert int(used["busy"]) > int(used["quiet"]) == 0

@@ -76,7 +76,7 @@ def slurmdbd_of(cluster: Cluster, database: Database) -> Dbd:
 
 
 def with_database(dumps: Dumps, database: Database) -> Dumps:
-    """Return dumps with the same store for another database."""
+    """Change the database that the backup container uses."""
     container = dumps.container
     container.run(
         f"sed -i s/^host=.*/host={database.container.address}/ {c.ACCOUNTING_ETC}/client.cnf",
@@ -89,7 +89,7 @@ def ended(records: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
     return {record for record in records if record[1].split()[0] in ENDED}
 
 
-def test_dump_under_load_restores_the_same_records(
+def test_dump_made_under_load_restores_the_same_records(
     cluster: Cluster, dumps: Dumps, empty: Database
 ) -> None:
     fields = ("JobIDRaw", "State", "Submit", "Start", "End", "ExitCode", "AllocTRES")
@@ -107,7 +107,7 @@ def test_dump_under_load_restores_the_same_records(
     dbd.start()
     command = f"sacct -X -n -P --allusers --format={','.join(fields)}"
     loaded = ended([tuple(line.split("|")) for line in query(dbd, command)[0].splitlines()])
-    assert before <= loaded, "jobs that ended before the dump are in it"
+    assert before <= loaded, "the dump contains all jobs that ended before it"
     eventually("all loaded jobs are on record", lambda: loaded <= ended(cluster.records(*fields)))
     assert empty.sql(f"USE slurm_acct_db; {ORPHANS}") == "0"
 
@@ -149,7 +149,7 @@ def test_restore_does_not_overwrite_existing_tables(cluster: Cluster, dumps: Dum
     assert query(cluster.dbd) == expected
 
 
-def test_interrupted_restore_blocks_slurmdbd_and_starts_over(
+def test_slurmdbd_does_not_start_until_an_interrupted_restore_is_repeated(
     cluster: Cluster, dumps: Dumps, empty: Database
 ) -> None:
     dumps.dump()
@@ -165,13 +165,14 @@ def test_interrupted_restore_blocks_slurmdbd_and_starts_over(
     code, output = dumps.run("restore", SNAPSHOT="latest")
 
     assert code == 0, output
-    assert output.splitlines()[0] == "restore: the last load was interrupted: loading again"
+    expected = "restore: the last load was interrupted: loading the dump again"
+    assert output.splitlines()[0] == expected
     assert empty.sql("SHOW TABLES FROM slurm_acct_db").split() == tables
     dbd.start()
 
 
 @pytest.mark.parametrize("pause", [0.3, 0.6, 1.0, 1.5])
-def test_killed_restore_leaves_no_tables_that_slurmdbd_accepts(
+def test_killed_restore_is_detected_and_repeated(
     cluster: Cluster, dumps: Dumps, empty: Database, pause: float
 ) -> None:
     dumps.dump()
@@ -199,7 +200,7 @@ def test_backup_keeps_the_configured_number_of_dumps(dumps: Dumps) -> None:
     assert output.endswith("; dumps in the store: 2")
 
 
-def test_killed_dump_is_not_listed_and_damages_no_other(dumps: Dumps) -> None:
+def test_killed_dump_is_not_listed_and_damages_no_other_dump(dumps: Dumps) -> None:
     first = dumps.dump()
     for pause in (0.2, 0.5, 0.8, 1.1, 1.6, 2.2, 3.0):
         dumps.begin()
@@ -244,7 +245,7 @@ def test_reports_a_full_store_and_keeps_its_dumps(cluster: Cluster, noise: str) 
         assert output.endswith("no space left on device")
         assert len(output.splitlines()) == 1
         assert dumps.names() == [first]
-    assert dumps.dump() == dumps.names()[-1], "the space of the incomplete dumps is free again"
+    assert dumps.dump() == dumps.names()[-1], "incomplete dumps no longer use space"
 
 
 def test_reports_a_store_without_free_space_in_one_line(cluster: Cluster) -> None:
@@ -284,7 +285,7 @@ def test_reports_an_unavailable_database_in_one_line(
     assert (code, len(output.splitlines())) == (1, 1), output
     assert output.startswith("backup: cannot dump slurm_acct_db: ")
     assert expected in output
-    assert "wrong" not in output, "the password"
+    assert "wrong" not in output, "the output does not contain the password"
     assert dumps.names() == []
 
 
@@ -388,4 +389,4 @@ def test_reports_an_unavailable_bucket_in_one_line(bucket: Dumps) -> None:
     assert "certificate" in output
 
     code, output = bucket.run("restore", SNAPSHOT="latest")
-    assert code == 0, "a database with tables needs no store"
+    assert code == 0, "no store is needed if the database already has tables"

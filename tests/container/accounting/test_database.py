@@ -1,4 +1,4 @@
-"""No record is lost when the database or slurmdbd fails. Jobs write their ids for comparison."""
+"""No record is lost if the database or slurmdbd fails. Jobs list their ids for comparison."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.accounting import PASSWORD, Cluster, accounted, start_dbd
 from tests.support.waiting import eventually
 
 ENDS = "/tmp/ends"
-"""File to which each job of the load appends its id as its last action."""
+"""File to which each job of the load appends its id at its end."""
 STOP = "/tmp/stop"
 LOAD = f"""
 cd /tmp
@@ -23,7 +23,7 @@ done
 VERSION = "UPDATE convert_version_table SET version="
 KILLS = 20
 FEW = 20
-"""Number of jobs that must have ended to make a test meaningful."""
+"""Number of jobs that must end during a test."""
 
 
 def noted(cluster: Cluster) -> set[str]:
@@ -42,7 +42,7 @@ def on_record(cluster: Cluster) -> set[str]:
 
 @contextmanager
 def load(cluster: Cluster) -> Iterator[None]:
-    """Submit short jobs continuously for the duration of the context."""
+    """Submit short jobs continuously during the context."""
     cluster.worker.run(f"rm -f {ENDS} {STOP}", "root")
     cluster.worker.container.exec_run(["bash", "-c", LOAD], user="2000:2000", detach=True)
     try:
@@ -53,7 +53,7 @@ def load(cluster: Cluster) -> Iterator[None]:
         cluster.worker.run(f"touch {STOP}", "root")
     deadline = time.monotonic() + 120
     while cluster.slurmctld.run("squeue -h"):
-        assert time.monotonic() < deadline, "the queue is never empty"
+        assert time.monotonic() < deadline, "jobs are still in the queue after two minutes"
         time.sleep(1)
 
 
@@ -63,7 +63,7 @@ def assert_all_on_record(cluster: Cluster) -> None:
     deadline = time.monotonic() + 60
     while missing := ended - on_record(cluster):
         records = cluster.records("JobIDRaw", "State", where=f"--duplicates -j {','.join(missing)}")
-        assert time.monotonic() < deadline, f"of {len(ended)}, {missing} are missing: {records}"
+        assert time.monotonic() < deadline, f"not recorded: {missing} of {len(ended)}: {records}"
         time.sleep(0.5)
 
 
@@ -79,8 +79,8 @@ def test_database_killed_during_writes_loses_no_record(
     assert_all_on_record(cluster)
 
 
-def test_slurmctld_resends_records_lost_before_a_commit(cluster: Cluster) -> None:
-    """An unmodified slurmdbd confirms records to slurmctld even if its commit fails."""
+def test_slurmctld_resends_records_that_a_failed_commit_lost(cluster: Cluster) -> None:
+    """slurmdbd without commit.c acknowledges records to slurmctld even if its commit fails."""
     with cluster.database.keeping_nothing():
         job = cluster.user("sbatch --parsable -o /dev/null --wrap 'exit 3'")
         waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE '%backup%'"
@@ -96,12 +96,13 @@ def test_slurmctld_resends_records_lost_before_a_commit(cluster: Cluster) -> Non
     assert "did not commit a transaction" in cluster.dbd.log()
 
 
-def test_records_wait_while_the_volume_is_full(cluster: Cluster) -> None:
+def test_no_record_is_lost_while_the_volume_is_full(cluster: Cluster) -> None:
     with cluster.database.full():
         eventually(
-            "the database logs it", lambda: "alert: the volume is full" in cluster.database.log()
+            "the database logs an alert",
+            lambda: "alert: the volume is full" in cluster.database.log(),
         )
-        # The record contains the user's submission, so slurmdbd must write this amount.
+        # slurmdbd must write all of this, because the record contains the user's command.
         big = f"echo $SLURM_JOB_ID >>{ENDS}; : {'x' * 100_000}"
         jobs = {cluster.user(f"sbatch --parsable -o /dev/null --wrap '{big}'") for _ in range(20)}
         eventually("jobs continue", lambda: jobs <= noted(cluster))
@@ -109,13 +110,14 @@ def test_records_wait_while_the_volume_is_full(cluster: Cluster) -> None:
         assert not jobs & on_record(cluster), "existing records stay readable"
 
     eventually(
-        "the database logs it", lambda: "the volume has free space again" in cluster.database.log()
+        "the database logs the free space",
+        lambda: "the volume has free space again" in cluster.database.log(),
     )
     eventually("all jobs are on record", lambda: jobs <= on_record(cluster))
 
 
-def test_transaction_can_update_a_row_changed_by_another(cluster: Cluster) -> None:
-    """MariaDB refuses this write by default, and slurmdbd does not retry it."""
+def test_transaction_can_update_a_row_that_another_transaction_changed(cluster: Cluster) -> None:
+    """By default, MariaDB refuses this write, and slurmdbd does not retry."""
     client = f"mariadb --no-defaults --socket={DATABASE_RUN}/mysqld.sock -N slurm_acct_db"
     change = "UPDATE meanwhile SET number = number + 1"
     cluster.database.container.run(
@@ -134,7 +136,7 @@ END""",
     cluster.database.sql("DROP TABLE slurm_acct_db.meanwhile")
 
 
-def test_jobs_that_end_without_slurmdbd_are_recorded_later(cluster: Cluster) -> None:
+def test_jobs_that_end_while_slurmdbd_is_down_are_recorded_later(cluster: Cluster) -> None:
     with load(cluster):
         for _ in range(3):
             cluster.dbd.stop()
@@ -154,7 +156,7 @@ def test_jobs_that_end_without_slurmdbd_are_recorded_later(cluster: Cluster) -> 
         (True, 'a"b', "has a blank, a quote, # or \\"),
         (True, "", "is empty"),
     ],
-    ids=["wrong password", "unknown host", "a blank", "a comment", "a quote", "nothing"],
+    ids=["wrong password", "unknown host", "blank", "hash sign", "quote", "empty password"],
 )
 def test_slurmdbd_logs_one_line_if_it_cannot_start(
     cluster: Cluster, host: bool, password: str, line: str

@@ -1,4 +1,4 @@
-"""slurmdbd purges old records, and archives them if an archive is configured."""
+"""slurmdbd purges old records. If an archive is configured, it archives them first."""
 
 from collections.abc import Iterator
 
@@ -16,12 +16,12 @@ TWO_HOURS_AGO = (
     "DELETE FROM test_last_ran_table; INSERT INTO test_last_ran_table "
     "SELECT t, t, t FROM (SELECT UNIX_TIMESTAMP() - 7200 AS t) AS ago"
 )
-"""Make slurmdbd roll up the usage of a past hour, after which it purges records."""
+"""SQL that makes slurmdbd roll up past hours at its start. slurmdbd then purges old records."""
 
 
 @pytest.fixture
 def purging(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster whose slurmdbd, after its next start, purges jobs that ended a day ago."""
+    """A cluster whose slurmdbd, after its next start, purges jobs that are older than a day."""
     given = {"purge": {"jobs": "24hours"}, "archive": {"size": "1GiB"}}
     cluster.dbd.install(accounted(lambda values: values.update(accounting=given)))
     cluster.dbd.container.run(f"install -d -o slurm {c.DBD_ARCHIVE}", "root")

@@ -1,1 +1,1 @@
-"""Tests that need another CPU layout than the nodes of the shared stack."""
+"""Tests that need a CPU layout different from that of the tests' local stack."""

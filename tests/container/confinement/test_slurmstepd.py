@@ -31,7 +31,7 @@ def runs(node: Node, job: str) -> None:
 
 
 def peak(node: Node, job: str) -> int:
-    """Return the peak memory in bytes of a job's slurmstepd processes since their tasks started."""
+    """Return the peak memory, in bytes, of a job's slurmstepd processes after the tasks started."""
     of_v1 = f"memory/slurmstepd/job_{job}/memory.max_usage_in_bytes"
     of_v2 = f"slurmstepd/job_{job}/memory.peak"
     (output, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
@@ -43,7 +43,7 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
     job = node.submit("sleep 600", "--mem=100")
     runs(node, job)
     step = (f"--jobid={job}", "--overlap", "--mem=0")
-    # The job already has two steps: its script and the external step.
+    # The job already has two steps: the batch script and the external step.
     step_command = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
     node.user(f"for n in 1 2 3 4 5 6; do {step_command} done")
     sockets = f"ls /var/spool/slurmd | grep -c '^cpu-0_{job}\\.' || true"
@@ -55,14 +55,14 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
     assert node.user("srun --mem=50 echo another", name="student") == "another"
 
 
-def test_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
+def test_out_of_memory_killer_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     runs(node, node.submit("sleep 600", "--mem=100"))
     score = "cat /proc/$(pgrep --exact --oldest {name})/oom_score_adj"
 
     slurmd, slurmstepd = (
         int(node.root(score.format(name=name))) for name in ("slurmd", "slurmstepd")
     )
-    # The job's state is RUNNING before its task has started.
+    # A job may already be RUNNING before its task has started.
     (pid, *_) = eventually(
         "the task runs", lambda: node.root("pgrep --full '^sleep 600' || true").split()
     )
@@ -71,7 +71,7 @@ def test_kernel_ends_tasks_first_and_slurmd_last(node: Node) -> None:
 
 
 def test_slurmstepd_memory_limit_protects_other_jobs(node: Node) -> None:
-    """Labelled output passes through slurmstepd."""
+    """With --label, output passes through slurmstepd."""
     node.isolate(shm="2GiB")
     neighbour = node.submit("sleep 600", "--mem=100", name="student")
     runs(node, neighbour)

@@ -22,7 +22,7 @@ def running() -> Iterator[Site]:
 
 @pytest.fixture
 def site(running: Site) -> Iterator[Site]:
-    """The site. After the test, check that nothing of a job is left on its nodes."""
+    """The site. After the test, the fixture checks that nothing of a job is left on the nodes."""
     yield running
     running.node.controller.run("scancel --user=researcher --quiet; scancel --user=student --quiet")
     for node in running.nodes:
@@ -31,7 +31,7 @@ def site(running: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="package")
 def image(running: Site) -> str:
-    """A small distribution, with variables, a directory and an entrypoint."""
+    """A small distribution with variables, a working directory and an entrypoint."""
     files = [
         Entry("welcome", WELCOME, mode=0o755),
         Entry("etc/secret", "of another account\n", mode=0o640, owner=33),

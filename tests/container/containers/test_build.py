@@ -31,7 +31,7 @@ def built(running: Site, image: str) -> str:
     return f"{HOME}/built"
 
 
-def test_image_built_in_a_job_runs(site: Site, built: str) -> None:
+def test_user_can_run_an_image_built_in_a_job(site: Site, built: str) -> None:
     output = run(site, f"--container-image={built}", "bash -c 'cat /made /own; echo $COLOUR $PWD'")
 
     assert output.splitlines() == ["built", "of the user", "green /usr"]

@@ -1,4 +1,4 @@
-"""Slurm's own `--container`, with OCI bundles."""
+"""Slurm's option `--container`, which runs OCI bundles."""
 
 import json
 from typing import Any
@@ -59,7 +59,7 @@ def test_arguments_reach_the_command_unchanged(site: Site, rootfs: str, argument
     assert output == f"{argument}.."
 
 
-def test_bundle_sets_variables_and_directory(site: Site, rootfs: str) -> None:
+def test_bundle_sets_variables_and_the_working_directory(site: Site, rootfs: str) -> None:
     process = {"env": ["COLOUR=blue and green", "PATH=/usr/bin"], "cwd": "/usr/lib"}
     options = configure(site, process=process)
     command = "bash -c 'echo \"$COLOUR, $OWN, $PWD, $SLURM_JOB_NUM_NODES\"'"
@@ -69,7 +69,9 @@ def test_bundle_sets_variables_and_directory(site: Site, rootfs: str) -> None:
     assert output == "blue and green, mine, /usr/lib, 1"
 
 
-def test_bundle_adds_no_other_variables(site: Site, rootfs: str) -> None:
+def test_bundle_without_variables_adds_only_home_and_slurm_container(
+    site: Site, rootfs: str
+) -> None:
     def names(options: str) -> set[str]:
         return {line.partition("=")[0] for line in run(site, options, "env").splitlines()}
 
@@ -91,7 +93,7 @@ def test_bundle_mounts_are_in_the_container(site: Site, rootfs: str) -> None:
 @pytest.mark.parametrize(
     ("access", "expected"), [(True, "Read-only file system"), (False, "written")]
 )
-def test_bundle_can_make_the_root_read_only(
+def test_bundle_can_make_its_root_directory_read_only(
     site: Site, rootfs: str, access: bool, expected: str
 ) -> None:
     options = configure(site, root={"path": "rootfs", "readonly": access})
@@ -154,8 +156,8 @@ def test_reports_an_unusable_bundle_in_one_line(
     assert expected in refusal(site, f"--container={place}")
 
 
-def test_root_opens_no_file_of_a_bundle(site: Site, rootfs: str) -> None:
-    """A FIFO would block slurmstepd if it opened the configuration as root."""
+def test_slurmstepd_opens_no_file_of_a_bundle_as_root(site: Site, rootfs: str) -> None:
+    """If slurmstepd opened this configuration, a FIFO, it would block."""
     fifo = f"{c.JAIL}{HOME}/fifo"
     site.node.user(f"rm -rf {fifo}; mkdir {fifo}; mkfifo {fifo}/config.json")
 
@@ -174,7 +176,7 @@ def test_hooks_of_a_bundle_do_not_run(site: Site, rootfs: str) -> None:
     assert site.node.root(f"ls {c.JAIL}{HOME} | grep hooked; true") == ""
 
 
-def test_step_end_removes_the_files_of_a_bundle(site: Site, rootfs: str) -> None:
+def test_temporary_files_of_a_bundle_are_removed_after_the_step(site: Site, rootfs: str) -> None:
     run(site, configure(site), "true")
 
     assert site.node.root("ls --almost-all /tmp | grep oci; true") == ""

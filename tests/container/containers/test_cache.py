@@ -1,4 +1,4 @@
-"""The image cache: numbers of downloads, and failures."""
+"""The image cache: which downloads it saves, and how it fails."""
 
 import base64
 import json
@@ -21,14 +21,14 @@ CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
 
 
 def blob_of(files: dict[str, bytes], size: int) -> str:
-    """Return the digest of the layer with the size nearest to `size` bytes."""
+    """Return the digest of the layer whose size is closest to `size` bytes."""
     layers = {path: raw for path, raw in files.items() if raw[:2] == b"\x1f\x8b"}
     path = min(layers, key=lambda each: abs(len(layers[each]) - size))
     return path.rpartition("/")[2]
 
 
 def read_counts(site: Site) -> Counts:
-    """Return the first node's counts."""
+    """Return the first node's statistics of the cache."""
     return Counts(**json.loads(site.node.root(f"cat {FILE}")))
 
 
@@ -45,7 +45,7 @@ def settings(site: Site, **values: object) -> Iterator[None]:
 
 @contextmanager
 def mirror(site: Site, registry: str, place: str) -> Iterator[None]:
-    """Configure a mirror of a registry on the first node, like a deploy."""
+    """Configure a mirror of a registry on the first node, as a deploy does."""
     chosen = Containers(registries=(ImageRegistry(name=registry, mirrors=(place,)),))
     file = f"{c.USER_IMAGES}/registries.conf"
     put(site.node.worker.container, {file: container_files(chosen)["registries.conf"]})
@@ -70,7 +70,7 @@ def registry_down(site: Site) -> Iterator[None]:
         )
 
 
-def test_a_hundred_tasks_on_two_nodes_pull_once(site: Site) -> None:
+def test_hundred_tasks_on_two_nodes_pull_an_image_once(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("once", os.urandom(2_000_000))])])
     name = site.push("cache/once:1", files)
     blob = blob_of(files, 2_000_000)
@@ -82,7 +82,7 @@ def test_a_hundred_tasks_on_two_nodes_pull_once(site: Site) -> None:
     assert site.requests(f"/v2/cache/once/blobs/sha256:{blob}") == 1
 
 
-def test_counts_pulls_hits_and_failures(site: Site) -> None:
+def test_cache_counts_its_pulls_hits_and_failures(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("counted", os.urandom(2_000_000))])])
     name = site.push("cache/counted:1", files)
     before = read_counts(site)
@@ -174,7 +174,7 @@ def test_image_of_a_running_step_is_not_removed(site: Site, image: str) -> None:
     assert site.node.root(f"ls {images}").split() == []
 
 
-def test_next_lookup_finds_the_new_image_of_a_tag(site: Site) -> None:
+def test_tag_is_looked_up_again_when_its_record_expires(site: Site) -> None:
     for n in range(2):
         files = ociimages.layout([site.base, layer([Entry("version", str(n))])])
         name = site.push("cache/moves:latest", files)
@@ -182,7 +182,7 @@ def test_next_lookup_finds_the_new_image_of_a_tag(site: Site) -> None:
         assert run(site, f"--container-image={name}", "cat /version") == str(n)
 
 
-def test_killed_pull_does_not_block_the_next_one(site: Site) -> None:
+def test_killed_pull_does_not_block_the_next_pull(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("big", os.urandom(200_000_000))])])
     name = site.push("cache/killed:1", files)
     job = site.node.submit(f"srun --container-image={name} true")
@@ -220,7 +220,7 @@ def test_refuses_an_image_above_the_size_limit(site: Site) -> None:
     assert site.node.root(unfinished) == before
 
 
-def test_image_comes_from_a_mirror_with_a_password(site: Site) -> None:
+def test_image_is_pulled_from_a_mirror_that_requires_a_password(site: Site) -> None:
     files = ociimages.layout([site.base, layer([Entry("mirrored", "yes")])])
     site.push("hub/library/mirrored:1", files)
 

@@ -45,7 +45,7 @@ def test_runs_an_image_of_sixty_layers(site: Site) -> None:
     assert run(site, f"--container-image={name}", "bash -c 'cat /layer/* | wc -c'") == "110"
 
 
-def test_files_lose_foreign_owners_and_set_id_bits(site: Site) -> None:
+def test_import_drops_other_owners_and_setuid_bits(site: Site) -> None:
     odd = [
         Entry("opt/program", "#!/bin/sh\n", mode=0o6755, owner=4_000_000),
         folder("closed", mode=0o000, owner=33),
@@ -60,7 +60,7 @@ def test_files_lose_foreign_owners_and_set_id_bits(site: Site) -> None:
     assert site.node.root(f"stat --format=%a {CACHE}") == "700"
 
 
-def test_selects_the_architecture_of_the_node(site: Site) -> None:
+def test_step_runs_the_image_for_the_nodes_architecture(site: Site) -> None:
     images = {
         name: [site.base, layer([Entry("architecture", name)])] for name in ("arm64", "amd64")
     }
@@ -136,13 +136,13 @@ OUTSIDE = "/home/researcher/outside"
     "entries",
     [
         pytest.param([Entry(f"../../../../../../../../{OUTSIDE}")], id="a path with .."),
-        pytest.param([link("way", "/home/researcher"), Entry("way/outside")], id="a link"),
+        pytest.param([link("way", "/home/researcher"), Entry("way/outside")], id="absolute link"),
         pytest.param(
-            [link("way", "../" * 12 + "home/researcher"), Entry("way/outside")], id="a long link"
+            [link("way", "../" * 12 + "home/researcher"), Entry("way/outside")], id="relative link"
         ),
         pytest.param(
             [Entry("way", kind=tarfile.LNKTYPE, target=f"../../../../../../..{OUTSIDE}.link")],
-            id="a hard link",
+            id="hard link",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_device_files_become_empty_files(site: Site) -> None:
 
 
 def test_links_in_the_image_do_not_redirect_mount_points(site: Site) -> None:
-    """The mount point behind the link would be created in the job, outside the container."""
+    """If the link were followed, its target would be created outside the container."""
     hostile = [link("etc/resolv.conf", "/home/researcher/made-by-a-mount")]
     name = site.push("hostile/mounts:1", ociimages.layout([site.base, layer(hostile)]))
 

@@ -1,4 +1,4 @@
-"""The options of Pyxis, and their negations."""
+"""The options of Pyxis and their opposites."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def test_step_runs_in_the_image(site: Site, image: str) -> None:
     assert "ID=small" in run(site, f"--container-image={image}", "cat /etc/os-release")
 
 
-def test_user_name_is_the_same_inside(site: Site, image: str) -> None:
+def test_user_name_is_the_same_inside_the_container(site: Site, image: str) -> None:
     output = run(site, f"--container-image={image}", "id --user --name")
 
     assert output == "researcher"
@@ -45,7 +45,7 @@ def test_step_starts_in_its_working_directory(
     assert run(site, f"--container-image={image} {option}", "bash -c pwd") == directory
 
 
-def test_mounts_paths_of_the_job(site: Site, image: str) -> None:
+def test_container_mounts_option_mounts_paths_of_the_job(site: Site, image: str) -> None:
     site.node.user(f"echo mine >{c.JAIL}/home/researcher/file")
     mounts = "/home/researcher/file:/deep/down/file,/etc/hostname:/host:ro,tmpfs:/fast"
     script = "cat /deep/down/file; touch /fast/a && echo fast; (echo x >/host) 2>&- || echo kept"
@@ -76,7 +76,7 @@ def test_root_in_the_container_is_the_user_outside(site: Site, image: str) -> No
     assert owner == "2000"
 
 
-def test_user_keeps_the_uid_by_default(site: Site, image: str) -> None:
+def test_user_keeps_the_uid_in_the_container_by_default(site: Site, image: str) -> None:
     assert run(site, f"--container-image={image} --no-container-remap-root", "id -u") == "2000"
 
 
@@ -90,7 +90,7 @@ def test_container_is_writable_by_default(site: Site, image: str) -> None:
     assert seen == "no"
 
 
-def test_entrypoint_runs_on_request(site: Site, image: str) -> None:
+def test_entrypoint_runs_only_on_request(site: Site, image: str) -> None:
     command = "bash -c 'echo $COLOUR; pwd'"
 
     with_it = run(site, f"--container-image={image} --container-entrypoint", command)
@@ -101,7 +101,7 @@ def test_entrypoint_runs_on_request(site: Site, image: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["net", "ipc", "uts"])
-def test_container_has_private_namespaces(site: Site, image: str, kind: str) -> None:
+def test_container_can_have_private_namespaces(site: Site, image: str, kind: str) -> None:
     link = f"readlink /proc/self/ns/{kind}"
 
     own, shared = (

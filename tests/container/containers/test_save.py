@@ -1,4 +1,4 @@
-"""`--container-save`."""
+"""The option `--container-save`, which saves a container as an image."""
 
 from components import conventions as c
 from tests.support.imagesite import Site, run
@@ -7,7 +7,7 @@ from tests.support.waiting import eventually
 SAVED = "/home/researcher/saved.sqsh"
 
 
-def test_saved_container_runs_again(site: Site, image: str) -> None:
+def test_saved_container_can_run_as_an_image(site: Site, image: str) -> None:
     options = f"--ntasks=3 --container-image={image} --container-save={SAVED}"
     run(site, options, "bash -c 'echo $SLURM_PROCID >/made-$SLURM_PROCID; sleep $SLURM_PROCID'")
 
@@ -16,7 +16,7 @@ def test_saved_container_runs_again(site: Site, image: str) -> None:
     assert output.splitlines() == ["0", "1", "2", "red and green", "/data"]
 
 
-def test_step_keeps_its_exit_code_when_saved(site: Site, image: str) -> None:
+def test_saving_a_container_keeps_the_steps_exit_code(site: Site, image: str) -> None:
     options = f"--container-image={image} --container-save={SAVED}"
 
     output = site.node.user(f"srun --quiet {options} bash -c 'exit 7' 2>/dev/null; echo $?")
@@ -24,7 +24,7 @@ def test_step_keeps_its_exit_code_when_saved(site: Site, image: str) -> None:
     assert output == "7"
 
 
-def test_cancelled_step_does_not_save(site: Site, image: str) -> None:
+def test_cancelled_step_saves_no_container(site: Site, image: str) -> None:
     site.node.root(f"rm -f {c.JAIL}{SAVED}")
     options = f"--container-image={image} --container-save={SAVED}"
     job = site.node.submit(f'srun {options} bash -c "touch /home/researcher/up; sleep 1000"')
@@ -38,7 +38,7 @@ def test_cancelled_step_does_not_save(site: Site, image: str) -> None:
 
 
 def test_hanging_save_ends_with_the_job(site: Site, image: str) -> None:
-    """The user replaces a file of the container with a FIFO, which blocks its reader."""
+    """The job replaces a file that the save reads with a FIFO, which blocks the save."""
     script = "cd /tmp/.containers/step-*; rm image; mkfifo image"
     job = site.node.submit(
         f"srun --container-image={image} --container-save={SAVED} "
@@ -65,7 +65,7 @@ def test_save_follows_no_link_of_another_user(site: Site, image: str) -> None:
     site.node.root(f"rm -r {c.JAIL}{shared} {c.JAIL}/home/researcher/file")
 
 
-def test_reports_a_directory_without_permission_in_one_line(site: Site, image: str) -> None:
+def test_unwritable_save_target_is_reported_in_one_line(site: Site, image: str) -> None:
     options = f"--container-image={image} --container-save=/etc/saved.sqsh"
 
     output = site.node.user(f"srun --quiet {options} true 2>&1 || true")

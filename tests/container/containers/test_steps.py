@@ -1,4 +1,4 @@
-"""Containers of several tasks, steps and nodes."""
+"""Containers of jobs with several tasks, steps or nodes."""
 
 from components import conventions as c
 from tests.support.imagesite import Site, ended, run
@@ -18,7 +18,7 @@ def test_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
 
 
 def test_unnamed_container_runs_only_the_tasks(site: Site, image: str) -> None:
-    """If the container had another process, slurmstepd would wait for a second."""
+    """If any other process remained, slurmstepd would delay the end of the step by a second."""
     search = "grep --no-messages --text --count start-containe[r] /proc/[0-9]*/cmdline || true"
     options = f"--ntasks=3 --container-image={image}"
 
@@ -29,7 +29,7 @@ def test_unnamed_container_runs_only_the_tasks(site: Site, image: str) -> None:
 
     alone, named = ([line for line in each if line.endswith(":1")] for each in found.values())
     assert alone == []
-    assert len(named) == 3, "each task sees the process that keeps the container running"
+    assert len(named) == 3, "each task sees the keeper of the container"
 
 
 def test_batch_script_runs_in_an_image(site: Site, image: str) -> None:
@@ -41,7 +41,7 @@ def test_batch_script_runs_in_an_image(site: Site, image: str) -> None:
     assert ended(site, job) == "small argument"
 
 
-def test_steps_without_options_run_outside_the_container(site: Site, image: str) -> None:
+def test_steps_without_container_options_run_outside_the_container(site: Site, image: str) -> None:
     job = site.node.submit(
         f"srun --quiet --container-image={image} grep ID=small /etc/os-release; "
         "srun --quiet grep --count ID=debian /etc/os-release"
@@ -51,7 +51,7 @@ def test_steps_without_options_run_outside_the_container(site: Site, image: str)
 
 
 def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
-    """The image lacks Slurm and its libraries. As with Pyxis, steps inherit the script's image."""
+    """The image lacks Slurm and its libraries. Steps inherit the image of the batch script."""
     commands = "cd /tmp; srun --quiet cat /etc/os-release; squeue --noheader --me --format=%T"
     job = site.node.user(
         f"sbatch --parsable --output=/home/researcher/%j.txt --container-image={image} "
@@ -93,7 +93,7 @@ def try_to(site: Site, options: str, command: str) -> str:
     return site.node.user(f"srun --quiet {options} {command} 2>/dev/null || true")
 
 
-def test_named_containers_belong_to_one_job(site: Site, image: str) -> None:
+def test_named_container_exists_only_in_its_job(site: Site, image: str) -> None:
     run(site, f"--container-name=mine --container-image={image}", "true")
 
     output = site.node.user("srun --quiet --container-name=mine true 2>&1 || true")
@@ -101,7 +101,7 @@ def test_named_containers_belong_to_one_job(site: Site, image: str) -> None:
     assert "the job has no such container" in output
 
 
-def test_create_refuses_an_existing_container(site: Site, image: str) -> None:
+def test_create_mode_refuses_an_existing_container(site: Site, image: str) -> None:
     job = site.job()
     step = f"--jobid={job} --overlap --container-image={image}"
     run(site, f"{step} --container-name=mine:create", "true")
@@ -123,7 +123,7 @@ def test_each_array_task_has_its_own_container(site: Site, image: str) -> None:
     assert output.splitlines() == ["new"] * 4
 
 
-def test_job_end_removes_the_container(site: Site, image: str) -> None:
+def test_end_of_a_job_removes_its_containers(site: Site, image: str) -> None:
     run(site, f"--container-image={image}", "touch /made")
 
     eventually("nothing is left", site.node.is_clean)

@@ -16,15 +16,15 @@ USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
 SLURM = {
     "extra": {"slurm.conf": ["Licenses=cad:10"]},
-    # Keep this short, because a test waits until a silent node is down.
+    # Short, because a test waits until slurmctld sets a silent node down.
     "timeouts": {"slurmd": 30},
 }
 ENVIRONMENT = {
     "INTERVAL": str(INTERVAL),
     "TOP": "2",
-    # The exporter reports every file system in the same way.
+    # Any file system can serve as the jail.
     "JAIL": "/",
-    # /dev/shm is a second file system in every container.
+    # Every container has /dev/shm as a second file system.
     "VOLUMES": "/dev/shm",
     "PORT": str(c.EXPORTER_PORT),
 }
@@ -67,17 +67,17 @@ class Cluster:
         return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
 
     def now(self, intervals: int = 1) -> Scrape:
-        """Wait for this number of intervals, and return a scrape with the current state of Slurm.
+        """Return a scrape with data of Slurm that is not older than this call.
 
-        The exporter reads reservations and licenses in turn, so both together take two intervals.
+        The exporter alternates between reservations and licenses, so both need two intervals.
         """
 
         def reads(scrape: Scrape) -> float:
             return scrape.value("slurm_exporter_reads_total", source="scheduler")
 
-        # A read of older state may be in progress.
+        # Add one, because a read that began earlier may be in progress.
         last = reads(self.scrape()) + 1 + intervals
-        return self.wait_for("further reads", lambda scrape: reads(scrape) >= last)
+        return self.wait_for("more reads of Slurm", lambda scrape: reads(scrape) >= last)
 
     def scrape_as(self, user: int, **changes: str) -> Scrape:
         """Run the exporter once as user `user`, and return its metrics."""
@@ -87,10 +87,10 @@ class Cluster:
         return parsed(self.exporter.run(command, user=f"{user}:{user}"))
 
     def wait_for(self, what: str, holds: Callable[[Scrape], object], seconds: float = 30) -> Scrape:
-        """Return the first scrape that meets a condition. Raises AssertionError after `seconds`."""
+        """Return the first scrape for which `holds` is true. Raises AssertionError on timeout."""
         deadline = time.monotonic() + seconds
         while not holds(scrape := self.scrape()):
-            message = f"not: {what}; the last scrape has {len(scrape.series)} series"
+            message = f"timeout: {what}; the last scrape has {len(scrape.series)} series"
             assert time.monotonic() < deadline, f"{message}\n{self.controller.log()[-2000:]}"
             time.sleep(0.2)
         return scrape
@@ -107,5 +107,5 @@ class Cluster:
 
 
 def etc(config: Settings) -> dict[str, str]:
-    """Return Slurm's files for nodes without a jail, by path."""
+    """Return Slurm's configuration files for nodes without a jail, by path."""
     return {f"{c.SLURM_ETC}/{file}": text for file, text in without_jail(config).items()}

@@ -1,4 +1,4 @@
-"""Metrics show events of a real Slurm cluster within an interval."""
+"""Metrics show events of a real Slurm cluster at most one interval later."""
 
 import re
 import time
@@ -24,7 +24,7 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.controller.run("scancel --user=researcher")
     cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume || true")
-    # Otherwise, a completing job would be counted as cancelled during the next test.
+    # Otherwise, the next test would see how a completing job becomes a cancelled job.
     cluster.wait_for("no job runs or completes", lambda scrape: not in_work(scrape))
 
 
@@ -37,7 +37,7 @@ def in_work(scrape: Scrape) -> float:
 
 
 def places(scrape: Scrape) -> set[tuple[str, str]]:
-    """Return the pairs of a running job and one of its nodes."""
+    """Return the running jobs with their nodes, as pairs of a job and a node."""
     return {(labels["job_id"], labels["node"]) for labels in scrape.labels_of("slurm_job_node")}
 
 
@@ -55,8 +55,8 @@ def test_counts_running_pending_held_and_failed_jobs(cluster: Cluster) -> None:
     def requested(scrape: Scrape) -> bool:
         return scrape.value("slurm_partition_cpus_requested", partition="main") == 11 * 2
 
-    # slurmctld evaluates a new array only in the next scheduling cycle, seconds later.
-    cluster.wait_for("the array waits for room", requested)
+    # slurmctld evaluates a new array only in its next scheduling cycle, seconds later.
+    cluster.wait_for("slurmctld has evaluated the array", requested)
     scrape = cluster.now(intervals=2)
     assert jobs(scrape, "running") == 1
     assert jobs(scrape, "failed") == failed + 1
@@ -87,7 +87,7 @@ def job_counters(scrape: Scrape) -> dict[str, float]:
     }
 
 
-def test_counters_follow_a_job_within_an_interval(cluster: Cluster) -> None:
+def test_counters_show_changes_of_a_job_within_one_interval(cluster: Cluster) -> None:
     before = cluster.now()
     runs = cluster.submit("--ntasks=1 --mem=10")
     waits = cluster.submit("--ntasks=1 --hold")
@@ -99,7 +99,7 @@ def test_counters_follow_a_job_within_an_interval(cluster: Cluster) -> None:
     increase = {
         what: count - job_counters(before)[what] for what, count in job_counters(then).items()
     }
-    # slurmctld counts a job with a failed script as completed; only the states show the failure.
+    # The counters of slurmctld treat a job with a failed script as completed.
     assert increase == {"submitted": 3, "started": 2, "completed": 1, "canceled": 0, "failed": 0}
     assert jobs(then, "failed") == jobs(before, "failed") + 1
     assert jobs(then, "cancelled") == jobs(before, "cancelled")
@@ -113,7 +113,7 @@ def test_counters_follow_a_job_within_an_interval(cluster: Cluster) -> None:
     assert jobs(scrape, "running") == jobs(scrape, "pending") == 0
 
 
-def test_held_job_does_not_count_as_waiting(cluster: Cluster) -> None:
+def test_held_job_is_not_reported_as_waiting(cluster: Cluster) -> None:
     cluster.becomes(cluster.submit("--exclusive --nodes=2 --mem=100"), "RUNNING")
     waits = cluster.submit("--ntasks=2")
 
@@ -134,14 +134,14 @@ def test_held_job_does_not_count_as_waiting(cluster: Cluster) -> None:
     assert not scrape.labels_of("slurm_partition_pending_seconds")
 
 
-def test_failed_node_is_down_within_an_interval(cluster: Cluster) -> None:
+def test_failed_node_is_reported_down_one_interval_later(cluster: Cluster) -> None:
     worker = cluster.workers["cpu-1"]
 
     def state() -> str:
         return cluster.controller.run("sinfo --noheader --nodes=cpu-1 --format=%T").strip()
 
     def becomes(word: str) -> None:
-        # slurmctld pings a node three times before it sets a silent node down.
+        # slurmctld pings a silent node three times before it sets the node down.
         deadline = time.monotonic() + 120
         while state().rstrip("*") != word:
             assert time.monotonic() < deadline, f"not {word}: {state()}"
@@ -166,7 +166,7 @@ def test_failed_node_is_down_within_an_interval(cluster: Cluster) -> None:
 
 @contextmanager
 def private(cluster: Cluster, *hidden: str) -> Iterator[None]:
-    """Hide the given categories from other users (PrivateData)."""
+    """Set PrivateData to these categories during the context."""
 
     def becomes(hidden: Sequence[str]) -> None:
         config = alone(lambda values: values.update(slurm={**SLURM, "private_data": hidden}))
@@ -180,7 +180,7 @@ def private(cluster: Cluster, *hidden: str) -> Iterator[None]:
         becomes([])
 
 
-def test_exporter_as_slurm_user_reads_private_data(cluster: Cluster) -> None:
+def test_exporter_that_runs_as_slurm_user_reads_private_data(cluster: Cluster) -> None:
     cluster.submit("--ntasks=1 --mem=10")
     cluster.wait_for("the job runs", lambda scrape: jobs(scrape, "running") == 1)
 
@@ -250,7 +250,7 @@ def test_reports_the_usage_of_a_jail_volume_by_name(cluster: Cluster) -> None:
     }
 
 
-def test_drained_node_shows_duration_but_not_the_reason(cluster: Cluster) -> None:
+def test_metrics_show_the_duration_but_not_the_reason_of_drains(cluster: Cluster) -> None:
     cluster.controller.run(f"scontrol update nodename=cpu-0 state=drain reason={ODD}")
     cluster.controller.run(
         "scontrol update nodename=cpu-1 state=drain reason='slurmstack:check:gpu-ecc: 3 errors'"
@@ -270,7 +270,7 @@ def test_drained_node_shows_duration_but_not_the_reason(cluster: Cluster) -> Non
     assert not scrape.labels_of("slurm_node_drained_seconds")
 
 
-def test_unusual_names_are_harmless_and_not_shown(cluster: Cluster) -> None:
+def test_unusual_job_texts_do_not_appear_in_metrics(cluster: Cluster) -> None:
     cluster.submit(
         f"--job-name={ODD} --comment=hunter2 --mail-user=ada@example.org",
         "--account=$'ada@example.org\\njob\\tRUNNING'",
@@ -284,7 +284,7 @@ def test_unusual_names_are_harmless_and_not_shown(cluster: Cluster) -> None:
     assert "example.org" not in scrape.text
 
 
-def test_metrics_pass_the_check_of_promtool(cluster: Cluster, start_container: Start) -> None:
+def test_promtool_accepts_the_metrics(cluster: Cluster, start_container: Start) -> None:
     cluster.submit("--exclusive --nodes=2 --mem=100")
     cluster.submit("--exclusive --nodes=2 --mem=100")
     scrape = cluster.now()
@@ -296,7 +296,7 @@ def test_metrics_pass_the_check_of_promtool(cluster: Cluster, start_container: S
     assert code == 0, output
 
 
-def test_number_of_users_and_accounts_with_series_is_limited(cluster: Cluster) -> None:
+def test_only_the_top_accounts_have_their_own_series(cluster: Cluster) -> None:
     cluster.becomes(cluster.submit("--exclusive --nodes=2 --mem=100"), "RUNNING")
     for number in range(4):
         cluster.submit(f"--account=lab{number} --ntasks={number + 1} --mem-per-cpu=10")
@@ -310,7 +310,7 @@ def test_number_of_users_and_accounts_with_series_is_limited(cluster: Cluster) -
     assert requested == {"none": 0, "lab3": 4, "other": 3 + 2 + 1}
 
 
-def test_reports_reservations_and_the_scheduler(cluster: Cluster) -> None:
+def test_reports_reservations_and_scheduler_statistics(cluster: Cluster) -> None:
     cluster.controller.run(
         "scontrol create reservation reservationname=course users=researcher nodes=cpu-0 "
         "starttime=now+1days duration=60"
@@ -331,7 +331,7 @@ def test_reports_reservations_and_the_scheduler(cluster: Cluster) -> None:
     assert not cluster.now(intervals=2).labels_of("slurm_reservation_nodes")
 
 
-def test_reservation_is_shown_without_an_email_address(
+def test_reservation_name_is_shown_without_its_email_domain(
     cluster: Cluster,
 ) -> None:
     created = cluster.controller.run(
@@ -357,7 +357,7 @@ def test_reports_rpcs_of_the_configured_number_of_users(
     larger_scrape = cluster.scrape_as(c.EXPORTER_ID, TOP="10")
     assert larger_scrape.value("slurm_user_rpcs_total", user=USER) >= 3
     assert larger_scrape.value("slurm_user_rpc_duration_seconds_total", user=USER) > 0
-    # slurmd makes these calls.
+    # These RPCs come from slurmd.
     assert larger_scrape.value("slurm_user_rpcs_total", user="root") > 0
 
 
@@ -373,20 +373,20 @@ def test_exporter_sends_at_most_five_requests_per_interval(cluster: Cluster) -> 
         return scrape.value("slurm_exporter_reads_total", source="scheduler"), calls
 
     def after(reads: float) -> tuple[float, dict[str, float]]:
-        return counts(cluster.wait_for("further reads", lambda scrape: counts(scrape)[0] >= reads))
+        return counts(cluster.wait_for("more reads", lambda scrape: counts(scrape)[0] >= reads))
 
-    # Only the exporter sends requests in between.
+    # Between the two scrapes, only the exporter sends such requests.
     first_reads, first = after(counts(cluster.scrape())[0] + 1)
     last_reads, last = after(first_reads + 6)
     increase = sum(last.values()) - sum(first.values())
     assert 4 * (last_reads - first_reads) <= increase <= 5 * (last_reads - first_reads)
 
 
-def test_slurmctld_without_answer_is_down_and_not_shown(cluster: Cluster) -> None:
+def test_unavailable_slurmctld_is_reported_and_its_metrics_disappear(cluster: Cluster) -> None:
     cluster.wait_for("slurmctld is up", lambda scrape: scrape.value("slurm_up") == 1)
     cluster.controller.stop()
     down = cluster.wait_for(
-        "no metric of slurmctld is shown",
+        "metrics of slurmctld have disappeared",
         lambda scrape: (
             not scrape.labels_of("slurm_jobs") and not scrape.labels_of("slurm_rpcs_total")
         ),
@@ -397,13 +397,13 @@ def test_slurmctld_without_answer_is_down_and_not_shown(cluster: Cluster) -> Non
     assert down.value("slurm_exporter_read_failures_total", source="cluster") > 0
 
     cluster.wait_for(
-        "the jail, which does not depend on slurmctld, is still shown",
+        "metrics of the jail, which do not depend on slurmctld, are present",
         lambda scrape: bool(scrape.labels_of("slurmstack_jail_size_bytes")),
     )
 
     cluster.controller.start()
     up = cluster.wait_for(
-        "slurmctld is up again, and its nodes are back",
+        "slurmctld is up, and its nodes are idle again",
         lambda scrape: (
             scrape.value("slurm_up") == 1 and scrape.value("slurm_nodes", state="idle") == 2
         ),

@@ -1,4 +1,4 @@
-"""Pushes to a real registry on loopback, and the file with their digests."""
+"""Pushes of images to a real registry on loopback, and the file that records their digests."""
 
 import subprocess
 import uuid
@@ -24,7 +24,7 @@ Put = Callable[[str, str], str]
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address (host:port) of a registry from Debian's package docker-registry."""
+    """Address (host:port) of a running docker-registry from Debian."""
     folder = tmp_path_factory.mktemp("registry")
     address = f"127.0.0.1:{free_port()}"
     configuration = {
@@ -62,7 +62,7 @@ def report() -> Report:
 
 @pytest.fixture
 def put(client: docker.DockerClient) -> Iterator[Put]:
-    """Create an image with one file in Docker, and return its id; finally remove the image."""
+    """A function that creates an image with one file, and returns its id."""
     made = set()
 
     def image(reference: str, text: str) -> str:
@@ -89,7 +89,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_push_records_a_digest_that_pulls_the_image(
+def test_pushed_image_can_be_pulled_by_its_recorded_digest(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
 ) -> None:
     id_ = put(reference, "ours")
@@ -108,13 +108,13 @@ def test_existing_image_is_not_pushed_again(
     put(reference, "ours")
     found = build.share(client, [reference], report)
     build.pin(found, keep=False, root=root)
-    put(reference, "built again, by other bytes")
+    put(reference, "built again, with different content")
 
     assert build.share(client, [reference], report) == found
     assert build.pin(found, keep=False, root=root) == ""
 
 
-def test_pipeline_does_not_write_the_record(
+def test_keep_digests_leaves_the_file_of_digests_unchanged(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
 ) -> None:
     put(reference, "ours")

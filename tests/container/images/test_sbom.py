@@ -19,7 +19,7 @@ def bill(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_bill_lists_packages_of_the_image_and_its_parents(bill: dict[str, Any]) -> None:
+def test_bill_of_materials_lists_packages_of_image_and_parents(bill: dict[str, Any]) -> None:
     versions = {one["name"]: one["version"] for one in bill["components"]}
 
     assert {"nftables", "slurm-wlm-basic-plugins", "libc6"} <= versions.keys()
@@ -32,7 +32,7 @@ def test_packages_have_package_urls_for_scanners(bill: dict[str, Any]) -> None:
     assert any(one["purl"].startswith("pkg:deb/debian/nftables@") for one in binaries)
 
 
-def test_same_image_has_the_same_bill(bill: dict[str, Any], tmp_path: Path) -> None:
+def test_bill_of_materials_depends_only_on_the_image(bill: dict[str, Any], tmp_path: Path) -> None:
     again = sbom.write(host.engine(print), tags.reference("guard"), tmp_path)
 
     assert json.loads(again.read_text()) == bill

@@ -1,4 +1,4 @@
-"""The Job that fills the jail, in its real image: refresh, rollback and interruption."""
+"""The Job that populates the jail, in the real image: refresh, rollback and interruption."""
 
 import random
 import time
@@ -25,12 +25,12 @@ rm -f /usr/bin/less
 echo fresh >/usr/share/fresh
 ln -sf fresh /usr/share/link-to-fresh
 """
-"""Change files in the Job's container, which then acts as a different image."""
+"""Commands that change files in the Job's container, which then acts as a newer image."""
 
 
 @pytest.fixture(scope="module")
 def shell(volumes: Volumes) -> Shell:
-    """A jail at generation 1 with files of users, and the next image."""
+    """A jail of generation 1 with files of users. The Job's container is the newer image."""
     shell = volumes.shell(volumes.make())
     assert shell.populate(1)[0] == 0
     shell.answer(USERS)
@@ -80,7 +80,7 @@ def test_refresh_and_rollback_keep_a_program_running(filled: Shell) -> None:
     assert filled.answer("pgrep -fc '[t]ime.sleep'; pkill -f '[t]ime.sleep'") == "1"
 
 
-def test_users_cannot_see_the_kept_generations(filled: Shell) -> None:
+def test_users_cannot_list_the_generations_of_the_jail(filled: Shell) -> None:
     filled.populate(2)
 
     code, output = filled.run(f"ls {c.JAIL}/var/lib/slurmstack/generations", user="2000")
@@ -90,7 +90,7 @@ def test_users_cannot_see_the_kept_generations(filled: Shell) -> None:
     assert "generations" not in filled.answer(f"ls -A {c.JAIL}")
 
 
-def test_next_run_completes_the_jail_after_a_kill(
+def test_next_run_completes_a_refresh_that_was_killed(
     filled: Shell,
 ) -> None:
     before = filled.contents()
@@ -115,7 +115,7 @@ def test_next_run_completes_the_jail_after_a_kill(
 # --- Full volumes --------------------------------------------------------------------------------
 
 
-def test_refuses_a_jail_that_does_not_fit(
+def test_refuses_a_jail_larger_than_its_volume(
     volumes: Volumes,
 ) -> None:
     shell = volumes.shell(volumes.make("100m"))
@@ -129,13 +129,13 @@ def test_refuses_a_jail_that_does_not_fit(
     assert shell.answer(f"ls {c.JAIL}/usr 2>/dev/null || echo nothing") == "nothing"
 
 
-def test_refresh_of_a_full_volume_leaves_the_jail_unchanged(volumes: Volumes) -> None:
+def test_refresh_on_a_full_volume_leaves_the_jail_unchanged(volumes: Volumes) -> None:
     shell = volumes.shell(volumes.make("1200m"))
     assert shell.populate(1)[0] == 0
     shell.answer(f"install -d -o 2000 {c.JAIL}/home/ada")
     shell.answer(NEW_IMAGE)
     before = shell.contents()
-    # Fill the volume, and disable the check for free space, so that the unpacking itself fails.
+    # Fill the volume, and disable the check of free space, so that the unpacking itself fails.
     shell.run(
         f"free=$(df --output=avail -BM {c.JAIL} | tr -dc 0-9); "
         f"dd if=/dev/zero of={c.JAIL}/home/data bs=1M count=$((free - 50)); "

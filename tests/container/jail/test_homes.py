@@ -1,4 +1,4 @@
-"""The Job that creates home directories, in its real image, on a volume that fills up."""
+"""The Job that creates home directories, in the real image, on a volume that becomes full."""
 
 from components import conventions as c
 from tests.container.jail.volumes import Volumes
@@ -23,7 +23,7 @@ def test_reports_a_full_volume_and_creates_the_home_later(
 
     assert code == c.JAIL_REFUSED
     message = "the jail's volume is full: /home/bob needs 1 MiB, and 0 MiB are free; "
-    # Standard output and standard error use two pipes, so their order varies.
+    # The order of lines varies, because standard output and standard error use two pipes.
     assert any(line.startswith(f"error: {message}") for line in output.splitlines())
     assert shell.answer("cat /dev/termination-log").startswith(message)
     assert shell.answer(f"ls -A {c.JAIL}/home") == "ada"

@@ -1,4 +1,4 @@
-"""Mounts of a pod in the jail, with links that users created, in the real worker image."""
+"""Mounts of a pod in a jail in which users have created links, in the real worker image."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ ln -s real {c.JAIL}/inside
 
 @pytest.fixture
 def shell(volumes: Volumes) -> Iterator[Shell]:
-    """A container with a second volume, and with a jail in which users have created links."""
+    """A container with a volume to mount, and a jail in which users have created links."""
     rights = {"cap_add": ["SYS_ADMIN", "DAC_OVERRIDE", "CHOWN"]}
     options = {"security_opt": ["seccomp=unconfined", "apparmor=unconfined"], **rights}
     shell = volumes.shell(volumes.make(), "worker", **options)
@@ -31,13 +31,13 @@ def shell(volumes: Volumes) -> Iterator[Shell]:
 
 
 def mounted(shell: Shell) -> list[str]:
-    """Return the paths at which the volume is mounted, except its original one."""
+    """Return the paths at which the volume is mounted, except SHOWN."""
     places = shell.answer("grep ' - tmpfs data ' /proc/self/mountinfo | cut -d ' ' -f 5")
     return [place for place in places.split() if place != SHOWN]
 
 
 @pytest.mark.parametrize("target", ["/data", "/data/deep/inside", "/real"])
-def test_mounts_a_volume_at_a_path_that_it_creates(shell: Shell, target: str) -> None:
+def test_missing_mount_point_of_a_volume_is_created(shell: Shell, target: str) -> None:
     shell.answer(f"{MOUNTS} {SHOWN}={target}")
 
     assert shell.answer(f"cat {c.JAIL}{target}/file") == "shown"
@@ -45,7 +45,7 @@ def test_mounts_a_volume_at_a_path_that_it_creates(shell: Shell, target: str) ->
 
 
 @pytest.mark.parametrize("target", ["/out", "/out/made", "/inside", "/inside/made"])
-def test_refuses_a_link_in_the_path_with_one_line(shell: Shell, target: str) -> None:
+def test_symbolic_link_in_a_mount_path_is_refused(shell: Shell, target: str) -> None:
     code, output = shell.run(f"{MOUNTS} {SHOWN}={target}")
 
     assert code == 1
@@ -63,7 +63,7 @@ def test_read_only_volume_stays_read_only(shell: Shell) -> None:
     assert "Read-only" in shell.run(f"touch {c.JAIL}/data/new")[1]
 
 
-def test_pod_continues_without_a_file_that_cannot_be_created(shell: Shell) -> None:
+def test_pod_starts_even_if_an_optional_file_cannot_be_created(shell: Shell) -> None:
     laid = f"--lay {SHOWN}/file=/out/laid --lay {SHOWN}/file=/etc/laid"
 
     output = shell.answer(f"{MOUNTS} {laid} {SHOWN}=/data")

@@ -1,4 +1,4 @@
-"""A node waits for its jail before it accepts jobs, and detects the CPUs of its machine."""
+"""A worker accepts jobs only with a jail, and detects the CPUs of its machine."""
 
 import secrets
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ READY = f"{c.PROGRAMS}/ready"
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
-    """slurmctld, and a worker whose jail is an empty volume."""
+    """slurmctld, and a worker with an empty volume in place of the jail."""
     config = alone()
     secret = secrets.token_hex(64)
     with containers("storage-worker") as start:
@@ -61,12 +61,12 @@ def state(controller: Slurmctld) -> str:
     return controller.run("sinfo --noheader --Node --format='%T %E'").strip()
 
 
-def test_node_registers_with_a_jail_and_drains_without_it(
+def test_node_takes_jobs_only_while_its_jail_exists(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     controller, worker = node
     eventually(
-        "the worker logs what it waits for",
+        "the worker logs that it waits for the jail",
         lambda: "waiting for the jail" in worker.run("cat /tmp/log"),
     )
     assert worker.run(f"{FIND_SLURMD} || echo none").strip() == "none"
@@ -94,10 +94,12 @@ def test_node_registers_with_a_jail_and_drains_without_it(
 
 
 DRAINED = ("drained new disk", "drained* new disk")
-"""Slurm adds a star to the state of a node whose slurmd has not responded for a moment."""
+"""Slurm adds a star to the state of a node whose slurmd did not answer recently."""
 
 
-def test_drain_from_another_source_stays(node: tuple[Slurmctld, Slurmctld]) -> None:
+def test_drain_by_an_operator_stays_when_the_jail_returns(
+    node: tuple[Slurmctld, Slurmctld]
+) -> None:
     controller, worker = node
     controller.run(f"scontrol update nodename={NODE} state=drain reason='new disk'", user="root")
 
@@ -155,11 +157,11 @@ def test_slurmd_waits_while_required_confinement_is_impossible(
     [
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)], ("1", "2", "1")),
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 0, 1), Cpu(1, 1, 0, 2), Cpu(1, 1, 0, 3)], ("2", "1", "2")),
-        # The other CPUs, up to the highest number, become sockets as well.
+        # Other CPUs, up to the highest number, become separate sockets.
         ([Cpu(0, 0, 2, 2), Cpu(0, 0, 2, 5)], ("3", "1", "2")),
     ],
 )
-def test_slurmd_detects_the_shape_of_the_topology_file(
+def test_slurmd_detects_the_cpus_of_the_topology_file(
     node: tuple[Slurmctld, Slurmctld], cpus: list[Cpu], shape: tuple[str, str, str]
 ) -> None:
     _, worker = node

@@ -1,4 +1,4 @@
-"""Containers that run the commands of the jail's Jobs, on volumes of any size."""
+"""Containers that run the Jobs of the jail on volumes of any size."""
 
 import contextlib
 import uuid
@@ -13,9 +13,9 @@ from local import host
 from tests.support import open_shells
 from tests.support.containers import Start
 
-# Only the tests have SYS_CHROOT, not the Job: they look into the jail like users.
+# The Job does not have SYS_CHROOT. Tests need it to run commands in the jail.
 RIGHTS = {"cap_drop": ["ALL"], "cap_add": [*ANY_OWNER, "SYS_CHROOT"]}
-# Remove these 0.5 GB: every test would copy them, and no test needs them.
+# These files have 0.5 GB. Tests remove them, because each test would copy them.
 COMPILERS = (
     "/usr/lib/gcc /usr/libexec/gcc /usr/include /usr/lib/x86_64-linux-gnu/lib[A-Za-z]*san.so* "
     "/usr/lib/x86_64-linux-gnu/*.a /usr/lib/x86_64-linux-gnu/perl /usr/share/perl /usr/share/doc "
@@ -25,12 +25,12 @@ COMPILERS = (
 
 @dataclass(frozen=True)
 class Shell:
-    """A container that runs a Job's command, with the jail at the same path as in the Job."""
+    """A container that runs the command of a Job, with the jail at the Job's path."""
 
     container: Container
 
     def run(self, command: str, **options: Any) -> tuple[int, str]:
-        """Return exit code and output of root's shell command, with only the rights of a Job."""
+        """Run a shell command as root with the capabilities of a Job. Return code and output."""
         return open_shells.run(self.container, command, **options)
 
     def answer(self, command: str, **options: Any) -> str:
@@ -47,7 +47,7 @@ class Shell:
         return self.answer(f"chroot {c.JAIL} {command}")
 
     def contents(self) -> str:
-        """Return a digest of the jail's paths, metadata and contents, except populate's own."""
+        """Return a digest of the jail's paths, metadata and contents, without populate's files."""
         return self.answer(
             f"cd {c.JAIL} && find . -path ./var/lib/slurmstack -prune -o "
             "-printf '%p %y %m %U %G %l\\n' | sort | sha256sum; "
@@ -57,7 +57,7 @@ class Shell:
 
 
 class Volumes:
-    """Create volumes (in memory if a size is given), and containers that mount them."""
+    """Create volumes (with a size, in memory), and containers that mount them."""
 
     def __init__(self, start: Start, stack: contextlib.ExitStack) -> None:
         self._start = start
@@ -72,7 +72,7 @@ class Volumes:
         return str(volume.name)
 
     def shell(self, volume: str, image: str = "jail", **options: Any) -> Shell:
-        """Start a container of an image with a volume. Remove the compilers from the jail image."""
+        """Start a container that mounts a volume. Remove COMPILERS from the jail image."""
         options = {"entrypoint": "", **RIGHTS, **options}
         shell = Shell(self._start(image, volumes={volume: {"bind": c.JAIL}}, **options))
         if image == "jail":

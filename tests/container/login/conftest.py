@@ -1,4 +1,4 @@
-"""A login node in a container, with the jail and Slurm as in the pod."""
+"""A login node in a container, with a jail and Slurm like in the pod."""
 
 import secrets
 import uuid
@@ -44,7 +44,7 @@ def config(folder: Path) -> Settings:
     def edit(values: dict[str, Any]) -> None:
         for user in values["users"]:
             user["ssh_keys"] = [key]
-        # test_directory.py tests the directory itself.
+        # A directory that no test here uses; test_directory.py starts a real one.
         values["directory"] = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 
     return alone(edit)
@@ -131,7 +131,7 @@ def _write_client(folder: Path, address: str) -> None:
 
 @pytest.fixture
 def login(started: LoginNode) -> Iterator[LoginNode]:
-    """The login node. After the test, edited settings are restored."""
+    """The login node. After the test, the fixture restores the settings."""
     yield started
     if started.daemons.run(f"cat {c.LOGIN_SETTINGS}/..data/*") != "".join(
         login_files(FIRST).values()

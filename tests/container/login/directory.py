@@ -1,4 +1,4 @@
-"""A real LDAP server in a container, with the entries of a test."""
+"""A real LDAP server in a container, with entries that the test chooses."""
 
 import os
 import uuid
@@ -37,7 +37,7 @@ userPassword: {PASSWORD}
 
 
 def person(name: str, uid: int, *keys: str, title: str = "member", gecos: str | None = None) -> str:
-    """Return the LDIF of a person whose primary group has the same id."""
+    """Return the LDIF entry of a person, whose primary group has the same id as the person."""
     lines = [
         f"dn: uid={name},{BASE}",
         *(f"objectClass: {kind}" for kind in ("inetOrgPerson", "posixAccount", "ldapPublicKey")),
@@ -53,7 +53,7 @@ def person(name: str, uid: int, *keys: str, title: str = "member", gecos: str | 
 
 
 def group(name: str, gid: int, *members: str) -> str:
-    """Return the LDIF of a group."""
+    """Return the LDIF entry of a group."""
     lines = [
         f"dn: cn={name},{BASE}",
         "objectClass: posixGroup",
@@ -93,7 +93,7 @@ def serve(container: Container, entries: Iterable[str]) -> str:
 
 
 def _certificate() -> tuple[str, str]:
-    """Create a self-signed server certificate and its key, both PEM."""
+    """Return a self-signed server certificate and its key, both in PEM format."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])
     now = datetime.now(UTC)

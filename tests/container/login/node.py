@@ -26,7 +26,7 @@ NODE_SSH = {
     f"{c.NODE_SSH}/known_hosts": nodessh.known_hosts(SEED),
     f"{c.NODE_SSH}/ssh_config": nodessh.ssh_config(["cpu"]),
 }
-"""Files of the Secret of a `NodeSsh`."""
+"""Files of the Secret that the component `NodeSsh` creates."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class LoginNode:
     """The login node's container."""
     slurmctld: Slurmctld
     client: Slurmctld
-    """Another container, for clients that need not run on this machine."""
+    """A container for clients that need not run on this machine."""
     folder: Path
     start_container: Start
     jail: str
     """Volume with the jail."""
     pipes: str
-    """Volume for sssd's sockets, which slurmctld's container also mounts."""
+    """Volume with sssd's sockets, which slurmctld's container also mounts."""
     secret: str
     """The munge key."""
 
     def install(self, wanted: Login) -> None:
-        """Install all files of the settings atomically, like the kubelet."""
+        """Replace all files of the settings atomically, as the kubelet does."""
         version = f"{c.LOGIN_SETTINGS}/..{uuid.uuid4().hex}"
         files = {f"{version}/{name}": text for name, text in login_files(wanted).items()}
         put(self.daemons.container, files)
@@ -59,7 +59,7 @@ class LoginNode:
         )
 
     def edit(self, wanted: Login) -> None:
-        """Install other settings, and wait until sshd has reloaded them and listens again."""
+        """Install other settings, and wait until sshd uses them."""
 
         def reloads() -> int:
             return self.log().count("sshd reloads its settings")
@@ -82,7 +82,7 @@ class LoginNode:
         return self.daemons.run("cat /tmp/log 2>/dev/null || true", user="root")
 
     def command(self, program: str, *arguments: str, user: str = "researcher") -> list[str]:
-        """Return the command line of an OpenSSH client whose configuration has the host `login`."""
+        """Return the command line of an OpenSSH program that knows this node as host `login`."""
         return [program, "-F", str(self.folder / "config"), "-o", f"User={user}", *arguments]
 
     def ssh(
@@ -92,19 +92,19 @@ class LoginNode:
         return run(command, **given)
 
     def beside(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in `client`, which mounts the temporary files of this machine."""
+        """Run a command in the container `client`, which mounts the temporary files of tests."""
         code, output = open_shells.run(self.client.container, command)
         return subprocess.CompletedProcess(command, code, output)
 
     def answer(self, script: str, *options: str, user: str = "researcher") -> str:
-        """Run a script, which must succeed, in a user's session, and return its output."""
+        """Run a script in a user's session, which must succeed, and return the output."""
         done = self.ssh(script, *options, user=user)
         assert done.returncode == 0, f"{script}: {done}"
         return done.stdout.strip()
 
 
 def run(command: Sequence[str], **given: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command with `input`, by default empty, as standard input."""
+    """Run a command. Its standard input is `input`, by default empty."""
     given = {"stdin": subprocess.DEVNULL, **given} if "input" not in given else given
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **given)
 

@@ -25,7 +25,7 @@ FIRST = Directory(
 
 
 ANOTHER_HOME = "M:/home/absent:/bin/sh\\c"
-"""Full name that injects a passwd entry. In many directories, people can edit their full name."""
+"""Full name that contains a passwd entry. In many directories, people can edit their full name."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Served:
     certificate: str
 
     def install(self, wanted: Directory, password: str = directory.PASSWORD) -> None:
-        """Install the configuration of sssd, like the kubelet."""
+        """Install the configuration of sssd, as the kubelet does."""
         for folder, files in (
             (c.DIRECTORY, {"sssd.conf": sssd_conf(wanted), "ca.pem": self.certificate}),
             (c.DIRECTORY_PASSWORD, {"password": password}),
@@ -94,7 +94,7 @@ def served(started: LoginNode) -> Iterator[Served]:
             volumes={started.pipes: {"bind": c.DIRECTORY_OWN}},
         )
     )
-    # In a pod, the pod's group (fsGroup) also owns a volume.
+    # In a pod, Kubernetes gives the volume to the pod's group (fsGroup).
     group = f"chgrp {c.MUNGE_ID} {c.DIRECTORY_OWN} && chmod 2777 {c.DIRECTORY_OWN}"
     started.daemons.run(group, user="root")
     volumes = {started.pipes: {"bind": c.DIRECTORY_OWN}, started.jail: {"bind": c.JAIL}}
@@ -122,26 +122,26 @@ def served(started: LoginNode) -> Iterator[Served]:
         user="root",
     )
     yield running
-    # Stop the node, because another module starts a node with this name.
+    # Stop this node, because another test file starts a node with the same name.
     worker.container.kill()
     started.slurmctld.run("scancel --nodelist=cpu-0; scontrol delete nodename=cpu-0")
 
 
-def test_directory_user_logs_in_with_a_home(served: Served) -> None:
+def test_directory_user_has_a_home_after_login(served: Served) -> None:
     output = served.login.answer("id -un; id -Gn; pwd; stat -c '%U %a' .", user="lovelace")
 
     assert output.splitlines() == ["lovelace", "lovelace physics", "/home/lovelace", "lovelace 700"]
     assert served.login.answer("ls -a", user="lovelace").split().count(".bashrc") == 1
 
 
-def test_passwd_entry_in_a_full_name_has_no_effect(served: Served) -> None:
+def test_passwd_entry_injected_by_a_full_name_is_ignored(served: Served) -> None:
     home = served.login.answer("stat -c '%n %U' ~", user="mallory")
 
     assert home == "/home/mallory mallory"
     assert "absent" not in served.login.answer("ls /home").split()
 
 
-def test_directory_user_submits_jobs_under_their_name(served: Served) -> None:
+def test_jobs_of_a_directory_user_show_the_users_name(served: Served) -> None:
     job = served.login.answer("sbatch --hold --parsable --wrap true", user="lovelace")
 
     listed = served.login.answer("squeue --me --noheader --format='%A %u'", user="lovelace")
@@ -149,7 +149,7 @@ def test_directory_user_submits_jobs_under_their_name(served: Served) -> None:
     served.login.answer("scancel --me", user="lovelace")
 
 
-def test_job_of_a_directory_user_has_user_and_groups(served: Served) -> None:
+def test_job_of_a_directory_user_has_the_users_groups(served: Served) -> None:
     served.login.answer(
         "sbatch --wait --output=out"
         " --wrap 'id -un; id -Gn; pwd; cat /var/lib/slurmstack/jail-refresh'",
@@ -164,12 +164,12 @@ def test_job_of_a_directory_user_has_user_and_groups(served: Served) -> None:
     ]
 
 
-def test_users_of_the_settings_can_still_log_in(served: Served) -> None:
+def test_users_from_the_settings_can_also_log_in(served: Served) -> None:
     assert served.login.answer("id -un") == "researcher"
 
 
 @pytest.mark.parametrize("name", ["babbage", "imposter", "toor", "nobody-at-all"])
-def test_excluded_entries_are_not_users(served: Served, name: str) -> None:
+def test_excluded_directory_entries_are_not_users(served: Served, name: str) -> None:
     assert served.login.ssh("true", user=name).returncode == 255
     assert served.login.answer(f"getent passwd {name} || echo none") == "none"
 
@@ -180,7 +180,7 @@ def test_directory_groups_with_a_daemon_id_are_ignored(served: Served) -> None:
     assert groups == ["30001", "30100"]
 
 
-def test_filter_change_applies_without_a_restart(served: Served) -> None:
+def test_changed_user_filter_applies_without_a_restart(served: Served) -> None:
     served.edit(FIRST.model_copy(update={"user_filter": "(title=guest)"}), known_user="babbage")
     try:
         assert served.login.answer("id -u", user="babbage") == "30002"
@@ -189,7 +189,7 @@ def test_filter_change_applies_without_a_restart(served: Served) -> None:
     assert served.login.answer("id -u", user="lovelace") == "30001"
 
 
-def test_ldap_addresses_use_starttls(served: Served) -> None:
+def test_sssd_uses_starttls_for_ldap_addresses(served: Served) -> None:
     served.edit(FIRST.model_copy(update={"uris": (f"ldap://{directory.HOST}",)}))
     try:
         assert served.login.answer("id -u", user="lovelace") == "30001"

@@ -1,4 +1,4 @@
-"""Use of a login node by users and operators."""
+"""How users and operators use a login node."""
 
 import contextlib
 import hashlib
@@ -17,14 +17,14 @@ from tests.support.waiting import eventually
 
 
 def with_(**fields: object) -> Login:
-    """Return the initial settings with changed `login` fields."""
+    """Return the initial settings with other values for some fields of `login`."""
     return Login.model_validate({"service": FIRST.service, **fields})
 
 
 # --- Login ---------------------------------------------------------------------------------------
 
 
-def test_key_from_the_settings_logs_in_to_the_jail(login: LoginNode) -> None:
+def test_user_with_a_key_from_the_settings_enters_the_jail(login: LoginNode) -> None:
     output = login.answer("id -un; pwd; cat /var/lib/slurmstack/jail-refresh")
 
     assert output.split() == ["researcher", "/home/researcher", "0"]
@@ -37,7 +37,9 @@ def test_sessions_cannot_mount(login: LoginNode) -> None:
     assert not int(bounding, 16) & sys_admin
 
 
-def test_home_key_logs_in_if_the_settings_permit_it(login: LoginNode, tmp_path: Path) -> None:
+def test_home_keys_setting_controls_keys_in_home_directories(
+    login: LoginNode, tmp_path: Path
+) -> None:
     key = make_key(tmp_path, "own")
     own = ("-o", f"IdentityFile={tmp_path / 'own'}", "-F", str(without_key(login, tmp_path)))
     assert login.ssh("true", *own).returncode == 255
@@ -60,7 +62,7 @@ def without_key(login: LoginNode, folder: Path) -> Path:
     return path
 
 
-def test_home_key_works_between_login_nodes(login: LoginNode) -> None:
+def test_key_in_the_home_works_between_login_nodes(login: LoginNode) -> None:
     login.answer(
         "mkdir -pm 700 .ssh && ssh-keygen -qt ed25519 -N '' -f .ssh/id_ed25519"
         " && cat .ssh/id_ed25519.pub >>.ssh/authorized_keys"
@@ -149,7 +151,7 @@ def test_settings_control_x11_forwarding(login: LoginNode) -> None:
 # --- Edits ---------------------------------------------------------------------------------------
 
 
-def test_edit_keeps_sessions_open(login: LoginNode) -> None:
+def test_edited_settings_leave_open_sessions_connected(login: LoginNode) -> None:
     command = login.command("ssh", "login", "cat")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -178,7 +180,7 @@ def test_invalid_settings_leave_sshd_unchanged(login: LoginNode) -> None:
     assert login.ssh("true").returncode == 0
 
 
-def test_stopping_node_warns_its_sessions_and_waits(login: LoginNode) -> None:
+def test_login_node_warns_sessions_before_it_stops(login: LoginNode) -> None:
     command = login.command("ssh", "-tt", "login")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -202,7 +204,7 @@ def test_stopping_node_warns_its_sessions_and_waits(login: LoginNode) -> None:
     login.start()
 
 
-def test_blocked_terminal_does_not_delay_the_stop(login: LoginNode) -> None:
+def test_blocked_terminal_does_not_delay_a_stop_of_sshd(login: LoginNode) -> None:
     stop = (
         "import pty, termios, time; _, terminal = pty.openpty();"
         " termios.tcflow(terminal, termios.TCOOFF); print(flush=True); time.sleep(120)"
@@ -226,7 +228,7 @@ def test_blocked_terminal_does_not_delay_the_stop(login: LoginNode) -> None:
 
 def test_process_limit_protects_other_users(login: LoginNode) -> None:
     login.edit(with_(limits={"processes": 40}))
-    # Use sh, because bash retries a failed fork for half a minute.
+    # Use sh: bash would retry a failed fork for half a minute.
     forks = "for _ in $(seq 100); do sleep 60 >/dev/null 2>&1 & done"
 
     flood = login.ssh(f"sh -c '{forks}'", user="student")
@@ -270,7 +272,7 @@ def cgroup(login: LoginNode, hierarchy: str, file: str) -> str:
     ).strip()
 
 
-def test_login_fails_if_its_limits_cannot_be_set(login: LoginNode) -> None:
+def test_login_is_refused_if_user_limits_cannot_be_set(login: LoginNode) -> None:
     login.edit(with_(limits={"processes": 100}))
     login.daemons.run("mv /run/sshd/limits /run/sshd/gone", user="root")
     try:
@@ -293,7 +295,7 @@ PAM_TYPE=open_session PAM_USER=researcher {c.PROGRAMS}/limits enter
 echo $$ >self
 grep -H . cgroup.subtree_control cgroup.procs daemons/cgroup.procs self user-2000/*
 """
-"""Script that prints the writes to regular files in place of the kernel's cgroup v2 files."""
+"""Script that replaces cgroup v2 with regular files, and prints what `limits` writes to them."""
 
 
 def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
@@ -305,7 +307,7 @@ def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
 
     written = dict(line.split(":") for line in printed.splitlines())
     assert written["daemons/cgroup.procs"] == written["cgroup.procs"], (
-        "the daemons move to their own cgroup"
+        "daemons are in their own cgroup"
     )
     assert written["cgroup.subtree_control"] == "+cpu +memory +pids"
     assert written["user-2000/cpu.max"] == "150000"
@@ -320,12 +322,12 @@ def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
 
 
 def greeting(login: LoginNode) -> str:
-    """Return the output of a terminal between login and logout."""
+    """Return what a terminal shows between login and logout."""
     return login.ssh("", "-tt", input="exit\n").stdout
 
 
 def greeting_with_jobs(login: LoginNode) -> str:
-    """Log in again until the greeting shows the jobs: on a busy machine, Slurm may answer late."""
+    """Log in until the greeting shows the jobs, because Slurm may answer late on a busy machine."""
 
     def complete() -> str:
         shown = greeting(login)
@@ -349,7 +351,7 @@ def test_terminal_login_shows_the_state_of_the_cluster(login: LoginNode) -> None
     assert "0 running, 1 pending" in shown
 
 
-def test_greeting_is_off_for_commands_and_hushlogin(login: LoginNode) -> None:
+def test_commands_and_hushlogin_show_no_greeting(login: LoginNode) -> None:
     assert login.ssh("echo a", "-tt").stdout.strip() == "a"
     assert login.answer("echo b") == "b"
 
@@ -375,7 +377,7 @@ def test_many_users_can_log_in_at_once(login: LoginNode) -> None:
     assert [session.wait(60) for session in sessions] == [0] * 20
 
 
-def test_failed_logins_do_not_block_others_from_the_address(
+def test_failed_logins_do_not_block_other_logins_from_the_address(
     login: LoginNode, tmp_path: Path
 ) -> None:
     make_key(tmp_path, "wrong")

@@ -1,4 +1,4 @@
-"""`ssh cpu-0` from a login node or a job enters the user's job on that node, or fails."""
+"""`ssh cpu-0` on a login node or in a job enters the user's job on the node cpu-0."""
 
 import shlex
 import subprocess
@@ -20,12 +20,12 @@ from tests.support.slurmctld import Slurmctld, start_worker
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-# The container's root is an overlay, and overlayfs cannot be nested: use volumes.
+# These directories need volumes: the container's root is on overlayfs, which cannot be nested.
 OWN = [c.WORKER_SCRATCH, c.WORKER_SPOOL]
 
 
 def start_node(started: LoginNode, config: Settings, name: str) -> Slurmctld:
-    """Start a node with the login node's jail and the default isolation of jobs."""
+    """Start a node that shares the login node's jail, with the default isolation of jobs."""
 
     def prepare(worker: Slurmctld) -> None:
         nodeset = next(one for one in config.nodesets if one.name == "cpu")
@@ -67,7 +67,7 @@ def worker(started: LoginNode, config: Settings) -> Slurmctld:
 
 @pytest.fixture
 def node(login: LoginNode, worker: Slurmctld) -> Iterator[Slurmctld]:
-    """The node, without jobs before and after the test."""
+    """The node. After the test, the fixture cancels all jobs."""
     yield worker
     login.slurmctld.run("scancel --user=researcher --quiet; scancel --user=student --quiet")
     left = f"squeue --noheader --nodelist={NODE}"
@@ -75,7 +75,7 @@ def node(login: LoginNode, worker: Slurmctld) -> Iterator[Slurmctld]:
 
 
 def submit(login: LoginNode, *options: str, user: str = "researcher", setup: str = "") -> str:
-    """Submit a job, and return its id when it runs and has completed its setup."""
+    """Submit a job. Return its id after the commands of `setup` have ended."""
     script = f"{setup or 'true'}; touch $SLURM_JOB_ID; sleep 300"
     job = login.answer(
         f"sbatch --parsable --output=/dev/null {' '.join(options)} --wrap {shlex.quote(script)}",
@@ -89,7 +89,7 @@ def submit(login: LoginNode, *options: str, user: str = "researcher", setup: str
 def inside(
     login: LoginNode, script: str, *options: str, user: str = "researcher", **given: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script on the node through ssh from the login node."""
+    """Run a script on the node with ssh from the login node."""
     command = ["ssh", "-o", "BatchMode=yes", *options, NODE, *([script] if script else [])]
     return login.ssh(shlex.join(command), user=user, **given)
 
@@ -134,7 +134,7 @@ def test_slurm_commands_work_in_a_session(login: LoginNode, node: Slurmctld) -> 
     assert answer(login, "srun --quiet --overlap hostname") == NODE
 
 
-def test_ssh_enters_the_latest_or_the_named_job(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_enters_the_latest_job_or_the_selected_one(login: LoginNode, node: Slurmctld) -> None:
     first, second = submit(login), submit(login)
 
     assert answer(login, "echo $SLURM_JOB_ID") == second
@@ -173,7 +173,7 @@ def test_ssh_returns_exit_code_and_output_of_a_command(
     assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
 
 
-def test_input_and_output_pass_unchanged(login: LoginNode, node: Slurmctld) -> None:
+def test_binary_data_passes_through_ssh_unchanged(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     login.answer("head -c 5000000 /dev/urandom >sent")
 
@@ -231,7 +231,7 @@ def test_ports_of_the_job_can_be_forwarded(login: LoginNode, node: Slurmctld) ->
     assert inside(login, "", "-W", "127.0.0.1:8765").stdout == "hi"
 
 
-def test_user_machine_reaches_the_node_with_any_key(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_from_a_users_own_machine_reaches_the_node(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     way = login.command("ssh", "login", f"{c.PROGRAMS}/to-node", "%h", "%r")
     options = {
@@ -290,7 +290,7 @@ def test_pending_job_gives_no_access(login: LoginNode, node: Slurmctld) -> None:
     assert "you have no running job" in inside(login, "hostname").stderr
 
 
-def test_ssh_refuses_another_user_name(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_refuses_the_name_of_another_user(login: LoginNode, node: Slurmctld) -> None:
     submit(login)
     submit(login, user="student")
 
@@ -300,7 +300,7 @@ def test_ssh_refuses_another_user_name(login: LoginNode, node: Slurmctld) -> Non
         assert f"cannot enter jobs of {other}" in refused.stderr
 
 
-def test_slurm_refuses_users_who_bypass_the_first_check(login: LoginNode, node: Slurmctld) -> None:
+def test_slurm_refuses_users_who_bypass_the_check_of_ssh(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
 
     refused = login.ssh(f"srun --jobid={job} --overlap {c.PROGRAMS}/in-node", user="student")
@@ -316,7 +316,7 @@ def test_ssh_reports_an_unknown_node(login: LoginNode, node: Slurmctld) -> None:
     assert "cpu-77: " in refused.stderr
 
 
-def test_node_runs_no_sshd_without_a_session(login: LoginNode, node: Slurmctld) -> None:
+def test_node_runs_sshd_only_during_a_session(login: LoginNode, node: Slurmctld) -> None:
     assert node.run("pgrep -l sshd || echo none", user="root").strip() == "none"
 
 
@@ -342,7 +342,7 @@ def test_session_ends_with_the_job(login: LoginNode, node: Slurmctld) -> None:
     )
 
 
-def test_session_end_removes_the_step_and_keeps_the_job(login: LoginNode, node: Slurmctld) -> None:
+def test_ending_a_session_ends_its_step_but_not_the_job(login: LoginNode, node: Slurmctld) -> None:
     job = submit(login)
 
     assert answer(login, "true") == ""

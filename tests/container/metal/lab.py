@@ -26,16 +26,16 @@ from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 STATE = "/var/lib/slurmstack"
-"""Folder for marker files of the stack's scripts."""
+"""Folder in which the stack's scripts create marker files."""
 REPOSITORY = "slurmstack.test/kubernetes"
-"""Image repository in kubeadm's configuration, from which no image can be pulled."""
+"""Image repository in kubeadm's configuration. It does not exist, so no image can be pulled."""
 KUBEADM = replace(
     binaries.BUILDS[0],
     binary="kubeadm",
     module=str(HERE / "go"),
     package="k8s.io/kubernetes/cmd/kubeadm",
 )
-"""Programs from the same release as the other programs of the local cluster."""
+"""kubeadm, built from the same release as the other programs of the local cluster."""
 RELEASE = binaries.KUBERNETES_VERSION.removeprefix("v")
 PROGRAM = """
 import pulumi
@@ -75,7 +75,7 @@ OF_THE_NODES = (
     *("imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "oomScoreAdj"),
     *("systemReserved", "volumeStatsAggPeriod"),
 )
-"""kubelet settings of the local cluster that its nodes need because they are containers."""
+"""Settings of the kubelet that a node in a container needs."""
 MACHINES = 3
 Values = dict[str, Any]
 
@@ -89,7 +89,7 @@ class Machine:
     container: Container
 
     def run(self, command: str, check: bool = True) -> str:
-        """Return the output of root's shell command on the machine."""
+        """Run a shell command as root on the machine, and return its output."""
         code, text = open_shells.run(self.container, command)
         assert code == 0 or not check, f"{self.name}: {command}: {code}: {text}"
         return text.strip()
@@ -105,7 +105,7 @@ class Machine:
 
 @dataclass
 class Lab:
-    """The machines and their stack, deployed by the embedded engine in a separate process."""
+    """The machines and their stack, which the embedded engine deploys in a separate process."""
 
     root: Path
     machines: tuple[Machine, ...]
@@ -161,7 +161,7 @@ class Lab:
         return self.deploy("up", "--yes", fails=fails)
 
     def kubectl(self, *words: str) -> Any:
-        """Query the API with the kubeconfig from the outputs of the stack."""
+        """Query the API with the kubeconfig that the stack exports."""
         kubeconfig = self.root / "kubeconfig"
         write(kubeconfig, self.deploy("stack", "output", "kubeconfig", "--show-secrets"))
         done = subprocess.run(
@@ -187,7 +187,7 @@ class Lab:
 
 
 def is_clean(machine: Machine) -> bool:
-    """Return whether nothing of a cluster is left on a machine."""
+    """Return whether a machine has no files or processes of a cluster."""
     left = [
         path
         for path in ("/etc/kubernetes/*", "/var/lib/etcd", "/var/lib/kubelet/pki", f"{STATE}/*")
@@ -225,7 +225,7 @@ def machine_image(client: docker.DockerClient, node: str, pause: str, folder: Pa
 
 
 def kubernetes_images(kubeadm: Path) -> list[str]:
-    """Return the images that kubeadm requires, as kubeadm lists them."""
+    """Return the names of the images that kubeadm requires."""
     done = subprocess.run(
         [
             *(str(kubeadm), "config", "images", "list"),
@@ -242,7 +242,7 @@ def kubernetes_images(kubeadm: Path) -> list[str]:
 def saved(
     client: docker.DockerClient, node: str, system: str, names: list[str], archive: Path
 ) -> Iterator[None]:
-    """Save an archive of images with our own binaries, under the names that kubeadm requires."""
+    """Save local images under the names that kubeadm requires. The names exist in the context."""
     try:
         for name in names:
             source = client.images.get(system if "/pause:" in name else node)
@@ -262,7 +262,7 @@ def saved(
 
 
 def prepare(machine: Machine) -> None:
-    """Wait until login works, and import the images, because kubeadm cannot pull them."""
+    """Wait until the machine runs, and import the images, because kubeadm cannot pull them."""
     up = "pgrep -x sshd && ctr version >&2 && echo up"
     eventually(
         f"{machine.name} is up", lambda: machine.run(up, check=False).endswith("up"), timeout=60
@@ -271,7 +271,7 @@ def prepare(machine: Machine) -> None:
 
 
 def start(engine: Engine, image: str, node: Node, directory: Path, public: bytes) -> None:
-    """Start a machine with routes to the other machines' pods, and with the operator's key."""
+    """Start a machine with the operator's key, and with routes to the pods of other machines."""
     wanted = ("node.env", "routes", "cni/10-pods.conflist")
     files = {name: text for name, text in node_files(node).items() if name in wanted}
     for name, text in {**files, "authorized_keys": public.decode()}.items():
@@ -299,15 +299,14 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
             "pods": str(POD_RANGE),
             "machines": [
                 head.settings(),
-                # As on most cloud machines, root cannot log in.
+                # This user has sudo: on most cloud machines, root cannot log in.
                 worker.settings(user="admin", nodeset="cpu"),
             ],
             "kubeadm": {
                 "ClusterConfiguration": {
                     "imageRepository": REPOSITORY,
                     "dns": {"disabled": True},
-                    # etcd may lose its data in a power failure, because the cluster exists only for
-                    # the test.
+                    # Faster. A test cluster need not survive a power failure.
                     "etcd": {
                         "local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}
                     },

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Process 1 of a machine: the setup that Docker does not do, as on the local cluster's nodes, and sshd.
-# shellcheck disable=SC2154  # set by the nodes' own script
+# Process 1 of a machine: prepares the container like a node of the local cluster, and runs sshd.
+# shellcheck disable=SC2154  # the sourced script sets these variables
 set -euo pipefail
 # shellcheck source=/dev/null
 . <(sed '/^trap /,$d' /usr/local/bin/entrypoint)

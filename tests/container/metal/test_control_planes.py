@@ -1,4 +1,4 @@
-"""Three control planes created by kubeadm, one after the other, and removed again."""
+"""kubeadm creates three control planes, one after the other, and removes them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kubernetes on machines with kubeadm: deploy, resume after a kill, edit, and destroy."""
+"""kubeadm creates Kubernetes on machines: deploy, continue after a kill, edit, and destroy."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def deployed(lab: Lab) -> Iterator[Lab]:
-    """The cluster, deployed by a second run after the first was killed while kubeadm worked."""
+    """The cluster. The first deploy is killed while kubeadm runs, and a second one completes it."""
     first = lab.engine("up", "--yes")
     try:
         eventually(
@@ -36,7 +36,7 @@ def deployed(lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def edited(deployed: Lab) -> Iterator[dict[str, Any]]:
-    """The worker's settings, which are restored after the test."""
+    """The worker's settings, which the test may change. The fixture restores them."""
     before = deepcopy(deployed.cluster)
     yield deployed.cluster["machines"][1]
     deployed.cluster = before
@@ -59,7 +59,7 @@ def test_both_nodes_are_ready_and_match_their_settings(deployed: Lab) -> None:
 
     assert "node-role.kubernetes.io/control-plane" in labels(head)
     assert LABEL_NODESET not in labels(head)
-    assert taints(head) == [], "all other pods run on this machine"
+    assert taints(head) == [], "pods without a nodeset can run on the control plane"
     assert labels(worker)[LABEL_NODESET] == "cpu"
     assert taints(worker) == [f"{LABEL_NODESET}=cpu:NoSchedule"]
     assert not is_clean(deployed.head)
@@ -69,7 +69,7 @@ def test_both_nodes_are_ready_and_match_their_settings(deployed: Lab) -> None:
         assert addresses["InternalIP"] == machine.address
 
 
-def test_pod_of_the_nodeset_runs_on_its_machine(deployed: Lab) -> None:
+def test_pod_runs_on_the_machine_of_its_nodeset(deployed: Lab) -> None:
     pod = deployed.kubectl("get", "pod", "pod")
 
     assert pod["spec"]["nodeName"] == "node-1"
@@ -81,7 +81,7 @@ def test_second_deploy_changes_nothing(deployed: Lab) -> None:
     deployed.deploy("up", "--yes", "--expect-no-changes")
 
 
-def test_scripts_are_idempotent(deployed: Lab, edited: dict[str, Any]) -> None:
+def test_second_run_of_the_scripts_keeps_the_nodes(deployed: Lab, edited: dict[str, Any]) -> None:
     before = {name: node["metadata"]["uid"] for name, node in deployed.nodes().items()}
     for machine in deployed.cluster["machines"]:
         machine["host_key"] += " again"
@@ -96,7 +96,7 @@ def test_refuses_a_machine_with_another_host_key(deployed: Lab, edited: dict[str
     assert "Host key verification failed" in deployed.up(fails=True)
 
 
-def test_refuses_a_machine_with_another_minor_version(
+def test_refuses_a_machine_with_another_kubernetes_minor_version(
     deployed: Lab, edited: dict[str, Any]
 ) -> None:
     deployed.cluster["release"] = "1.33.0"
@@ -104,7 +104,7 @@ def test_refuses_a_machine_with_another_minor_version(
     assert "has kubeadm v1.34.4, expected v1.33: upgrade the machine" in deployed.up(fails=True)
 
 
-def test_machine_is_removed_cleanly_and_joins_again(deployed: Lab, edited: dict[str, Any]) -> None:
+def test_removed_machine_is_clean_and_can_join_again(deployed: Lab, edited: dict[str, Any]) -> None:
     worker = deployed.cluster["machines"].pop()
     deployed.nodeset["replicas"] = 0
     deployed.up()

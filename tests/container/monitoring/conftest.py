@@ -1,4 +1,4 @@
-"""One Prometheus container for each test file."""
+"""A Prometheus container for each test file."""
 
 from collections.abc import Iterator
 

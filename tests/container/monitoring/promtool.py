@@ -1,4 +1,4 @@
-"""promtool in a container that contains the alerts."""
+"""promtool, in a container with the alert rules."""
 
 from typing import cast
 
@@ -11,6 +11,6 @@ THERE = "/tmp/alerts"
 
 
 def promtool(container: Container, *arguments: str) -> tuple[int | None, str]:
-    """Return exit code and output of promtool."""
+    """Run promtool, and return its exit code and output."""
     code, output = container.exec_run(["promtool", *arguments], workdir=THERE)
     return code, cast(bytes, output).decode()

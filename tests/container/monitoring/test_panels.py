@@ -1,4 +1,4 @@
-"""Values of dashboard panels, evaluated by Prometheus."""
+"""Prometheus evaluates the expressions of dashboard panels."""
 
 import json
 
@@ -27,10 +27,10 @@ def expression(dashboard: str, panel: str) -> str:
         ({"completed": 0, "failed": 0, "running": 7}, None),
     ],
 )
-def test_recently_failed_panel_uses_the_states_of_recorded_jobs(
+def test_share_of_recent_failures_comes_from_job_states(
     container: Container, jobs: dict[str, int], share: float | None
 ) -> None:
-    # slurmctld's counters treat a job as completed even if its script fails.
+    # The counters of slurmctld treat a job with a failed script as completed.
     counters = {"slurm_jobs_failed_total": 0, "slurm_jobs_completed_total": 100}
     series = counters | {f'slurm_jobs{{state="{state}"}}': count for state, count in jobs.items()}
     case = {

@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager, started as in a stack, reload files that change."""
+"""Prometheus and Alertmanager, with the commands of a stack, reload changed files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ RUN = '"$@" >/tmp/log 2>&1 & echo $! >/tmp/pid; wait $!; echo $? >/tmp/code'
 
 @dataclass(frozen=True)
 class Daemon:
-    """Prometheus or Alertmanager in a container, with files mounted like by the kubelet."""
+    """Prometheus or Alertmanager in a container, with files as the kubelet mounts them."""
 
     container: Container
     command: list[str]
@@ -32,7 +32,7 @@ class Daemon:
     shows: str
     """Path of the page that shows the loaded configuration."""
     words: tuple[str, str]
-    """A setting in this file with its value, and the same setting with another value."""
+    """A setting in this file, with its value before and after an edit."""
     files: dict[str, str]
     loaded: str
     """Metric that reports whether the last load succeeded."""
@@ -44,7 +44,7 @@ class Daemon:
         return text
 
     def install(self, edited: str | None = None) -> None:
-        """Replace all files atomically, like the kubelet."""
+        """Replace all files atomically, as the kubelet does."""
         version = f"..{next(self.versions)}"
         files = {**self.files, **({self.file: edited} if edited else {})}
         put(self.container, {f"{self.folder}/{version}/{name}": files[name] for name in files})
@@ -166,7 +166,7 @@ def test_invalid_files_leave_the_old_configuration_active(
     eventually("the daemon reports a successful load", lambda: daemon.reports_load(1))
 
 
-def test_does_not_start_with_invalid_files_and_logs_the_reason(daemon: Daemon) -> None:
+def test_daemon_with_invalid_files_exits_and_logs_the_reason(daemon: Daemon) -> None:
     daemon.install("none: [")
     daemon.start()
 

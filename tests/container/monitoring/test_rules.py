@@ -1,4 +1,4 @@
-"""Prometheus accepts the alert rules, and alerts fire exactly in the cases that expect it."""
+"""Prometheus accepts the alert rules, and alerts fire only in the expected cases."""
 
 import pytest
 from docker.models.containers import Container

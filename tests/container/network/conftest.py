@@ -22,7 +22,7 @@ def _address(container: Container, network_name: str, key: str = "IPAddress") ->
 @pytest.fixture(scope="package")
 def world() -> Iterator[World]:
     client = host.engine(print)
-    # A random subnet, because other tests may run on this machine at the same time.
+    # Choose a random subnet, because other tests may run on this machine at the same time.
     third = random.randrange(256)
     pools = [f"169.254.{third}.0/24", f"fd00:{random.randrange(1 << 16):x}:{third:x}::/64"]
     with containers("network-test") as start:

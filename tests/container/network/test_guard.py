@@ -1,4 +1,4 @@
-"""The guard in a pod's network: what it blocks for users, and attempts to bypass it."""
+"""The guard of a pod's network: which connections of users it blocks, and attempts to bypass it."""
 
 import pytest
 from docker.models.containers import Container
@@ -13,7 +13,7 @@ USERS = {
     "slurm": c.SLURM_ID,
     "munge": c.MUNGE_ID,
     "nobody": c.NOBODY_ID,
-    "an id that a user can map": 100_000,
+    "a uid that a user can map": 100_000,
 }
 TARGETS = {
     "metadata": ("metadata", 80),
@@ -36,14 +36,14 @@ def guard(world: World) -> Container:
 
 @pytest.fixture(autouse=True)
 def guarded(world: World, guard: Container) -> None:
-    """Install the filter again for each test, as after a restart in the pod's network."""
+    """Install the filter before each test, although the pod's network may already have one."""
     code, output = world.run_guard(guard)
     assert code == 0, output
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("user", USERS)
-def test_guard_refuses_at_once_for_all_users_except_root(
+def test_guard_rejects_connections_of_users_except_root(
     world: World, user: str, target: str
 ) -> None:
     name, port = TARGETS[target]
@@ -54,17 +54,17 @@ def test_guard_refuses_at_once_for_all_users_except_root(
 
 
 @pytest.mark.parametrize("how", ["tcp", "udp", "mptcp"])
-def test_other_addresses_stay_reachable(world: World, how: str) -> None:
+def test_unblocked_addresses_stay_reachable(world: World, how: str) -> None:
     assert world.ask(RESEARCHER, world.anybody, OPEN, how) == "answered"
 
 
 @pytest.mark.parametrize(("name", "port"), [("metadata", 80), ("api", API), ("anybody", 2049)])
-def test_guard_also_refuses_other_protocols(world: World, name: str, port: int) -> None:
+def test_guard_also_rejects_udp_and_mptcp(world: World, name: str, port: int) -> None:
     address = getattr(world, name)
 
     assert world.ask(0, address, port, "udp") == "answered"
     assert world.ask(RESEARCHER, address, port, "udp") in (REFUSED, "EPERM")
-    # The kernel opens MPTCP connections with its own sockets.
+    # For MPTCP, the kernel itself opens sockets.
     assert world.ask(RESEARCHER, address, port, "mptcp") == REFUSED
 
 
@@ -81,8 +81,8 @@ def test_private_network_namespace_has_no_route(world: World) -> None:
     assert world.ask(RESEARCHER, world.api, API, "tcp", *namespace) == "ENETUNREACH"
 
 
-def test_socket_given_to_root_stays_blocked(world: World) -> None:
-    """A user cannot change a socket's owner, and CAP_CHOWN does not bypass the guard."""
+def test_socket_whose_owner_becomes_root_stays_blocked(world: World) -> None:
+    """Users cannot change a socket's owner, and with CAP_CHOWN, this does not bypass the guard."""
     may_chown = (
         *("setpriv", "--reuid", str(RESEARCHER), "--clear-groups"),
         *("--inh-caps", "+chown", "--ambient-caps", "+chown"),
@@ -114,7 +114,7 @@ def test_name_server_stays_reachable_at_a_blocked_address(world: World, guard: C
         run(world.pod, "sh", "-c", "cat /tmp/before >/etc/resolv.conf")
 
 
-def test_guard_applies_to_forwarded_ssh_ports(world: World) -> None:
+def test_guard_applies_to_ports_forwarded_by_ssh(world: World) -> None:
     login = world.beside(
         "login", "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID", "SYS_CHROOT"
     )
@@ -122,7 +122,7 @@ def test_guard_applies_to_forwarded_ssh_ports(world: World) -> None:
     set -e
     ssh-keygen -q -t ed25519 -N '' -f /tmp/key
     ssh-keygen -q -t ed25519 -N '' -f /run/sshd/host_key
-    # Without the configuration of the login nodes, which requires a jail.
+    # Do not use the configuration of login nodes, which requires a jail.
     /usr/sbin/sshd -f /dev/null -p {c.SSHD_PORT} -h /run/sshd/host_key \
       -o StrictModes=no -o AuthorizedKeysFile=/tmp/key.pub
     """
@@ -140,7 +140,7 @@ def test_guard_applies_to_forwarded_ssh_ports(world: World) -> None:
 
 
 def test_blocked_addresses_can_still_connect_to_the_pod(world: World) -> None:
-    """The machine's probes of sshd come from a blocked address, and must reach the pod."""
+    """The kubelet probes sshd from a blocked address of the machine, and must reach the pod."""
     serve = "import socket; s = socket.create_server(('', 2223)); s.accept()[0].sendall(b'!')"
     world.pod.exec_run(["python3", "-c", serve], detach=True)
     world.pod.reload()
@@ -186,7 +186,7 @@ def test_guard_waits_until_the_api_name_resolves(world: World, guard: Container)
 
 
 def test_guard_fails_if_the_filter_has_no_effect(world: World, guard: Container) -> None:
-    # As root, no connection is blocked, as on a machine whose kernel does not filter.
+    # Run the guard as root, whose connections the filter accepts, as if the filter had no effect.
     code, output = world.run_guard(guard, user=0)
 
     assert code == 1

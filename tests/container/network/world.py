@@ -1,4 +1,4 @@
-"""A pod with a guard, and servers at the addresses of a cloud, Kubernetes and other machines."""
+"""A pod with a guard, and a server at addresses of a cloud, of Kubernetes and of other machines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ for port in {LISTENED}:
     server.bind(("", port))
     threading.Thread(target=udp, args=[server]).start()
 """
-"""Program that answers on every port, over TCP and UDP."""
+"""Program that answers on the ports in LISTENED over TCP and UDP."""
 
 ASK = """
 import errno, os, socket, sys
@@ -74,17 +74,17 @@ def run(
 
 @dataclass(frozen=True)
 class World:
-    """Containers for a pod, its guard, and the rest of the network."""
+    """Containers of a pod, and of the rest of the network."""
 
     start: Start
     pod: Container
     rest: Container
     metadata: str
-    """Address of `rest` in 169.254.0.0/16."""
+    """Address of `rest` in 169.254.0.0/16, the range of a cloud's metadata server."""
     refused6: str
     """IPv6 address of `rest` that the settings block."""
     api: str
-    """Address of `rest` as the Kubernetes API."""
+    """Address of `rest` at which it acts as the Kubernetes API."""
     anybody: str
     """Address of `rest` that nothing blocks."""
 
@@ -107,7 +107,7 @@ class World:
     def run_guard(
         self, container: Container, *wrapped: str, user: int | None = None, **changed: str
     ) -> tuple[int, str]:
-        """Run the guard in a container as its pod does, with changed variables."""
+        """Run the guard in a container, as its pod does but with changed variables."""
         variables = {one["name"]: one["value"] for one in self.guard_spec["env"]}
         return run(
             container,
@@ -117,7 +117,7 @@ class World:
         )
 
     def ask(self, user: int, address: str, port: int, how: str = "tcp", *wrapped: str) -> str:
-        """Return the result of a user's connection: `answered`, or the name of the error."""
+        """Connect as a user. Return `answered`, or the name of the error."""
         code, output = run(
             self.pod, *(*wrapped, "python3", "/ask", how, address, str(port)), user=user
         )

@@ -1,7 +1,8 @@
-"""An NFSv4.1 client in place of a machine that mounts a jail, with the operations that tests need.
+"""An NFSv4.1 client with the operations that the tests need.
 
-Kernels of test machines have no NFS client, and libnfs supports only NFSv4.0. Formats and numbers
-are from RFC 5531 (calls), RFC 8881 (operations) and RFC 5662 (XDR encoding of the operations).
+The client acts as a machine that mounts a jail: kernels of test machines have no NFS client, and
+libnfs supports only NFSv4.0. Formats and numbers are from RFC 5531 (calls), RFC 8881 (operations)
+and RFC 5662 (XDR encoding of the operations).
 """
 
 import socket
@@ -18,7 +19,7 @@ _DIRECTORY = 2
 _READ_AND_WRITE = 3
 _FILE_SYNC = 2
 _MODE, _OWNER, _GROUP = 1 << 1, 1 << 4, 1 << 5
-"""Attributes 33, 36 and 37 as bits of the second word of a bitmap."""
+"""Attributes 33, 36 and 37, as bits in the second word of a bitmap."""
 _NOBODY = struct.pack(">I12s", 0, b"")
 """Stateid for operations without an open file."""
 
@@ -43,7 +44,7 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Open:
-    """An open file of a machine."""
+    """A file that a machine has opened."""
 
     handle: bytes
     state: bytes
@@ -81,7 +82,7 @@ def _numbers(*values: int) -> bytes:
 
 
 def _attributes(mode: int | None = None, owner: int | None = None) -> bytes:
-    """Encode a mode, or an owner together with the group of the same id."""
+    """Encode a mode, an owner, or both. The group has the same id as the owner."""
     values = b"" if mode is None else _numbers(mode)
     bits = 0 if mode is None else _MODE
     if owner is not None:
@@ -91,7 +92,7 @@ def _attributes(mode: int | None = None, owner: int | None = None) -> bytes:
 
 
 class Machine:
-    """One client and its session, which sends requests as the user `uid`."""
+    """A client with a session. It sends requests as the user `uid`."""
 
     def __init__(self, address: str, name: str, *, minor: int = 1) -> None:
         self.uid = 0
@@ -101,8 +102,7 @@ class Machine:
         self._session = b""
         found = self._compound(
             _EXCHANGE_ID,
-            # A client sends a new verifier after a restart, and the same verifier after a
-            # reconnect.
+            # The verifier is constant, as for a client that reconnects without a restart.
             b"verifier" + _opaque(name.encode()) + _numbers(0, 0, 0),
         )
         self._id, sequence = found.raw(8), found.number()
@@ -119,7 +119,7 @@ class Machine:
     # --- Operations of a machine -----------------------------------------------------------------
 
     def reclaim_complete(self) -> None:
-        """Report that the client has reclaimed its open files, and may now open other files."""
+        """Report that this client has reclaimed its files, so that it can open other files."""
         self._do([], _RECLAIM_COMPLETE, _numbers(0))
 
     def folder(self, path: str, mode: int = 0o755) -> None:
@@ -135,7 +135,7 @@ class Machine:
         return Open(self._do(path.split("/"), _GETFH).opaque(), state)
 
     def reclaim(self, opened: Open) -> Open:
-        """Reopen a file that was open before the restart of the server."""
+        """Reopen a file that was open before a restart of the server."""
         claim = self._opening(_numbers(0, 1, 0))
         return Open(opened.handle, self._do(opened.handle, _OPEN, claim).raw(16))
 
@@ -168,7 +168,7 @@ class Machine:
         return _numbers(0, _READ_AND_WRITE, 0) + owner + how
 
     def _do(self, where: Sequence[str] | bytes, operation: int, arguments: bytes = b"") -> _Answer:
-        """Return the reply to one operation on a path or a handle."""
+        """Do one operation on a path or a handle, and return the reply."""
         if isinstance(where, bytes):
             lookups = [(_PUTFH, _opaque(where))]
         else:
@@ -193,7 +193,7 @@ class Machine:
         found.number()
         for number, _ in before:
             assert (found.number(), found.number()) == (number, 0)
-            # Only SEQUENCE among the preceding operations has a result.
+            # Only SEQUENCE, of the preceding operations, has a result.
             found.raw(36 if number == _SEQUENCE else 0)
         assert (found.number(), found.number()) == (operation, 0)
         return found

@@ -1,4 +1,4 @@
-"""The NFS server of the jail, with the capabilities and configuration of the component."""
+"""The NFS server of the jail, with the capabilities and configuration of its pod."""
 
 import json
 import time
@@ -29,7 +29,7 @@ SERVED = {"server": {"machines": ["10.0.0.0/16"]}}
 
 
 class Server:
-    """Ganesha in a container with only the rights and mounts of the jail server's pod."""
+    """Ganesha in a container with only the capabilities and mounts of the server's pod."""
 
     def __init__(self, container: Container) -> None:
         self._inside = Slurmctld(container)
@@ -37,7 +37,7 @@ class Server:
 
     @property
     def machine(self) -> str:
-        """Address from which this machine connects to the server."""
+        """Address of this machine, as the server sees it."""
         (network,) = self._inside.container.attrs["NetworkSettings"]["Networks"].values()
         return str(network["Gateway"])
 
@@ -62,13 +62,13 @@ class Server:
 
 
 def profile(*refused: str) -> str:
-    """A seccomp profile that refuses some system calls, for Docker."""
+    """Return Docker's option for a seccomp profile that refuses some system calls."""
     calls = [{"names": list(refused), "action": "SCMP_ACT_ERRNO"}] if refused else []
     return f"seccomp={json.dumps({'defaultAction': 'SCMP_ACT_ALLOW', 'syscalls': calls})}"
 
 
 Make = Callable[[str], Server]
-"""A function that creates a container with a seccomp profile, without a running server."""
+"""Creates a container with a seccomp profile. Its server does not run yet."""
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,14 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def idle(make: Make) -> Server:
-    # An old default profile of Docker refuses name_to_handle_at(2) to unprivileged processes, as
-    # older runtimes of pods did (moby/moby#45766, containerd/containerd#8752).
+    # The default profile of an old Docker refuses name_to_handle_at(2), as older container
+    # runtimes of Kubernetes did (moby/moby#45766, containerd/containerd#8752).
     return make(profile())
 
 
 @pytest.fixture
 def server(idle: Server) -> Iterator[Server]:
-    """A running server with an empty volume, to which this machine may connect."""
+    """A running server with an empty volume, which permits connections from this machine."""
     idle.run(f"rm -rf {c.JAIL_SERVED}/*")
     idle.start(f"{idle.machine}/32")
     yield idle
@@ -155,7 +155,7 @@ def test_open_files_survive_a_kill_of_the_server(server: Server) -> None:
             began = time.monotonic()
             back.reclaim_complete()
             eventually("the grace period ends for other clients", lambda: can_open(new, "log"))
-            assert time.monotonic() - began < 30, "the grace period ends when all clients are back"
+            assert time.monotonic() - began < 30, "the grace period ends when all clients return"
             back.write(again, b"afterwards")
             back.close(again)
 

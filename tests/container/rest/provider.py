@@ -1,4 +1,4 @@
-"""A minimal identity provider: a key pair, its published key set, and the tokens that it signs."""
+"""A minimal identity provider with a key pair, a published key set and signed tokens."""
 
 import json
 import time
@@ -20,7 +20,7 @@ def _key() -> RSAPrivateKey:
 
 @dataclass(frozen=True)
 class Provider:
-    """Sign with RS256 (RFC 7518), the only algorithm that Slurm accepts for external tokens."""
+    """Signs with RS256 (RFC 7518): Slurm accepts no other algorithm for external tokens."""
 
     key: RSAPrivateKey = field(default_factory=_key)
 

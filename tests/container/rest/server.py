@@ -1,4 +1,4 @@
-"""slurmrestd, and clients of it for tests."""
+"""slurmrestd, and clients for tests."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ NODE_NAMES = ("cpu-0", "cpu-1")
 
 @dataclass(frozen=True)
 class Rest:
-    """slurmrestd's URL, its slurmctld's key, and the external provider that slurmctld trusts."""
+    """slurmrestd's URL, slurmctld's key for tokens, and the identity provider of slurmctld."""
 
     url: str
     key: bytes

@@ -1,4 +1,4 @@
-"""The agents' client with a real slurmrestd and Slurm."""
+"""The REST client of the agents, with a real slurmrestd and Slurm."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ TEN_MINUTES = "#!/bin/sh\nsleep 600\n"
 
 @pytest.fixture
 def operator(rest: Rest) -> Iterator[Client]:
-    """A client as user `slurm`. After the test, no job is left and every node is in service."""
+    """A client as user `slurm`. After the test, the fixture cancels jobs and resumes nodes."""
     yield (client := rest.client())
     for job in client.jobs():
         client.cancel(job.id)
@@ -53,7 +53,7 @@ def record(client: Client, job_id: int) -> Job:
     return found
 
 
-def test_job_runs_as_the_token_user_and_can_be_cancelled(operator: Client, user: Client) -> None:
+def test_job_of_a_token_user_runs_and_can_be_cancelled(operator: Client, user: Client) -> None:
     job_id = user.submit(job())
     eventually("the job runs", lambda: "RUNNING" in record(operator, job_id).state)
 
@@ -90,14 +90,14 @@ def test_node_is_drained_with_a_reason_and_resumed(operator: Client) -> None:
         operator.resume("cpu-0")
 
 
-def test_node_keeps_a_comment_and_extra_data(operator: Client) -> None:
+def test_annotated_node_keeps_comment_and_extra_data(operator: Client) -> None:
     operator.annotate("cpu-1", comment="rack 4", extra='{"rack": 4}')
     operator.annotate("cpu-1", comment="rack 5")
     node = operator.node("cpu-1")
     assert (node.comment, node.extra) == ("rack 5", '{"rack": 4}')
 
 
-def test_reads_partitions_reservations_and_statistics(rest: Rest, operator: Client) -> None:
+def test_client_reads_partitions_reservations_and_statistics(rest: Rest, operator: Client) -> None:
     assert operator.reservations() == ()
     rest.slurmctld.run(
         "scontrol create reservation reservationname=course users=researcher nodes=cpu-0 "
@@ -133,11 +133,11 @@ def test_only_operators_can_change_a_node(rest: Rest, operator: Client, name: st
     assert "DRAIN" not in operator.node("cpu-0").state
 
 
-@pytest.mark.parametrize("kind", ["expired", "foreign", "garbage", "empty"])
+@pytest.mark.parametrize("kind", ["expired", "other key", "garbage", "empty"])
 def test_refuses_an_invalid_token(rest: Rest, kind: str) -> None:
     token = {
         "expired": make_token(rest.key, "slurm", 60, now=time.time() - 3600),
-        "foreign": make_token(b"another key", "slurm", 60),
+        "other key": make_token(b"another key", "slurm", 60),
         "garbage": "a.b.c",
         "empty": "",
     }[kind]
@@ -174,7 +174,7 @@ def test_refuses_an_invalid_token_of_the_identity_provider(rest: Rest, kind: str
     assert error.value.fault is Fault.REFUSED
 
 
-def test_client_works_in_the_agents_image(rest: Rest) -> None:
+def test_rest_client_works_in_the_agents_image(rest: Rest) -> None:
     agents = Slurmctld(rest.start("agents", entrypoint=""))
     put(agents.container, {"/tmp/key": rest.key.decode()})
     token = agents.run("python3 -m agents.slurm token --user slurm --key /tmp/key", user="nobody")

@@ -1,4 +1,4 @@
-"""A container from the controller's image, in which tests start slurmctld one after the other."""
+"""A container of the controller's image, in which each test starts slurmctld."""
 
 import secrets
 from collections.abc import Iterator
@@ -22,6 +22,6 @@ def prepared(start_container: Start) -> Slurmctld:
 
 @pytest.fixture
 def slurmctld(prepared: Slurmctld) -> Iterator[Slurmctld]:
-    """slurmctld, which the test starts."""
+    """slurmctld, which the test starts and the fixture stops."""
     yield prepared
     prepared.stop()

@@ -1,4 +1,4 @@
-"""The lease on the state's volume, which keeps two controllers from running at the same time."""
+"""The lease in the state's volume, which prevents two controllers from running at the same time."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ SERVES = "Running as primary controller"
 
 
 class Controllers:
-    """Two controllers in one container. So the second serves only once the first has ended."""
+    """Two controllers in one container. They share a port, so only one can serve at a time."""
 
     def __init__(self, slurmctld: Slurmctld) -> None:
         self._slurmctld = slurmctld
@@ -24,7 +24,7 @@ class Controllers:
         return self._slurmctld.run(command).strip()
 
     def start(self, name: str, expected: str) -> None:
-        """Start a controller, and wait until it logs a text."""
+        """Start a controller, and wait until it logs the expected text."""
         self.run(f"POD_UID={name} {SCRIPT} >/tmp/{name} 2>&1 & echo $! >/tmp/{name}.pid")
         self.logs(name, expected)
 
@@ -32,7 +32,7 @@ class Controllers:
         eventually(f"{name} logs '{expected}'", lambda: expected in self.run(f"cat /tmp/{name}"))
 
     def renewer(self, name: str) -> str:
-        """Return the process that renews the lease of a controller."""
+        """Return the pid of the process that renews a controller's lease."""
         return self.run(f"pgrep --parent $(cat /tmp/{name}.pid) --full '^/bin/bash {SCRIPT}'")
 
 
@@ -47,24 +47,24 @@ def controllers(slurmctld: Slurmctld) -> Iterator[Controllers]:
     found.run("pkill -CONT -x slurmctld")
 
 
-def test_blocked_holder_ends_before_another_takes_over(controllers: Controllers) -> None:
-    """The renewing process is frozen, as by a write to a volume that does not answer."""
+def test_blocked_controller_ends_before_another_takes_over(controllers: Controllers) -> None:
+    """The test freezes the renewing process, as a write to an unresponsive volume would do."""
     renewer = controllers.renewer("first")
     controllers.run(f"kill -STOP {renewer}")
 
     controllers.logs("second", "taking over")
-    # The first one gives up at least two seconds earlier.
+    # The first controller ends at least two seconds before the takeover.
     assert "lost the lease: stopped slurmctld" in controllers.run("cat /tmp/first")
     controllers.logs("second", SERVES)
 
-    # A late renewal of the first one does not take the lease back.
+    # A late renewal by the first controller does not change the lease of the second.
     controllers.run(f"kill -CONT {renewer}")
     eventually("the renewer ends", lambda: not controllers.run(f"ps -o pid= {renewer} || true"))
     assert controllers.run(f"cat {LEASE}").startswith("second ")
     assert "lost the lease" not in controllers.run("cat /tmp/second")
 
 
-def test_stopped_holder_releases_the_lease(controllers: Controllers) -> None:
+def test_stopped_controller_releases_the_lease(controllers: Controllers) -> None:
     controllers.run("kill $(cat /tmp/first.pid)")
 
     controllers.logs("second", SERVES)

@@ -1,4 +1,4 @@
-"""The real slurmctld starts without errors with every configuration that the settings accept."""
+"""The real slurmctld starts without errors with all kinds of configurations of the settings."""
 
 from typing import Any
 
@@ -76,9 +76,9 @@ def preemption(kind: str, mode: str, *modes: str) -> Values:
 NO_QOS = r"We have no QOS on the system Ignoring invalid Allow/DenyQOS value"
 """Without accounting, no QOS exists. Slurm warns, and permits all users."""
 NO_DEFAULT = r"default partition not set"
-"""Without a default partition, Slurm warns. Users must then name a partition."""
+"""Slurm warns if there is no default partition. Users must then specify a partition."""
 NO_DBD = r"PriorityWeight\w+ can only be used with SlurmDBD, ignoring"
-"""Without accounting, usage is unknown. Slurm warns, and ignores this factor."""
+"""Without accounting, Slurm knows no usage. Slurm warns, and ignores this factor."""
 
 CASES: list[tuple[str, Values]] = [
     ("defaults of the dev stack", {}),
@@ -111,15 +111,15 @@ CASES: list[tuple[str, Values]] = [
     ("a static nodeset without nodes", nodesets({**STATIC, "replicas": 0})),
     ("a default partition with limits", partition(default=True, max_time="7-00:00:00")),
     ("times in each format", partition(max_time="1-12", default_time="90:30")),
-    ("limits of nodes", partition(min_nodes=1, max_nodes=4)),
+    ("limits of nodes for each job", partition(min_nodes=1, max_nodes=4)),
     ("memory for each CPU", partition(memory_per_cpu="2GiB")),
-    ("tiers and factors", partition(priority_tier=10, priority_job_factor=100)),
-    ("a closed partition", partition(state="drain", hidden=True)),
+    ("priority tier and factor", partition(priority_tier=10, priority_job_factor=100)),
+    ("a hidden partition in state drain", partition(state="drain", hidden=True)),
     ("whole nodes for each job", partition(exclusive=True)),
     ("shared CPUs", partition(over_subscribe="force")),
-    ("accounts", partition(allow_accounts=["physics", "chemistry"])),
+    ("allowed accounts", partition(allow_accounts=["physics", "chemistry"])),
     (
-        "groups",
+        "allowed groups",
         {
             **partition(allow_groups=["lab", "researcher"]),
             "groups": [{"name": "lab", "gid": 5000, "members": ["researcher", "student"]}],
@@ -127,8 +127,11 @@ CASES: list[tuple[str, Values]] = [
     ),
     ("parameters of a partition", partition(parameters={"LLN": True, "maxtime": "1:00:00"})),
     ("several partitions", preemption("partition_prio", "requeue", "off", "requeue", "cancel")),
-    ("preemption that suspends", preemption("partition_prio", "suspend", "suspend")),
-    ("a partition that suspends", preemption("partition_prio", "requeue", "suspend", "off")),
+    ("preemption that suspends jobs", preemption("partition_prio", "suspend", "suspend")),
+    (
+        "a partition whose jobs are suspended",
+        preemption("partition_prio", "requeue", "suspend", "off"),
+    ),
     ("preemption by QOS", preemption("qos", "cancel")),
     ("builtin scheduler", slurm(scheduler={"type": "builtin"})),
     (
@@ -138,7 +141,7 @@ CASES: list[tuple[str, Values]] = [
         ),
     ),
     ("timeouts", slurm(timeouts={"message": 10, "complete": 5, "unkillable_step": 180})),
-    ("many jobs", slurm(max_jobs=200_000)),
+    ("a high limit of jobs", slurm(max_jobs=200_000)),
     ("prolog and epilog", slurm(prolog=SCRIPT, epilog=SCRIPT)),
     ("prolog and epilog of tasks", slurm(task_prolog=SCRIPT, task_epilog=SCRIPT)),
     ("no checks", {**cpu(), "health": {"enabled": False}}),
@@ -198,7 +201,8 @@ CASES: list[tuple[str, Values]] = [
     ),
     (
         "Slurm's own keys",
-        # Without a sackd here, slurmctld itself authenticates its clients.
+        # This test runs no sackd, so slurmctld itself must sign credentials: AuthInfo replaces
+        # the default `disable_sack`.
         {
             **cpu(),
             "auth": {"type": "slurm"},
@@ -220,7 +224,7 @@ WARNINGS: list[tuple[str, Values, str]] = [
     ("priority by age", slurm(priority={"type": "multifactor", "age": 1000}), NO_DBD),
     ("priority by use", slurm(priority={"type": "multifactor", "fairshare": 1000}), NO_DBD),
 ]
-"""Settings that Slurm accepts with a warning."""
+"""Settings with which Slurm logs a warning."""
 
 
 @pytest.mark.parametrize(("what", "values"), CASES, ids=[case[0] for case in CASES])
@@ -259,7 +263,7 @@ def test_slurmctld_starts_with_the_stack_file_of(stack: str, slurmctld: Slurmctl
     assert slurmctld.errors() == []
 
 
-def test_detects_errors_of_slurmctld(slurmctld: Slurmctld) -> None:
+def test_matrix_detects_errors_of_slurmctld(slurmctld: Slurmctld) -> None:
     complaint = ["PluginDir=/nowhere", "SlurmdParameters=l3cache_as_socket"]
     slurmctld.install(alone(lambda valid: valid.update(slurm(extra={"slurm.conf": complaint}))))
 

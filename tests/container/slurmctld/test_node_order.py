@@ -1,4 +1,4 @@
-"""slurmctld orders nodes by number, and not by the order of their registration."""
+"""slurmctld orders nodes by number, whatever the order of their registration."""
 
 import secrets
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Cluster:
         return worker
 
     def remove(self, *workers: Slurmctld) -> None:
-        """Stop nodes and delete their records, like `leave`."""
+        """Stop nodes and delete their records, as the script `leave` does."""
         for worker in workers:
             name = worker.run("echo $NODE_NAME").strip()
             worker.run("pkill -x slurmd; while pgrep -x slurmd; do sleep 0.1; done", user="root")
@@ -48,7 +48,7 @@ class Cluster:
         return [line.split()[0].removeprefix("NodeName=") for line in output.splitlines()]
 
     def allocated(self, nodes: int) -> str:
-        """Return a job's node list, as users see it."""
+        """Return the node list of a job on this number of nodes."""
         self.controller.run(f"salloc --nodes={nodes} --job-name=order --no-shell")
         try:
             return self.controller.run("squeue --noheader --format=%N").strip()
@@ -63,10 +63,10 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(start)
 
 
-def test_nodes_can_register_in_reverse_order(cluster: Cluster) -> None:
+def test_node_order_does_not_depend_on_registration_order(cluster: Cluster) -> None:
     cluster.add(2)
 
-    # slurmctld reserves the positions of the other nodes, which users do not see.
+    # slurmctld has records of the other nodes, which users do not see.
     assert cluster.nodes() == ["cpu-2"]
     assert cluster.nodes("--future") == ["cpu-0", "cpu-1", "cpu-2"]
     assert cluster.controller.run("sinfo --noheader --format='%D %N'").split() == ["1", "cpu-2"]
@@ -79,7 +79,7 @@ def test_nodes_can_register_in_reverse_order(cluster: Cluster) -> None:
     assert "slurmstack:" not in cluster.controller.run("scontrol show nodes")
 
 
-def test_removed_nodes_can_return_in_any_order(cluster: Cluster) -> None:
+def test_removed_nodes_return_to_their_old_positions(cluster: Cluster) -> None:
     cluster.remove(*(cluster.add(ordinal) for ordinal in range(3)))
 
     for ordinal in (1, 2, 0):
@@ -104,7 +104,7 @@ def test_nodes_can_register_before_their_partition_exists(cluster: Cluster) -> N
     assert cluster.nodes() == ["cpu-0", "cpu-1"]
 
 
-def test_reserved_node_takes_the_new_shape_of_its_nodeset(cluster: Cluster) -> None:
+def test_reserved_record_takes_the_new_description_of_its_nodeset(cluster: Cluster) -> None:
     cluster.add(1)
     cluster.add(0, "CPUs=1 RealMemory=1500 Feature=cpu,large")
 

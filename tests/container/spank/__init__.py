@@ -1,1 +1,1 @@
-"""The SPANK plugin in a real slurmd with a jail."""
+"""The SPANK plugin, in a real slurmd with a jail."""

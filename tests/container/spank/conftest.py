@@ -24,7 +24,7 @@ def running(start_container: Start) -> Iterator[Node]:
 
 @pytest.fixture
 def node(running: Node) -> Iterator[Node]:
-    """The node with the default isolation. After the test, check that nothing of a job is left."""
+    """The node with the default isolation. After the test, nothing of a job may be left on it."""
     running.isolate()
     yield running
     running.controller.run("scancel --state=RUNNING --quiet", user="root")

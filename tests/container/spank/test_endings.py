@@ -11,8 +11,8 @@ from tests.support.spank import NODE, Node
 from tests.support.waiting import eventually
 
 _HANDED = "/srv/handed"
-# This program receives descriptors of directories, and creates up to the given number of
-# directories in them.
+# This program receives descriptors of directories, and creates new directories in them, up to the
+# given number.
 _HOLD = f"""
 import errno, os, socket, sys, time
 with socket.socket(socket.AF_UNIX) as listener:
@@ -33,8 +33,8 @@ while folders and made < int(sys.argv[1]):
             folders.remove(folder)
 time.sleep(30)
 """
-# This program nests the given number of directories, sends their descriptors, and waits until they
-# are full.
+# This program creates the given number of nested directories, sends their descriptors, and waits
+# until they contain many new directories.
 _GIVE = f"""
 import os, socket, sys, time
 folders = ["/tmp"]
@@ -48,8 +48,8 @@ with socket.socket(socket.AF_UNIX) as holder:
 while sum(len(os.listdir(path)) for path in folders) < 5_000:
     time.sleep(0.1)
 """
-# This program tries to open slurmd's port over IPv4 and IPv6, with and without SO_REUSEPORT, until
-# the test ends.
+# Until the test ends, this program tries to bind slurmd's port over IPv4 and IPv6, with and without
+# SO_REUSEPORT.
 _TAKE = """
 import itertools, os, socket, time
 def opened(address, alone, options):
@@ -88,7 +88,7 @@ def programs(node: Node) -> Iterator[None]:
 
 
 def hold(node: Node, number: int) -> str:
-    """Submit a job that creates directories in another job's directories, which it keeps open."""
+    """Submit a job that holds directories of another job open, and creates directories in them."""
     job = node.submit(f"python3 /srv/hold.py {number}")
     eventually("the job listens", lambda: "waits" in node.output(job))
     return job
@@ -103,7 +103,7 @@ def has_ended(node: Node, job: str) -> bool:
     return not node.user(f"squeue --noheader --jobs={job} || true")
 
 
-def test_ended_jobs_directories_are_closed_to_other_jobs(
+def test_directories_of_an_ended_job_are_closed_to_others(
     node: Node,
 ) -> None:
     holder = hold(node, 200_000)
@@ -128,17 +128,17 @@ def test_job_ends_while_another_job_fills_its_directories(node: Node) -> None:
     assert "cannot remove" not in node.worker.log()
 
 
-def test_kernel_ends_tasks_before_daemons(node: Node) -> None:
+def test_out_of_memory_killer_ends_tasks_before_daemons(node: Node) -> None:
     score = "cat /proc/{}/oom_score_adj"
     init, slurmd = (node.root(score.format(process)) for process in (1, f"$({FIND_SLURMD})"))
 
     assert node.job(score.format("self")) == "1000"
-    # A kernel may refuse to lower the score, but then it refuses for both processes.
+    # A kernel that refuses to lower the score refuses this for both processes.
     assert init == slurmd
     assert int(slurmd) <= 900
 
 
-def test_crash_of_slurmd_loses_no_job_and_no_port(node: Node) -> None:
+def test_slurmd_crash_loses_neither_jobs_nor_its_port(node: Node) -> None:
     job = node.submit("python3 /srv/take.py")
     eventually("the job runs", lambda: "begins" in node.output(job))
     before = node.root(FIND_SLURMD)

@@ -1,4 +1,4 @@
-"""What a job can see and do, and what is removed when it ends."""
+"""Jobs see and change only their own things, and leave nothing on the node."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_slurm_runs_jail_programs_with_the_rights_of_the_job(node: Node) -> None
     assert int(fields["CapPrm:"], 16) == FEW
 
 
-def test_steps_of_a_job_see_only_each_other(node: Node) -> None:
+def test_job_sees_processes_of_its_steps_but_not_of_others(node: Node) -> None:
     job = node.submit("tail --follow /dev/null")
     eventually("the job runs", lambda: bool(node.root("pgrep --exact tail || true")))
 
@@ -76,7 +76,7 @@ def test_background_processes_end_with_the_job(node: Node) -> None:
     eventually("nothing is left", node.is_clean)
 
 
-def test_cancelled_job_leaves_nothing(node: Node) -> None:
+def test_cancelled_job_leaves_nothing_on_the_node(node: Node) -> None:
     job = node.submit('trap "" TERM; touch /tmp/x /dev/shm/x; srun sleep 1000; sleep 1000')
     eventually("the job runs", lambda: bool(node.root("pgrep --full ^sleep.1000 || true")))
 
@@ -86,9 +86,7 @@ def test_cancelled_job_leaves_nothing(node: Node) -> None:
 
 
 @pytest.mark.parametrize("sizes", [{}, SIZES], ids=["on disk", "in memory"])
-def test_private_directories_are_shared_by_steps_but_not_jobs(
-    node: Node, sizes: dict[str, str]
-) -> None:
+def test_steps_share_private_directories_but_jobs_do_not(node: Node, sizes: dict[str, str]) -> None:
     node.isolate(**sizes)
     files = " ".join(f"{folder}/mine" for folder in FOLDERS)
     job = node.submit(f"touch {files}; echo ready; sleep 1000")
@@ -98,12 +96,12 @@ def test_private_directories_are_shared_by_steps_but_not_jobs(
     assert set(output) == set(files.split())
     assert node.job(f"ls {files} 2>/dev/null || true", name="student") == ""
     assert node.root(f"ls {files} 2>/dev/null || true") == "", (
-        "the node's own /tmp does not have the files either"
+        "the files are not in the node's own /tmp"
     )
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_private_directory_enforces_its_size(node: Node, folder: str) -> None:
+def test_private_directory_enforces_its_size_limit(node: Node, folder: str) -> None:
     node.isolate(**SIZES)
 
     output = node.job(f"dd if=/dev/zero of={folder}/big bs=1M count=32 2>&1 || true")
@@ -123,8 +121,8 @@ def test_dev_contains_the_configured_devices(node: Node) -> None:
     assert set(node.job("ls /dev").split()) <= USUAL_DEVICES | {"console"}
 
 
-def test_set_user_id_programs_work_only_if_permitted(node: Node) -> None:
-    # A copy of `id` with owner root and the set-user-ID bit.
+def test_setuid_programs_work_only_if_permitted(node: Node) -> None:
+    # setuid-id is a copy of `id` that belongs to root and has the set-user-ID bit.
     assert node.job("setuid-id --user") == "2000"
 
     node.isolate(no_new_privileges=False)
@@ -136,7 +134,7 @@ def test_set_user_id_programs_work_only_if_permitted(node: Node) -> None:
 FEW = 0b100_0000_0000_1111_1011
 
 
-def test_job_of_root_keeps_only_file_capabilities(node: Node) -> None:
+def test_job_of_root_keeps_only_few_capabilities(node: Node) -> None:
     look = "srun --quiet grep CapPrm /proc/self/status"
 
     assert int(node.root(look).split()[1], 16) == FEW
@@ -156,7 +154,7 @@ def test_root_in_a_job_cannot_write_proc_sys(node: Node) -> None:
 
 
 def test_user_namespace_in_a_job_can_mount_proc(node: Node) -> None:
-    """Rootless containers need this."""
+    """Rootless containers require this."""
     look = "unshare --user --map-root-user --pid --fork --mount-proc cat /proc/1/comm"
 
     assert node.job(look) == "cat"
@@ -198,19 +196,21 @@ def test_job_cannot_read_files_of_another_users_job(node: Node) -> None:
     assert files == ""
 
 
-def test_job_end_removes_system_v_shared_memory(node: Node) -> None:
+def test_end_of_a_job_removes_system_v_shared_memory(node: Node) -> None:
     assert "0x" in node.job("ipcmk --shmem 4096 >/dev/null; ipcs --shmems; ")
     assert "0x" not in node.job("ipcs --shmems")
     assert "0x" not in node.root("ipcs --shmems")
 
 
 @pytest.mark.parametrize("isolation", [{}, {"tmp": "64MiB"}], ids=str)
-def test_sbcast_sends_a_file_to_the_jobs_directory(node: Node, isolation: dict[str, Any]) -> None:
+def test_sbcast_writes_into_the_private_tmp_of_the_job(
+    node: Node, isolation: dict[str, Any]
+) -> None:
     node.isolate(**isolation)
 
     script = "hostname >/tmp/sent; sbcast /tmp/sent /tmp/got; cat /tmp/got; stat -c %U /tmp/got"
     assert node.job(script).split() == [NODE, "researcher"]
-    assert "got" not in node.root("ls /tmp").split(), "the file is on the node itself"
+    assert "got" not in node.root("ls /tmp").split(), "the file is not in the node's own /tmp"
 
 
 def test_srun_can_broadcast_its_program(node: Node) -> None:
@@ -225,7 +225,7 @@ def test_job_sees_the_gpu_driver_of_the_node(node: Node) -> None:
     assert node.job(f"{drivers}/bin/nvidia-smi") == "a GPU"
     libraries = node.job(f"cd {drivers}/lib; wc --bytes libcuda.so.* libnvidia-ml.so.*").split()
     assert "libcuda.so.570.0" in libraries
-    assert "0" not in libraries, "the libraries are the driver's files, not empty mount points"
+    assert "0" not in libraries, "the libraries are not empty mount points"
 
 
 def test_slurm_commands_in_a_job_come_from_the_node(node: Node) -> None:

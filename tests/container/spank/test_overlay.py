@@ -1,10 +1,10 @@
-"""With an overlay, jobs cannot change the shared root for others."""
+"""With an overlay, changes of a job in the shared root are invisible to other jobs."""
 
 from tests.support.spank import Node
 from tests.support.waiting import eventually
 
 
-def test_changes_in_the_root_are_private_and_temporary(node: Node) -> None:
+def test_changes_in_the_overlay_are_private_and_temporary(node: Node) -> None:
     node.root("echo shared >/mnt/jail/srv/file; chmod 0666 /mnt/jail/srv/file")
     node.isolate(overlay=True)
 
@@ -15,7 +15,7 @@ def test_changes_in_the_root_are_private_and_temporary(node: Node) -> None:
     assert node.job("cat /srv/file; ls /srv").split() == ["shared", "file"]
 
 
-def test_steps_of_a_job_share_its_changes(node: Node) -> None:
+def test_steps_of_a_job_share_changes_in_the_overlay(node: Node) -> None:
     node.isolate(overlay=True)
     job = node.submit("touch /srv/of-the-job; echo ready; sleep 1000")
     eventually("the job has written", lambda: "ready" in node.output(job))
@@ -24,7 +24,7 @@ def test_steps_of_a_job_share_its_changes(node: Node) -> None:
     assert node.job("ls /srv/of-the-job 2>/dev/null || echo no") == "no"
 
 
-def test_shared_directories_stay_shared(node: Node) -> None:
+def test_shared_directories_stay_shared_with_an_overlay(node: Node) -> None:
     node.isolate(overlay=True, shared=["/home", "/shared"])
 
     node.job("echo kept >/home/researcher/note; echo kept >/shared/note")
@@ -32,7 +32,7 @@ def test_shared_directories_stay_shared(node: Node) -> None:
     assert node.root("cat /mnt/jail/home/researcher/note /mnt/jail/shared/note") == "kept\nkept"
 
 
-def test_volumes_in_the_jail_are_shared_with_through(node: Node) -> None:
+def test_through_option_keeps_volumes_in_the_jail_shared(node: Node) -> None:
     node.configure("overlay=yes\nthrough=/home\nthrough=/srv\n")
 
     node.job("echo kept >/srv/through")

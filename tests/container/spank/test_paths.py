@@ -1,4 +1,4 @@
-"""Paths that a user chooses: slurmstepd opens those of a step, slurmd those of `sbcast`."""
+"""Paths that users choose: slurmstepd opens those of streams, and slurmd those of sbcast."""
 
 import pytest
 
@@ -22,8 +22,8 @@ def ended(node: Node, job: str) -> str:
 
 
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
-def test_slurmstepd_cannot_open_itself_or_node_processes(node: Node, place: str) -> None:
-    """Through /proc/self, slurmstepd would reach its other threads, whose root is the node's."""
+def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: str) -> None:
+    """In the node's /proc, /proc/self would lead to threads of slurmstepd in the node's root."""
     process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
@@ -34,12 +34,12 @@ def test_slurmstepd_cannot_open_itself_or_node_processes(node: Node, place: str)
 
 @pytest.mark.parametrize("stream", ["input", "output", "error"])
 def test_user_cannot_open_descriptors_of_slurmstepd(node: Node, stream: str) -> None:
-    """The pattern `%t` makes slurmstepd open the path instead of srun."""
+    """With the pattern `%t`, slurmstepd opens the path; otherwise, srun would open it."""
     with pytest.raises(AssertionError, match="launch failed"):
         node.user(f"srun --quiet --{stream}=/proc/self/fd/%t true")
 
 
-def test_step_with_user_files_ends_cleanly(node: Node) -> None:
+def test_step_that_writes_user_files_ends_cleanly(node: Node) -> None:
     node.user("srun --quiet --label --output=/home/researcher/out-%t --ntasks=2 hostname")
 
     assert node.user("cat /mnt/jail/home/researcher/out-*").split() == [
@@ -58,7 +58,7 @@ OUTSIDE = (
     *(f"/proc/1/root{path}" for path in ("/tmp", "/etc", SPOOL)),
     *("/proc/1/cwd", "/proc/1/fd/..", SPOOL, f"{SPOOL}/conf-cache"),
 )
-"""Directories that could resolve to directories of the node."""
+"""Paths that could lead to directories of the node."""
 
 
 @pytest.mark.parametrize("folder", OUTSIDE)
@@ -90,7 +90,7 @@ def test_sbcast_of_root_cannot_replace_files_of_the_keeper(node: Node) -> None:
     assert node.root(f"salloc --quiet bash -c '{send}'").splitlines()[-1] == "no"
 
 
-def test_batch_job_of_root_leaves_no_script(node: Node) -> None:
+def test_batch_script_of_root_is_removed_after_the_job(node: Node) -> None:
     job = node.root("sbatch --parsable --output=/dev/null --wrap true")
 
     assert ended(node, job) == "COMPLETED"

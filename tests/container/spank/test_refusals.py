@@ -1,4 +1,4 @@
-"""A job that cannot be isolated as configured does not run."""
+"""A job does not run if it cannot be isolated as configured."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from tests.support.spank import Node
 
 @contextmanager
 def moved(node: Node, path: str, instead: str) -> Iterator[None]:
-    """Replace a path in the jail for the duration of the context."""
+    """Replace a path in the jail during the context."""
     node.root(f"mv {path} {path}.away; {instead}")
     try:
         yield
@@ -24,10 +24,10 @@ def moved(node: Node, path: str, instead: str) -> Iterator[None]:
         ("nonsense\n", "node.conf: unknown option nonsense"),
         ("overlay=maybe\n", "node.conf: overlay=maybe: expected yes or no"),
         ("through=/home\n", "through=/home requires overlay=yes"),
-        ("bind=/missing\n", "cannot bind /missing of the node"),
+        ("bind=/missing\n", "cannot bind-mount /missing of the node"),
     ],
 )
-def test_refuses_a_job_with_the_reason(node: Node, options: str, reason: str) -> None:
+def test_refused_job_reports_the_reason(node: Node, options: str, reason: str) -> None:
     node.configure(options)
 
     assert reason in node.refusal("touch /srv/ran")
@@ -60,7 +60,7 @@ def test_link_in_the_jail_cannot_redirect_a_mount(node: Node, path: str) -> None
 
 @pytest.fixture
 def swapped(node: Node) -> Iterator[str]:
-    """While a job starts, a mount point alternates between a directory and a link to /etc."""
+    """A mount point that alternates between a directory and a link to /etc."""
     node.root("mkdir /srv/x; cd /mnt/jail/srv; mkdir x; ln -s /etc y; chmod 1777 /srv/x x")
     loop = "cd /mnt/jail/srv; while mv --exchange --no-target-directory x y; do :; done"
     pid = node.root(f"bash -c '{loop}' >/dev/null 2>&1 & echo $!")
@@ -79,7 +79,7 @@ def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str
     outputs = [node.user(f"{print_mounts} 2>&1 || true") for _ in range(12)]
 
     assert not any("/etc" in mounts.splitlines() for mounts in outputs)
-    # A mount stays on its directory, which may have either name now.
+    # A mount stays on its directory, which may have one of two names when the job prints it.
     places = {swapped, swapped.replace("x", "y")}
     assert all("srun: error" in mounts or places & set(mounts.splitlines()) for mounts in outputs)
 

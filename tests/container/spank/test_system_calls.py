@@ -1,4 +1,4 @@
-"""System calls that a daemon permits to its child processes (agents/confine.py)."""
+"""System calls that the filter of daemons (agents/confine.py) permits."""
 
 import json
 
@@ -29,7 +29,7 @@ print(json.dumps({**answers, "none of them": ask(1000), "getpid": ask(39)}))
 
 @pytest.fixture(scope="module")
 def answers(running: Node) -> dict[str, str]:
-    """Expected result of each refused system call, for root with a daemon's capabilities."""
+    """Results of system calls under the filter, for root with the capabilities of a daemon."""
     agents = f"{c.PROGRAMS}/agents"
     results: dict[str, str] = json.loads(
         running.root(f"python3 -I - {agents} <<'END'\n{ASK}\nEND").splitlines()[-1]
@@ -37,14 +37,14 @@ def answers(running: Node) -> dict[str, str]:
     return results
 
 
-def test_filter_refuses_unneeded_calls_even_to_root(answers: dict[str, str]) -> None:
+def test_filter_refuses_unneeded_system_calls_even_to_root(answers: dict[str, str]) -> None:
     refused = {name for name, answer in answers.items() if answer == "EPERM"}
 
     assert {"add_key", "keyctl", "request_key", "io_uring_setup", "bpf", "kexec_load"} <= refused
     assert answers.keys() - refused == {"none of them", "getpid"}
 
 
-def test_filter_reports_newer_calls_as_missing(answers: dict[str, str]) -> None:
+def test_filter_reports_unknown_system_calls_as_missing(answers: dict[str, str]) -> None:
     assert answers["none of them"] == "ENOSYS"
     assert answers["getpid"] == "allowed"
 
@@ -64,7 +64,7 @@ print(*(family for family in range(64) if not all(is_refused(family, kind) for k
 """
 
 
-def test_only_local_ip_and_netlink_sockets_are_permitted(node: Node) -> None:
+def test_only_unix_ip_and_netlink_sockets_are_permitted(node: Node) -> None:
     node.root(f"cat >/mnt/jail/srv/sockets.py <<'END'\n{SOCKETS}\nEND")
 
     assert node.job("python3 /srv/sockets.py") == "1 2 10 16"
@@ -87,14 +87,14 @@ print("made" if made == 0 else errno.errorcode[ctypes.get_errno()])
 
 
 def test_root_in_a_job_cannot_create_a_cgroup_namespace(node: Node) -> None:
-    """In a cgroup namespace, root could mount the node's cgroups again and write to them."""
+    """In a new cgroup namespace, root could mount the node's cgroups and write to them."""
     node.root(f"cat >/mnt/jail/srv/remount.py <<'END'\n{REMOUNT}\nEND")
 
     assert node.root("cd / && srun --quiet python3 /srv/remount.py") == "EPERM"
     assert node.job("python3 /srv/remount.py") == "made"
 
 
-def test_user_namespaces_and_debuggers_work_under_the_filter(node: Node) -> None:
+def test_user_namespaces_and_debuggers_work_with_the_filter(node: Node) -> None:
     inside = "unshare --user --map-root-user --mount --pid --fork sh -c"
     exchange = "mount -t tmpfs none /mnt && mkdir /mnt/old && cd /mnt && pivot_root . old"
     trace_me = "import ctypes; print(ctypes.CDLL(None).ptrace(0, 0, 0, 0))"

@@ -21,7 +21,8 @@ FAULTS: Final = (
         "agents/containers/cache.py",
         "    mode = status.st_mode & ~_SET_ID\n",
         "    mode = status.st_mode\n",
-        f"{_UNIT}/containers/test_cache.py::test_settle_clears_set_id_bits_and_opens_directories",
+        f"{_UNIT}/containers/test_cache.py"
+        "::test_settle_clears_setuid_bits_and_makes_directories_accessible",
     ),
     Fault(
         "an image in use by a container is removed",
@@ -40,12 +41,12 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_credentials.py::test_authfile_is_private",
     ),
     Fault(
-        "a link in an image leads to a file of the user",
+        "a link in an image is followed to a file of the user",
         "agents",
         "agents/containers/surroundings.py",
         "if path.is_symlink() or path.parent.is_symlink() or not path.is_file():",
         "if not path.is_file():",
-        f"{_UNIT}/containers/test_surroundings.py::test_does_not_follow_links_in_the_image",
+        f"{_UNIT}/containers/test_surroundings.py::test_links_in_the_image_are_not_followed",
     ),
     Fault(
         "a job's invalid report stops the image counts of its node",
@@ -57,12 +58,12 @@ FAULTS: Final = (
         "::test_invalid_reports_are_ignored_and_later_ones_counted",
     ),
     Fault(
-        "jobs of a node may use all processes of its machine",
+        "jobs of a node can use all process ids of its machine",
         "agents",
         "agents/cgroups.py",
         "str(most // _SHARE)",
         "str(most)",
-        f"{_UNIT}/test_cgroups.py::test_all_jobs_together_leave_processes_to_the_machine",
+        f"{_UNIT}/test_cgroups.py::test_all_jobs_together_may_use_a_quarter_of_the_processes",
     ),
     Fault(
         "a node whose slurmd has the old configuration is in service",
@@ -71,7 +72,7 @@ FAULTS: Final = (
         "return self.is_in_service and not causes & _AWAY_FROM_JOBS",
         "return self.is_in_service",
         f"{_UNIT}/reconciler/test_judge.py"
-        "::test_a_slurmd_older_than_the_configuration_takes_no_jobs",
+        "::test_slurmd_that_started_before_the_configuration_takes_no_jobs",
     ),
     Fault(
         "a node claims GPUs without device files",
@@ -79,7 +80,7 @@ FAULTS: Final = (
         "agents/gpus.py",
         'if all((root / file.lstrip("/")).exists() for file in files):',
         "if files:",
-        f"{_UNIT}/test_gpus.py::test_a_slice_has_the_files_of_its_instances",
+        f"{_UNIT}/test_gpus.py::test_mig_slice_has_the_device_files_of_its_instances",
     ),
     Fault(
         "all nodes of a machine use its first CPUs",
@@ -87,15 +88,16 @@ FAULTS: Final = (
         "agents/cpus.py",
         "first = place * wanted % len(usable)",
         "first = 0",
-        f"{_UNIT}/test_cpus.py::test_nodes_of_a_machine_have_different_cores",
+        f"{_UNIT}/test_cpus.py::test_nodes_on_the_same_machine_get_different_cores",
     ),
     Fault(
-        "users can hold Slurm's cgroup lock",
+        "users can lock the folders that Slurm locks",
         "agents",
         "agents/cgroups.py",
         "    group.chmod(0o711)",
         "    group.chmod(0o755)",
-        f"{_UNIT}/test_cgroups.py::test_jobs_cannot_open_the_folders_that_slurm_locks[version_1]",
+        f"{_UNIT}/test_cgroups.py"
+        "::test_jobs_cannot_open_the_directories_that_slurm_locks[version_1]",
     ),
     Fault(
         "the reconciler drains one node more than its share",
@@ -103,7 +105,7 @@ FAULTS: Final = (
         "agents/reconciler/plan.py",
         "room = Room(max(1, int(wanted.share * len(nodes))), taken)",
         "room = Room(1 + int(wanted.share * len(nodes)), taken)",
-        f"{_UNIT}/reconciler/test_plan.py::test_drains_up_to_the_share_and_reports_other_nodes",
+        f"{_UNIT}/reconciler/test_plan.py::test_share_limits_drains_and_other_nodes_are_reported",
     ),
     Fault(
         "root follows a user's link",
@@ -111,7 +113,7 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "_IN_ROOT",
-        f"{_UNIT}/test_tree.py::test_link_targets_appear_missing[inside]",
+        f"{_UNIT}/test_tree.py::test_files_behind_a_link_appear_missing[inside]",
     ),
     Fault(
         "an allowed link leads out of the jail",
@@ -119,23 +121,23 @@ FAULTS: Final = (
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
         "0 if links else _NO_SYMLINKS",
-        f"{_UNIT}/test_tree.py::test_allowed_links_stay_in_the_tree",
+        f"{_UNIT}/test_tree.py::test_links_that_are_followed_stay_in_the_tree",
     ),
     Fault(
-        "a folder in the place of a new home is given to the user",
+        "a folder that replaces a new home is given to the user",
         "agents",
         "agents/homes.py",
         "if made.st_uid != os.geteuid() or made.st_mode & 0o077:",
         "if made.st_uid != os.geteuid():",
-        f"{_UNIT}/test_homes.py::test_replaced_directory_does_not_get_a_new_owner",
+        f"{_UNIT}/test_homes.py::test_directory_that_a_user_replaced_keeps_its_owner",
     ),
     Fault(
-        "the name of a user's process drains a node",
+        "a user's process drains a node through its name",
         "agents",
         "agents/checks/kernel.py",
         "if not _OF_A_PROCESS.match(message))",
         "if message)",
-        f"{_UNIT}/checks/test_kernel.py::test_text_of_users_is_not_taken_for_driver_messages",
+        f"{_UNIT}/checks/test_kernel.py::test_text_from_users_cannot_forge_driver_messages",
     ),
     Fault(
         "a process that SIGKILL can end drains a node",
@@ -146,12 +148,12 @@ FAULTS: Final = (
         f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_is_not_stuck",
     ),
     Fault(
-        "checks from before a drain lift it",
+        "checks that are older than a drain lift the drain",
         "agents",
         "agents/reconciler/judge.py",
         "        return self._is_fresh and passed\n",
         "        return passed\n",
-        f"{_UNIT}/reconciler/test_judge.py::test_no_drain_is_lifted_without_a_later_passed_check",
+        f"{_UNIT}/reconciler/test_judge.py::test_drain_stays_if_checks_failed_or_cannot_lift_it",
     ),
     Fault(
         "the reconciler overwrites an operator's drain",
@@ -159,7 +161,8 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "        if record.reason or record.state & DRAINED:\n",
         "        if is_own(record.reason):\n",
-        f"{_UNIT}/reconciler/test_carry.py::test_drain_that_someone_set_meanwhile_keeps_its_reason",
+        f"{_UNIT}/reconciler/test_carry.py"
+        "::test_reason_that_others_set_meanwhile_is_not_overwritten",
     ),
     Fault(
         "the reconciler lifts a drain that has changed meanwhile",
@@ -191,15 +194,15 @@ FAULTS: Final = (
         "agents/checks/slurm.py",
         "    if not failed or (standing and not standing.startswith(CHECK)):\n",
         "    if not failed:\n",
-        f"{_UNIT}/checks/test_slurm.py::test_foreign_drain_is_left_alone",
+        f"{_UNIT}/checks/test_slurm.py::test_reason_set_by_others_is_left_unchanged",
     ),
     Fault(
-        "a check drains although Slurm does not report the current reason",
+        "a check drains a node although Slurm does not report the current reason",
         "agents",
         "agents/checks/slurm.py",
         "    if reading.code:\n",
         "    if reading.code < 0:\n",
-        f"{_UNIT}/checks/test_command.py::test_logs_an_unavailable_slurm_and_changes_nothing",
+        f"{_UNIT}/checks/test_command.py::test_unavailable_slurm_is_logged_and_nothing_changes",
     ),
     Fault(
         "a check that cannot run drains its node",
@@ -207,7 +210,7 @@ FAULTS: Final = (
         "agents/checks/passes.py",
         "        return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)\n",
         "        return Outcome(check.name, Verdict.FAILED, str(error), chosen.effect)\n",
-        f"{_UNIT}/checks/test_passes.py::test_unusable_reading_gives_an_unknown_verdict",
+        f"{_UNIT}/checks/test_passes.py::test_unusable_reading_gives_the_verdict_unknown",
     ),
     Fault(
         "processes of a hanging check never end",
@@ -250,20 +253,20 @@ FAULTS: Final = (
         f"{_UNIT}/test_populate.py::test_links_in_the_jail_are_not_followed",
     ),
     Fault(
-        "old snapshots are deleted although no kept one is ready",
+        "old snapshots are deleted although no newer one is ready",
         "agents",
         "agents/snapshots.py",
         "kept = [one.metadata.name for one in before if one.is_ready][-keep:]",
         "kept = [one.metadata.name for one in before][-keep:]",
-        f"{_UNIT}/test_snapshots.py::test_keeps_the_newest_ready_snapshots",
+        f"{_UNIT}/test_snapshots.py::test_newest_ready_snapshots_are_kept",
     ),
     Fault(
-        "a resize leaves the record of an operator-drained node",
+        "a resize keeps the record of a removed node that was drained",
         "agents",
         "agents/reconciler/carry.py",
         "                self._slurm.forget(action.node)\n",
         "                self._slurm.node(action.node)\n",
-        "tests/cluster/edits/test_resize.py::test_removed_drained_node_leaves_no_record",
+        "tests/cluster/edits/test_resize.py::test_slurmctld_forgets_a_drained_node_that_is_removed",
         "cluster",
     ),
     Fault(
@@ -272,7 +275,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code is not None:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_restarts_after_a_signal",
+        f"{_UNIT}/test_keep_slurmd.py::test_slurmd_restarts_after_a_signal",
     ),
     Fault(
         "a configuration that slurmd refuses ends the jobs of its node",
@@ -280,7 +283,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):\n",
         "            if code >= 0:\n",
-        f"{_UNIT}/test_keep_slurmd.py::test_restarts_after_a_failure_while_jobs_run",
+        f"{_UNIT}/test_keep_slurmd.py::test_slurmd_restarts_after_a_failure_while_jobs_run",
     ),
     Fault(
         "a job can bind slurmd's port over IPv6",
@@ -288,7 +291,7 @@ FAULTS: Final = (
         "agents/keep_slurmd.py",
         "socket.create_server(same, family=socket.AF_INET6, backlog=0)",
         "socket.socket()",
-        "tests/container/spank/test_endings.py::test_crash_of_slurmd_loses_no_job_and_no_port",
+        "tests/container/spank/test_endings.py::test_slurmd_crash_loses_neither_jobs_nor_its_port",
         "container",
     ),
 )

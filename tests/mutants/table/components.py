@@ -10,7 +10,7 @@ _ADMISSION: Final = f"{_UNIT}/test_admission.py"
 
 FAULTS: Final = (
     Fault(
-        "the queue's volume is not protected",
+        "the volume of slurmctld's state is not protected",
         "components",
         "components/slurm/controller.py",
         "pulumi.ResourceOptions(parent=self, protect=args.protect),",
@@ -23,7 +23,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '    "SYSLOG",\n)',
         '    "SYSLOG",\n    "NET_ADMIN",\n)',
-        f"{_UNIT}/test_network.py::test_only_the_guard_may_change_the_packet_filter",
+        f"{_UNIT}/test_network.py::test_only_the_guard_may_change_the_packet_filter_of_pods",
     ),
     Fault(
         "every user of a pod may read mounted keys",
@@ -31,10 +31,10 @@ FAULTS: Final = (
         "components/pods.py",
         "def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o440) -> Spec:",
         "def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o444) -> Spec:",
-        f"{_GRAPH}::test_only_root_and_the_pods_group_read_files_of_secrets",
+        f"{_GRAPH}::test_secret_files_are_readable_only_by_root_and_the_group",
     ),
     Fault(
-        "pods without a declared flow reach the network",
+        "pods without a declared flow can reach the network",
         "components",
         "components/network/policies.py",
         '        "default": _spec(pods.selector(), [], []),\n',
@@ -42,7 +42,7 @@ FAULTS: Final = (
         "tests/unit/network/test_matrix.py::test_pods_accept_only_intended_connections",
     ),
     Fault(
-        "users reach a cloud's metadata service",
+        "users can reach a cloud's metadata service",
         "components",
         "components/network/flows.py",
         "but = sorted(cidr for cidr in {*METADATA, *refuse} if",
@@ -55,7 +55,7 @@ FAULTS: Final = (
         "components/pods.py",
         '"automountServiceAccountToken": False,',
         '"automountServiceAccountToken": True,',
-        f"{_GRAPH}::test_no_container_is_privileged_and_all_drop_capabilities",
+        f"{_GRAPH}::test_every_container_is_unprivileged_and_drops_all_capabilities",
     ),
     Fault(
         "the munge key is also in a ConfigMap",
@@ -69,7 +69,7 @@ FAULTS: Final = (
         "            data=secret.string_data,\n"
         "            opts=child,\n"
         "        )\n",
-        f"{_GRAPH}::test_the_munge_key_and_host_keys_are_always_secret",
+        f"{_GRAPH}::test_munge_key_and_ssh_host_keys_are_always_secret",
     ),
     Fault(
         "Kubernetes kills a worker before its drain grace ends",
@@ -77,7 +77,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
         '"terminationGracePeriodSeconds": _STOP_MARGIN,',
-        f"{_GRAPH}::test_a_workers_grace_period_includes_its_drain_grace",
+        f"{_GRAPH}::test_grace_period_of_a_worker_includes_the_drain_grace",
     ),
     Fault(
         "other containers of a worker start before its guard",
@@ -89,7 +89,7 @@ FAULTS: Final = (
         "                *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
         "                *args.guard,\n"
         "                *map(_site_container, settings.pod.init_containers),\n",
-        f"{_UNIT}/test_network.py::test_the_guard_runs_first_in_users_pods",
+        f"{_UNIT}/test_network.py::test_guard_is_the_first_container_of_user_pods",
     ),
     Fault(
         "nodes start before the jail is filled",
@@ -97,7 +97,7 @@ FAULTS: Final = (
         "components/storage/jail.py",
         "self.claim = once_known(claim, homes.metadata.namespace)",
         "self.claim = once_known(claim, args.site.namespace)",
-        f"{_GRAPH}::test_workers_and_login_come_after_controller_and_filled_jail",
+        f"{_GRAPH}::test_workers_and_login_start_after_controller_and_filled_jail",
     ),
     Fault(
         "an unchecked configuration takes effect",
@@ -105,7 +105,7 @@ FAULTS: Final = (
         "components/slurm/configuration.py",
         "        self.proven = self.once_proven(files)\n",
         "        self.proven = pulumi.Output.from_input(files)\n",
-        f"{_GRAPH}::test_only_a_checked_configuration_comes_into_force",
+        f"{_GRAPH}::test_controller_gets_a_configuration_only_after_its_check",
     ),
     Fault(
         "two slurmdbd run at once during a replacement",
@@ -113,7 +113,7 @@ FAULTS: Final = (
         "components/accounting/slurmdbd.py",
         "**pods.ALONE,",
         "replicas=1,",
-        f"{_GRAPH}::test_daemons_with_a_state_never_run_twice",
+        f"{_GRAPH}::test_slurmctld_and_slurmdbd_never_run_twice_at_once",
     ),
     Fault(
         "the reconciler can set any taint",
@@ -121,7 +121,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         '        f" == {_NEW_TAINTS}.filter(one, one.key != {taint})"\n',
         '        f" != []"\n',
-        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-another taint]",
+        f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-another taint]",
     ),
     Fault(
         "the reconciler can evict all pods of a machine",
@@ -129,7 +129,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         'f" || one.effect == {_text(_EFFECT)})"',
         'f" || one.effect != {_text(c.DOMAIN)})"',
-        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-an evicting taint]",
+        f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-an evicting taint]",
     ),
     Fault(
         "the reconciler can add any key to a Node",
@@ -137,7 +137,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         'f" && {new}.all(key, key in {free} || key in {old})"',
         'f" && {new}.size() > 0"',
-        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-a cordon]",
+        f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-a cordon]",
     ),
     Fault(
         "the reconciler can change any value of a Node",
@@ -145,15 +145,15 @@ FAULTS: Final = (
         "components/health/admission.py",
         "key in {new} && {new}[key] == {old}[key])",
         "key in {new})",
-        f"{_ADMISSION}::test_every_other_field_of_a_node_stays[unmarked-the kubelet's port]",
+        f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-the kubelet's port]",
     ),
     Fault(
-        "the reconciler can mark machines of others",
+        "the reconciler can mark machines that are not of a nodeset",
         "components",
         "components/health/admission.py",
         "    if not all(machines):\n",
         "    if machines:\n",
-        f"{_ADMISSION}::test_only_labelled_machines_of_nodesets_are_marked[taint]",
+        f"{_ADMISSION}::test_reconciler_may_mark_only_machines_with_a_nodesets_labels[taint]",
     ),
     Fault(
         "the reconciler can delete slurmctld's pod",
@@ -161,7 +161,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         'f" && variables.labels[{component}] == {_text(c.WORKER)}"',
         'f" && variables.labels[{component}] != {_text(c.LOGIN)}"',
-        f"{_ADMISSION}::test_only_pods_of_nodesets_are_deleted[labels1-False]",
+        f"{_ADMISSION}::test_reconciler_may_delete_only_pods_of_nodesets[labels1-False]",
     ),
     Fault(
         "the reconciler is not limited if the policy cannot be evaluated",
@@ -169,6 +169,6 @@ FAULTS: Final = (
         "components/health/admission.py",
         '"failurePolicy": "Fail",',
         '"failurePolicy": "Ignore",',
-        f"{_GRAPH}::test_the_policy_limits_only_requests_of_the_reconciler",
+        f"{_GRAPH}::test_admission_policy_limits_only_requests_of_the_reconciler",
     ),
 )

@@ -14,10 +14,10 @@ FAULTS: Final = (
         "                before[target].add(resource)\n",
         "                before[resource].add(target)\n",
         f"{_UNIT}/test_planning.py"
-        "::test_dependents_children_and_managed_resources_are_deleted_first",
+        "::test_dependents_and_children_are_deleted_before_the_resource",
     ),
     Fault(
-        "the state holds a secret as plain text",
+        "the state contains a secret as plain text",
         "engine",
         "engine/secrets.py",
         'return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(text)}',
@@ -25,21 +25,21 @@ FAULTS: Final = (
         f"{_UNIT}/programs/test_life.py::test_secrets_are_encrypted_in_state_and_marked_in_outputs",
     ),
     Fault(
-        "a replacement is created while the old object has its name",
+        "a replacement is created while the old object has the same name",
         "engine",
         "engine/providers/kubernetes/provider.py",
         "            bool(replaces) and self._keeps_its_name(old, news),\n",
         "            bool(replaces) and not self._keeps_its_name(old, news),\n",
         f"{_UNIT}/providers/test_kubernetes_manifests.py"
-        "::test_edit_updates_in_place_unless_the_api_forbids_it",
+        "::test_edit_replaces_an_object_only_if_the_api_requires_it",
     ),
     Fault(
-        "removing a key from the program is not a change",
+        "removing a key from the program is not seen as a change",
         "engine",
         "engine/values.py",
         "for key in sorted(old.keys() | new.keys()):",
         "for key in sorted(new.keys()):",
-        f"{_UNIT}/test_values.py::test_differences_are_named_by_their_paths",
+        f"{_UNIT}/test_values.py::test_differences_are_listed_by_path",
     ),
     Fault(
         "the engine requests a missing object again and again",
@@ -63,15 +63,15 @@ FAULTS: Final = (
         "engine/planning.py",
         "held = [resource for resource in condemned if resource.protect and not resource.delete]",
         "held = [resource for resource in condemned if resource.protect and resource.delete]",
-        f"{_UNIT}/programs/test_options.py::test_protected_resource_stops_every_deletion",
+        f"{_UNIT}/programs/test_options.py::test_one_protected_resource_prevents_every_deletion",
     ),
     Fault(
-        "the engine takes over an object that it did not make",
+        "the engine takes over an object that it did not create",
         "engine",
         "engine/providers/kubernetes/provider.py",
         "        if self._settings.upsert or is_managed_by(existing, target.manager):\n",
         "        if self._settings.upsert or not is_managed_by(existing, target.manager):\n",
-        f"{_UNIT}/providers/test_kubernetes_provider.py::test_foreign_object_is_not_touched",
+        f"{_UNIT}/providers/test_kubernetes_provider.py::test_create_refuses_an_existing_object",
     ),
     Fault(
         "other users may read the state",
@@ -79,6 +79,6 @@ FAULTS: Final = (
         "engine/backend.py",
         '        with os.fdopen(handle, "w") as stream:\n',
         '        os.fchmod(handle, 0o644)\n        with os.fdopen(handle, "w") as stream:\n',
-        f"{_UNIT}/programs/test_life.py::test_only_the_owner_can_read_the_state",
+        f"{_UNIT}/programs/test_life.py::test_state_files_are_readable_only_by_the_owner",
     ),
 )

@@ -5,7 +5,7 @@ from typing import Final
 from tests.mutants.fault import Fault
 
 _REFUSED: Final = "tests/unit/components/test_settings_refused.py"
-_REFUSES: Final = f"{_REFUSED}::test_a_wrong_value_is_refused_in_one_line"
+_REFUSES: Final = f"{_REFUSED}::test_wrong_value_is_refused_in_one_line"
 
 FAULTS: Final = (
     Fault(
@@ -25,7 +25,7 @@ FAULTS: Final = (
         f"{_REFUSES}[groups[0].gid = 2000]",
     ),
     Fault(
-        "a GiB counts as 1000 MiB",
+        "a GiB is converted to 1000 MiB",
         "settings",
         "components/settings/types.py",
         '_MIB = {"Mi": 1, "Gi": 1024,',
@@ -33,12 +33,12 @@ FAULTS: Final = (
         "tests/unit/components/test_settings.py::test_memory_is_stored_in_mebibytes",
     ),
     Fault(
-        "hours in a time limit count as minutes",
+        "hours in a time limit are taken as minutes",
         "settings",
         "components/settings/types.py",
         "return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60",
         "return int(days or 0) * 1440 + hours + minutes + seconds / 60",
-        "tests/unit/components/test_slurmconf_accounts.py::test_values_are_normalized",
+        "tests/unit/components/test_slurmconf_accounts.py::test_account_values_are_normalized",
     ),
     Fault(
         "network.refuse may contain all addresses",
@@ -70,7 +70,7 @@ FAULTS: Final = (
         "components/settings/reading.py",
         '    if "PRIVATE KEY" in text:\n        return',
         '    if "PRIVATE KEY" == text:\n        return',
-        f"{_REFUSED}::test_a_private_key_is_refused_and_not_repeated",
+        f"{_REFUSED}::test_private_key_is_refused_and_not_printed",
     ),
     Fault(
         "snapshots of a jail without a CSI driver are accepted",
@@ -78,7 +78,7 @@ FAULTS: Final = (
         "components/settings/models.py",
         'for kind in ("nfs", "host_path"):',
         'for kind in ("host_path",):',
-        f"{_REFUSED}::test_snapshots_of_a_jail_without_csi_are_refused",
+        f"{_REFUSED}::test_snapshots_of_a_jail_outside_csi_are_refused",
     ),
     Fault(
         "data is not protected by default",

@@ -14,7 +14,7 @@ FAULTS: Final = (
         "components/slurmconf/plugstack.conf.j2",
         "required {{ plugin }}",
         "optional {{ plugin }}",
-        f"{_UNIT}/test_slurmconf.py::test_the_jail_plugin_is_required_and_binds_absolute_paths",
+        f"{_UNIT}/test_slurmconf.py::test_jail_plugin_is_required_and_binds_absolute_paths",
     ),
     Fault(
         "the last node of a static nodeset is not listed",
@@ -22,7 +22,7 @@ FAULTS: Final = (
         _NODES,
         "names = compress(c.node_names(nodeset.name, nodeset.replicas))",
         "names = compress(c.node_names(nodeset.name, nodeset.replicas - 1))",
-        f"{_UNIT}/test_slurmconf_nodes.py::test_only_static_nodes_are_listed_with_their_definition",
+        f"{_UNIT}/test_slurmconf_nodes.py::test_slurm_conf_defines_only_static_nodes",
     ),
     Fault(
         "jobs may use all memory of a node's pod",
@@ -38,7 +38,7 @@ FAULTS: Final = (
         _NODES,
         '"AllowGroups": ",".join(partition.allow_groups) or None,',
         '"AllowGroup": ",".join(partition.allow_groups) or None,',
-        f"{_UNIT}/test_slurmconf_nodes.py::test_a_field_of_a_partition_sets_only_its_option",
+        f"{_UNIT}/test_slurmconf_nodes.py::test_each_partition_field_sets_only_its_option",
     ),
     Fault(
         "long checks have priority over users' jobs",
@@ -46,7 +46,7 @@ FAULTS: Final = (
         "components/slurmconf/longchecks.py",
         '"PriorityTier": 0,',
         '"PriorityTier": 2,',
-        f"{_UNIT}/test_longchecks.py::test_the_checks_partition_is_hidden_exclusive_and_lowest",
+        f"{_UNIT}/test_longchecks.py::test_partition_of_long_checks_is_hidden_exclusive_and_lowest",
     ),
     Fault(
         "a job sees all devices of its node",
@@ -63,7 +63,7 @@ FAULTS: Final = (
         "components/slurmconf/isolation.py",
         "reserved_memory(nodeset) // _SLURMSTEPD",
         "nodeset.memory // _SLURMSTEPD",
-        f"{_UNIT}/test_slurmconf_isolation.py::test_steps_fit_into_the_memory_that_a_node_reserves",
+        f"{_UNIT}/test_slurmconf_isolation.py::test_step_limits_fit_into_the_reserved_memory",
     ),
     Fault(
         "limits of accounts are not enforced",
@@ -71,7 +71,7 @@ FAULTS: Final = (
         "components/slurmconf/accounting.py",
         "enforced = accounting.enforce if chosen or not settings.directory else ()",
         "enforced = accounting.enforce if chosen and not settings.directory else ()",
-        f"{_UNIT}/test_slurmconf_accounts.py::test_limits_are_enforced_unless_users_would_be_locked_out",
+        f"{_UNIT}/test_slurmconf_accounts.py::test_limits_are_enforced_unless_they_lock_out_users",
     ),
     Fault(
         "cgroups leave the memory of jobs unbounded",

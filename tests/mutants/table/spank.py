@@ -1,16 +1,16 @@
-"""Faults in spank/: steps that run outside of the jail or see things of others."""
+"""Faults in spank/: steps that run outside of the jail or see resources of others."""
 
 from typing import Final
 
 from tests.mutants.fault import Fault
 
 _TESTS: Final = (
-    "tests/unit/spank/test_spank.py::test_every_test_of_the_plugin_passes_under_the_sanitizers"
+    "tests/unit/spank/test_spank.py::test_c_tests_of_the_plugin_pass_under_the_sanitizers"
 )
 
 FAULTS: Final = (
     Fault(
-        "a job may use all processes of its machine",
+        "a job can use all process ids of its machine",
         "spank",
         "spank/cgroups.c",
         "\tif (limit > machine_limit / SHARE)\n",
@@ -18,7 +18,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "a task starts outside of its job's group",
+        "a task starts outside of its job's cgroup",
         "spank",
         "spank/chroot.c",
         "\tif (processes_fd >= 0 && join_group(processes_fd, 0) < 0)\n",
@@ -50,7 +50,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "without memory, the kernel ends daemons as soon as tasks",
+        "if memory runs out, the kernel kills daemons as readily as tasks",
         "spank",
         "spank/chroot.c",
         "#define OOM_FIRST 1000\n",
@@ -66,7 +66,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "Slurm takes a refusal of the plugin for success",
+        "Slurm treats a refusal of the plugin as success",
         "spank",
         "spank/report.h",
         "#define REFUSED (-1)",
@@ -124,7 +124,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "a job takes over a directory that a user made for it",
+        "a job accepts a directory that a user has prepared for it",
         "spank",
         "spank/files.c",
         "\telse if (status.st_uid != 0)\n",
@@ -140,13 +140,13 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "a job's leftovers belong to its user until their removal",
+        "leftover files of a job belong to the user until their removal",
         "spank",
         "spank/files.c",
         "\treturn fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;\n",
         "\t(void)fd;\n\treturn 0;\n",
         "tests/container/spank/test_endings.py"
-        "::test_ended_jobs_directories_are_closed_to_other_jobs",
+        "::test_directories_of_an_ended_job_are_closed_to_others",
         "container",
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""How a node's cgroups are prepared, and what the node reports about them, for both versions."""
+"""Cgroups of both versions are prepared, and missing limits are reported."""
 
 import os
 from pathlib import Path
@@ -61,10 +61,10 @@ def nothing(*_: object) -> None:
 
 
 ANY = Calls(nothing, nothing)
-"""A kernel that accepts all calls."""
+"""Kernel that accepts all calls."""
 
 
-def test_version_1_makes_each_hierarchy_of_slurm_writable(root: Path, proc: Path) -> None:
+def test_preparation_of_cgroup_v1_makes_each_hierarchy_writable(root: Path, proc: Path) -> None:
     remounted: list[Path] = []
 
     found = prepare(version_1(root), proc, Calls(remounted.append, nothing), NODE)
@@ -77,7 +77,7 @@ def test_version_1_makes_each_hierarchy_of_slurm_writable(root: Path, proc: Path
     )
 
 
-def test_version_2_moves_processes_and_delegates_controllers_to_jobs(
+def test_preparation_of_cgroup_v2_moves_processes_and_enables_controllers(
     root: Path, proc: Path
 ) -> None:
     remounted: list[Path] = []
@@ -94,7 +94,7 @@ def test_version_2_moves_processes_and_delegates_controllers_to_jobs(
 
 
 @pytest.mark.parametrize("version", [version_1, version_2])
-def test_jobs_cannot_open_the_folders_that_slurm_locks(
+def test_jobs_cannot_open_the_directories_that_slurm_locks(
     root: Path, proc: Path, version: object
 ) -> None:
     assert callable(version)
@@ -107,7 +107,7 @@ def test_jobs_cannot_open_the_folders_that_slurm_locks(
 @pytest.mark.parametrize(
     ("version", "group"), [(version_1, "memory/slurmstepd"), (version_2, "slurmstepd")]
 )
-def test_slurmstepd_has_a_group_outside_its_job(
+def test_slurmstepd_has_a_cgroup_outside_that_of_its_job(
     root: Path, proc: Path, version: object, group: str
 ) -> None:
     assert callable(version)
@@ -116,20 +116,20 @@ def test_slurmstepd_has_a_group_outside_its_job(
     assert (root / group).is_dir()
 
 
-def test_all_jobs_together_leave_processes_to_the_machine(root: Path, proc: Path) -> None:
+def test_all_jobs_together_may_use_a_quarter_of_the_processes(root: Path, proc: Path) -> None:
     prepare(version_1(root), proc, ANY, NODE)
 
     assert (root / "pids/slurm/pids.max").read_text() == "1000"
 
 
-def test_second_start_accepts_processes_moved_by_the_first(root: Path, proc: Path) -> None:
+def test_second_start_accepts_that_the_first_moved_the_processes(root: Path, proc: Path) -> None:
     prepare(version_2(root), proc, ANY, NODE)
     (root / "cgroup.procs").write_text("")
 
     assert not prepare(root, proc, ANY, NODE).missing
 
 
-def test_missing_controller_leaves_the_other_limits(root: Path, proc: Path) -> None:
+def test_other_limits_work_if_a_controller_is_missing(root: Path, proc: Path) -> None:
     found = prepare(version_2(root, "cpu memory pids"), proc, ANY, NODE)
 
     assert found.missing.keys() == {"CPUs"}
@@ -139,7 +139,7 @@ def test_missing_controller_leaves_the_other_limits(root: Path, proc: Path) -> N
     )
 
 
-def test_missing_memory_hierarchy_prevents_accounting_of_use(root: Path, proc: Path) -> None:
+def test_usage_cannot_be_accounted_without_the_memory_hierarchy(root: Path, proc: Path) -> None:
     version_1(root)
     (root / SWAP_OF_V1).unlink()
     (root / "memory/cgroup.procs").unlink()
@@ -170,14 +170,16 @@ def refuse(*_: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-def test_refused_device_program_leaves_devices_unconfined(root: Path, proc: Path) -> None:
+def test_devices_are_unconfined_if_the_kernel_rejects_the_bpf_program(
+    root: Path, proc: Path
+) -> None:
     found = prepare(version_2(root), proc, Calls(nothing, refuse), NODE)
 
     assert found.missing.keys() == {"devices"}
     assert "not to their devices: the kernel rejects the BPF program" in str(found)
 
 
-def test_unwritable_group_does_not_fail_the_start(root: Path, proc: Path) -> None:
+def test_unwritable_cgroup_does_not_fail_the_start(root: Path, proc: Path) -> None:
     version_2(root)
     (root / "system.slice").write_text("no folder")
 
@@ -186,11 +188,11 @@ def test_unwritable_group_does_not_fail_the_start(root: Path, proc: Path) -> Non
     assert found.missing.keys() >= {"processes"}
 
 
-def none(root: Path) -> Path:
+def no_cgroups(root: Path) -> Path:
     return root
 
 
-def foreign(root: Path) -> Path:
+def groups_of_others(root: Path) -> Path:
     own(root / "freezer")
     (root / "freezer/cgroup.procs").write_text("1\n")
     return root
@@ -199,13 +201,13 @@ def foreign(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (none, "{root} has no cgroups: enable them in the machine's kernel"),
-        (foreign, "{root}/freezer is not the container's own group"),
+        (no_cgroups, "{root} has no cgroups: enable them in the machine's kernel"),
+        (groups_of_others, "{root}/freezer: the container runtime must mount the container's own group"),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),
     ],
 )
-def test_jobs_are_unconfined_if_groups_cannot_be_created(
+def test_jobs_are_unconfined_if_cgroups_cannot_be_created(
     root: Path, proc: Path, made: object, why: str
 ) -> None:
     assert callable(made)

@@ -1,4 +1,4 @@
-"""The CPUs of a node, and the topology by which Slurm finds them."""
+"""CPUs of a node, and the topology in which Slurm finds them."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -9,7 +9,7 @@ from agents.cpus import Cpu, Layout, arrange, choose, of_machine, topology
 
 
 def machine(sockets: int, cores: int, threads: int) -> list[Cpu]:
-    """Return CPUs as most machines number them: second threads after all first threads."""
+    """Return CPUs, numbered as on most machines: first threads before second threads."""
     whole = sockets * cores
     return sorted(
         Cpu(socket, socket, core, thread * whole + socket * cores + core)
@@ -23,7 +23,7 @@ def numbered(cpus: list[Cpu]) -> list[int]:
     return [cpu.number for cpu in cpus]
 
 
-def test_reads_the_position_of_a_cpu_from_the_kernel(tmp_path: Path) -> None:
+def test_position_of_a_cpu_is_read_from_the_kernel(tmp_path: Path) -> None:
     for number, (package, core) in enumerate([(0, 0), (0, 1), (-1, 0)]):
         folder = tmp_path / f"cpu{number}"
         (folder / "topology").mkdir(parents=True)
@@ -37,16 +37,16 @@ def test_reads_the_position_of_a_cpu_from_the_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "chosen"), [(0, [0, 8, 1, 9]), (1, [2, 10, 3, 11]), (4, [0, 8, 1, 9])]
 )
-def test_nodes_of_a_machine_have_different_cores(place: int, chosen: list[int]) -> None:
+def test_nodes_on_the_same_machine_get_different_cores(place: int, chosen: list[int]) -> None:
     assert numbered(choose(machine(2, 4, 2), 4, place)) == chosen
 
 
-def test_node_beyond_the_last_cpu_continues_with_the_first() -> None:
+def test_choice_of_cpus_wraps_around_after_the_last() -> None:
     assert numbered(choose(machine(1, 5, 1), 3, 1)) == [0, 3, 4]
 
 
-def test_reports_a_node_with_more_cpus_than_its_container() -> None:
-    with pytest.raises(ValueError, match="the node has 3 CPUs, but its container can use 2"):
+def test_node_with_more_cpus_than_its_container_is_an_error() -> None:
+    with pytest.raises(ValueError, match="the node needs 3 CPUs, but its container can use 2"):
         choose(machine(1, 2, 1), 3, 0)
 
 
@@ -71,7 +71,7 @@ def slurms_map(xml: str, layout: Layout) -> dict[int, int]:
     assert root is not None
 
     def inside(parent: ET.Element, kind: str) -> list[ET.Element]:
-        """Return the parts of a kind, in hwloc's order."""
+        """Return the parent's objects of one type, in hwloc's order."""
         found = parent.findall(f"object[@type='{kind}']")
         return sorted(found, key=lambda one: lowest(one.attrib["cpuset"]))
 
@@ -108,7 +108,7 @@ def test_slurm_finds_each_cpu_by_its_number_on_the_machine(cpus: list[Cpu], layo
     assert sorted(found.values()) == sorted(numbered(cpus))
 
 
-def test_threads_of_a_core_stay_together() -> None:
+def test_threads_of_a_core_have_consecutive_numbers_in_slurm() -> None:
     cpus, layout = machine(2, 48, 2)[92:100], Layout(2, 2, 2)
 
     found = slurms_map(topology(cpus, layout), layout)

@@ -12,7 +12,7 @@ _NAMES = st.lists(st.from_regex(r"[a-z-]{1,20}", fullmatch=True), max_size=30).m
 
 
 @given(st.integers(0, 2**40), _NAMES, _NAMES)
-def test_evidence_is_parsed_as_it_was_written(
+def test_parsed_evidence_equals_the_written_evidence(
     at: int, failed: tuple[str, ...], unknown: tuple[str, ...]
 ) -> None:
     evidence = Evidence(at, failed, unknown)

@@ -1,4 +1,4 @@
-"""GPUs of a node by their device files, which may have any numbers."""
+"""Lines of gres.conf name the device files of GPUs, which may have any numbers."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +26,7 @@ def write(root: Path, path: str, text: str) -> None:
     (root / path).write_text(text)
 
 
-def test_lists_only_existing_device_files(tmp_path: Path) -> None:
+def test_gres_conf_lists_only_existing_device_files(tmp_path: Path) -> None:
     touch(tmp_path, *(f"dev/nvidia{n}" for n in ("5", "3", "10", "ctl", "-uvm", "-modeset")))
 
     assert lines("gpu:h100:3", tmp_path, nowhere) == [
@@ -35,7 +35,7 @@ def test_lists_only_existing_device_files(tmp_path: Path) -> None:
     ]
 
 
-def test_lists_the_cores_near_a_gpu(tmp_path: Path) -> None:
+def test_gres_conf_lists_the_cores_near_each_gpu(tmp_path: Path) -> None:
     for minor, slot, near in ((3, "0000:3b:00.0", "0-1,4\n"), (5, "0000:d8:00.0", "2-3\n")):
         touch(tmp_path, f"dev/nvidia{minor}")
         text = f"Model: \t\t NVIDIA H100\nDevice Minor: \t {minor}\n"
@@ -63,13 +63,13 @@ def test_vendor_library_enables_autodetection(tmp_path: Path) -> None:
     assert lines("gpu:h100:1", tmp_path, list) == ["AutoDetect=nvml", *files]
 
 
-def test_no_autodetection_without_gpus(tmp_path: Path) -> None:
+def test_autodetection_is_off_without_gpus(tmp_path: Path) -> None:
     touch(tmp_path, f"{LIBRARIES}/slurm-wlm/gpu_nvml.so", f"{LIBRARIES}/libnvidia-ml.so.1")
 
     assert lines("gpu:h100:1", tmp_path, nowhere) == [OFF]
 
 
-def test_amds_gpus_are_render_nodes(tmp_path: Path) -> None:
+def test_amd_gpus_are_found_as_render_nodes(tmp_path: Path) -> None:
     touch(tmp_path, "dev/kfd", "dev/dri/renderD129", "dev/dri/renderD131", "dev/dri/card1")
     write(tmp_path, "sys/class/drm/renderD131/device/local_cpulist", "8-9")
 
@@ -80,13 +80,13 @@ def test_amds_gpus_are_render_nodes(tmp_path: Path) -> None:
     ]
 
 
-def test_display_is_not_a_gpu_for_jobs(tmp_path: Path) -> None:
+def test_render_node_without_kfd_is_not_a_gpu(tmp_path: Path) -> None:
     touch(tmp_path, "dev/dri/renderD128")
 
     assert lines("gpu:mi300x:1", tmp_path, nowhere) == [OFF]
 
 
-def test_shards_belong_to_the_existing_gpus(tmp_path: Path) -> None:
+def test_shards_are_listed_if_gpus_exist(tmp_path: Path) -> None:
     touch(tmp_path, "dev/nvidia2")
 
     assert lines("gpu:l4:1,shard:4", tmp_path, nowhere) == [
@@ -98,7 +98,7 @@ def test_shards_belong_to_the_existing_gpus(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sliced(tmp_path: Path) -> Path:
-    """Slices 1 and 3 of GPU 0. The machine also has slice 2; the container lacks its files."""
+    """MIG slices 1 and 3 of GPU 0. The container lacks the files of the machine's slice 2."""
     touch(tmp_path, "dev/nvidia0")
     for instance, minors in ((1, (12, 13)), (2, (21, 22)), (3, (30, 31))):
         for folder, minor in zip((f"gi{instance}", f"gi{instance}/ci0"), minors, strict=True):
@@ -109,7 +109,7 @@ def sliced(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_slice_has_the_files_of_its_instances(sliced: Path) -> None:
+def test_mig_slice_has_the_device_files_of_its_instances(sliced: Path) -> None:
     caps = "/dev/nvidia-caps/nvidia-cap"
 
     assert lines("gpu:1g.10gb:2", sliced, nowhere) == [
@@ -119,7 +119,7 @@ def test_a_slice_has_the_files_of_its_instances(sliced: Path) -> None:
     ]
 
 
-def test_files_alone_identify_slices_of_one_gpu(tmp_path: Path) -> None:
+def test_device_files_alone_identify_slices_of_a_single_gpu(tmp_path: Path) -> None:
     caps = "dev/nvidia-caps/nvidia-cap"
     touch(tmp_path, "dev/nvidia4", *(f"{caps}{minor}" for minor in (1, 2, 12, 13, 30, 31)))
 
@@ -131,13 +131,13 @@ def test_files_alone_identify_slices_of_one_gpu(tmp_path: Path) -> None:
 
 
 def test_slices_without_known_files_are_left_out(tmp_path: Path) -> None:
-    """Slurm accepts no GPU without a file, so the node has too few."""
+    """Slurm accepts only GPUs with a file, so the node reports too few GPUs."""
     touch(tmp_path, "dev/nvidia4", "dev/nvidia5", "dev/nvidia-caps/nvidia-cap12")
 
     assert lines("gpu:1g.10gb:2", tmp_path, nowhere) == [OFF]
 
 
-def test_only_a_library_distinguishes_slices_of_several_profiles(sliced: Path) -> None:
+def test_only_the_vendor_library_distinguishes_slices_of_several_profiles(sliced: Path) -> None:
     wanted = "gpu:1g.10gb:1,gpu:2g.20gb:1"
 
     assert lines(wanted, sliced, nowhere) == [OFF]
@@ -145,12 +145,12 @@ def test_only_a_library_distinguishes_slices_of_several_profiles(sliced: Path) -
     assert lines(wanted, sliced, nowhere) == ["AutoDetect=nvml"]
 
 
-def test_a_node_without_gpus_has_no_lines(tmp_path: Path) -> None:
+def test_node_without_gpus_has_no_lines_in_gres_conf(tmp_path: Path) -> None:
     touch(tmp_path, "dev/nvidia0")
 
     assert lines("", tmp_path, nowhere) == []
 
 
 @pytest.mark.parametrize(("text", "found"), [("", []), ("3", [3]), ("0-2,7", [0, 1, 2, 7])])
-def test_parses_number_lists_of_the_kernel(text: str, found: list[int]) -> None:
+def test_number_lists_of_the_kernel_are_parsed(text: str, found: list[int]) -> None:
     assert list(numbers(text)) == found

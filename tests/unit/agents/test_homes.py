@@ -1,4 +1,4 @@
-"""Homes are created once, complete, and never changed again."""
+"""Home directories are created completely, and are never changed afterwards."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def test_homes_are_read_from_passwd() -> None:
     ]
 
 
-def test_a_home_is_private_and_has_the_skeleton(jail: Path) -> None:
+def test_new_home_is_private_and_contains_the_skeleton(jail: Path) -> None:
     assert make_home(Tree(jail), "/home/a", os.getuid(), os.getgid())
 
     home = jail / "home/a"
@@ -50,7 +50,7 @@ def test_existing_home_is_unchanged(jail: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o755
 
 
-def test_next_run_completes_an_interrupted_one(jail: Path) -> None:
+def test_next_run_replaces_a_partial_home(jail: Path) -> None:
     (jail / "home/.a.new").mkdir()
     (jail / "home/.a.new/half").write_text("")
 
@@ -111,7 +111,7 @@ def outside(jail: Path) -> Path:
     return found
 
 
-def test_follows_links_within_the_jail(jail: Path) -> None:
+def test_link_within_the_jail_is_followed(jail: Path) -> None:
     (jail / "data/home").mkdir(parents=True)
     (jail / "home").rmdir()
     (jail / "home").symlink_to("/data/home")
@@ -121,7 +121,7 @@ def test_follows_links_within_the_jail(jail: Path) -> None:
     assert (jail / "data/home/a/.bashrc").exists()
 
 
-def test_creates_no_home_outside_the_jail(tmp_path: Path) -> None:
+def test_link_out_of_the_jail_is_not_followed(tmp_path: Path) -> None:
     jail, elsewhere = tmp_path / "jail", tmp_path / "elsewhere"
     jail.mkdir()
     elsewhere.mkdir()
@@ -133,7 +133,7 @@ def test_creates_no_home_outside_the_jail(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_link_at_an_unfinished_home_is_removed(jail: Path) -> None:
+def test_link_in_place_of_a_partial_home_is_removed(jail: Path) -> None:
     target = outside(jail)
     (jail / "home/.a.new").symlink_to(target)
 
@@ -143,7 +143,7 @@ def test_link_at_an_unfinished_home_is_removed(jail: Path) -> None:
     assert (jail / "home/a/.bashrc").exists()
 
 
-def test_replaced_directory_does_not_get_a_new_owner(
+def test_directory_that_a_user_replaced_keeps_its_owner(
     jail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner of the parent directory can replace the new home at any moment."""

@@ -1,4 +1,4 @@
-"""slurmd restarts after a signal, and its port stays taken meanwhile."""
+"""slurmd restarts after a signal. Its port stays in use meanwhile."""
 
 import signal
 import socket
@@ -28,11 +28,11 @@ def keeper(command: list[str], *, jobs_run: bool = False) -> keep_slurmd.Keeper:
 
 
 def first_ended_by(number: int, folder: Path) -> list[str]:
-    """Return a command that a signal ends in its first run, and that exits with 3 in its second."""
+    """Return a command. A signal ends its first run; its second run exits with 3."""
     return ["sh", "-c", f"mkdir {folder}/run || exit 3; kill -{number} $$"]
 
 
-def test_restarts_after_a_signal(
+def test_slurmd_restarts_after_a_signal(
     listener: socket.socket,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -48,11 +48,13 @@ def test_restarts_after_a_signal(
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_does_not_restart_after_an_exit(listener: socket.socket, code: int) -> None:
+def test_slurmd_does_not_restart_after_an_exit_while_idle(
+    listener: socket.socket, code: int
+) -> None:
     assert keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
 
 
-def test_restarts_after_a_failure_while_jobs_run(
+def test_slurmd_restarts_after_a_failure_while_jobs_run(
     listener: socket.socket,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -67,7 +69,7 @@ def test_restarts_after_a_failure_while_jobs_run(
     assert capsys.readouterr().out == output
 
 
-def test_slurmstepd_shows_that_steps_run(tmp_path: Path) -> None:
+def test_running_slurmstepd_means_that_job_steps_run(tmp_path: Path) -> None:
     for number, name in (("1", "tini"), ("20", "slurmd"), ("self", "slurmstepd")):
         (tmp_path / number).mkdir()
         (tmp_path / number / "comm").write_text(f"{name}\n")
@@ -78,7 +80,7 @@ def test_slurmstepd_shows_that_steps_run(tmp_path: Path) -> None:
     assert keep_slurmd.steps_run(tmp_path)
 
 
-def test_the_port_stays_taken_between_two_starts(
+def test_port_stays_in_use_between_two_starts_of_slurmd(
     listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_slurmd, "PAUSE", 1)
@@ -98,7 +100,9 @@ def test_the_port_stays_taken_between_two_starts(
     assert tries > 10
 
 
-def test_slurmd_listens_on_its_standard_input(listener: socket.socket, tmp_path: Path) -> None:
+def test_slurmd_gets_the_open_port_as_standard_input(
+    listener: socket.socket, tmp_path: Path
+) -> None:
     script = (
         "import os, socket, sys\n"
         "with socket.socket(fileno=int(os.environ['SLURMD_RECONF_LISTEN_FD'])) as port:\n"
@@ -112,14 +116,18 @@ def test_slurmd_listens_on_its_standard_input(listener: socket.socket, tmp_path:
 
 
 @pytest.mark.parametrize(("own", "expected"), [(-997, -897), (0, 100), (950, 999)])
-def test_the_kernel_ends_slurmstepd_before_slurmd(tmp_path: Path, own: int, expected: int) -> None:
+def test_oom_score_of_slurmstepd_is_above_that_of_slurmd(
+    tmp_path: Path, own: int, expected: int
+) -> None:
     file = tmp_path / "oom_score_adj"
     file.write_text(f"{own}\n")
 
     assert keep_slurmd.slurmstepd_score(file) == expected
 
 
-def test_slurmd_knows_the_score_of_slurmstepd(listener: socket.socket, tmp_path: Path) -> None:
+def test_slurmd_receives_the_oom_score_for_slurmstepd(
+    listener: socket.socket, tmp_path: Path
+) -> None:
     reported = tmp_path / "score"
 
     keeper(["sh", "-c", f"echo $SLURMSTEPD_OOM_ADJ >{reported}"]).run(listener)
@@ -127,7 +135,7 @@ def test_slurmd_knows_the_score_of_slurmstepd(listener: socket.socket, tmp_path:
     assert int(reported.read_text()) == keep_slurmd.slurmstepd_score()
 
 
-def test_end_of_the_container_ends_slurmd(tmp_path: Path) -> None:
+def test_sigterm_to_the_container_ends_slurmd(tmp_path: Path) -> None:
     slurmd = (
         f"trap 'touch {tmp_path}/ended; exit 0' TERM; touch {tmp_path}/run;"
         " while :; do sleep 0.1; done"

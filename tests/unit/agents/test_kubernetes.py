@@ -1,4 +1,4 @@
-"""Requests to Kubernetes, and errors for its answers."""
+"""Requests to Kubernetes, and errors if they fail."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from agents.kubernetes import Api, KubernetesError
 from tests.support.kubeanswers import Answers, api
 
 
-def test_reads_lists_page_by_page_to_the_end() -> None:
+def test_list_is_read_page_by_page_to_its_end() -> None:
     pages = [
         {"items": [{"n": 1}], "metadata": {"continue": "next"}},
         {"items": [{"n": 2}], "metadata": {}},
@@ -41,7 +41,7 @@ GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue toke
         (GONE, "410 The continue token has expired"),
     ],
 )
-def test_reports_a_failed_request_in_one_line(answer: Any, message: str) -> None:
+def test_failed_request_is_reported_in_one_line(answer: Any, message: str) -> None:
     with pytest.raises(KubernetesError) as caught:
         list(api(Answers(nodes=answer)).items("/api/v1/nodes", dict[str, Any]))
 
@@ -58,7 +58,9 @@ def test_unreadable_token_is_an_error() -> None:
         Api("http://k", token, transport=httpx.MockTransport(Answers())).ask("GET", "/x")
 
 
-def test_no_credentials_outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_outside_a_cluster_are_an_error(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     with pytest.raises(KubernetesError, match="not a pod with a service account"):

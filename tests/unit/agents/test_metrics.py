@@ -1,4 +1,4 @@
-"""The metrics port of an agent."""
+"""Metrics port of an agent."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ def test_scrape_shows_current_values_and_process_metrics() -> None:
     assert second["process_resident_memory_bytes"] > 0
 
 
-def test_failed_collection_fails_only_that_scrape(
+def test_failed_collection_fails_only_the_current_scrape(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     collector = Counted({})
@@ -57,7 +57,7 @@ def test_failed_collection_fails_only_that_scrape(
     assert "nothing is known" in capsys.readouterr().err
 
 
-def test_port_in_use_is_an_error() -> None:
+def test_metrics_port_that_is_in_use_is_an_error() -> None:
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()

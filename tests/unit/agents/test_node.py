@@ -1,4 +1,4 @@
-"""The files prepared for slurmd, depending on the node's machine."""
+"""Files for slurmd depend on the node's machine."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ NO_CGROUPS = {
 }
 
 
-def test_node_with_a_whole_machine_needs_only_its_layout() -> None:
+def test_node_with_a_whole_machine_needs_only_a_layout() -> None:
     found = Cgroups(1)
 
     assert prepare(CONF, 0, found, WHOLE) == {
@@ -39,7 +39,7 @@ def test_settings_override_the_layout() -> None:
     assert '<object type="Core" os_index="0" cpuset="0x00000003"' in files["topology.xml"]
 
 
-def test_listed_node_has_one_socket_per_cpu_by_default() -> None:
+def test_node_listed_in_slurm_conf_has_one_socket_per_cpu() -> None:
     files = prepare(CONF, 0, Cgroups(1), WHOLE, is_listed=True)
     configured = prepare(f"{CONF} Sockets=1 CoresPerSocket=2", 0, Cgroups(1), WHOLE, is_listed=True)
 
@@ -58,10 +58,12 @@ def test_node_with_more_cpus_than_its_container_binds_no_tasks() -> None:
     files = prepare("CPUs=8", 0, found, WHOLE)
 
     assert files == {"slurm.conf": "TaskPlugin=task/cgroup\n", "cgroup.conf": "ConstrainCores=no\n"}
-    assert found.unconfined() == {CPUS: "the node has 8 CPUs, but its container can use 2"}
+    assert found.unconfined() == {
+        CPUS: "the node needs 8 CPUs, but its container can use 2; lower nodesets[].cpus"
+    }
 
 
-def test_cores_of_a_gpu_use_slurms_numbers(tmp_path: Path) -> None:
+def test_cores_of_a_gpu_are_numbered_as_in_slurm(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia3").touch()
     folder = tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0"
@@ -88,7 +90,7 @@ def test_cores_of_a_gpu_use_slurms_numbers(tmp_path: Path) -> None:
         ((PROCESSES, CPUS, MEMORY), NO_CGROUPS),
     ],
 )
-def test_missing_controllers_are_removed_from_the_configuration(
+def test_limits_without_a_controller_are_disabled_in_the_configuration(
     missing: tuple[str, ...], overrides: dict[str, str]
 ) -> None:
     found = Cgroups(1)
@@ -99,7 +101,7 @@ def test_missing_controllers_are_removed_from_the_configuration(
     assert {name: text for name, text in files.items() if name != "layout"} == overrides
 
 
-def test_replaces_files_of_an_earlier_start(tmp_path: Path) -> None:
+def test_files_of_an_earlier_start_are_replaced(tmp_path: Path) -> None:
     write({"slurm.conf": "a=b\n", "cgroup.conf": "c=d\n"}, tmp_path)
     write({"layout": "Sockets=1"}, tmp_path)
 

@@ -45,8 +45,8 @@ NEW: Content = {
 }
 USERS: Content = {
     "home/ada/thesis": "years of work",
-    "usr/lib/old/own": "somebody's own",
-    "usr/bin/fresh": "somebody's own program",
+    "usr/lib/old/own": "ada's own",
+    "usr/bin/fresh": "ada's own program",
     "data": "-> /home/ada",
 }
 """Files of users in the jail; the new image also has a file at one of these paths."""
@@ -80,7 +80,7 @@ def look(path: Path) -> str | None:
 
 
 def read(root: Path) -> dict[str, tuple[str | None, int]]:
-    """Return all that a user sees in a jail, with modes."""
+    """Return everything that a user sees in a jail, with modes."""
     return {
         str(path.relative_to(root)): (look(path), stat.S_IMODE(path.lstat().st_mode))
         for path in sorted(root.rglob("*"))
@@ -129,7 +129,7 @@ def contents(jail: Path) -> dict[str, str | None]:
     return {path: content for path, (content, _) in read(jail).items()}
 
 
-def test_a_jail_is_filled_once(jail: Path, image: Images) -> None:
+def test_jail_is_filled_only_once(jail: Path, image: Images) -> None:
     Jail(jail).reach(0, image(OLD))
     (jail / "etc/motd").write_text("edited")
 
@@ -147,7 +147,7 @@ def test_open_files_survive_a_refresh(used_jail: Path, image: Images) -> None:
 
         assert running.read() == "old tmux"
         assert os.fstat(running.fileno()).st_nlink == 1, (
-            "without a link, NFS clients would lose the open file"
+            "NFS clients lose an open file that has no link"
         )
 
 
@@ -159,12 +159,12 @@ def test_refresh_adds_files_of_the_image_and_keeps_users_files(
     found = contents(used_jail)
     assert {path: found[path] for path in NEW} == NEW
     assert found["home/ada/thesis"] == "years of work"
-    assert found["usr/lib/old/own"] == "somebody's own"
-    assert "usr/bin/gone" not in found, "it came from the old image"
+    assert found["usr/lib/old/own"] == "ada's own"
+    assert "usr/bin/gone" not in found, "the file came from the old image"
     assert "usr/lib/old/data" not in found
 
 
-def test_previous_number_restores_everything_a_refresh_changed(
+def test_previous_generation_number_restores_everything_that_a_refresh_changed(
     used_jail: Path, image: Images
 ) -> None:
     before = read(used_jail)
@@ -191,16 +191,18 @@ def test_writes_after_a_refresh_do_not_change_the_previous_generation(
     assert read(used_jail) == before
 
 
-def test_restored_user_file_is_not_a_system_file(used_jail: Path, image: Images) -> None:
+def test_restored_file_of_a_user_survives_the_next_refresh(used_jail: Path, image: Images) -> None:
     Jail(used_jail).reach(2, image(NEW))
     Jail(used_jail).reach(1, image(NEW))
 
     Jail(used_jail).reach(2, image(OLD))
 
-    assert contents(used_jail)["usr/bin/fresh"] == "somebody's own program"
+    assert contents(used_jail)["usr/bin/fresh"] == "ada's own program"
 
 
-def test_only_one_generation_is_kept_and_only_root_sees_it(used_jail: Path, image: Images) -> None:
+def test_only_one_earlier_generation_is_kept_and_only_for_root(
+    used_jail: Path, image: Images
+) -> None:
     for number, tree in ((2, NEW), (3, OLD), (4, NEW), (3, NEW)):
         Jail(used_jail).reach(number, image(tree))
 
@@ -231,21 +233,21 @@ def test_discarded_generation_cannot_be_restored(
     assert read(jail) == before
 
 
-def test_jail_without_kept_generations_can_refresh_and_go_back(
+def test_jail_without_kept_generations_can_refresh_and_return(
     used_jail: Path, image: Images
 ) -> None:
     shutil.rmtree(used_jail / GENERATIONS)
     before = contents(used_jail)
 
     Jail(used_jail).reach(2, image({**NEW, "usr/lib/turns": None}))
-    assert contents(used_jail)["usr/bin/gone"], "it is unknown that it came from the image"
+    assert contents(used_jail)["usr/bin/gone"], "without kept generations, it may belong to a user"
     Jail(used_jail).reach(1, image(NEW))
 
     after = contents(used_jail)
     assert {path: after.get(path) for path in before} == before
 
 
-def test_creates_mount_points_of_nodes(jail: Path, image: Images) -> None:
+def test_mount_points_of_nodes_are_created(jail: Path, image: Images) -> None:
     Jail(jail).reach(1, image(OLD))
     Jail(jail, ["/data/shared", "/scratch"]).reach(1, image(OLD))
 
@@ -255,14 +257,16 @@ def test_creates_mount_points_of_nodes(jail: Path, image: Images) -> None:
     assert found["etc/hosts"] == found["etc/resolv.conf"] == ""
 
 
-def test_mount_point_is_never_reached_through_a_link(used_jail: Path, image: Images) -> None:
+def test_mount_point_behind_a_link_is_refused(used_jail: Path, image: Images) -> None:
     with pytest.raises(
-        RefusedError, match=r"/data in the jail: must be a directory.*nodes mount /data/shared"
+        RefusedError, match=r"/data in the jail: must be a directory.*/data/shared is a mount point"
     ):
         Jail(used_jail, ["/data/shared"]).reach(1, image(OLD))
 
 
-def test_file_does_not_replace_a_directory_with_users_files(used_jail: Path, image: Images) -> None:
+def test_file_does_not_replace_a_directory_that_contains_users_files(
+    used_jail: Path, image: Images
+) -> None:
     (used_jail / "usr/lib/turns/mine").write_text("own")
     before = read(used_jail)
 
@@ -323,12 +327,12 @@ def test_full_volume_during_unpacking_leaves_the_jail_unchanged(
             Jail(used_jail).reach(2, new)
 
     assert read(used_jail) == before
-    assert not (used_jail / GENERATIONS / "incoming.new").exists(), "it must not use space"
+    assert not (used_jail / GENERATIONS / "incoming.new").exists(), "partial files must not remain"
     Jail(used_jail).reach(2, new)
     assert contents(used_jail)["usr/bin/tmux"] == "new tmux"
 
 
-def test_previous_generation_is_restored_without_space_for_another(
+def test_previous_generation_is_restored_with_little_free_space(
     used_jail: Path, image: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read(used_jail)
@@ -393,12 +397,12 @@ def every_moment() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("steps", "failure"),
     [
-        pytest.param([2], Killed(), id="killed in a refresh"),
-        pytest.param([2, 1], Killed(), id="killed on the way back"),
-        pytest.param([2, 1, 2], OSError(errno.ENOSPC, "full"), id="full in a second refresh"),
+        pytest.param([2], Killed(), id="killed during a refresh"),
+        pytest.param([2, 1], Killed(), id="killed during the return"),
+        pytest.param([2, 1, 2], OSError(errno.ENOSPC, "full"), id="full during a second refresh"),
     ],
 )
-def test_next_run_completes_one_interrupted_at_any_call(
+def test_next_run_completes_a_run_interrupted_at_any_call(
     tmp_path: Path, image: Images, steps: list[int], failure: BaseException
 ) -> None:
     *first, last = steps
@@ -452,7 +456,7 @@ def test_user_files_survive_any_sequence_of_generations(
     found = contents(root)
     assert {path: found[path] for path in NEW} == NEW
     assert found["home/ada/thesis"] == "years of work"
-    assert found["usr/lib/old/own"] == "somebody's own"
+    assert found["usr/lib/old/own"] == "ada's own"
     assert not set(found) & (OLD.keys() - NEW.keys() - {"usr/lib/turns/file"})
 
 
@@ -493,13 +497,13 @@ def test_marker_and_exit_code_match_workers_and_job() -> None:
         assert f"mark={c.JAIL_MARKER}\n" in text, script
 
 
-def test_second_job_waits_for_the_first(jail: Path) -> None:
+def test_second_job_waits_and_fails_while_the_first_runs(jail: Path) -> None:
     tree = Tree(jail)
     with populate.alone(tree), pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
         patch.setattr(time, "sleep", lambda _: None)
         with (
-            pytest.raises(RefusedError, match="another Job is changing the jail"),
+            pytest.raises(RefusedError, match="another Job is still changing the jail"),
             populate.alone(tree),
         ):
             pytest.fail("both Jobs work on the jail")

@@ -1,4 +1,4 @@
-"""Each message of an agent is one line, from which the log agent reads the severity."""
+"""Messages of agents are single lines, and the log agent reads the severity from them."""
 
 import json
 

@@ -22,7 +22,7 @@ def created(at: float) -> str:
 
 
 class Storage:
-    """Kubernetes with a storage that makes snapshots; its clock advances during sleep."""
+    """Fake Kubernetes with storage that creates snapshots. The clock advances during sleep."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Storage:
         error: str = "",
         meanwhile: Callable[["Storage"], object] = lambda _: None,
     ) -> None:
-        """Start with ready snapshots, oldest first; new ones need `ready_after` seconds."""
+        """Start with ready snapshots, oldest first. New ones become ready after `ready_after` s."""
         self.now = NOON
         self.ready_after, self.error, self.meanwhile = ready_after, error, meanwhile
         self.has_api = True
@@ -98,11 +98,11 @@ def snapshot(name: str, *, ready: bool = True) -> Snapshot:
     return Snapshot(snapshots.Meta(name, name), snapshots.Status(readyToUse=ready))
 
 
-def test_exit_code_matches_the_graph() -> None:
+def test_refusal_exits_with_the_code_that_fails_the_job() -> None:
     assert REFUSED == c.SNAPSHOTS_REFUSED
 
 
-def test_creates_a_snapshot_and_deletes_the_oldest() -> None:
+def test_new_snapshot_is_created_and_the_oldest_is_deleted() -> None:
     storage = Storage("jail-1", "jail-2")
 
     output = storage.take()
@@ -129,7 +129,7 @@ def test_old_snapshots_stay_until_the_new_one_is_ready() -> None:
     assert len(storage.objects) == 2
 
 
-def test_failed_snapshot_is_reported_and_deletes_no_other() -> None:
+def test_failed_snapshot_is_reported_and_no_other_is_deleted() -> None:
     storage = Storage("jail-1", "jail-2", ready_after=10_000, error="no such\nclass")
 
     with pytest.raises(NotReadyError, match=r"jail-20261123-120000: no such class; .* 'fast'"):
@@ -138,7 +138,7 @@ def test_failed_snapshot_is_reported_and_deletes_no_other() -> None:
     assert {"jail-1", "jail-2"} <= set(storage.objects)
 
 
-def test_reports_a_snapshot_deleted_meanwhile() -> None:
+def test_snapshot_that_was_deleted_meanwhile_is_an_error() -> None:
     storage = Storage(ready_after=60, meanwhile=lambda s: s.objects.clear())
 
     with pytest.raises(NotReadyError, match="deleted"):
@@ -157,7 +157,7 @@ def test_reports_a_snapshot_deleted_meanwhile() -> None:
         ({"b": True, "c": True, "d": False}, 2, []),
     ],
 )
-def test_keeps_the_newest_ready_snapshots(
+def test_newest_ready_snapshots_are_kept(
     existing: dict[str, bool], keep: int, gone: list[str]
 ) -> None:
     found = [snapshot(name, ready=ready) for name, ready in sorted(existing.items(), reverse=True)]
@@ -177,7 +177,7 @@ def test_snapshots_of_others_are_left_alone() -> None:
     assert set(storage.objects) == {"mine", "state-1", "jail-20261123-120000"}
 
 
-def test_failed_claim_does_not_stop_the_next(
+def test_failed_snapshot_does_not_prevent_snapshots_of_other_claims(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     storage = Storage(ready_after=1e12)
@@ -188,7 +188,7 @@ def test_failed_claim_does_not_stop_the_next(
     assert [line.rsplit("-", 2)[0] for line in output] == ["error: jail", "error: controller-state"]
 
 
-def test_cluster_without_volume_snapshots_is_refused_with_a_remedy(
+def test_error_names_a_remedy_if_the_cluster_lacks_volume_snapshots(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     storage = Storage()
@@ -201,7 +201,7 @@ def test_cluster_without_volume_snapshots_is_refused_with_a_remedy(
     assert "remove snapshots" in line
 
 
-def test_check_creates_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_check_creates_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     storage = Storage()
 
     assert main(["--check", "jail=fast"], ENVIRONMENT, storage.api) == 0

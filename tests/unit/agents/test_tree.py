@@ -1,4 +1,4 @@
-"""Links never lead out of a tree, and are not followed where they are not allowed."""
+"""Links never lead out of a tree. Only calls with `links=True` follow links."""
 
 import errno
 import os
@@ -31,9 +31,9 @@ CHANGES: dict[str, Callable[[Tree, str], object]] = {
     "list": lambda tree, way: list(tree.listing(way)),
     "write": lambda tree, way: tree.write(f"{way}/made", "x"),
     "make": lambda tree, way: tree.make_folder(f"{way}/made"),
-    "make below": lambda tree, way: tree.make_folder(f"{way}/made/below"),
-    "rename away": lambda tree, way: tree.rename(f"{way}/secret", "taken"),
-    "rename there": lambda tree, way: tree.rename("real/file", f"{way}/made"),
+    "make nested": lambda tree, way: tree.make_folder(f"{way}/made/below"),
+    "rename from": lambda tree, way: tree.rename(f"{way}/secret", "taken"),
+    "rename to": lambda tree, way: tree.rename("real/file", f"{way}/made"),
     "link": lambda tree, way: tree.link(f"{way}/secret", "taken"),
     "unlink": lambda tree, way: tree.unlink(f"{way}/secret"),
     "rmdir": lambda tree, way: tree.rmdir(f"{way}/folder"),
@@ -55,7 +55,7 @@ def test_no_operation_follows_a_link(root: Path, change: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["out", "up", "inside"])
-def test_link_targets_appear_missing(root: Path, way: str) -> None:
+def test_files_behind_a_link_appear_missing(root: Path, way: str) -> None:
     tree = Tree(root)
 
     assert tree.exists(way)
@@ -64,7 +64,7 @@ def test_link_targets_appear_missing(root: Path, way: str) -> None:
     assert not tree.exists(f"{way}/file")
 
 
-def test_allowed_links_stay_in_the_tree(root: Path) -> None:
+def test_links_that_are_followed_stay_in_the_tree(root: Path) -> None:
     tree = Tree(root)
 
     with tree.opened("inside/file", links=True) as file:
@@ -74,7 +74,7 @@ def test_allowed_links_stay_in_the_tree(root: Path) -> None:
             tree.open(f"{way}/secret", links=True)
 
 
-def test_operations_apply_to_a_link_not_its_target(root: Path) -> None:
+def test_operations_apply_to_a_link_and_not_to_its_target(root: Path) -> None:
     tree = Tree(root)
     tree.link("out", "real/another")
     tree.rename("up", "real/up")
@@ -101,7 +101,9 @@ def test_listing_includes_links_but_not_their_targets(
     assert sorted(Tree(root).listing("real")) == ["file", "folder", "folder/out"]
 
 
-def test_a_file_is_written_whole_or_not_at_all(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_written_completely_or_not_at_all(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "full")
 
@@ -114,8 +116,11 @@ def test_a_file_is_written_whole_or_not_at_all(root: Path, monkeypatch: pytest.M
     assert (root / "real/file").read_text() == "whole"
 
 
-def test_race_with_a_link_never_leaves_the_tree(root: Path) -> None:
-    """Race until both were seen. Without the pauses, a busy machine rarely shows the link."""
+def test_operation_that_races_with_a_link_stays_in_the_tree(root: Path) -> None:
+    """Race until the test has seen the directory and the link.
+
+    Without the pauses, a busy machine rarely shows the link.
+    """
     tree, over = Tree(root), threading.Event()
 
     def swap() -> None:

@@ -1,4 +1,4 @@
-"""Complete stack configurations of other kinds than `FULL`."""
+"""Complete stack configurations for the kinds of clusters that `FULL` does not cover."""
 
 from typing import Any
 

@@ -15,17 +15,17 @@ import yaml
 
 Values = dict[str, Any]
 MODULES = {"cilium": ("github.com/cilium/cilium", "install/kubernetes/cilium")}
-"""Charts that a Go module of the same version contains: path of the module, and folder in it."""
+"""Charts inside a Go module of the same version: path of the module, and folder in it."""
 
 ENDINGS = ("Chart.yaml", "values.yaml", "values.schema.json")
 
 
 @cache
 def files(name: str, version: str) -> Mapping[str, str]:
-    """Return a chart's own files by path below its folder; skip if there is no copy.
+    """Return a chart's files, without subcharts, by path below its folder.
 
-    CHARTS_DIR has the archives, named as `helm pull` names them. It defaults to Helm's cache. A
-    chart that is not there may come from a Go module.
+    CHARTS_DIR contains archives with the names that `helm pull` uses. Its default is Helm's cache.
+    A missing chart may come from a Go module. Without a copy, the test is skipped.
     """
     cached = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
     folder = Path(os.environ.get("CHARTS_DIR", f"{cached}/repository")).expanduser()
@@ -47,7 +47,7 @@ def packed(archive: Path) -> Mapping[str, str]:
 
 
 def in_module(module: str, folder: str, version: str) -> Mapping[str, str]:
-    """Return the same from a Go module, which Go downloads if necessary; skip if Go cannot."""
+    """Return a chart's files from a Go module, which Go downloads if necessary, or skip."""
     call = ["go", "mod", "download", "-json", f"{module}@v{version}"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout or "{}")

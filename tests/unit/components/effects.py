@@ -1,4 +1,4 @@
-"""Effect of an edit on the graph, by the engine's own rules."""
+"""Compute the effect of an edit on the graph with the rules of the engine."""
 
 import functools
 import json
@@ -21,9 +21,9 @@ _WORKLOADS = ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet")
 
 @dataclass(frozen=True)
 class Effect:
-    """Logical names of the resources that an edit changes; all others stay as they are.
+    """Logical names of the resources that an edit changes. All others stay unchanged.
 
-    Components are left out, because they consist only of their children.
+    Components are omitted, because they consist only of their children.
     """
 
     created: frozenset[str] = frozenset()
@@ -35,7 +35,7 @@ class Effect:
     replaced: frozenset[str] = frozenset()
     """Deleted and created again."""
     refused: frozenset[str] = frozenset()
-    """A protected resource that the edit would replace or delete: the deploy ends there."""
+    """A protected resource that the edit would replace or delete. The deploy stops there."""
 
 
 def effect(before: Graph, after: Graph) -> Effect:
@@ -45,7 +45,7 @@ def effect(before: Graph, after: Graph) -> Effect:
     stored = {one.urn: _stored(one, provider, olds[one.urn]) for one in _custom(before)}
     found: dict[str, set[str]] = {}
     forced: set[str] = set()
-    """URNs of the dependents that a replacement also replaces."""
+    """URNs of dependents that must be replaced together with another resource."""
     for one in _custom(after):
         old = stored.get(one.urn)
         if old is None:
@@ -64,7 +64,7 @@ def effect(before: Graph, after: Graph) -> Effect:
     else:
         condemned = stored.keys() - news.keys()
         kept = {name_of(urn) for urn in condemned if stored[urn].protect}
-        # The engine deletes none if one of them is protected.
+        # The engine deletes no resource if one of them is protected.
         found["refused" if kept else "deleted"] = kept or {name_of(urn) for urn in condemned}
     return Effect(**{kind: frozenset(names) for kind, names in found.items()})
 
@@ -77,7 +77,7 @@ def _kind(planned: Plan, new: Registration) -> str:
 
 
 def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set[str]:
-    """Return the dependents that a replacement also replaces, because it deletes first."""
+    """Return the dependents that are replaced, too, if a replacement deletes first."""
     lost = {urn}
     for old in stored:
         inputs = planning.inputs_without(old, lost)
@@ -89,8 +89,8 @@ def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set
     return lost - {urn}
 
 
-# The functions below are cached, because most resources of all graphs are the same. Callers do not
-# change what they return. `provider` is the configuration of the Kubernetes provider as JSON.
+# The functions below are cached, because most resources are the same in all graphs. Callers must
+# not change the results. `provider` is the configuration of the Kubernetes provider as JSON.
 
 
 def _manager(provider: str, type_: str) -> Provider:
@@ -117,7 +117,7 @@ def _properties(wire: str) -> Properties:
 
 @functools.cache
 def _checked(provider: str, type_: str, urn: str, old: str | None, new: str) -> Properties:
-    """Return inputs as a state stores them; generated names come from the old inputs."""
+    """Return inputs as a state stores them. Generated names are taken from the old inputs."""
     if is_provider(type_):
         return _properties(new)
     olds = {} if old is None else _checked(provider, type_, urn, None, old)

@@ -1,4 +1,4 @@
-"""Every key that a stack file may hold, taken from the models."""
+"""List every key that a stack file may contain, from the models."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _MANY: dict[Any, str] = {tuple: "[]", dict: ".*"}
 def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Yield keys such as `nodesets[].gpus.count` or `cluster.machines.*.disk`.
 
-    A model or a list of models comes before its own fields.
+    The key of a model, or of a list of models, precedes the keys of its fields.
     """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
@@ -25,12 +25,12 @@ def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tupl
 
 
 def pattern(key: str) -> str:
-    """Convert a key with numbers and names, such as `nodesets[0].cpus`, to the form of `fields`."""
+    """Convert a key such as `nodesets[0].cpus` to the form that `fields` yields."""
     return re.sub(r"^(cluster\.machines)\.[^.]+", r"\1.*", re.sub(r"\[\d+\]", "[]", key))
 
 
 def put(values: dict[str, Any], key: str, value: object) -> None:
-    """Set one value; braces enclose a part of the key that has dots: `slurm.extra{slurm.conf}`."""
+    """Set one value. Braces enclose a part of the key with dots: `slurm.extra{slurm.conf}`."""
     *path, last = _parts(key)
     place: Any = values
     for part in path:

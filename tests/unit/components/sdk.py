@@ -1,4 +1,4 @@
-"""Check what a program registers against the types of its providers' own SDKs."""
+"""Check the inputs that a program registers against the types in the SDKs of the providers."""
 
 import importlib
 import inspect
@@ -23,7 +23,7 @@ def package(type_: str) -> str:
 
 
 def problems(resource: Registration) -> Iterator[str]:
-    """Yield each input that does not match the SDK: its name, type or value, or a missing one."""
+    """Yield each input whose name, type or value contradicts the SDK, and each missing input."""
     name = resource.type.rpartition(":")[2]
     arguments = getattr(importlib.import_module(_home(resource.type)), f"{name}Args")
     for problem in _of_object(arguments, resource.inputs, ""):
@@ -60,7 +60,7 @@ def _of_object(arguments: type, value: Mapping[str, Any], path: str) -> Iterator
 
 
 def _values(doc: str) -> set[str]:
-    """Return the values that a property's documentation lists, if any."""
+    """Return the valid values that a property's documentation lists, if it lists any."""
     sentence = _VALID.search(doc)
     return {
         *_LISTED.findall(doc),
@@ -92,14 +92,14 @@ def _of(wanted: Any, value: Any, path: str) -> Iterator[str]:
 
 
 def _fits(wanted: Any, value: Any) -> bool:
-    """Return whether a scalar matches a type; on the wire every number is a float."""
+    """Return whether a scalar matches a type. In requests, every number is a float."""
     if wanted is Any or (get_origin(wanted) is not None and Any in get_args(wanted)):
         return True
     if inspect.isclass(wanted) and issubclass(wanted, Enum):
         return value in {member.value for member in wanted}
     constant = getattr(wanted, "__forward_arg__", wanted)
     if isinstance(constant, str):
-        # The kind of a Kubernetes object: a constant in the place of a type.
+        # For the kind of a Kubernetes object, the SDK has a constant instead of a type.
         return bool(value == constant)
     choices = [one for one in get_args(wanted) if one in (bool, float, int, str)]
     if choices:
@@ -110,7 +110,7 @@ def _fits(wanted: Any, value: Any) -> bool:
         return isinstance(value, int | float) and value == int(value)
     if wanted is float:
         return isinstance(value, int | float)
-    # Resources are passed by reference, policies as text.
+    # Resources are passed as references, policies as text.
     return isinstance(value, str) and wanted is str
 
 

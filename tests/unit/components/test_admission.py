@@ -1,4 +1,4 @@
-"""Requests that the admission policy allows the reconciler: its CEL, run on Nodes and pods."""
+"""The CEL of the admission policy decides which requests of the reconciler are allowed."""
 
 import copy
 import functools
@@ -73,12 +73,12 @@ def compiled(expression: str) -> cel.Expression:
 def refusals(
     limits: Limits, operation: str, old: Object | None, new: Object | None, resource: str = "nodes"
 ) -> list[str]:
-    """Return why a request is refused; an expression that fails to evaluate also refuses it."""
+    """Return why a request is refused. An expression that fails to evaluate refuses it, too."""
     request = {"operation": operation, "resource": {"resource": resource}}
     bindings: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
     for name, expression in admission.variables(limits):
         value = compiled(expression).eval(data=bindings)
-        # A variable without a value is an error only where an expression uses it.
+        # A variable that cannot be evaluated is an error only if an expression uses it.
         if value.type() != cel.Type.ERROR:
             bindings["variables"][name] = value.plain_value()
     return [
@@ -111,12 +111,12 @@ def marked(node: Object = NODE) -> Object:
 # --- Fields of Nodes -----------------------------------------------------------------------------
 
 
-def test_our_annotation_taint_and_condition_may_be_set_and_removed() -> None:
+def test_reconciler_may_set_and_remove_its_annotation_taint_and_condition() -> None:
     assert refusals(ANYWHERE, "UPDATE", NODE, marked()) == []
     assert refusals(ANYWHERE, "UPDATE", marked(), NODE) == []
 
 
-def test_a_node_without_lists_may_be_marked() -> None:
+def test_reconciler_may_mark_a_node_without_annotations_or_taints() -> None:
     bare = copy.deepcopy(NODE)
     for part, key in (
         ("metadata", "annotations"),
@@ -134,12 +134,12 @@ def test_a_node_without_lists_may_be_marked() -> None:
     assert refusals(ANYWHERE, "UPDATE", after, bare) == []
 
 
-def test_bookkeeping_of_the_api_server_may_change() -> None:
+def test_api_server_may_update_its_own_metadata_of_a_node() -> None:
     changed = {"resourceVersion": "10", "generation": 2, "managedFields": []}
     assert update(ANYWHERE, lambda node: node["metadata"].update(changed)) == []
 
 
-def test_a_mark_that_an_operator_changed_may_stay() -> None:
+def test_reconciler_may_keep_a_taint_that_an_operator_changed() -> None:
     node = marked()
     node["spec"]["taints"][-1] = {**TAINT, "effect": "NoExecute"}
 
@@ -182,16 +182,16 @@ def conditions(*listed: Object) -> Edit:
 READY = NODE["status"]["conditions"][1]
 PRESSURE = NODE["status"]["conditions"][0]
 REFUSED: dict[str, Edit] = {
-    "a new part": put("secrets", value={}),
+    "a new top-level field": put("secrets", value={}),
     "a label": put("metadata", "labels", "example.org/pool", value="theirs"),
     "a label's value": put("metadata", "labels", "kubernetes.io/hostname", value="machine-2"),
-    "no labels": drop("metadata", "labels"),
-    "our label": put("metadata", "labels", c.LABEL_NODESET, value="cpu"),
+    "removed labels": drop("metadata", "labels"),
+    "the label of a nodeset": put("metadata", "labels", c.LABEL_NODESET, value="cpu"),
     "another annotation": put("metadata", "annotations", "example.org/a", value="b"),
-    "an annotation of ours elsewhere": put(
+    "an annotation of this project that belongs to another object": put(
         "metadata", "annotations", c.ANNOTATION_REPORT, value="b"
     ),
-    "no annotations": drop("metadata", "annotations"),
+    "removed annotations": drop("metadata", "annotations"),
     "an annotation's value": put(
         "metadata", "annotations", "kubeadm.alpha.kubernetes.io/cri-socket", value="x"
     ),
@@ -199,13 +199,13 @@ REFUSED: dict[str, Edit] = {
     "an owner": put("metadata", "ownerReferences", value=[{"kind": "Pod", "name": "gone"}]),
     "a cordon": put("spec", "unschedulable", value=True),
     "providerID": put("spec", "providerID", value="cloud://2"),
-    "no providerID": drop("spec", "providerID"),
+    "removed providerID": drop("spec", "providerID"),
     "podCIDR": put("spec", "podCIDR", value="10.0.2.0/24"),
     "podCIDRs": put("spec", "podCIDRs", value=["10.0.1.0/24", "10.0.2.0/24"]),
     "another taint": taints(OTHER_TAINT, {"key": "example.org/x", "effect": "NoSchedule"}),
     "an evicting taint": taints(OTHER_TAINT, {**TAINT, "effect": "NoExecute"}),
-    "no taints": drop("spec", "taints"),
-    "our taint instead of another": taints(TAINT),
+    "removed taints": drop("spec", "taints"),
+    "the reconciler's taint in place of another": taints(TAINT),
     "a taint's value": taints({**OTHER_TAINT, "value": "us"}),
     "another condition": conditions(PRESSURE, READY, {"type": "KernelDeadlock", "status": "True"}),
     "a condition's status": conditions(PRESSURE, {**READY, "status": "False"}),
@@ -215,18 +215,18 @@ REFUSED: dict[str, Edit] = {
     "allocatable": put("status", "allocatable", "cpu", value="64"),
     "an address": put("status", "addresses", value=[]),
     "the kubelet's port": put("status", "daemonEndpoints", "kubeletEndpoint", "Port", value=22),
-    "the boot": put("status", "nodeInfo", "bootID", value="b2"),
-    "a new key of the status": put("status", "phase", value="Terminated"),
+    "the boot ID": put("status", "nodeInfo", "bootID", value="b2"),
+    "a new status field": put("status", "phase", value="Terminated"),
 }
 
 
 @pytest.mark.parametrize("edit", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("before", [NODE, marked()], ids=["unmarked", "marked"])
-def test_every_other_field_of_a_node_stays(before: Object, edit: Edit) -> None:
+def test_reconciler_cannot_edit_other_node_fields(before: Object, edit: Edit) -> None:
     assert update(ANYWHERE, edit, before) != []
 
 
-# --- Which Nodes ---------------------------------------------------------------------------------
+# --- Nodes that the reconciler may mark ----------------------------------------------------------
 
 
 def with_annotation(value: str) -> Edit:
@@ -241,30 +241,30 @@ MARKS: dict[str, Edit] = {
 
 
 @pytest.mark.parametrize("edit", MARKS.values(), ids=MARKS)
-def test_only_labelled_machines_of_nodesets_are_marked(edit: Edit) -> None:
+def test_reconciler_may_mark_only_machines_with_a_nodesets_labels(edit: Edit) -> None:
     for nodeset in ("cpu", "gpu"):
         assert update(LABELLED, edit, labelled(NODE, {c.LABEL_NODESET: nodeset})) == []
     for labels in ({}, {c.LABEL_NODESET: "another"}, {"example.org/nodeset": "cpu"}):
         assert update(LABELLED, edit, labelled(NODE, labels)) != []
 
 
-def test_marks_may_be_removed_after_a_machine_left_its_nodeset() -> None:
+def test_reconciler_may_unmark_a_machine_that_left_its_nodeset() -> None:
     assert refusals(LABELLED, "UPDATE", marked(), NODE) == []
     assert refusals(LABELLED, "UPDATE", marked(), marked()) == []
 
 
-def test_marks_do_not_change_after_a_machine_left_its_nodeset() -> None:
+def test_reconciler_may_not_change_marks_outside_its_nodesets() -> None:
     changed = {**CONDITION, "message": "another"}
     assert update(LABELLED, conditions(PRESSURE, READY, changed), marked()) != []
     assert update(LABELLED, with_annotation("b2 2"), marked()) != []
 
 
-def test_a_nodeset_without_labels_allows_all_machines() -> None:
+def test_nodeset_without_labels_allows_marks_on_all_machines() -> None:
     limits = Limits(reboots=True, deletes=False, machines=(OURS, {}))
     assert refusals(limits, "UPDATE", NODE, marked()) == []
 
 
-def test_a_machine_needs_all_labels_of_its_nodeset() -> None:
+def test_machine_needs_all_labels_of_its_nodeset() -> None:
     both = {**OURS, f"{c.DOMAIN}/rack": "1"}
     limits = Limits(reboots=True, deletes=False, machines=(both,))
 
@@ -272,12 +272,12 @@ def test_a_machine_needs_all_labels_of_its_nodeset() -> None:
     assert refusals(limits, "UPDATE", labelled(NODE, both), labelled(marked(), both)) == []
 
 
-def test_foreign_labels_do_not_limit_the_machines() -> None:
+def test_own_labels_are_only_labels_of_this_project() -> None:
     labels = {"nvidia.com/gpu.present": "true", **OURS, "example.org/slurmstack.dev/x": "y"}
     assert admission.own_labels(labels) == OURS
 
 
-def test_reboots_are_refused_unless_a_ladder_has_them() -> None:
+def test_policy_refuses_reboots_if_no_ladder_has_them() -> None:
     limits = Limits(reboots=False, deletes=False, machines=({},))
 
     assert update(limits, with_annotation("b1 1")) != []
@@ -289,13 +289,13 @@ def test_reboots_are_refused_unless_a_ladder_has_them() -> None:
 # --- Other requests ------------------------------------------------------------------------------
 
 
-def test_nodes_are_deleted_only_if_a_ladder_replaces_machines() -> None:
+def test_reconciler_may_delete_nodes_only_if_it_replaces_machines() -> None:
     assert refusals(ANYWHERE, "DELETE", NODE, None) != []
     assert refusals(LABELLED, "DELETE", NODE, None) != []
     assert refusals(LABELLED, "DELETE", labelled(NODE), None) == []
 
 
-def test_no_node_is_created() -> None:
+def test_reconciler_may_not_create_nodes() -> None:
     for limits in (ANYWHERE, LABELLED):
         assert refusals(limits, "CREATE", None, labelled(NODE)) != []
 
@@ -309,16 +309,18 @@ def test_no_node_is_created() -> None:
         (None, False),
     ],
 )
-def test_only_pods_of_nodesets_are_deleted(labels: dict[str, str] | None, deleted: bool) -> None:
+def test_reconciler_may_delete_only_pods_of_nodesets(
+    labels: dict[str, str] | None, deleted: bool
+) -> None:
     pod = {"metadata": {"name": "cpu-1", **({} if labels is None else {"labels": labels})}}
     assert (refusals(ANYWHERE, "DELETE", pod, None, "pods") == []) is deleted
 
 
-# --- The agent -----------------------------------------------------------------------------------
+# --- The reconciler with the policy --------------------------------------------------------------
 
 
 class Kubernetes:
-    """An API server with one Node, which the policy guards."""
+    """An API server with one Node that the policy protects."""
 
     def __init__(self, limits: Limits, node: Object) -> None:
         self.node = node
@@ -334,7 +336,7 @@ class Kubernetes:
 
 
 def _patched(node: Object, patch: Object) -> Object:
-    """Apply a patch of the reconciler: by RFC 7386, and conditions by their types."""
+    """Apply a patch of the reconciler by RFC 7386; merge conditions by type."""
     changed = copy.deepcopy(node)
     for key, value in patch.get("metadata", {}).get("annotations", {}).items():
         changed["metadata"]["annotations"].pop(key, None)
@@ -351,7 +353,7 @@ def _patched(node: Object, patch: Object) -> Object:
 
 
 def carry(limits: Limits, node: Object, *actions: Action) -> tuple[Object, tuple[str, ...]]:
-    """Carry out actions; return the Node, and notes on what was not done."""
+    """Carry out actions. Return the Node, and the notes on refused actions."""
     cluster = Kubernetes(limits, node)
     api = Api("http://k", lambda: "t", transport=httpx.MockTransport(cluster.answer))
     place = Place("slurm", "memory", {"apiVersion": "v1", "kind": "Job", "name": "after"})
@@ -367,7 +369,7 @@ def carry(limits: Limits, node: Object, *actions: Action) -> tuple[Object, tuple
     return cluster.node, notes
 
 
-def test_the_policy_lets_the_reconciler_do_its_work() -> None:
+def test_policy_allows_the_reconciler_to_mark_and_unmark_a_machine() -> None:
     node, notes = carry(LABELLED, labelled(NODE), Mark("machine-1", "cpu-1: gpu-xid"))
     assert notes == ()
     assert TAINT in node["spec"]["taints"]
@@ -377,14 +379,14 @@ def test_the_policy_lets_the_reconciler_do_its_work() -> None:
     assert (node, notes) == (labelled(NODE), ())
 
 
-def test_the_policy_lets_the_reconciler_withdraw_a_reboot() -> None:
+def test_policy_allows_the_reconciler_to_withdraw_a_reboot() -> None:
     node, notes = carry(ANYWHERE, marked(), Withdraw("machine-1"))
 
     assert notes == ()
     assert c.ANNOTATION_REBOOT not in node["metadata"]["annotations"]
 
 
-def test_the_reconciler_reports_a_refusal_and_does_the_rest() -> None:
+def test_reconciler_reports_a_refused_action_and_continues_with_the_others() -> None:
     node, notes = carry(LABELLED, marked(), Mark("machine-1", "x"), Withdraw("machine-1"))
 
     assert len(notes) == 1

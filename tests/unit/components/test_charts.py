@@ -1,4 +1,4 @@
-"""Values of each chart that is installed before Slurm, checked against the chart itself."""
+"""The charts that are installed before Slurm define all values that the program sets."""
 
 import json
 import re
@@ -21,7 +21,7 @@ SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 Case = tuple[str, Values, Change]
 CASES: dict[str, Case] = {
     "gpu-operator": ("gpu-operator", NEBIUS, top()),
-    "gpu-operator, sliced": ("gpu-operator", NEBIUS, nodeset("gpu", gpus=SLICED)),
+    "gpu-operator, MIG slices": ("gpu-operator", NEBIUS, nodeset("gpu", gpus=SLICED)),
     "gpu-operator, an existing driver": ("gpu-operator", EKS, top()),
     "network-operator": ("network-operator", NEBIUS, top()),
     "csi-mounted-fs-path": ("csi-mounted-fs-path", NEBIUS, top()),
@@ -32,7 +32,7 @@ CASES: dict[str, Case] = {
         both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
     ),
 }
-"""Chart, stack, and an edit after which the stack installs it. test_cilium.py checks Cilium's."""
+"""Chart, stack, and the edit with which the stack installs the chart. Cilium: test_cilium.py."""
 each = pytest.mark.parametrize("case", CASES)
 
 
@@ -53,9 +53,9 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
 
 
 def unknown(known: Any, given: Any, text: str, path: str = "") -> Iterator[str]:
-    """Yield names in `given` that a chart's defaults lack, and values of another shape.
+    """Yield names in `given` that a chart's defaults lack, and values of another type.
 
-    An empty default accepts anything. A name that only a comment mentions is known.
+    An empty default accepts any value. A name that only a comment mentions is accepted.
     """
     if isinstance(known, dict) and known and isinstance(given, dict):
         for key, value in given.items():
@@ -72,14 +72,14 @@ def shape(value: Any) -> type:
     return next(kind for kind in (bool, int, str, list, dict) if isinstance(value, kind))
 
 
-def test_cases_cover_every_chart_that_clouds_install() -> None:
+def test_cases_cover_every_chart_that_a_cloud_cluster_installs() -> None:
     installed = {name for _, base, edit in CASES.values() for name in releases(base, edit)}
 
     assert installed == {name for name, _, _ in CASES.values()}
 
 
 @each
-def test_each_value_has_a_name_and_shape_of_the_chart(case: str) -> None:
+def test_chart_defines_the_name_and_type_of_each_value(case: str) -> None:
     name, base, edit = CASES[case]
     asked = releases(base, edit)[name]
     found = charts.files(name, asked["version"])
@@ -90,7 +90,7 @@ def test_each_value_has_a_name_and_shape_of_the_chart(case: str) -> None:
 
 
 @each
-def test_values_match_the_charts_schema(case: str) -> None:
+def test_values_match_the_schema_of_the_chart(case: str) -> None:
     name, base, edit = CASES[case]
     asked = releases(base, edit)[name]
     found = charts.files(name, asked["version"])
@@ -110,7 +110,9 @@ def test_values_match_the_charts_schema(case: str) -> None:
         ({"driver": {"config": {"name": "a"}}, "tolerations": [{"operator": "Exists"}]}, []),
     ],
 )
-def test_unknown_values_are_reported(given: Values, problem: list[str]) -> None:
+def test_check_reports_values_that_the_chart_does_not_define(
+    given: Values, problem: list[str]
+) -> None:
     text = "driver:\n  enabled: true\n  # config:\n  #   name: ''\ntolerations: []\n"
 
     assert list(unknown(yaml.safe_load(text), given, text)) == problem

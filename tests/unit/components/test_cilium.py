@@ -1,4 +1,4 @@
-"""Cilium as a Helm release: its inputs, its values, and the resources that come after it."""
+"""Cilium as a Helm release: its inputs, its values, and the resources that depend on it."""
 
 import json
 import re
@@ -22,12 +22,12 @@ WHOLE: Values = NETWORKED["network"]["cilium"]
 AWS: Values = {"chained": "aws-cni", "encryption": "wireguard"}
 VARIANTS: dict[str, Values] = {
     "default": DEFAULT,
-    "whole": WHOLE,
-    "aws": AWS,
-    "chained": {"chained": "k8s-pod-network", "mtu": 8900},
+    "all settings": WHOLE,
+    "chained to aws-cni": AWS,
+    "chained to another plugin": {"chained": "k8s-pod-network", "mtu": 8900},
     "ipsec": {"encryption": "ipsec", "ipsec_secret": "cilium-ipsec-keys"},
-    "services": {"kube_proxy_replacement": True, "api_host": "api.lab"},
-    "pool": {"pod_cidr": "10.244.0.0/16", "devices": ["eth0", "bond+"]},
+    "no kube-proxy": {"kube_proxy_replacement": True, "api_host": "api.lab"},
+    "pod range and devices": {"pod_cidr": "10.244.0.0/16", "devices": ["eth0", "bond+"]},
 }
 
 
@@ -48,7 +48,7 @@ def rendered(variant: Values, *, guard: bool = True) -> Values:
 # --- The graph -----------------------------------------------------------------------------------
 
 
-def test_the_release_pins_a_version_of_the_official_chart(graph: Graph) -> None:
+def test_release_pins_a_version_of_the_official_chart(graph: Graph) -> None:
     (release,) = graph.of_type(RELEASE)
     (component,) = graph.of_type("slurmstack:cilium:Cilium")
     (provider,) = graph.of_type("pulumi:providers:kubernetes")
@@ -67,7 +67,7 @@ def test_the_release_pins_a_version_of_the_official_chart(graph: Graph) -> None:
     assert release.inputs["values"]["MTU"] == 9000
 
 
-def test_slurm_is_created_after_the_network(graph: Graph) -> None:
+def test_slurm_is_created_after_cilium(graph: Graph) -> None:
     (release,) = graph.of_type(RELEASE)
     by_urn = {one.urn: one for one in graph.resources}
 
@@ -80,14 +80,14 @@ def test_slurm_is_created_after_the_network(graph: Graph) -> None:
     assert [one.name for one in in_namespace if not comes_after(one.urn)] == []
 
 
-def test_cilium_policies_are_objects_of_ciliums_api(graph: Graph) -> None:
+def test_policies_are_ciliumnetworkpolicies_if_the_settings_say_cilium(graph: Graph) -> None:
     found = graph.of_type("kubernetes:cilium.io/v2:CiliumNetworkPolicy")
 
     assert {one.inputs["metadata"]["name"] for one in found} >= {"default", "login", "worker"}
     assert not graph.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
 
 
-def test_an_existing_network_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_without_network_settings_installs_no_cilium(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch)
 
     assert not [one for one in graph.resources if "cilium" in one.type.lower()]
@@ -104,7 +104,7 @@ def test_an_existing_network_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
         ({"policies": "both"}, "network.policies: both: a local cluster has no Cilium; "),
     ],
 )
-def test_a_local_cluster_has_no_cilium(network: Values, key: str) -> None:
+def test_local_cluster_refuses_cilium_settings(network: Values, key: str) -> None:
     login = {"service": "NodePort", "node_port": 32222}
 
     with pytest.raises(SettingsError, match=re.escape(f"slurmstack:{key}")):
@@ -131,7 +131,7 @@ def at(values: Mapping[str, Any], path: str) -> Any:
 
 @dataclass(frozen=True)
 class Means:
-    """Values of the chart to which settings render."""
+    """Values of the chart that a variant of the settings gives."""
 
     variant: str
     expected: Values
@@ -158,7 +158,7 @@ class Means:
             },
         ),
         Means(
-            "whole",
+            "all settings",
             {
                 "routingMode": "native",
                 "ipv4NativeRoutingCIDR": "10.244.0.0/16",
@@ -179,7 +179,7 @@ class Means:
             },
         ),
         Means(
-            "aws",
+            "chained to aws-cni",
             {
                 "cni.chainingMode": "aws-cni",
                 "cni.chainingTarget": None,
@@ -191,28 +191,28 @@ class Means:
             },
         ),
         Means(
-            "chained",
+            "chained to another plugin",
             {"cni.chainingMode": None, "cni.chainingTarget": "k8s-pod-network", "ipam": None},
         ),
         Means("ipsec", {"encryption.ipsec.secretName": "cilium-ipsec-keys"}),
-        Means("services", {"k8sServiceHost": "api.lab", "k8sServicePort": 6443, "bpf": None}),
+        Means("no kube-proxy", {"k8sServiceHost": "api.lab", "k8sServicePort": 6443, "bpf": None}),
     ],
     ids=lambda means: means.variant,
 )
-def test_settings_render_to_the_charts_values(means: Means) -> None:
+def test_each_setting_becomes_values_of_the_chart(means: Means) -> None:
     values = rendered(VARIANTS[means.variant])
 
     assert {path: at(values, path) for path in means.expected} == means.expected
 
 
-def test_packet_filters_in_pods_see_the_addresses_of_services() -> None:
-    """The guard needs this: it refuses Kubernetes' API by the address of its Service."""
+def test_cilium_shows_service_addresses_to_packet_filters_in_pods() -> None:
+    """The guard refuses Kubernetes' API by its Service address, so it must see that address."""
     assert at(rendered(WHOLE), "socketLB.hostNamespaceOnly") is True
     assert at(rendered(WHOLE, guard=False), "socketLB") is None
     assert at(rendered(DEFAULT), "socketLB") is None
 
 
-# --- The chart, if there is a copy ----------------------------------------------------------------
+# --- The chart (skipped without a copy) -----------------------------------------------------------
 
 
 def chart() -> Mapping[str, str]:
@@ -220,12 +220,12 @@ def chart() -> Mapping[str, str]:
     return charts.files("cilium", Cilium().version)
 
 
-def test_the_copy_of_the_chart_has_the_installed_version() -> None:
+def test_copy_of_the_chart_has_the_installed_version() -> None:
     assert f"\nversion: {Cilium().version}\n" in chart()["Chart.yaml"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_values_match_the_charts_schema(variant: str) -> None:
+def test_values_match_the_schema_of_the_chart(variant: str) -> None:
     schema = json.loads(chart()["values.schema.json"])
     jsonschema = pytest.importorskip("jsonschema")
 
@@ -233,13 +233,13 @@ def test_values_match_the_charts_schema(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_chart_knows_the_name_of_every_value(variant: str) -> None:
+def test_chart_defines_the_name_of_every_value(variant: str) -> None:
     files = chart()
     schema = json.loads(files["values.schema.json"])
     unknown = [
         path
         for path in paths(rendered(VARIANTS[variant]))
-        # Some names are only in a comment of values.yaml, and not in the schema.
+        # Some names are only in a comment of values.yaml and not in the schema.
         if not is_known(schema, path)
         and not re.search(rf"^ *# {path[-1]}:", files["values.yaml"], re.MULTILINE)
     ]

@@ -1,6 +1,6 @@
-"""A stack's resources in a cloud: machines, networks and file systems, by its provider's SDK.
+"""A stack's resources in a cloud: machines, networks and file systems.
 
-These tests need the clouds' SDKs, and are skipped if one is not installed.
+These tests are skipped if the SDK of the cloud is not installed.
 """
 
 import functools
@@ -48,18 +48,18 @@ SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 
 
 def as_it_is(values: Values) -> None:
-    """No edit at all."""
+    """Change nothing."""
 
 
 def without_gpus(values: Values) -> None:
-    """Only the CPU nodeset is left."""
+    """Remove all nodesets except the CPU nodeset."""
     values["nodesets"] = values["nodesets"][1:]
     del values["cluster"]["machines"]["gpu"]
 
 
 @pytest.fixture(scope="module")
 def graph_of() -> Iterator[GraphOf]:
-    """Record the program's resources once for each variant of the settings."""
+    """Return a function that records the program's resources, once for each variant."""
     graphs: dict[str, Graph] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 
@@ -79,7 +79,7 @@ def graph_of() -> Iterator[GraphOf]:
 
 @pytest.fixture(scope="module")
 def cluster_graph_of() -> GraphOf:
-    """Record only the cluster's resources, because most of the program needs no cloud."""
+    """Return a function that records only the cluster's resources, which is faster."""
 
     @functools.cache
     def recorded(values: str) -> Graph:
@@ -124,7 +124,7 @@ SHAPES: dict[str, tuple[Values, Change]] = {
         machines("gpu", spot=True, disk="1TiB", autoscaling={"min": 1, "max": 8}),
     ),
     "Nebius, an existing subnet": (NEBIUS, cluster(subnet="vpcsubnet-e00lab")),
-    "Nebius, a login node without an own address": (
+    "Nebius, a login node without a public address": (
         NEBIUS,
         top(login={"service": "ClusterIP"}),
     ),
@@ -142,7 +142,9 @@ SHAPES: dict[str, tuple[Values, Change]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_cloud_resources_match_the_types_of_the_sdks(cluster_graph_of: GraphOf, shape: str) -> None:
+def test_inputs_of_cloud_resources_match_the_sdk_types(
+    cluster_graph_of: GraphOf, shape: str
+) -> None:
     base, edit = SHAPES[shape]
     asked = [r for r in of_clouds(cluster_graph_of(base, edit)) if not r.type.startswith("pulumi:")]
 
@@ -161,7 +163,7 @@ def test_cloud_resources_match_the_types_of_the_sdks(cluster_graph_of: GraphOf, 
         (("name",), 5, "name: 5: expected"),
     ],
 )
-def test_mismatches_with_the_sdks_are_reported(
+def test_check_reports_inputs_that_contradict_a_cloud_sdk(
     cluster_graph_of: GraphOf, path: tuple[str, ...], value: object, problem: str
 ) -> None:
     group = deepcopy(cluster_graph_of(NEBIUS).one("nebius-group-gpu"))
@@ -176,7 +178,7 @@ def test_mismatches_with_the_sdks_are_reported(
 
 
 SCHEMALESS = ("cilium.io", "mellanox.com")
-"""API groups whose kinds come with a chart; no SDK has types of them."""
+"""API groups that a chart defines, so that no SDK has types for them."""
 OBJECTS: dict[str, tuple[Values, Change]] = {
     "Nebius": (NEBIUS, as_it_is),
     "EKS on Lustre": (EKS, as_it_is),
@@ -186,7 +188,7 @@ OBJECTS: dict[str, tuple[Values, Change]] = {
 
 
 @pytest.mark.parametrize("shape", OBJECTS)
-def test_kubernetes_objects_match_the_types_of_the_sdk(graph_of: GraphOf, shape: str) -> None:
+def test_kubernetes_objects_match_the_sdk_types(graph_of: GraphOf, shape: str) -> None:
     objects = [r for r in graph_of(*OBJECTS[shape]).resources if r.type.startswith("kubernetes:")]
     typed = [r for r in objects if not any(group in r.type for group in SCHEMALESS)]
 
@@ -205,7 +207,7 @@ def test_kubernetes_objects_match_the_types_of_the_sdk(graph_of: GraphOf, shape:
         ("controller-service", ("spec", "ports"), [{"name": "a"}], "ports[0].port: is required"),
     ],
 )
-def test_mismatches_with_the_kubernetes_sdk_are_reported(
+def test_check_reports_inputs_that_contradict_the_kubernetes_sdk(
     graph_of: GraphOf, name: str, path: tuple[str, ...], value: object, problem: str
 ) -> None:
     resource = deepcopy(graph_of(EKS).one(name))
@@ -223,7 +225,7 @@ def test_mismatches_with_the_kubernetes_sdk_are_reported(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_every_cloud_resource_is_in_the_clouds_component(
+def test_every_cloud_resource_is_a_child_of_the_cloud_component(
     cluster_graph_of: GraphOf, base: Values
 ) -> None:
     graph = cluster_graph_of(base)
@@ -237,7 +239,7 @@ def test_every_cloud_resource_is_in_the_clouds_component(
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
 @pytest.mark.parametrize("protect", [True, False])
-def test_kubernetes_and_the_file_system_are_protected_by_default(
+def test_kubernetes_cluster_and_file_system_are_protected_by_default(
     cluster_graph_of: GraphOf, base: Values, protect: bool
 ) -> None:
     found = of_clouds(cluster_graph_of(base, top(protect_data=protect)))
@@ -254,7 +256,7 @@ def test_kubernetes_and_the_file_system_are_protected_by_default(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_the_kubernetes_provider_uses_a_kubeconfig_without_credentials(
+def test_kubernetes_provider_uses_a_kubeconfig_without_credentials(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -269,7 +271,7 @@ def test_the_kubernetes_provider_uses_a_kubeconfig_without_credentials(
             assert resource.provider.split("::")[-2] == "kubernetes", resource.name
 
 
-def test_the_nebius_kubeconfig_gets_tokens_from_the_nebius_command(
+def test_nebius_kubeconfig_gets_tokens_from_the_nebius_command(
     cluster_graph_of: GraphOf,
 ) -> None:
     (provider,) = cluster_graph_of(NEBIUS).of_type("pulumi:providers:kubernetes")
@@ -282,7 +284,7 @@ def test_the_nebius_kubeconfig_gets_tokens_from_the_nebius_command(
     assert kubeconfig["current-context"] == entry["name"]
 
 
-def test_aws_resources_use_one_provider_with_the_region(cluster_graph_of: GraphOf) -> None:
+def test_all_aws_resources_use_one_provider_with_the_region(cluster_graph_of: GraphOf) -> None:
     graph = cluster_graph_of(EKS)
     (provider,) = graph.of_type("pulumi:providers:aws")
 
@@ -302,7 +304,7 @@ def test_nebius_resources_belong_to_the_project(cluster_graph_of: GraphOf) -> No
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_slurm_is_created_after_machines_and_storage_drivers(
+def test_slurm_is_created_after_node_groups_and_storage_drivers(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -322,7 +324,7 @@ def chained(values: Values) -> None:
     values["network"] = {"cilium": {"chained": "aws-cni"}}
 
 
-def test_cilium_on_eks_comes_after_machines_and_before_charts(
+def test_eks_creates_cilium_after_machines_and_before_other_charts(
     graph_of: GraphOf,
 ) -> None:
     graph = graph_of(EKS, both(chained, cluster(file_system="efs")))
@@ -339,14 +341,16 @@ def test_cilium_on_eks_comes_after_machines_and_before_charts(
     assert installed[0] in before(graph, "namespace")
 
 
-def test_eks_machines_come_after_their_policies_and_routes(cluster_graph_of: GraphOf) -> None:
+def test_eks_machines_are_created_after_their_policies_and_routes(
+    cluster_graph_of: GraphOf,
+) -> None:
     first = before(cluster_graph_of(EKS), "eks-group-gpu")
 
     assert {"eks-machines-AmazonEKSWorkerNodePolicy", "eks-private-route-eu-central-1a"} <= first
     assert "eks-nat" in first
 
 
-def test_the_api_accepts_only_networks_from_the_settings(
+def test_kubernetes_api_accepts_only_networks_from_the_settings(
     cluster_graph_of: GraphOf,
 ) -> None:
     nebius = cluster_graph_of(NEBIUS).one("nebius-kubernetes").inputs["controlPlane"]["endpoints"]
@@ -360,7 +364,9 @@ def test_the_api_accepts_only_networks_from_the_settings(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_each_nodeset_and_the_system_have_own_machines(graph_of: GraphOf, base: Values) -> None:
+def test_each_nodeset_and_the_system_have_separate_node_groups(
+    graph_of: GraphOf, base: Values
+) -> None:
     graph = graph_of(base)
     kind = base["cluster"]["kind"]
 
@@ -374,7 +380,7 @@ def test_each_nodeset_and_the_system_have_own_machines(graph_of: GraphOf, base: 
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_machines_have_the_labels_and_taints_for_their_pods(
+def test_node_groups_have_labels_and_taints_that_pods_expect(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -391,7 +397,7 @@ def test_machines_have_the_labels_and_taints_for_their_pods(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_the_reconciler_marks_only_machines_of_nodesets(graph_of: GraphOf, base: Values) -> None:
+def test_reconciler_may_mark_only_machines_of_nodesets(graph_of: GraphOf, base: Values) -> None:
     spec = graph_of(base).one("reconciler-limits").inputs["spec"]
     expressions = {one["name"]: one["expression"] for one in spec["variables"]}
 
@@ -400,7 +406,7 @@ def test_the_reconciler_marks_only_machines_of_nodesets(graph_of: GraphOf, base:
         assert label in expressions["is_ours"].partition(".exists(")[0]
 
 
-def test_nodes_get_the_fast_network_of_their_machines(graph_of: GraphOf) -> None:
+def test_nodes_request_the_rdma_or_efa_devices_of_their_machines(graph_of: GraphOf) -> None:
     def limits(base: Values, name: str) -> dict[str, str]:
         (container,) = slurmd(graph_of(base), name)["containers"]
         found: dict[str, str] = container["resources"]["limits"]
@@ -412,7 +418,7 @@ def test_nodes_get_the_fast_network_of_their_machines(graph_of: GraphOf) -> None
         assert set(limits(base, "cpu")) == {"cpu", "memory"}
 
 
-def test_machines_on_one_fabric_share_a_gpu_cluster(cluster_graph_of: GraphOf) -> None:
+def test_nodesets_on_one_fabric_share_a_gpu_cluster(cluster_graph_of: GraphOf) -> None:
     def more(values: Values) -> None:
         values["nodesets"].append({**values["nodesets"][0], "name": "more"})
         values["cluster"]["machines"]["more"] = values["cluster"]["machines"]["gpu"]
@@ -427,7 +433,7 @@ def test_machines_on_one_fabric_share_a_gpu_cluster(cluster_graph_of: GraphOf) -
     assert "gpuCluster" not in graph.one("nebius-group-cpu").inputs["template"]
 
 
-def test_a_machines_drain_timeout_covers_its_nodes_grace_period(graph_of: GraphOf) -> None:
+def test_drain_timeout_of_a_machine_covers_its_pods_grace_period(graph_of: GraphOf) -> None:
     group = graph_of(NEBIUS, nodeset("gpu", drain_grace=7200)).one("nebius-group-gpu").inputs
     seconds = int(group["strategy"]["drainTimeout"].removesuffix("s"))
     pod = slurmd(graph_of(NEBIUS, nodeset("gpu", drain_grace=7200)), "gpu")
@@ -450,7 +456,7 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
         "template.taints": NEW_ONES,
         "template": ROLLED,
     },
-    # EKS: a managed group changes only the first four in place (UpdateNodegroupConfig).
+    # EKS: a managed node group changes only the first four in place (UpdateNodegroupConfig).
     "eks": {
         "ignoreScalingChanges": UPDATED,
         "labels": UPDATED,
@@ -465,9 +471,9 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
         "subnetIds": REPLACED,
     },
 }
-"""Effect on a node group by the property that changes; the longest matching name decides."""
+"""Effect on a node group by the changed property. The longest matching name decides."""
 FIXED: dict[str, set[str]] = {
-    # Amazon: properties that its API accepts only at creation (CreateVpc, CreateSubnet,
+    # Amazon: properties that the API accepts only at creation (CreateVpc, CreateSubnet,
     # CreateNatGateway, CreateFileSystem, CreateCluster). No such property of Nebius is known.
     "aws:ec2/vpc:Vpc": {"cidrBlock"},
     "aws:ec2/subnet:Subnet": {"availabilityZone", "cidrBlock"},
@@ -475,7 +481,7 @@ FIXED: dict[str, set[str]] = {
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"deploymentType", "subnetIds"},
     "eks:index:Cluster": {"name"},
 }
-"""Properties of other resources, by type, whose change replaces them."""
+"""Properties by type of other resources. A change of one replaces the resource."""
 ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
@@ -490,7 +496,7 @@ OF_THE_PROJECT = {
 
 
 def zones(letters: str) -> Change:
-    """Set zones of the region, in this order."""
+    """Set the zones of the region, in this order."""
     return cluster(zones=[f"eu-central-1{letter}" for letter in letters])
 
 
@@ -522,16 +528,16 @@ def driver(files: str, policy: str, becomes: str) -> dict[str, str]:
 
 
 def zone(letter: str, becomes: str) -> dict[str, str]:
-    """Return the effect of a zone: on its network resources, and on Kubernetes, which lists it."""
+    """Return the effect on a zone's network resources, and on Kubernetes, which lists zones."""
     return {**dict.fromkeys(parts_in(letter), becomes), "eks-kubernetes": "changed"}
 
 
 EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
-    # Edit, stack, change; effect on node groups, and on other resources of the cloud.
+    # Name, stack, change, effect on node groups, effect on other resources of the cloud.
     ("more nodes", NEBIUS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", NEBIUS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", NEBIUS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
-    ("bounds for machines", NEBIUS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
+    ("autoscaled machines", NEBIUS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
     ("more system machines", NEBIUS, cluster(system={"replicas": 3}), {"system": RESIZED}, {}),
     ("larger system machines", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
      {"system": ROLLED}, {}),
@@ -544,41 +550,41 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
      {"nebius-fabric-6": "deleted", "nebius-fabric-4": "created"}),
     ("no fabric", NEBIUS, machines("gpu", fabric=None), {"gpu": ROLLED},
      {"nebius-fabric-6": "deleted"}),
-    ("a longer grace", NEBIUS, nodeset("gpu", drain_grace=9000), {"gpu": UPDATED}, {}),
-    ("GPUs in slices", NEBIUS, nodeset("gpu", gpus=SLICED), {"gpu": NEW_ONES}, {}),
-    ("fewer CPUs of each node", NEBIUS, nodeset("gpu", cpus=100), NOTHING, {}),
-    ("less memory of each node", NEBIUS, nodeset("gpu", memory="1TiB"), NOTHING, {}),
-    ("another name for the GPUs", NEBIUS, nodeset("gpu", gpus={"type": "sxm", "count": 8}),
+    ("a longer drain grace", NEBIUS, nodeset("gpu", drain_grace=9000), {"gpu": UPDATED}, {}),
+    ("GPUs with MIG slices", NEBIUS, nodeset("gpu", gpus=SLICED), {"gpu": NEW_ONES}, {}),
+    ("fewer CPUs for Slurm", NEBIUS, nodeset("gpu", cpus=100), NOTHING, {}),
+    ("less memory for Slurm", NEBIUS, nodeset("gpu", memory="1TiB"), NOTHING, {}),
+    ("another GPU type in Slurm", NEBIUS, nodeset("gpu", gpus={"type": "sxm", "count": 8}),
      NOTHING, {}),
-    ("a feature", NEBIUS, nodeset("gpu", features=["fast"]), NOTHING, {}),
-    ("a label that pods ask for", NEBIUS, nodeset("cpu", node_selector={"a": "b"}), NOTHING, {}),
+    ("a feature in Slurm", NEBIUS, nodeset("gpu", features=["fast"]), NOTHING, {}),
+    ("a node selector for pods", NEBIUS, nodeset("cpu", node_selector={"a": "b"}), NOTHING, {}),
     ("a larger jail", NEBIUS, top(jail={"size": "4800GiB"}), NOTHING, {"nebius-files": "changed"}),
-    ("a further API network", NEBIUS, cluster(api_from=["192.0.2.0/24", "198.51.100.0/24"]),
+    ("another network for the API", NEBIUS, cluster(api_from=["192.0.2.0/24", "198.51.100.0/24"]),
      NOTHING, {"nebius-kubernetes": "changed"}),
     ("a newer Kubernetes", NEBIUS, cluster(version="1.34"), NOTHING,
      {"nebius-kubernetes": "changed"}),
-    ("no address for login nodes", NEBIUS, top(login={"service": "ClusterIP"}), NOTHING,
+    ("no public address for login nodes", NEBIUS, top(login={"service": "ClusterIP"}), NOTHING,
      {"nebius-login": "deleted"}),
     ("nodesets in another order", NEBIUS, lambda values: values["nodesets"].reverse(), NOTHING, {}),
-    ("no more GPUs", NEBIUS, without_gpus, NOTHING,
+    ("all GPUs removed", NEBIUS, without_gpus, NOTHING,
      {"nebius-group-gpu": "deleted", "nebius-fabric-6": "deleted"}),
     ("more nodes", EKS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", EKS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", EKS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
-    ("bounds for machines", EKS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
+    ("autoscaled machines", EKS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
     ("another type", EKS, machines("cpu", type="c7i.16xlarge"), {"cpu": REPLACED}, {}),
     ("a larger disk", EKS, machines("cpu", disk="512GiB"), {"cpu": REPLACED}, {}),
     ("spot machines", EKS, machines("cpu", spot=True), {"cpu": REPLACED}, {}),
     ("GPUs of another vendor", EKS,
      both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
      {"gpu": REPLACED}, {}),
-    ("GPUs in slices", EKS, nodeset("gpu", gpus=SLICED), {"gpu": UPDATED}, {}),
-    ("fewer CPUs of each node", EKS, nodeset("gpu", cpus=100), NOTHING, {}),
-    ("a longer grace", EKS, nodeset("gpu", drain_grace=9000), NOTHING, {}),
+    ("GPUs with MIG slices", EKS, nodeset("gpu", gpus=SLICED), {"gpu": UPDATED}, {}),
+    ("fewer CPUs for Slurm", EKS, nodeset("gpu", cpus=100), NOTHING, {}),
+    ("a longer drain grace", EKS, nodeset("gpu", drain_grace=9000), NOTHING, {}),
     ("a larger jail", EKS, top(jail={"size": "4800GiB"}), NOTHING, {"eks-lustre": "changed"}),
     ("a faster jail", EKS, cluster(throughput=500), NOTHING, {"eks-lustre": "changed"}),
     ("a newer Kubernetes", EKS, cluster(version="1.34"), NOTHING, {"eks-kubernetes": "changed"}),
-    ("a further zone", EKS, zones("abc"), {"system": REPLACED}, zone("c", "created")),
+    ("an additional zone", EKS, zones("abc"), {"system": REPLACED}, zone("c", "created")),
     ("a zone between others", with_zones("ac"), zones("abc"), {"system": REPLACED},
      zone("b", "created")),
     ("one zone fewer", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
@@ -588,13 +594,13 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("another network", EKS, cluster(network="10.1.0.0/16"), NOTHING,
      {"eks-vpc": REPLACED,
       **dict.fromkeys(subnets_in("a") | subnets_in("b"), REPLACED)}),
-    ("the other file system", EKS, cluster(file_system="efs"), NOTHING,
+    ("EFS in place of Lustre", EKS, cluster(file_system="efs"), NOTHING,
      {"eks-lustre": "deleted", **TO_MACHINES, "eks-files": "changed",
       "eks-efs": "created", "eks-efs-policy": "created",
       "eks-efs-eu-central-1a": "created", "eks-efs-eu-central-1b": "created",
       **driver("fsx", "AmazonFSxFullAccess", "deleted"),
       **driver("efs", "AmazonEFSCSIDriverPolicy", "created")}),
-    ("a jail elsewhere", EKS, top(jail=ELSEWHERE), NOTHING,
+    ("a jail on another class", EKS, top(jail=ELSEWHERE), NOTHING,
      {"eks-lustre": "deleted", **TO_MACHINES, "eks-files": "deleted",
       **driver("fsx", "AmazonFSxFullAccess", "deleted")}),
     ("another project", NEBIUS, cluster(project="project-e00other"), NOTHING,
@@ -604,7 +610,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
       "nebius-kubernetes": "changed", "nebius-login": "changed"}),
     ("another type of file system", NEBIUS, cluster(file_system_type="WEKA"), NOTHING,
      {"nebius-files": "changed"}),
-    ("a jail elsewhere", NEBIUS, top(jail={**ELSEWHERE, "size": "2400GiB"}), NOTHING, {}),
+    ("a jail on another class", NEBIUS, top(jail={**ELSEWHERE, "size": "2400GiB"}), NOTHING, {}),
 ]  # fmt: skip
 
 
@@ -622,7 +628,7 @@ def to_groups(kind: str, given: Graph, after: Graph) -> dict[str, str]:
 
 
 def becomes(kind: str, path: str) -> str:
-    """Return the effect on a node group by the property that changes."""
+    """Return the effect on a node group by the changed property."""
     matching = [name for name in GROUP_EFFECTS[kind] if f"{path}.".startswith(f"{name}.")]
     return GROUP_EFFECTS[kind][max(matching, key=len)]
 
@@ -639,7 +645,7 @@ def to_others(given: Graph, after: Graph) -> dict[str, str]:
 
 
 def to_other(old: Registration, new: Registration) -> str:
-    """Return the effect on a resource by the properties that change."""
+    """Return the effect on another resource by the changed properties."""
     changed = {str(path[0]) for path in changed_paths(old.inputs, new.inputs)}
     return REPLACED if changed & FIXED.get(old.type, set()) else "changed"
 
@@ -649,7 +655,7 @@ def to_other(old: Registration, new: Registration) -> str:
     [edit[1:] for edit in EDITS],
     ids=[f"{edit[1]['cluster']['kind']}: {edit[0]}" for edit in EDITS],
 )
-def test_an_edit_has_exactly_its_effect_on_cloud_resources(
+def test_edit_changes_exactly_the_expected_cloud_resources(
     cluster_graph_of: GraphOf,
     base: Values,
     edit: Change,
@@ -662,7 +668,7 @@ def test_an_edit_has_exactly_its_effect_on_cloud_resources(
     assert to_others(given, after) == others
 
 
-def test_subnets_are_disjoint_parts_of_the_network(cluster_graph_of: GraphOf) -> None:
+def test_subnets_do_not_overlap_and_lie_inside_the_network(cluster_graph_of: GraphOf) -> None:
     subnets = cluster_graph_of(with_zones("hbad")).of_type("aws:ec2/subnet:Subnet")
     blocks = [ipaddress.IPv4Network(one.inputs["cidrBlock"]) for one in subnets]
 
@@ -670,16 +676,16 @@ def test_subnets_are_disjoint_parts_of_the_network(cluster_graph_of: GraphOf) ->
     assert all(block.subnet_of(ipaddress.IPv4Network("10.0.0.0/16")) for block in blocks)
 
 
-def test_the_nat_gateway_is_deleted_before_its_replacement(
+def test_nat_gateway_is_deleted_before_its_replacement_is_created(
     cluster_graph_of: GraphOf,
 ) -> None:
-    """The new gateway gets the address that the old one frees."""
+    """The new gateway needs the address that the old gateway frees."""
     assert cluster_graph_of(EKS).one("eks-nat").deleted_first
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
 @pytest.mark.parametrize("replicas", [0, 40])
-def test_an_edit_of_replicas_resizes_machines_and_nodes(
+def test_edit_of_replicas_resizes_the_node_group_and_the_statefulset(
     graph_of: GraphOf, base: Values, replicas: int
 ) -> None:
     graph = graph_of(base, nodeset("cpu", replicas=replicas))
@@ -691,7 +697,7 @@ def test_an_edit_of_replicas_resizes_machines_and_nodes(
     assert scaling.get("maxSize", 1) >= 1, "EKS requires a maximum of at least 1"
 
 
-def test_autoscaling_leaves_the_number_of_machines_to_the_cloud(
+def test_with_autoscaling_the_cloud_sets_the_number_of_machines(
     cluster_graph_of: GraphOf,
 ) -> None:
     edit = machines("cpu", autoscaling={"min": 1, "max": 8})
@@ -704,7 +710,7 @@ def test_autoscaling_leaves_the_number_of_machines_to_the_cloud(
     assert amazon["ignoreScalingChanges"] is True
 
 
-def test_one_cni_enforces_network_policies_on_eks(cluster_graph_of: GraphOf) -> None:
+def test_only_one_cni_enforces_network_policies_on_eks(cluster_graph_of: GraphOf) -> None:
     def options(edit: Change) -> dict[str, Any]:
         found: dict[str, Any] = (
             cluster_graph_of(EKS, edit).one("eks-kubernetes").inputs["vpcCniOptions"]
@@ -714,14 +720,14 @@ def test_one_cni_enforces_network_policies_on_eks(cluster_graph_of: GraphOf) -> 
     assert options(as_it_is) == {"enableNetworkPolicy": True}
     chained = options(lambda values: values.update(network={"cilium": {"chained": "aws-cni"}}))
     assert chained == {"enableNetworkPolicy": False}, (
-        "Cilium enforces them; the VPC CNI must not enforce them again"
+        "the VPC CNI must not enforce policies that Cilium enforces"
     )
 
 
 # --- The shared file system ----------------------------------------------------------------------
 
 
-def test_the_jail_on_nebius_is_the_machines_shared_file_system(graph_of: GraphOf) -> None:
+def test_nebius_jail_is_on_a_file_system_shared_by_machines(graph_of: GraphOf) -> None:
     graph = graph_of(NEBIUS)
     files = graph.one("nebius-files").inputs
     volume = graph.one("jail-volume").inputs["spec"]
@@ -733,12 +739,12 @@ def test_the_jail_on_nebius_is_the_machines_shared_file_system(graph_of: GraphOf
         (mounted,) = group.inputs["template"]["filesystems"]
         assert mounted["existingFilesystem"] == {"id": "nebius-files-id"}
         script = yaml.safe_load(group.inputs["template"]["cloudInitUserData"])["runcmd"]
-        # The folder is on the file system, so it is missing where the file system is not mounted.
+        # The folder is on the file system, so it does not exist if the file system is not mounted.
         (made,) = [line[2] for line in script if path in str(line)]
         assert made == f"mount {path.rpartition('/')[0]} && mkdir -p {path}"
 
 
-def test_the_jail_on_eks_is_a_lustre_or_efs_volume(graph_of: GraphOf) -> None:
+def test_eks_jail_is_a_lustre_or_efs_volume(graph_of: GraphOf) -> None:
     def volume(edit: Change) -> dict[str, Any]:
         found: dict[str, Any] = graph_of(EKS, edit).one("jail-volume").inputs["spec"]
         return found
@@ -753,11 +759,11 @@ def test_the_jail_on_eks_is_a_lustre_or_efs_volume(graph_of: GraphOf) -> None:
     assert efs["mountOptions"] == ["tls", "iam"]
     assert {"eks-efs-eu-central-1a", "eks-efs-eu-central-1b", "eks-efs-policy"} <= before(
         graph_of(EKS, cluster(file_system="efs")), "jail-volume"
-    ), "mounting requires them"
+    ), "the file system cannot be mounted without them"
 
 
 @pytest.mark.parametrize("file_system", ["efs", "lustre"])
-def test_eks_file_systems_admit_only_the_machines_security_group(
+def test_eks_file_systems_accept_only_the_security_group_of_machines(
     cluster_graph_of: GraphOf, file_system: str
 ) -> None:
     rules = (
@@ -771,7 +777,7 @@ def test_eks_file_systems_admit_only_the_machines_security_group(
         assert rule["self"] is (file_system == "lustre"), "Lustre's servers connect to each other"
 
 
-def test_efs_admits_only_the_machines_role_over_tls(cluster_graph_of: GraphOf) -> None:
+def test_efs_accepts_only_the_role_of_machines_over_tls(cluster_graph_of: GraphOf) -> None:
     graph = cluster_graph_of(EKS, cluster(file_system="efs"))
     policy = json.loads(graph.one("eks-efs-policy").inputs["policy"])
 
@@ -787,7 +793,7 @@ def test_efs_admits_only_the_machines_role_over_tls(cluster_graph_of: GraphOf) -
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_a_larger_file_system_keeps_its_volume(graph_of: GraphOf, base: Values) -> None:
+def test_larger_jail_keeps_its_volume_and_claim_unchanged(graph_of: GraphOf, base: Values) -> None:
     given, after = graph_of(base), graph_of(base, top(jail={"size": "4800GiB"}))
 
     for name in ("jail-volume", "jail-claim"):
@@ -795,13 +801,13 @@ def test_a_larger_file_system_keeps_its_volume(graph_of: GraphOf, base: Values) 
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_settings_may_put_the_jail_on_another_claim(graph_of: GraphOf, base: Values) -> None:
+def test_cloud_stack_may_put_the_jail_on_an_existing_claim(graph_of: GraphOf, base: Values) -> None:
     graph = graph_of(base, top(jail={"claim": "homes"}))
 
     assert "jail-volume" not in names(graph)
 
 
-def test_two_controllers_use_a_shared_storage_class(graph_of: GraphOf) -> None:
+def test_standby_controller_uses_a_shared_storage_class(graph_of: GraphOf) -> None:
     standby = top(controller={"standby": True})
     classes = {
         "csi-mounted-fs-path-sc": graph_of(NEBIUS, standby),
@@ -847,7 +853,7 @@ OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
         (VALID, top(operators={"install": True}), set()),
     ],
 )
-def test_a_stack_installs_only_the_operators_of_its_gpus(
+def test_stack_installs_only_operators_for_the_gpus_that_it_has(
     graph_of: GraphOf, base: Values, edit: Change, expected: set[str]
 ) -> None:
     graph = graph_of(base, edit)
@@ -860,17 +866,17 @@ def test_a_stack_installs_only_the_operators_of_its_gpus(
         if key.startswith("nvidia.com/")
     ]
     assert bool(labels) == ("gpu-operator" in expected), (
-        "pods wait for the operator by selecting its labels"
+        "pods select a label of the operator, so they wait for it"
     )
     scraped = yaml.safe_load(graph.one("monitoring-config").inputs["data"]["prometheus.yml"])
     dcgm = [job for job in scraped["scrape_configs"] if job["job_name"] == "dcgm"]
-    assert bool(dcgm) == ("gpu-operator" in expected), "Prometheus scrapes its DCGM exporters"
+    assert bool(dcgm) == ("gpu-operator" in expected), "Prometheus scrapes DCGM of the operator"
     if dcgm:
         assert "equipment-gpu-operator" in before(graph, "monitoring-dcgm-role")
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_every_chart_has_a_version_and_a_repository(
+def test_every_chart_has_a_pinned_version_and_a_repository(
     cluster_graph_of: GraphOf, base: Values
 ) -> None:
     for name, chart in charts(cluster_graph_of(base)).items():
@@ -879,7 +885,9 @@ def test_every_chart_has_a_version_and_a_repository(
         assert repository.startswith(("https://", "oci://")), name
 
 
-def test_the_driver_is_installed_on_machines_without_one(cluster_graph_of: GraphOf) -> None:
+def test_gpu_operator_installs_the_driver_only_where_images_lack_it(
+    cluster_graph_of: GraphOf,
+) -> None:
     bare = charts(cluster_graph_of(NEBIUS))["gpu-operator"]["values"]
     ready = charts(cluster_graph_of(EKS))["gpu-operator"]["values"]
     chosen = charts(cluster_graph_of(EKS, top(operators={"driver": True})))["gpu-operator"][
@@ -891,21 +899,21 @@ def test_the_driver_is_installed_on_machines_without_one(cluster_graph_of: Graph
     assert (chosen["driver"]["enabled"], chosen["toolkit"]["enabled"]) == (True, True)
 
 
-def test_gpus_get_the_mig_layout_before_nodes_start(graph_of: GraphOf) -> None:
+def test_nodes_wait_until_their_gpus_have_the_mig_layout(graph_of: GraphOf) -> None:
     graph = graph_of(NEBIUS, nodeset("gpu", gpus=SLICED))
     layouts = yaml.safe_load(graph.one("equipment-mig").inputs["data"]["config.yaml"])
 
     labels = graph.one("nebius-group-gpu").inputs["template"]["metadata"]["labels"]
     (layout,) = layouts["mig-configs"][labels["nvidia.com/mig.config"]]
     assert layout["mig-devices"] == {"1g.10gb": 7}, (
-        "seven of the 56 slices are on each of the eight GPUs"
+        "each of the eight GPUs has seven of the 56 slices"
     )
     assert slurmd(graph, "gpu")["nodeSelector"]["nvidia.com/mig.config.state"] == "success"
     manager = charts(graph)["gpu-operator"]["values"]["migManager"]
     assert manager["config"]["name"] == graph.one("equipment-mig").inputs["metadata"]["name"]
 
 
-def test_pods_request_the_resource_that_the_nic_plugin_shares(
+def test_pods_request_the_resource_that_the_rdma_plugin_offers(
     graph_of: GraphOf,
 ) -> None:
     graph = graph_of(NEBIUS)
@@ -917,7 +925,7 @@ def test_pods_request_the_resource_that_the_nic_plugin_shares(
     assert charts(graph)["network-operator"]["version"] in policy["version"]
     assert "equipment-network-operator" in before(graph, "equipment-nics")
     assert "equipment-gpu-operator" in before(graph, "equipment-network-operator"), (
-        "the GPU operator defines kinds that the other chart uses"
+        "the GPU operator defines kinds that the network operator uses"
     )
 
 
@@ -928,7 +936,7 @@ def test_pods_request_the_resource_that_the_nic_plugin_shares(
     ("base", "network"),
     [(NEBIUS, "cilium"), (EKS, "amazon-vpc"), (VALID, "ptp"), (FULL, None)],
 )
-def test_a_cluster_reports_its_network(base: Values, network: str | None) -> None:
+def test_each_kind_of_cluster_reports_its_network_plugin(base: Values, network: str | None) -> None:
     kind = base["cluster"]["kind"]
     if kind in CLOUDS:
         pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
@@ -939,13 +947,11 @@ def test_a_cluster_reports_its_network(base: Values, network: str | None) -> Non
     assert found[0].network == network
 
 
-# --- Without the SDK -----------------------------------------------------------------------------
+# --- Missing SDKs --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", [*CLOUDS.values(), METAL], ids=[*CLOUDS, "metal"])
-def test_a_missing_sdk_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, base: Values
-) -> None:
+def test_missing_sdk_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, base: Values) -> None:
     kind = base["cluster"]["kind"]
     for module in [name for name in sys.modules if name.startswith(f"components.cluster.{kind}")]:
         monkeypatch.delitem(sys.modules, module)
@@ -959,7 +965,7 @@ def test_a_missing_sdk_is_refused_in_one_line(
     assert str(caught.value).startswith(f"slurmstack:cluster.kind: '{kind}': pulumi_")
 
 
-def test_other_stacks_import_no_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_outside_clouds_import_no_cloud_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("pulumi_aws", "pulumi_command", "pulumi_eks", "pulumi_nebius"):
         monkeypatch.setitem(sys.modules, package, None)
 

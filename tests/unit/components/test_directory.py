@@ -28,11 +28,11 @@ WITH_SSSD = {
 
 
 def domain_options(**fields: Any) -> dict[str, str]:
-    """Return sssd's options for the directory."""
+    """Return the options of the domain in sssd.conf."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(sssd_conf(Directory.model_validate({**ASKED, **fields})))
     assert parser.sections() == ["sssd", "domain/directory"], (
-        "the password is appended to the last section"
+        "the pod appends the password, so the section must be the last"
     )
     return dict(parser["domain/directory"])
 
@@ -56,13 +56,13 @@ def domain_options(**fields: Any) -> dict[str, str]:
         ),
     ],
 )
-def test_a_setting_changes_only_its_own_options(
+def test_each_setting_changes_only_its_sssd_options(
     fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert domain_options(**fields) == {**domain_options(), **expected}
 
 
-def test_sssd_always_asks_the_directory_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sssd_queries_the_directory_only_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     for uri in ("ldap://ldap.example.org", "ldaps://ldap.example.org"):
         options = domain_options(uris=[uri])
         assert options["ldap_id_use_start_tls"] == "true"
@@ -111,7 +111,7 @@ def test_pods_that_resolve_users_have_an_sssd_sidecar(graph_with: Recorded) -> N
         assert all(mount["readOnly"] and mount["subPath"] == "pipes" for mount in pipes), name
 
 
-def test_sssd_has_no_capability(graph_with: Recorded) -> None:
+def test_sssd_has_no_capabilities(graph_with: Recorded) -> None:
     for name in WITH_SSSD:
         (sssd,) = [
             one for one in pods(graph_with())[name]["initContainers"] if one["name"] == "sssd"
@@ -120,7 +120,7 @@ def test_sssd_has_no_capability(graph_with: Recorded) -> None:
         assert sssd["securityContext"]["allowPrivilegeEscalation"] is False
 
 
-def test_sssd_reaches_the_directory_through_the_policies(graph_with: Recorded) -> None:
+def test_network_policies_allow_sssd_to_reach_the_directory(graph_with: Recorded) -> None:
     graph = graph_with(uris=["ldaps://a.example.org", "ldap://b.example.org:3389"])
 
     asking = {
@@ -136,7 +136,7 @@ def test_sssd_reaches_the_directory_through_the_policies(graph_with: Recorded) -
     }
 
 
-def test_the_password_stays_in_its_secret(graph_with: Recorded) -> None:
+def test_bind_password_is_only_in_its_secret(graph_with: Recorded) -> None:
     graph = graph_with(bind_dn="cn=reader", password_secret="reader", ca="lab.pem")
 
     volumes = {one["name"]: one for one in pods(graph)["login-sshd"]["volumes"]}

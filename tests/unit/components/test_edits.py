@@ -1,4 +1,4 @@
-"""Complete effect of each edit of the settings on the graph."""
+"""Each edit of the settings has exactly the expected effect on the graph."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -63,14 +63,14 @@ FILES = {
 
 
 def effect_of(**names: Iterable[str]) -> Effect:
-    """Return an effect; every change of nodes leads to a check of nodes after the deploy."""
+    """Return an effect. Each change of nodes includes a check of the nodes after the deploy."""
     found = Effect(**{kind: frozenset(found) for kind, found in names.items()})
     to_nodes = RECONCILER in found.updated or NODESETS & (found.rolled | found.replaced)
     return replace(found, replaced=found.replaced | {AFTER_DEPLOY}) if to_nodes else found
 
 
 def and_conf(effect: Effect) -> Effect:
-    """Add a check of Slurm's configuration, and a reconfiguration without a restart."""
+    """Add to an effect a check of Slurm's configuration and a reconfiguration without a restart."""
     return replace(
         effect,
         updated=effect.updated | {"config-candidate", "controller-config"},
@@ -94,7 +94,7 @@ SCRIPTS = effect_of(updated={"config-scripts"})
 ISOLATION = effect_of(updated={"nodeset-big-isolation"})
 CHECKED = effect_of(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
 CHECK_INTERVAL = both(CONF, effect_of(updated={RECONCILER}))
-"""The reconciler knows how often the nodes check themselves."""
+"""The reconciler reads the interval of the checks, too."""
 DISK = {"disk": {"max_percent": 80}}
 SUBMOUNT = effect_of(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = effect_of(updated={"accounts-wanted"}, replaced={"accounts-apply"})
@@ -150,7 +150,7 @@ DATA = {
     *("auth-password", "auth-secret", "jwt-password", "jwt-secret"),
     *("login-host-key-seed", "login-host-key", "node-ssh-seed", NODE_SSH),
 }
-"""What a cluster must not lose: its state, its users' files, and keys that others trust."""
+"""Resources that a cluster must not lose: its state, files of users, and trusted keys."""
 SEEDS = {
     *("auth-password", "jwt-password", "login-host-key-seed", "node-ssh-seed"),
     "database-password",
@@ -179,7 +179,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
 
 
 def described(nodeset: str) -> Effect:
-    """Return the effect of another definition of a dynamic nodeset, which slurmctld checks."""
+    """Return the effect of a changed definition of a dynamic nodeset, which slurmctld checks."""
     return effect_of(rolled={nodeset}, updated={RECONCILER}, replaced={"config-check"})
 
 
@@ -321,9 +321,9 @@ class Edit:
     change: Change
     expected: Effect
     given: Change = as_it_is
-    """Change of the valid settings before the edit."""
+    """Change to the valid settings that precedes the edit."""
     moves_data: bool = False
-    """Whether the edit explicitly moves data."""
+    """Whether the edit moves data on purpose."""
 
     def before(self) -> Values:
         values = copy.deepcopy(VALID)
@@ -341,7 +341,7 @@ EDITS = [
     # --- Nodesets: number of nodes
     Edit("a nodeset grows", cpu(replicas=3), effect_of(updated={CPU, RECONCILER})),
     Edit("a nodeset shrinks", cpu(replicas=1), effect_of(updated={CPU, RECONCILER})),
-    Edit("a nodeset has no nodes for now", cpu(replicas=0), effect_of(updated={CPU, RECONCILER})),
+    Edit("a nodeset has no nodes", cpu(replicas=0), effect_of(updated={CPU, RECONCILER})),
     Edit(
         "the cluster grows past slurmctld's maximum of nodes",
         cpu(replicas=1000),
@@ -397,7 +397,7 @@ EDITS = [
         given=big(gpus=H100),
     ),
     Edit(
-        "GPUs are shared",
+        "GPUs are divided into shards",
         big(gpus={**H100, "shards": 4}),
         both(and_conf(described(BIG)), ISOLATION),
         given=big(gpus=H100),
@@ -410,7 +410,7 @@ EDITS = [
         given=big(features=["fast", "avx512"]),
     ),
     Edit("nodes get a weight", big(weight=10), described(BIG)),
-    Edit("nodes get a further parameter", big(parameters={"TmpDisk": 1000}), described(BIG)),
+    Edit("nodes get an additional parameter", big(parameters={"TmpDisk": 1000}), described(BIG)),
     Edit("a nodeset becomes static", STATIC, and_conf(described(BIG))),
     Edit("a static nodeset gets a weight", big(weight=10), CONF, given=STATIC),
     Edit("a static nodeset gets a feature", big(features=["avx512"]), CONF, given=STATIC),
@@ -436,13 +436,13 @@ EDITS = [
     Edit("pods tolerate a taint", big(tolerations=[TAINT]), effect_of(rolled={BIG})),
     Edit("pods have an affinity", big(affinity=AFFINITY), effect_of(rolled={BIG})),
     Edit("pods get a priority", big(priority_class="high"), effect_of(rolled={BIG})),
-    Edit("pods get a further volume", big(volumes=[SCRATCH]), effect_of(rolled={BIG})),
+    Edit("pods get an additional volume", big(volumes=[SCRATCH]), effect_of(rolled={BIG})),
     Edit("jobs see all devices", big(isolation={"private_devices": False}), ISOLATION),
     Edit("jobs get a limit on their /tmp", big(isolation={"tmp": "1GiB"}), ISOLATION),
     Edit("jobs may have more steps at once", big(isolation={"steps": 500}), ISOLATION),
     Edit("jobs write to an overlay", big(isolation={"overlay": True}), ISOLATION),
     Edit(
-        "folders that jobs share stand in another order",
+        "folders shared by jobs stand in another order",
         big(isolation={"overlay": True, "shared": ["/opt", "/home"]}),
         NOTHING,
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
@@ -461,12 +461,12 @@ EDITS = [
         given=top(reconciler={"hardware": ["gpu-ecc", "gpu-xid"], "maintenance": ["a", "b"]}),
     ),
     Edit(
-        "a fault leads to a reboot",
+        "a fault requires a reboot",
         top(reconciler={"ladders": {"gpu-xid": ["recheck", "reboot"]}}),
         effect_of(updated={RECONCILER, "reconciler-limits"}, created=REBOOTER),
     ),
     Edit(
-        "a ladder replaces machines",
+        "a ladder includes the step replace",
         top(reconciler={"ladder": ["recheck", "replace"]}),
         effect_of(updated={RECONCILER, "reconciler-cluster-role", "reconciler-limits"}),
     ),
@@ -481,7 +481,7 @@ EDITS = [
         effect_of(updated={RECONCILER}),
     ),
     # --- Partitions
-    Edit("a partition is named", partitions(partition(default=True)), CONF),
+    Edit("a partition replaces the default partition", partitions(partition(default=True)), CONF),
     Edit(
         "a partition is added",
         partitions(partition(), partition("long")),
@@ -501,7 +501,7 @@ EDITS = [
         given=partitions(partition()),
     ),
     Edit(
-        "a partition is closed",
+        "a partition accepts no new jobs",
         partitions(partition(state="drain")),
         CONF,
         given=partitions(partition()),
@@ -519,13 +519,13 @@ EDITS = [
         given=partitions(partition(nodesets=["cpu", "big"])),
     ),
     Edit(
-        "partitions stand in another order, in which sinfo shows them",
+        "partitions stand in another order, which sinfo shows",
         partitions(partition("long"), partition()),
         CONF,
         given=partitions(partition(), partition("long")),
     ),
     # --- Slurm
-    Edit("the scheduler is tuned", slurm(scheduler={"parameters": {"bf_max_time": 120}}), CONF),
+    Edit("backfill gets a limit", slurm(scheduler={"parameters": {"bf_max_time": 120}}), CONF),
     Edit("the scheduler gets another type", slurm(scheduler={"type": "builtin"}), CONF),
     Edit("slurmd gets a longer timeout", slurm(timeouts={"slurmd": 600}), CONF),
     Edit("partitions preempt jobs", slurm(preemption={"type": "partition_prio"}), CONF),
@@ -541,7 +541,7 @@ EDITS = [
     Edit("a prolog is added", slurm(prolog=TRUE), CONF),
     Edit("a prolog changes", slurm(prolog=FALSE), CONF, given=slurm(prolog=TRUE)),
     Edit(
-        "a prolog is in another file",
+        "a prolog comes from another file",
         slurm(prolog={"file": "other.sh"}),
         CONF,
         given=slurm(prolog={"file": "prolog.sh"}),
@@ -561,15 +561,15 @@ EDITS = [
     Edit("health checks run less often", top(health={"interval": 600}), CHECK_INTERVAL),
     Edit("health checks include a script", top(health={"script": TRUE}), SCRIPTS),
     Edit(
-        "a script replaces health checks",
+        "a script of the site replaces health checks",
         top(health={"enabled": False, "script": TRUE}),
         both(both(CHECK_INTERVAL, SCRIPTS), CHECKED),
     ),
     Edit("a check gets another limit", top(health={"checks": DISK}), CHECKED),
     Edit("a check gets another limit on a nodeset", big(checks=DISK), ISOLATION),
-    Edit("a check is off on a nodeset", big(checks={"munge": False}), ISOLATION),
+    Edit("a check is disabled on a nodeset", big(checks={"munge": False}), ISOLATION),
     Edit(
-        "a nodeset has checks around jobs",
+        "a nodeset gets checks before and after jobs",
         big(checks={"infiniband-link": {}}),
         both(CONF, ISOLATION),
     ),
@@ -585,9 +585,9 @@ EDITS = [
     ),
     Edit("users see only their own usage", slurm(private_data=["usage"]), and_conf(SLURMDBD)),
     Edit("slurm.conf gets a line", extra("slurm.conf", "SlurmctldDebug=debug"), CONF),
-    Edit("slurm.conf gets a line instead of a default", extra("slurm.conf", "KillWait=5"), CONF),
+    Edit("a line in slurm.conf replaces a default", extra("slurm.conf", "KillWait=5"), CONF),
     Edit("cgroup.conf gets a line", extra("cgroup.conf", "ConstrainCores=yes"), CONF),
-    Edit("a file is added for Slurm", extra("mpi.conf", "PMIxTimeout=60"), CONF),
+    Edit("Slurm gets an additional file", extra("mpi.conf", "PMIxTimeout=60"), CONF),
     # --- Users
     Edit(
         "a user is added",
@@ -653,11 +653,11 @@ EDITS = [
         top(containers={"cache": "/local/%u"}),
         both(CONF, USER_IMAGES),
     ),
-    Edit("users share layers", top(containers={"site_cache": "/images"}), USER_IMAGES),
+    Edit("users share cached image layers", top(containers={"site_cache": "/images"}), USER_IMAGES),
     Edit("containers are read-only by default", top(containers={"writable": False}), CONF),
     Edit("jobs cannot run images", top(containers={"enabled": False}), CONF),
     Edit(
-        "users without credentials use the site's",
+        "users without registry credentials use those of the site",
         top(containers={"credentials_secret": "registries"}),
         effect_of(rolled={"login-sshd", *NODESETS}),
     ),
@@ -673,22 +673,22 @@ EDITS = [
         both(effect_of(replaced={"jail-populate"}), CHECKED),
         given=top(jail={"refresh": 2}),
     ),
-    Edit("the jail gets a further volume", submount(), SUBMOUNT),
-    Edit("the jail loses a further volume", top(jail={}), SUBMOUNT, given=submount()),
+    Edit("the jail gets an additional volume", submount(), SUBMOUNT),
+    Edit("the jail loses an additional volume", top(jail={}), SUBMOUNT, given=submount()),
     Edit(
-        "a further volume of the jail gets another claim",
+        "an additional volume of the jail gets another claim",
         submount(claim="other"),
         replace(SUBMOUNT, replaced=frozenset({AFTER_DEPLOY})),
         given=submount(),
     ),
     Edit(
-        "login nodes lose a further volume",
+        "login nodes lose an additional volume",
         submount(login=False),
         effect_of(rolled={"login-sshd"}),
         given=submount(),
     ),
     Edit(
-        "nodes, but not login nodes, get a further volume in the jail",
+        "the jail gets a volume on nodes, but not on login nodes",
         submount(login=False),
         effect_of(rolled=NODESETS | {EXPORTER}, replaced={"jail-populate"}),
     ),
@@ -737,19 +737,19 @@ EDITS = [
             ("a CSI volume", {"csi": CSI}, "jail-origin", as_it_is),
             ("a folder of the nodes", {"host_path": "/srv/jail"}, "jail-origin", as_it_is),
             ("an existing claim", {"claim": "other"}, "jail-origin", as_it_is),
-            ("a volume on our own server", SERVED, "jail-origin", as_it_is),
-            ("a claim instead of our own server", {}, "jail-origin", top(jail=SERVED)),
+            ("a volume on the NFS server of the stack", SERVED, "jail-origin", as_it_is),
+            ("a claim of the stack instead of its NFS server", {}, "jail-origin", top(jail=SERVED)),
             (
-                *("a volume of another class on our own server",),
+                *("a volume of another class on the NFS server of the stack",),
                 {"server": {**SERVED["server"], "storage_class": "fast"}},
                 *("jail-server-volume", top(jail=SERVED)),
             ),
             (
-                *("another folder of the NFS server", {"nfs": {**NFS, "path": "/other"}}),
+                *("another folder of an external NFS server", {"nfs": {**NFS, "path": "/other"}}),
                 *("jail-volume", top(jail={"nfs": NFS})),
             ),
             ("another claim", {"claim": "third"}, "jail-origin", top(jail={"claim": "other"})),
-            ("our own claim", {}, "jail-origin", top(jail={"claim": "other"})),
+            ("a claim of the stack", {}, "jail-origin", top(jail={"claim": "other"})),
         )
     ),
     Edit(
@@ -770,13 +770,13 @@ EDITS = [
         given=top(jail={"nfs": NFS}),
     ),
     Edit(
-        "the jail on our own server grows",
+        "the jail on the NFS server of the stack grows",
         top(jail={**SERVED, "size": "200GiB"}),
         effect_of(updated={"jail-server-volume"}),
         given=top(jail=SERVED),
     ),
     Edit(
-        "machines get further addresses",
+        "the NFS server accepts more addresses of machines",
         top(jail={"server": {"machines": ["10.0.0.0/16", "10.7.0.0/16"]}}),
         effect_of(
             updated={"jail-server-config", "network-jail-server"},
@@ -845,7 +845,7 @@ EDITS = [
         effect_of(refused={"database-data"}),
         moves_data=True,
     ),
-    Edit("old jobs are removed", accounting(purge={"jobs": "24months"}), SLURMDBD),
+    Edit("slurmdbd removes old jobs", accounting(purge={"jobs": "24months"}), SLURMDBD),
     Edit(
         "removed jobs are archived",
         accounting(purge={"jobs": "24months"}, archive={}),
@@ -854,7 +854,7 @@ EDITS = [
     ),
     Edit("tasks are sampled more often", accounting(gather_interval=10), CONF),
     Edit("energy is measured", accounting(energy="rapl"), CONF),
-    Edit("scripts are kept", accounting(store_scripts=True, store_environments=True), CONF),
+    Edit("job scripts are stored", accounting(store_scripts=True, store_environments=True), CONF),
     Edit(
         "an external database uses another port",
         external(port=3307),
@@ -891,12 +891,12 @@ EDITS = [
         NOTHING,
         given=accounting(accounts=[{"name": "hall"}, {"name": "lab"}]),
     ),
-    Edit("users go to another account", accounting(default_account="lab"), ASSOCIATIONS),
+    Edit("another account becomes the default", accounting(default_account="lab"), ASSOCIATIONS),
     Edit("a QOS is added", accounting(qos=[{"name": "high", "priority": 5}]), ASSOCIATIONS),
     Edit("a user becomes operator", accounting(operators=["student"]), ASSOCIATIONS),
     Edit("a user becomes administrator", accounting(administrators=["student"]), ASSOCIATIONS),
     Edit(
-        "an account may be removed with its jobs",
+        "an account may be removed together with its jobs",
         accounting(remove_with_jobs=["account lab"]),
         ASSOCIATIONS,
     ),
@@ -958,7 +958,7 @@ EDITS = [
         effect_of(updated={"login-service"}),
         given=existing(),
     ),
-    Edit("there are more login nodes", login(replicas=3), effect_of(updated={"login-sshd"})),
+    Edit("more login nodes are added", login(replicas=3), effect_of(updated={"login-sshd"})),
     Edit(
         "sessions get a longer drain grace",
         login(drain_grace=600),
@@ -985,7 +985,7 @@ EDITS = [
         and_conf(
             both(
                 replace(ASSOCIATIONS, created=LONG_CHECKS),
-                # Prometheus scrapes them.
+                # Prometheus scrapes long checks.
                 effect_of(rolled={SERVER}, updated={"monitoring-config"}),
             )
         ),
@@ -1009,7 +1009,7 @@ EDITS = [
         given=long_check(),
     ),
     Edit(
-        "the memory check is removed, which would delete the series",
+        "the memory check is removed, which would delete its results",
         top(long_checks={}),
         and_conf(
             both(
@@ -1048,13 +1048,13 @@ EDITS = [
         given=elsewhere(policies=True),
     ),
     Edit(
-        "users reach only some names",
+        "users reach only some DNS names",
         elsewhere(policies="cilium", names=["pypi.org"]),
         effect_of(updated={"network-cilium-login", "network-cilium-worker"}),
         given=elsewhere(policies="cilium"),
     ),
     Edit(
-        "users reach fewer addresses by Cilium's policies",
+        "users reach fewer addresses through Cilium's policies",
         elsewhere(policies="cilium", refuse=["10.0.0.0/16"]),
         effect_of(
             rolled={"login-sshd", *NODESETS},
@@ -1088,27 +1088,27 @@ EDITS = [
     ),
     # --- Metrics
     Edit(
-        "Slurm is read more often",
+        "the exporter reads Slurm more often",
         exporter(interval=15),
         effect_of(rolled={EXPORTER, SERVER}, updated={"monitoring-config"}),
     ),
-    Edit("more users have series of their own", exporter(top=100), effect_of(rolled={EXPORTER})),
-    Edit("metrics show no job on its nodes", exporter(jobs=0), effect_of(rolled={EXPORTER})),
+    Edit("more users have separate metrics", exporter(top=100), effect_of(rolled={EXPORTER})),
+    Edit("no job is exported with its nodes", exporter(jobs=0), effect_of(rolled={EXPORTER})),
     Edit(
-        "monitoring is disabled, which would delete stored metrics",
+        "monitoring is disabled, which would delete protected metrics",
         top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
         effect_of(refused={"monitoring-data"}),
         moves_data=True,
     ),
     Edit(
-        "monitoring is disabled, which may delete stored metrics",
+        "monitoring is disabled, which deletes unprotected metrics",
         top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
         effect_of(deleted={EXPORTER, "exporter-service"} | MONITORING),
         given=UNPROTECTED,
         moves_data=True,
     ),
     Edit(
-        "metrics are kept for longer",
+        "metrics are stored longer",
         top(monitoring={"bundled": {"retention": 90}}),
         effect_of(rolled={SERVER}),
     ),
@@ -1123,20 +1123,20 @@ EDITS = [
         effect_of(created={f"grafana-{part}" for part in GRAFANA} | DASHBOARDS),
     ),
     Edit(
-        "a Prometheus Operator scrapes, which would delete stored metrics",
+        "an operator replaces Prometheus, which would delete protected metrics",
         top(monitoring={"kind": "operator"}),
         effect_of(created=OPERATOR_OBJECTS | DASHBOARDS, refused={"monitoring-data"}),
         moves_data=True,
     ),
     Edit(
-        "a Prometheus Operator scrapes, which may delete stored metrics",
+        "an operator replaces Prometheus, which deletes unprotected metrics",
         top(monitoring={"kind": "operator"}),
         effect_of(created=OPERATOR_OBJECTS | DASHBOARDS, deleted=MONITORING - {MACHINES}),
         given=UNPROTECTED,
         moves_data=True,
     ),
     Edit(
-        "a Prometheus of another namespace scrapes",
+        "a Prometheus of another namespace scrapes metrics",
         top(monitoring={"scrape_from": ["observability"]}),
         effect_of(updated={f"network-{name}" for name in SCRAPED}),
     ),
@@ -1205,10 +1205,10 @@ EDITS = [
     ),
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry requires credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
-    Edit("operators are requested without GPUs", top(operators={"install": True}), NOTHING),
+    Edit("GPU operators are enabled without GPUs", top(operators={"install": True}), NOTHING),
     Edit("the local cluster gets a node", lambda v: v["cluster"].update(nodes=3), NOTHING),
     Edit(
-        "the cluster has another name in the kubeconfig",
+        "the kubeconfig has another context",
         existing(context="other"),
         effect_of(updated={"kubernetes"}),
         given=existing(),
@@ -1227,7 +1227,7 @@ EDITS = [
         ),
         given=existing(),
     ),
-    # A test in tests/cluster checks that slurmctld refuses it.
+    # A test in tests/cluster checks that slurmctld refuses another name.
     Edit(
         "the cluster gets another name",
         top(cluster_name="other"),
@@ -1252,7 +1252,7 @@ EDITS = [
 ]
 
 
-# --- The table -----------------------------------------------------------------------------------
+# --- Test of the table ---------------------------------------------------------------------------
 
 
 GraphOf = Callable[[Values], Graph]
@@ -1260,7 +1260,7 @@ GraphOf = Callable[[Values], Graph]
 
 @pytest.fixture
 def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
-    """Record the program's resources by the settings."""
+    """Return a function that records the program's resources for given settings."""
     (tmp_path / "__main__.py").symlink_to(ROOT / "__main__.py")
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -1268,11 +1268,11 @@ def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
-def test_an_edit_has_exactly_its_expected_effect(graph_of: GraphOf, edit: Edit) -> None:
+def test_edit_has_exactly_the_expected_effect(graph_of: GraphOf, edit: Edit) -> None:
     assert effect(graph_of(edit.before()), graph_of(edit.after())) == edit.expected
 
 
-# --- Facts about all rows, as each edit has its expected effect -----------------------------------
+# --- Facts about all rows -------------------------------------------------------------------------
 
 
 def touched(edit: Edit) -> tuple[tuple[str | int, ...], ...]:
@@ -1280,13 +1280,13 @@ def touched(edit: Edit) -> tuple[tuple[str | int, ...], ...]:
     return changed_paths(edit.before(), edit.after())
 
 
-def test_the_table_covers_every_section_of_the_settings() -> None:
+def test_edits_cover_every_section_of_the_settings() -> None:
     sections = {path[0] for edit in EDITS for path in touched(edit)}
 
     assert sections == set(Settings.model_fields)
 
 
-def test_only_edits_that_move_data_replace_or_delete_it(graph_of: GraphOf) -> None:
+def test_edits_that_do_not_move_data_never_delete_it(graph_of: GraphOf) -> None:
     assert {resource.name for resource in graph_of(VALID).resources} >= DATA
     for edit in EDITS:
         if not edit.moves_data:
@@ -1296,7 +1296,9 @@ def test_only_edits_that_move_data_replace_or_delete_it(graph_of: GraphOf) -> No
 @pytest.mark.parametrize(
     "edit", [edit for edit in EDITS if edit.moves_data], ids=lambda edit: edit.sentence
 )
-def test_protected_data_stays_when_an_edit_moves_it(graph_of: GraphOf, edit: Edit) -> None:
+def test_edit_that_moves_protected_data_changes_no_existing_resource(
+    graph_of: GraphOf, edit: Edit
+) -> None:
     protected = replace(edit, given=as_it_is if edit.given is UNPROTECTED else edit.given)
 
     done = effect(graph_of(protected.before()), graph_of(protected.after()))
@@ -1306,11 +1308,11 @@ def test_protected_data_stays_when_an_edit_moves_it(graph_of: GraphOf, edit: Edi
     assert done.refused
 
 
-def test_edits_of_slurms_own_settings_replace_no_pod() -> None:
+def test_edits_of_slurm_settings_restart_no_pod_of_users() -> None:
     own = [edit for edit in EDITS if {path[0] for path in touched(edit)} & {"slurm", "partitions"}]
 
     settings = {key for edit in own for key in edit.after().get("slurm", ())}
-    assert settings == set(Slurm.model_fields), "each setting needs a row"
+    assert settings == set(Slurm.model_fields), "each setting must have a row"
     for edit in own:
         done = edit.expected
         # Restarts of slurmdbd and of the exporter disturb no users.
@@ -1321,7 +1323,7 @@ def test_edits_of_slurms_own_settings_replace_no_pod() -> None:
 
 @pytest.mark.parametrize("replicas", [0, 1, 3, 400])
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_a_resize_touches_one_statefulset(graph_of: GraphOf, kind: str, replicas: int) -> None:
+def test_resize_changes_only_one_statefulset(graph_of: GraphOf, kind: str, replicas: int) -> None:
     edit = Edit("", cpu(replicas=replicas), NOTHING, given=cpu(kind=kind))
     resized = effect_of(updated={CPU, RECONCILER})
 
@@ -1331,7 +1333,7 @@ def test_a_resize_touches_one_statefulset(graph_of: GraphOf, kind: str, replicas
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_the_number_of_resources_does_not_grow_with_nodes(graph_of: GraphOf, kind: str) -> None:
+def test_number_of_resources_does_not_grow_with_nodes(graph_of: GraphOf, kind: str) -> None:
     def count(replicas: int) -> int:
         edit = Edit("", cpu(replicas=replicas, kind=kind), NOTHING)
         return len(graph_of(edit.after()).resources)

@@ -25,7 +25,7 @@ def default() -> Graph:
         return graph(monkeypatch)
 
 
-def test_the_exporter_is_one_pod_without_root_or_rights(default: Graph) -> None:
+def test_exporter_is_one_pod_without_root_or_kubernetes_rights(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
     context = container(default, POD)["securityContext"]
 
@@ -39,7 +39,9 @@ def test_the_exporter_is_one_pod_without_root_or_rights(default: Graph) -> None:
 
 
 @pytest.mark.parametrize("type_", ["munge", "slurm"])
-def test_only_the_sidecar_mounts_a_key(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
+def test_only_the_sidecar_mounts_the_authentication_key(
+    monkeypatch: pytest.MonkeyPatch, type_: str
+) -> None:
     found = graph(monkeypatch, auth={"type": type_})
     mounts = {mount["name"] for mount in container(found, POD)["volumeMounts"]}
     (sidecar,) = pod(found, POD)["initContainers"]
@@ -51,7 +53,9 @@ def test_only_the_sidecar_mounts_a_key(monkeypatch: pytest.MonkeyPatch, type_: s
 
 
 @pytest.mark.parametrize("type_", ["munge", "slurm"])
-def test_the_exporter_mounts_its_configuration(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
+def test_exporter_mounts_slurm_conf_instead_of_fetching_it(
+    monkeypatch: pytest.MonkeyPatch, type_: str
+) -> None:
     found = graph(monkeypatch, auth={"type": type_})
     paths = {mount["mountPath"] for mount in container(found, POD)["volumeMounts"]}
 
@@ -69,7 +73,7 @@ def test_the_exporter_mounts_its_configuration(monkeypatch: pytest.MonkeyPatch, 
         (["accounts", "users", "usage", "events"], c.EXPORTER_ID),
     ],
 )
-def test_the_exporter_is_slurmuser_only_if_private_data_requires_it(
+def test_exporter_runs_as_slurmuser_only_if_privatedata_requires_it(
     monkeypatch: pytest.MonkeyPatch, hidden: list[str], user: int
 ) -> None:
     found = graph(monkeypatch, slurm={"private_data": hidden})
@@ -77,7 +81,7 @@ def test_the_exporter_is_slurmuser_only_if_private_data_requires_it(
     assert container(found, POD)["securityContext"]["runAsUser"] == user
 
 
-def test_the_environment_follows_the_settings(
+def test_settings_set_the_environment_of_the_exporter(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     assert environment(default, POD) == {
@@ -86,7 +90,7 @@ def test_the_environment_follows_the_settings(
         "JOBS": str(JOBS),
         "JAIL": c.JAIL,
         "PORT": str(PORT),
-    }, "the defaults are the agent's own"
+    }, "the settings and the agent have the same defaults"
     found = graph(monkeypatch, monitoring={"exporter": {"interval": 10, "top": 3, "jobs": 0}})
     assert environment(found, POD) == environment(default, POD) | {
         "INTERVAL": "10",
@@ -103,7 +107,7 @@ def jail_mounts(found: Graph) -> tuple[dict[str, Spec], dict[str, Spec]]:
     return {name: mounts[name] for name in names}, {name: volumes[name] for name in names}
 
 
-def test_the_exporter_mounts_the_jail_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exporter_mounts_the_jail_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, jail={"claim": "of-the-lab"})
     mounts, volumes = jail_mounts(found)
 
@@ -112,7 +116,7 @@ def test_the_exporter_mounts_the_jail_read_only(monkeypatch: pytest.MonkeyPatch)
     assert volumes["jail"]["persistentVolumeClaim"] == {"claimName": "of-the-lab", "readOnly": True}
 
 
-def test_the_exporter_mounts_shared_writable_volumes_of_the_jail(
+def test_exporter_mounts_only_shared_writable_volumes_of_the_jail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nfs = {"server": "nfs.example.org", "path": "/scratch"}
@@ -139,11 +143,11 @@ def test_the_exporter_mounts_shared_writable_volumes_of_the_jail(
     assert watched_paths == [mounts[name]["mountPath"] for name in ("jail-homes", "jail-scratch")]
     assert [path.rpartition("/")[2] for path in watched_paths] == ["homes", "scratch"]
     assert not [path for path in watched_paths if path.startswith(c.JAIL)], (
-        "a mount in the jail may hang"
+        "access to a mount inside the jail may hang"
     )
 
 
-def test_the_probes_ask_the_servers_paths(default: Graph) -> None:
+def test_probes_request_the_health_paths_of_the_server(default: Graph) -> None:
     probes = {name: container(default, POD)[f"{name}Probe"] for name in ("readiness", "liveness")}
 
     assert {name: probe["httpGet"]["path"] for name, probe in probes.items()} == {
@@ -159,7 +163,7 @@ def test_settings_may_disable_the_exporter(monkeypatch: pytest.MonkeyPatch) -> N
     assert not [one for one in found.resources if one.name.startswith("exporter")]
 
 
-def test_settings_and_agent_have_the_same_defaults() -> None:
+def test_exporter_and_settings_have_the_same_defaults() -> None:
     settings = Exporter()
     assert (settings.interval, settings.top, settings.jobs) == (INTERVAL, TOP, JOBS)
     assert c.EXPORTER_PORT == PORT

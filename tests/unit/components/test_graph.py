@@ -1,4 +1,4 @@
-"""Resources that the program registers: parents, providers, protection, secrecy, order."""
+"""Resources that the program registers: parents, providers, protection, secrets and order."""
 
 import json
 import shlex
@@ -37,7 +37,7 @@ def test_every_component_registers_its_outputs(graph: Graph) -> None:
     assert {"auth", "users", "jail", "controller", "nodeset-cpu", "login"} <= components
 
 
-def test_only_stack_provider_and_slurm_are_at_the_top(graph: Graph) -> None:
+def test_only_the_provider_and_slurm_have_no_parent_component(graph: Graph) -> None:
     at_the_top = {
         resource.type
         for resource in graph.resources
@@ -51,7 +51,7 @@ def test_only_stack_provider_and_slurm_are_at_the_top(graph: Graph) -> None:
     }
 
 
-def test_every_kubernetes_object_uses_the_one_explicit_provider(graph: Graph) -> None:
+def test_every_kubernetes_object_uses_the_same_explicit_provider(graph: Graph) -> None:
     providers = {
         resource.provider.split("::")[-2]
         for resource in graph.resources
@@ -62,7 +62,7 @@ def test_every_kubernetes_object_uses_the_one_explicit_provider(graph: Graph) ->
     assert providers == {"kubernetes"}
 
 
-def test_the_munge_key_and_host_keys_are_always_secret(graph: Graph) -> None:
+def test_munge_key_and_ssh_host_keys_are_always_secret(graph: Graph) -> None:
     key = json.dumps(graph.one("auth-secret").inputs["stringData"])
     host_key = json.dumps(graph.one("login-host-key").inputs["stringData"])
     node_key = json.dumps(graph.one("node-ssh-secret").inputs["stringData"])
@@ -75,20 +75,20 @@ def test_the_munge_key_and_host_keys_are_always_secret(graph: Graph) -> None:
         assert "PRIVATE KEY" not in json.dumps(resource.inputs), resource.name
 
 
-def test_a_rotation_adds_a_key_and_changes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotation_adds_a_munge_key_and_keeps_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def rotate(values: dict[str, Any]) -> None:
         values["auth"] = {"rotations": ["2026-12-01T03:00:00Z"]}
 
     before, after = record(monkeypatch), record(monkeypatch, config(rotate))
 
     changed = [r.name for r in after.resources if r not in before.resources]
-    assert sorted(changed) == ["auth-password-1796094000", "auth-secret"], "no pod rolls"
+    assert sorted(changed) == ["auth-password-1796094000", "auth-secret"], "no pod restarts"
     names = {r.name for r in after.resources}
-    assert {r.name for r in before.resources} <= names, "the key in use stays"
+    assert {r.name for r in before.resources} <= names, "the key in use must stay"
 
 
-def test_only_root_and_the_pods_group_read_files_of_secrets(graph: Graph) -> None:
-    """The key of the nodes' sshd is exempt: it proves nothing (images/base/node_sshd_config)."""
+def test_secret_files_are_readable_only_by_root_and_the_group(graph: Graph) -> None:
+    """The SSH host key of nodes is exempt: it need not be secret (images/base/node_sshd_config)."""
     secrets = [
         (name, volume["secret"])
         for name, spec in pod_specs(graph).items()
@@ -101,7 +101,7 @@ def test_only_root_and_the_pods_group_read_files_of_secrets(graph: Graph) -> Non
         assert not int(secret["defaultMode"]) & 0o037, (name, secret["secretName"])
 
 
-def test_ids_of_resources_reveal_no_secret(graph: Graph) -> None:
+def test_resource_ids_contain_no_secret(graph: Graph) -> None:
     assert graph.of_type("random:index/randomBytes:RandomBytes") == []
     assert len(graph.of_type("random:index/randomPassword:RandomPassword")) == 5
 
@@ -109,7 +109,7 @@ def test_ids_of_resources_reveal_no_secret(graph: Graph) -> None:
 ASK_KUBERNETES = ("reconciler-agent", "reconciler-after-deploy", "monitoring-server")
 
 
-def test_no_container_is_privileged_and_all_drop_capabilities(graph: Graph) -> None:
+def test_every_container_is_unprivileged_and_drops_all_capabilities(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
         asks_kubernetes = name in ASK_KUBERNETES
         assert spec["automountServiceAccountToken"] is asks_kubernetes, name
@@ -121,7 +121,7 @@ def test_no_container_is_privileged_and_all_drop_capabilities(graph: Graph) -> N
             assert "securityContext" in container
 
 
-def test_daemons_run_without_root_where_they_can(graph: Graph) -> None:
+def test_exactly_the_listed_containers_run_without_root(graph: Graph) -> None:
     rootless = {
         container["name"]
         for spec in pod_specs(graph).values()
@@ -144,8 +144,8 @@ def test_daemons_run_without_root_where_they_can(graph: Graph) -> None:
     assert rootless == {"munge", *slurm, *others}
 
 
-def test_kubelet_restarts_a_hung_munged_without_its_pod(graph: Graph) -> None:
-    """Its pod may have jobs, and hours to end in. The reconciler finds munged by its name."""
+def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
+    """The pod may run jobs, and its end may take hours. The reconciler finds munged by name."""
     found = {
         name: [one for one in spec.get("initContainers", ()) if one["name"] == observed.MUNGE]
         for name, spec in pod_specs(graph).items()
@@ -168,8 +168,8 @@ def test_kubelet_restarts_a_hung_munged_without_its_pod(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("maker", ["accounting-slurmdbd", "database-mariadb"])
-def test_probes_allow_accounting_a_slow_start(graph: Graph, maker: str) -> None:
-    """A restart would only start a recovery or an upgrade of the tables again."""
+def test_probes_give_accounting_a_month_to_start(graph: Graph, maker: str) -> None:
+    """A restart would interrupt a recovery or an upgrade of the tables, which would start again."""
     (one,) = pod_specs(graph)[maker]["containers"]
     startup, readiness = one["startupProbe"], one["readinessProbe"]
 
@@ -179,7 +179,7 @@ def test_probes_allow_accounting_a_slow_start(graph: Graph, maker: str) -> None:
     assert "livenessProbe" not in one
 
 
-def test_a_standby_controller_is_probed_without_a_process(graph: Graph) -> None:
+def test_startup_probe_of_a_standby_controller_starts_no_process(graph: Graph) -> None:
     containers = pod_specs(graph)["controller-slurmctld"]["containers"]
     (slurmctld,) = (one for one in containers if one["name"] == "slurmctld")
 
@@ -206,12 +206,12 @@ def test_data_is_protected_by_default(
 
 
 @pytest.mark.parametrize("name", ["nodeset-cpu-slurmd", "login-sshd"])
-def test_workers_and_login_come_after_controller_and_filled_jail(graph: Graph, name: str) -> None:
+def test_workers_and_login_start_after_controller_and_filled_jail(graph: Graph, name: str) -> None:
     needed = {"controller-slurmctld", "controller-service", "jail-populate", "jail-homes"}
-    assert needed <= before(graph, name), "nodes that leave still need the controller's Service"
+    assert needed <= before(graph, name), "nodes that shut down still need the controller's Service"
 
 
-def test_slurmctld_comes_after_slurmdbd_and_slurmdbd_after_the_database(graph: Graph) -> None:
+def test_slurmctld_starts_after_slurmdbd_and_slurmdbd_after_the_database(graph: Graph) -> None:
     database = {"database-mariadb", "database-service", "database-secret"}
     slurmdbd = {"accounting-slurmdbd", "accounting-service"}
     assert database <= before(graph, "accounting-slurmdbd")
@@ -219,13 +219,13 @@ def test_slurmctld_comes_after_slurmdbd_and_slurmdbd_after_the_database(graph: G
 
 
 @pytest.mark.parametrize("name", ["accounting-slurmdbd", "controller-slurmctld"])
-def test_daemons_with_a_state_never_run_twice(graph: Graph, name: str) -> None:
+def test_slurmctld_and_slurmdbd_never_run_twice_at_once(graph: Graph, name: str) -> None:
     spec = graph.one(name).inputs["spec"]
 
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_accounts_come_after_slurmctld_and_delay_no_pod(
+def test_accounts_are_created_after_slurmctld_and_delay_no_pod(
     graph: Graph,
 ) -> None:
     assert {"controller-service", "accounting-service"} <= before(graph, "accounts-apply")
@@ -233,7 +233,7 @@ def test_accounts_come_after_slurmctld_and_delay_no_pod(
         assert "accounts-apply" not in before(graph, name), name
 
 
-def test_the_accounts_job_fails_on_the_first_refusal(graph: Graph) -> None:
+def test_accounts_job_fails_at_its_first_refused_change(graph: Graph) -> None:
     job = graph.one("accounts-apply").inputs["spec"]
 
     (rule,) = job["podFailurePolicy"]["rules"]
@@ -243,7 +243,7 @@ def test_the_accounts_job_fails_on_the_first_refusal(graph: Graph) -> None:
     assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def test_the_databases_password_is_only_in_its_secret(graph: Graph) -> None:
+def test_database_password_is_only_in_its_secret(graph: Graph) -> None:
     for name, spec in pod_specs(graph).items():
         secrets = {v["secret"]["secretName"] for v in spec.get("volumes", ()) if "secret" in v}
         knows = name in ("accounting-slurmdbd", "backup-dump", "database-mariadb")
@@ -251,7 +251,9 @@ def test_the_databases_password_is_only_in_its_secret(graph: Graph) -> None:
     assert "StoragePass" not in graph.one("accounting-config").inputs["data"]["slurmdbd.conf"]
 
 
-def test_disabled_accounting_creates_no_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_accounting_creates_no_accounting_resources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     off = config(lambda values: values.update(accounting={"enabled": False}))
 
     without = record(monkeypatch, off)
@@ -264,7 +266,7 @@ def test_disabled_accounting_creates_no_resources(monkeypatch: pytest.MonkeyPatc
     assert "slurmdbd" not in str(slurmrestd)
 
 
-def test_an_external_database_replaces_our_own(
+def test_external_database_replaces_the_database_of_the_stack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = {"host": "db.lab", "port": 3307, "password_secret": "slurmdbd"}
@@ -285,7 +287,7 @@ def dumps(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Graph:
     return record(monkeypatch, config(lambda values: values.update(accounting={"backup": fields})))
 
 
-def test_dumps_run_one_at_a_time_within_a_deadline(graph: Graph) -> None:
+def test_dumps_run_one_at_a_time_and_have_a_deadline(graph: Graph) -> None:
     spec = graph.one("backup-dump").inputs["spec"]
 
     assert (spec["schedule"], spec["timeZone"]) == ("17 3 * * *", "Etc/UTC")
@@ -305,7 +307,7 @@ STORES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "source"), STORES, ids=["ours", "claim", "nfs"])
+@pytest.mark.parametrize(("fields", "source"), STORES, ids=["own volume", "claim", "NFS"])
 def test_dumps_go_to_the_volume_in_the_settings(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], source: dict[str, Any]
 ) -> None:
@@ -314,10 +316,10 @@ def test_dumps_go_to_the_volume_in_the_settings(
     (volume,) = [v for v in pod_specs(graph)["backup-dump"]["volumes"] if v["name"] == "backup"]
     assert volume == {"name": "backup", **source}
     ours = [one for one in graph.resources if one.name == "backup-volume"]
-    assert bool(ours) == (not fields), "an existing volume replaces our own"
+    assert bool(ours) == (not fields), "a volume in the settings replaces the stack's volume"
 
 
-def test_a_bucket_needs_no_volume_and_its_credentials_are_files(
+def test_dumps_to_a_bucket_use_credential_files_and_no_volume(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bucket = {"endpoint": "http://s3.lab", "bucket": "dumps", "prefix": "hpc", "secret": "keys"}
@@ -334,9 +336,7 @@ def test_a_bucket_needs_no_volume_and_its_credentials_are_files(
     assert {"ports": [{"protocol": "TCP", "port": 80}]} in egress
 
 
-def test_a_restore_ends_before_slurmdbd_starts(
-    monkeypatch: pytest.MonkeyPatch, graph: Graph
-) -> None:
+def test_restore_ends_before_slurmdbd_starts(monkeypatch: pytest.MonkeyPatch, graph: Graph) -> None:
     assert "restore" not in str(pod_specs(graph)["accounting-slurmdbd"])
 
     specs = pod_specs(dumps(monkeypatch, restore="latest"))
@@ -346,11 +346,11 @@ def test_a_restore_ends_before_slurmdbd_starts(
     assert "restartPolicy" not in loader, "slurmdbd waits until the restore has ended"
     volumes = {volume["name"] for volume in specs["accounting-slurmdbd"]["volumes"]}
     assert {mount["name"] for mount in loader["volumeMounts"]} <= volumes
-    # Some volumes can be on only one Kubernetes node at a time.
+    # Some volumes can be attached to only one Kubernetes node at a time.
     assert "podAffinity" in specs["backup-dump"]["affinity"]
 
 
-def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
+def test_workloads_have_fixed_names_that_users_and_dns_see(graph: Graph) -> None:
     names = {r.inputs["metadata"]["name"] for r in graph.resources if r.type in WORKLOADS}
 
     slurm = {"accounting", "controller", "placeholder", "login", "rest", "reconciler"}
@@ -358,14 +358,14 @@ def test_names_that_users_and_dns_see_are_fixed(graph: Graph) -> None:
     assert names == {"database", *slurm, *watch, "cpu", "big"}
 
 
-def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
+def test_slurm_hosts_resolve_each_other_by_short_name(graph: Graph) -> None:
     hosts = graph.one("hosts")
     assert hosts.inputs["spec"]["clusterIP"] == "None"
     assert hosts.inputs["spec"]["publishNotReadyAddresses"]
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Clients find some of them by their Services only, and do not look for the others.
+    # Clients reach some of these only through Services, and do not connect to the others.
     services = {"accounting", "database", "exporter", "monitoring", "rest"}
     for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
@@ -376,7 +376,7 @@ def test_slurms_hosts_find_each_other_by_bare_names(graph: Graph) -> None:
         assert hosts.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
-def test_clients_of_slurms_daemons_need_no_dns(graph: Graph) -> None:
+def test_clients_of_slurm_daemons_need_no_dns(graph: Graph) -> None:
     slurmdbd = {"ip": CLUSTER_IP, "hostnames": ["accounting.slurm.svc.cluster.local"]}
     for name in ("nodeset-big-slurmd", "nodeset-cpu-slurmd", "login-sshd", "rest-slurmrestd"):
         pod = graph.one(name).inputs["spec"]["template"]["spec"]
@@ -388,7 +388,7 @@ def test_clients_of_slurms_daemons_need_no_dns(graph: Graph) -> None:
     )
 
 
-def test_slurmd_gets_the_name_of_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurmd_gets_the_name_of_its_kubernetes_node(monkeypatch: pytest.MonkeyPatch) -> None:
     static = {"kind": "static"}
     found = record(monkeypatch, config(lambda values: values["nodesets"][0].update(static)))
     workers = [name for name in pod_specs(found) if name.startswith("nodeset-")]
@@ -400,7 +400,7 @@ def test_slurmd_gets_the_name_of_its_machine(monkeypatch: pytest.MonkeyPatch) ->
         assert machine["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_a_workers_grace_period_includes_its_drain_grace(graph: Graph) -> None:
+def test_grace_period_of_a_worker_includes_the_drain_grace(graph: Graph) -> None:
     spec = pod_specs(graph)["nodeset-cpu-slurmd"]
 
     assert spec["terminationGracePeriodSeconds"] > 60
@@ -440,7 +440,7 @@ KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("jail", "source"), KINDS, ids=["nfs", "csi", "host_path"])
 @pytest.mark.parametrize("protect", [True, False])
-def test_an_existing_volume_is_bound_to_the_jails_claim(
+def test_existing_volume_is_bound_to_the_claim_of_the_jail(
     monkeypatch: pytest.MonkeyPatch, jail: dict[str, Any], source: dict[str, Any], protect: bool
 ) -> None:
     graph = record(
@@ -464,7 +464,9 @@ def test_an_existing_volume_is_bound_to_the_jails_claim(
     assert (volume.protect, claim.protect) == (protect, protect)
 
 
-def test_an_existing_claim_is_mounted_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_claim_of_the_jail_is_mounted_and_not_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(jail={"claim": "lab-jail"})))
 
     claims = graph.of_type("kubernetes:core/v1:PersistentVolumeClaim")
@@ -477,7 +479,7 @@ def test_an_existing_claim_is_mounted_and_not_created(monkeypatch: pytest.Monkey
     assert "jail-origin" in before(graph, "jail-populate")
 
 
-def test_a_refused_move_of_the_jail_changes_nothing_else(
+def test_refused_move_of_the_jail_changes_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted = {"jail": {"server": {"machines": ["10.0.0.0/16"]}}, "snapshots": {"jail": "snaps"}}
@@ -500,7 +502,7 @@ def submounted(monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Return where a pod mounts further volumes in the jail, in order, and whether it can write."""
+    """Return the mount paths of additional jail volumes, in order, and whether each is writable."""
     (container,) = spec["containers"]
     known = {volume["name"] for volume in spec["volumes"]}
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -517,18 +519,18 @@ def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
     ]
 
 
-def test_nodes_mount_further_volumes_with_outer_ones_first(submounted: Graph) -> None:
+def test_nodes_mount_outer_jail_volumes_before_inner_ones(submounted: Graph) -> None:
     specs = pod_specs(submounted)
     outer, inner, homes = [("/data", False)], [("/data/inner", True)], [("/home", True)]
 
     assert jail_mounts(specs["nodeset-cpu-slurmd"]) == outer + inner + homes
     assert jail_mounts(specs["login-sshd"]) == outer + homes
-    assert jail_mounts(specs["jail-homes"]) == homes, "the job creates homes there"
-    assert jail_mounts(specs["jail-populate"]) == [], "their content belongs to users"
+    assert jail_mounts(specs["jail-homes"]) == homes, "the Job creates home directories there"
+    assert jail_mounts(specs["jail-populate"]) == [], "users own the content of these volumes"
 
 
-def test_user_pods_mount_nothing_at_paths_that_users_change(submounted: Graph) -> None:
-    """The container runtime follows links in such a path, in the pod's own root."""
+def test_user_pods_mount_nothing_at_paths_that_users_control(submounted: Graph) -> None:
+    """The container runtime would follow links in such a path, inside the pod's root."""
     specs = pod_specs(submounted)
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd", "login-sshd"):
         (container,) = specs[name]["containers"]
@@ -537,7 +539,7 @@ def test_user_pods_mount_nothing_at_paths_that_users_change(submounted: Graph) -
 
 
 @pytest.mark.parametrize("name", ["jail-populate", "jail-homes"])
-def test_a_refusal_by_a_job_of_the_jail_is_final(graph: Graph, name: str) -> None:
+def test_kubernetes_does_not_retry_a_refusing_jail_job(graph: Graph, name: str) -> None:
     spec = graph.one(name).inputs["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     (rule,) = spec["podFailurePolicy"]["rules"]
@@ -550,14 +552,14 @@ def test_a_refusal_by_a_job_of_the_jail_is_final(graph: Graph, name: str) -> Non
     }
 
 
-def test_the_jail_has_a_mount_point_for_each_volume(submounted: Graph) -> None:
+def test_jail_has_a_mount_point_for_each_volume(submounted: Graph) -> None:
     (container,) = pod_specs(submounted)["jail-populate"]["containers"]
 
     variables = {one["name"]: one["value"] for one in container["env"]}
     assert variables["JAIL_SUBMOUNTS"].split() == ["/data", "/data/inner", "/home"]
 
 
-def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_of_the_program_give_the_same_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = record(monkeypatch), record(monkeypatch, anew=True)
 
     assert sorted(first.resources, key=lambda r: (r.type, r.name)) == sorted(
@@ -565,7 +567,7 @@ def test_registering_twice_gives_the_same_graph(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_the_placeholder_has_the_controllers_size_and_images(graph: Graph) -> None:
+def test_placeholder_pod_has_the_size_and_images_of_the_controller(graph: Graph) -> None:
     def needs(spec: dict[str, Any]) -> list[Any]:
         return [(one["image"], one["resources"]) for one in containers(spec)]
 
@@ -578,13 +580,13 @@ def test_the_placeholder_has_the_controllers_size_and_images(graph: Graph) -> No
     assert graph.one("controller-placeholder-priority").inputs["value"] < 0
 
 
-def test_a_standby_controller_needs_no_placeholder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standby_controller_needs_no_placeholder_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(controller={"standby": True})))
 
     assert not [resource.name for resource in graph.resources if "placeholder" in resource.name]
 
 
-def test_an_edit_of_partitions_does_not_touch_slurmctlds_pod(
+def test_edit_of_partitions_does_not_restart_slurmctld(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def edit(values: dict[str, Any]) -> None:
@@ -602,7 +604,7 @@ def test_an_edit_of_partitions_does_not_touch_slurmctlds_pod(
     }
 
 
-def test_only_a_checked_configuration_comes_into_force(graph: Graph) -> None:
+def test_controller_gets_a_configuration_only_after_its_check(graph: Graph) -> None:
     assert "config-check" in before(graph, "controller-config")
 
 
@@ -628,7 +630,7 @@ def test_running_daemons_get_an_edit_only_after_its_check(
     assert changed > early
 
 
-def test_a_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
 
@@ -657,7 +659,7 @@ def rules(graph: Graph, name: str) -> dict[str, set[str]]:
     }
 
 
-def test_the_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
+def test_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
     assert rules(graph, "reconciler-cluster-role") == {
         "nodes": {"get", "list", "patch"},
         "nodes/status": {"patch"},
@@ -685,7 +687,7 @@ def test_the_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
         ({"ladder": ["replace"], "replace": ["replace-it"]}, False),
     ],
 )
-def test_only_a_replacing_ladder_allows_deleting_nodes(
+def test_reconciler_may_delete_nodes_only_if_a_ladder_replaces_machines(
     monkeypatch: pytest.MonkeyPatch, reconciler: dict[str, Any], deletes: bool
 ) -> None:
     graph = record(monkeypatch, config(lambda values: values.update(reconciler=reconciler)))
@@ -693,7 +695,7 @@ def test_only_a_replacing_ladder_allows_deleting_nodes(
     assert ("delete" in rules(graph, "reconciler-cluster-role")["nodes"]) is deletes
 
 
-def test_cluster_wide_objects_have_the_stacks_prefix(graph: Graph) -> None:
+def test_names_of_cluster_wide_objects_start_with_the_namespace(graph: Graph) -> None:
     group, admission = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
     limits = f"{admission}:ValidatingAdmissionPolicy"
     for kind in (f"{group}:ClusterRole", f"{group}:ClusterRoleBinding", limits, f"{limits}Binding"):
@@ -703,7 +705,7 @@ def test_cluster_wide_objects_have_the_stacks_prefix(graph: Graph) -> None:
             assert one.inputs["metadata"]["name"].startswith("slurm-")
 
 
-def test_the_policy_limits_only_requests_of_the_reconciler(graph: Graph) -> None:
+def test_admission_policy_limits_only_requests_of_the_reconciler(graph: Graph) -> None:
     spec = graph.one("reconciler-limits").inputs["spec"]
     user = "system:serviceaccount:slurm:reconciler"
 
@@ -724,7 +726,7 @@ def test_the_policy_limits_only_requests_of_the_reconciler(graph: Graph) -> None
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
 
 
-def test_the_reconciler_gets_its_rights_after_their_limits(graph: Graph) -> None:
+def test_reconciler_gets_rights_only_after_the_policy_limits_them(graph: Graph) -> None:
     limits = {"reconciler-limits", "reconciler-limits-binding"}
 
     for name in ("reconciler-rights", "reconciler-cluster-rights", "reconciler-agent"):
@@ -738,7 +740,7 @@ def limits_of(graph: Graph) -> tuple[dict[str, str], list[str]]:
     return {one["name"]: one["expression"] for one in spec["variables"]}, messages
 
 
-def test_only_labels_of_this_project_limit_the_machines(
+def test_node_selector_limits_machines_only_by_labels_of_this_project(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def select(values: dict[str, Any], **labels: str) -> None:
@@ -754,7 +756,7 @@ def test_only_labels_of_this_project_limit_the_machines(
     assert limited["is_ours"].startswith(f'[{{"{c.LABEL_NODESET}": "hpc"}}].exists(')
 
 
-def test_reboots_are_refused_unless_a_ladder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_refuses_reboots_if_no_ladder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def reboot(values: dict[str, Any]) -> None:
         values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
 
@@ -763,7 +765,7 @@ def test_reboots_are_refused_unless_a_ladder_has_them(monkeypatch: pytest.Monkey
     assert refused not in limits_of(record(monkeypatch, config(reboot)))[1]
 
 
-def test_the_reconciler_is_one_pod_and_starts_after_its_rights(graph: Graph) -> None:
+def test_reconciler_is_one_pod_that_starts_after_its_rights_exist(graph: Graph) -> None:
     spec = graph.one("reconciler-agent").inputs["spec"]
 
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
@@ -771,7 +773,7 @@ def test_the_reconciler_is_one_pod_and_starts_after_its_rights(graph: Graph) -> 
     assert rights <= before(graph, "reconciler-agent")
 
 
-def test_nodes_are_checked_after_everything_else_is_deployed(graph: Graph) -> None:
+def test_job_checks_nodes_after_everything_else_is_deployed(graph: Graph) -> None:
     assert {"nodeset-cpu-slurmd", "nodeset-big-slurmd", "reconciler-agent"} <= before(
         graph, "reconciler-after-deploy"
     )
@@ -779,14 +781,14 @@ def test_nodes_are_checked_after_everything_else_is_deployed(graph: Graph) -> No
     assert job["metadata"]["name"] == c.AFTER_DEPLOY
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["agents.reconciler", "--after-deploy"]
-    assert job["spec"]["activeDeadlineSeconds"] > 900, "the deadline must exceed the roll-out"
+    assert job["spec"]["activeDeadlineSeconds"] > 900, "the deadline must exceed the rollout"
 
 
-def test_no_rebooter_runs_without_a_ladder_that_needs_it(graph: Graph) -> None:
+def test_rebooter_runs_only_if_a_ladder_needs_it(graph: Graph) -> None:
     assert not [one.name for one in graph.resources if one.name.startswith("rebooter")]
 
 
-def test_the_rebooter_may_only_reboot_and_read_nodes(
+def test_rebooter_may_only_reboot_and_read_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ladders = {"gpu-xid": ["recheck", "reboot"]}
@@ -823,7 +825,7 @@ def test_pods_of_daemonsets_do_not_prevent_a_reboot(
     assert all(f",{c.LABEL_COMPONENT}!={one}" in observed.OURS for one in everywhere)
 
 
-def test_only_workers_tolerate_the_reconcilers_taint(graph: Graph) -> None:
+def test_only_workers_tolerate_the_taint_of_the_reconciler(graph: Graph) -> None:
     toleration = {"key": "slurmstack.dev/unhealthy", "operator": "Exists"}
 
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd"):
@@ -831,7 +833,7 @@ def test_only_workers_tolerate_the_reconcilers_taint(graph: Graph) -> None:
     assert toleration not in pod_specs(graph)["login-sshd"].get("tolerations", ())
 
 
-def test_invalid_settings_end_the_program_with_one_line(
+def test_invalid_settings_end_the_program_with_a_one_line_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def break_it(values: dict[str, Any]) -> None:

@@ -29,17 +29,17 @@ NAMES = st.sets(
         (["gpu-1-0", "gpu-1-1", "gpu-2"], "gpu-2,gpu-1-[0-1]"),
     ],
 )
-def test_names_are_compressed(names: list[str], expression: str) -> None:
+def test_host_names_are_compressed_to_an_expression(names: list[str], expression: str) -> None:
     assert compress(names) == expression
 
 
 @given(NAMES)
-def test_a_compressed_list_expands_to_the_same_names(names: set[str]) -> None:
+def test_compressed_list_expands_to_the_same_names(names: set[str]) -> None:
     assert not names or set(expand(compress(names))) == names
 
 
 @given(NAMES)
-def test_the_order_of_names_does_not_matter(names: set[str]) -> None:
+def test_order_of_names_does_not_change_the_expression(names: set[str]) -> None:
     assert compress(sorted(names)) == compress(sorted(names, reverse=True))
 
 
@@ -54,7 +54,7 @@ def test_ten_thousand_nodes_are_one_range() -> None:
         ("a,b-[08-10]", ("a", "b-08", "b-09", "b-10")),
     ],
 )
-def test_an_expression_is_expanded(expression: str, names: tuple[str, ...]) -> None:
+def test_expression_expands_to_its_host_names(expression: str, names: tuple[str, ...]) -> None:
     assert expand(expression) == names
 
 
@@ -73,6 +73,6 @@ def test_an_expression_is_expanded(expression: str, names: tuple[str, ...]) -> N
         ("rack[0-1]-[0-3]", "not a hostlist"),
     ],
 )
-def test_invalid_expressions_are_refused(expression: str, problem: str) -> None:
+def test_invalid_hostlist_is_refused(expression: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         expand(expression)

@@ -20,7 +20,7 @@ def sshd(**fields: Any) -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in lines)
 
 
-def test_login_defaults_are_those_of_other_clusters() -> None:
+def test_sshd_allows_keys_and_forwarding_by_default() -> None:
     assert files().keys() == {"sshd_config", "state"}
     assert sshd() == {
         "AuthorizedKeysFile": "/mnt/jail/%h/.ssh/authorized_keys",
@@ -42,12 +42,12 @@ def test_login_defaults_are_those_of_other_clusters() -> None:
         ),
         ({"forwarding": {"agent": False}}, {"AllowAgentForwarding": "no"}),
         ({"forwarding": {"x11": False}}, {"X11Forwarding": "no"}),
-        # Behind such a Service, all clients can have one address.
+        # Behind such a Service, all clients can have the same address.
         ({"service": "NodePort"}, {"PerSourcePenalties": "no"}),
         ({"service": "ClusterIP"}, {"PerSourcePenalties": "no"}),
     ],
 )
-def test_a_setting_changes_only_its_own_options(
+def test_each_setting_changes_only_its_sshd_options(
     fields: dict[str, Any], changed: dict[str, str]
 ) -> None:
     assert sshd(**fields) == {**sshd(), **changed}
@@ -63,11 +63,13 @@ def test_a_setting_changes_only_its_own_options(
         ({"cpus": 1, "processes": 16}, {"cpu_quota=100000", "processes=16"}),
     ],
 )
-def test_limits_are_in_the_kernels_units(limits: dict[str, Any], lines: set[str]) -> None:
+def test_limits_are_written_in_the_units_of_the_kernel(
+    limits: dict[str, Any], lines: set[str]
+) -> None:
     assert set(files(limits=limits)["limits"].splitlines()) == lines
 
 
-def test_the_operators_text_is_unchanged() -> None:
+def test_message_of_the_day_keeps_the_text_of_the_operator() -> None:
     assert files(motd={"text": "Maintenance\non Friday.\n"})["motd"] == "Maintenance\non Friday.\n"
     assert "state" not in files(motd={"state": False})
 
@@ -85,7 +87,7 @@ def service(graph: Graph) -> dict[str, Any]:
     return spec
 
 
-def test_a_load_balancer_keeps_and_filters_clients_addresses(
+def test_load_balancer_keeps_and_filters_client_addresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = service(with_login(monkeypatch, source_ranges=["198.51.100.0/24", "192.0.2.0/24"]))
@@ -95,7 +97,7 @@ def test_a_load_balancer_keeps_and_filters_clients_addresses(
     assert spec["loadBalancerSourceRanges"] == ["192.0.2.0/24", "198.51.100.0/24"]
 
 
-def test_a_node_port_answers_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_port_is_open_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = service(with_login(monkeypatch, service="NodePort", node_port=32222))
 
     assert spec["ports"][0]["nodePort"] == 32222
@@ -103,7 +105,7 @@ def test_a_node_port_answers_on_every_machine(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort", "ClusterIP"])
-def test_terminals_of_one_client_reach_the_same_node(
+def test_sessions_of_one_client_reach_the_same_login_node(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     assert service(with_login(monkeypatch, service=kind))["sessionAffinity"] == "ClientIP"

@@ -1,4 +1,4 @@
-"""The log sender: its pod and its rights. It runs only if the settings name a collector."""
+"""The pod and the rights of the log sender, which runs only if the settings name a collector."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -47,7 +47,7 @@ def test_logs_are_not_sent_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "logs" not in found.one("monitoring-config").inputs["data"]["prometheus.yml"]
 
 
-def test_the_sender_is_one_pod_without_root_or_host_paths(default: Graph) -> None:
+def test_log_sender_is_one_pod_without_root_or_host_paths(default: Graph) -> None:
     deployment = default.one(POD).inputs["spec"]
     context = container(default, POD)["securityContext"]
 
@@ -61,7 +61,7 @@ def test_the_sender_is_one_pod_without_root_or_host_paths(default: Graph) -> Non
     assert "hostPath" not in str(pod(default, POD))
 
 
-def test_the_sender_may_only_read_its_namespaces_pods_and_logs(default: Graph) -> None:
+def test_sender_may_only_read_pods_and_logs_of_its_namespace(default: Graph) -> None:
     role, binding = default.one("logs-role").inputs, default.one("logs-rights").inputs
 
     assert role["metadata"]["namespace"] == "slurm"
@@ -75,7 +75,7 @@ def test_the_sender_may_only_read_its_namespaces_pods_and_logs(default: Graph) -
     assert not [one for one in default.resources if one.name == "logs-cluster-role"]
 
 
-def test_the_environment_follows_the_settings(
+def test_settings_set_the_environment_of_the_log_sender(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     variables = environment(default, POD)
@@ -91,24 +91,24 @@ def test_the_environment_follows_the_settings(
     assert environment(graph(monkeypatch, level="error"), POD) == variables | {"LEVEL": "error"}
 
 
-def test_settings_and_agent_have_the_same_levels() -> None:
+def test_settings_and_log_sender_have_the_same_levels() -> None:
     levels = get_args(Logs.model_fields["level"].annotation)
 
     assert [level.upper() for level in levels] == [one.name for one in Severity]
 
 
-def test_headers_are_only_in_their_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_sender_reads_headers_from_their_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, headers_secret="loki")
 
     place, volume = mounted(found)["headers"]
     assert environment(found, POD)["HEADERS"] == place
     assert volume["secret"]["secretName"] == "loki"
     assert pod(found, POD)["securityContext"]["fsGroup"] == c.NOBODY_ID, (
-        "the group may read the Secret's files"
+        "the files of the Secret must be readable by the group"
     )
 
 
-def test_certificates_come_from_a_file_of_the_project(
+def test_log_sender_trusts_certificates_from_a_project_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for path in ROOT.iterdir():
@@ -128,7 +128,7 @@ def test_certificates_come_from_a_file_of_the_project(
     assert annotations[0] != annotations[1], "the sender reads certificates only when it starts"
 
 
-def test_missing_certificates_are_reported_in_one_line(
+def test_missing_certificate_file_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(pulumi.RunError, match=r"monitoring\.logs\.ca: no\.pem: No such file"):
@@ -136,7 +136,7 @@ def test_missing_certificates_are_reported_in_one_line(
 
 
 @pytest.mark.parametrize("kind", ["bundled", "operator", "none"])
-def test_logs_are_sent_with_every_kind_of_monitoring(
+def test_log_sender_works_with_every_kind_of_monitoring(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     found = graph(monkeypatch, kind=kind)

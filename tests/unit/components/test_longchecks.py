@@ -1,4 +1,4 @@
-"""Long checks from the settings: the graph, slurm.conf, accounts, and the agent's file."""
+"""Long checks in the graph, in slurm.conf, in accounts and in the file of the agent."""
 
 from typing import Any
 
@@ -31,16 +31,16 @@ def graph() -> Graph:
         return record(monkeypatch, config(lambda values: values.update(long_checks=ON)))
 
 
-# --- Facts in two places --------------------------------------------------------------------------
+# --- Values that are defined in two places --------------------------------------------------------
 
 
-def test_settings_and_agent_have_the_same_checks() -> None:
+def test_settings_and_agent_have_the_same_long_checks() -> None:
     assert {name: check.least_gpus for name, check in CHECKS.items()} == LEAST_GPUS
     names = LongCheck.model_json_schema()["properties"]["name"]["enum"]
     assert names == sorted(CHECKS)
 
 
-def test_images_and_agents_have_the_same_ids_and_paths() -> None:
+def test_image_and_agent_use_the_same_ids_and_paths() -> None:
     assert f"/{LOGS}" == c.CHECKS_LOGS
     assert (CHECKS_ID, SLURM_ID) == (c.CHECKS_ID, c.SLURM_ID)
     assert c.PROGRAMS in PATH.split(":")
@@ -58,7 +58,7 @@ def test_slurm_conf_has_no_long_checks_by_default() -> None:
     assert options(conf)["PreemptType"] == "preempt/none"
 
 
-def test_the_checks_partition_is_hidden_exclusive_and_lowest() -> None:
+def test_partition_of_long_checks_is_hidden_exclusive_and_lowest() -> None:
     conf = slurm_conf(long_checks=ON)
     (line,) = [
         p for p in records(conf, "PartitionName") if p["PartitionName"] == "slurmstack-checks"
@@ -72,7 +72,7 @@ def test_the_checks_partition_is_hidden_exclusive_and_lowest() -> None:
     assert int(line["MaxTime"]) >= max(check.minutes for check in CHECKS.values())
 
 
-def test_users_jobs_preempt_checks_but_not_each_other() -> None:
+def test_user_jobs_preempt_long_checks_but_not_each_other() -> None:
     conf = slurm_conf(long_checks=ON)
     modes = {p["PartitionName"]: p["PreemptMode"] for p in records(conf, "PartitionName")}
 
@@ -81,7 +81,7 @@ def test_users_jobs_preempt_checks_but_not_each_other() -> None:
 
 
 @pytest.mark.parametrize("type_", ["partition_prio", "qos"])
-def test_long_checks_keep_the_preemption_in_the_settings(type_: str) -> None:
+def test_long_checks_keep_the_preemption_that_the_settings_choose(type_: str) -> None:
     def chosen(**further: Any) -> tuple[dict[str, str], list[dict[str, str]]]:
         conf = slurm_conf(slurm={"preemption": {"type": type_, "mode": "suspend"}}, **further)
         partitions = records(conf, "PartitionName")
@@ -94,7 +94,7 @@ def test_long_checks_keep_the_preemption_in_the_settings(type_: str) -> None:
 # --- Accounts ------------------------------------------------------------------------------------
 
 
-def test_the_checks_user_has_an_association_while_checks_exist() -> None:
+def test_user_of_long_checks_has_an_association_while_checks_exist() -> None:
     def wanted(**fields: Any) -> WantedAccounts:
         stack = settings(lambda values: values.update(fields))
         return WantedAccounts.model_validate_json(wanted_accounts(stack))
@@ -113,21 +113,21 @@ def wanted_of(base: dict[str, Any], **fields: Any) -> Wanted:
     return Wanted.model_validate_json(wanted_long_checks(stack))
 
 
-def test_a_check_runs_on_every_nodeset_that_it_fits() -> None:
+def test_cpu_check_runs_on_every_nodeset() -> None:
     found = wanted_of(VALID, long_checks=ON)
 
     assert found.checks["cpu-memory"].nodesets == ("big", "cpu")
     assert found.rule(CHECKS["cpu-memory"], "cpu-0").threshold is None
 
 
-def test_gpu_checks_run_on_nodesets_with_whole_gpus() -> None:
+def test_gpu_check_runs_only_on_nodesets_with_whole_gpus() -> None:
     found = wanted_of(FULL, long_checks={"checks": [{"name": "dcgm"}]})
 
     assert found.checks["dcgm"].nodesets == ("gpu",)
     assert found.rule(CHECKS["dcgm"], "gpu-1").threshold == 0
 
 
-def test_the_default_threshold_depends_on_the_type_of_gpu() -> None:
+def test_default_threshold_depends_on_the_type_of_gpu() -> None:
     nodesets = [
         {
             "name": kind,
@@ -151,7 +151,7 @@ def test_the_default_threshold_depends_on_the_type_of_gpu() -> None:
 # --- The graph -----------------------------------------------------------------------------------
 
 
-def test_each_check_is_a_cron_job_without_concurrent_runs(graph: Graph) -> None:
+def test_each_long_check_is_a_cronjob_without_concurrent_runs(graph: Graph) -> None:
     jobs = [job for job in graph.of_type("kubernetes:batch/v1:CronJob") if "longcheck" in job.name]
     specs = {job.inputs["metadata"]["name"]: job.inputs["spec"] for job in jobs}
 
@@ -165,7 +165,7 @@ def test_each_check_is_a_cron_job_without_concurrent_runs(graph: Graph) -> None:
     assert container["args"] == ["agents.longchecks", "run", "network"]
 
 
-def test_pods_with_the_series_are_on_one_kubernetes_node(graph: Graph) -> None:
+def test_pods_that_mount_the_results_share_one_kubernetes_node(graph: Graph) -> None:
     pods = {name: t for name, t in templates(graph).items() if name.startswith("longchecks-")}
     desk = pods.pop("longchecks-desk")
 
@@ -178,10 +178,10 @@ def test_pods_with_the_series_are_on_one_kubernetes_node(graph: Graph) -> None:
         assert desk["metadata"]["labels"][chosen["key"]] in chosen["values"]
 
 
-def test_only_long_checks_mount_the_series(
+def test_only_long_checks_mount_the_volume_of_results(
     graph: Graph,
 ) -> None:
-    """They mount the jail read-only."""
+    """They also mount the jail, but read-only."""
     claim = graph.one("longchecks-volume").inputs["metadata"]["name"]
     mounting = set()
     for name, template in templates(graph).items():
@@ -194,10 +194,10 @@ def test_only_long_checks_mount_the_series(
     assert mounting == {"longchecks-desk", "longchecks-cpu-memory", "longchecks-network"}
 
 
-def test_the_series_is_protected_like_other_data(graph: Graph) -> None:
+def test_volume_of_results_is_protected_like_other_data(graph: Graph) -> None:
     assert graph.one("longchecks-volume").protect
 
 
-def test_long_checks_have_no_resources_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_checks_create_no_resources_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     found = record(monkeypatch, config())
     assert not [r for r in found.resources if r.name.startswith("longchecks")]

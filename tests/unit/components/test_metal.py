@@ -1,6 +1,6 @@
-"""Commands that prepare, join and label the site's own machines.
+"""Commands that prepare, join and label the machines of the site.
 
-These tests need the SDK of Pulumi's command provider, and are skipped if it is not installed.
+These tests are skipped if the SDK of Pulumi's command provider is not installed.
 """
 
 import functools
@@ -54,12 +54,12 @@ THREE = both(
 
 
 def as_it_is(values: Values) -> None:
-    """No edit at all."""
+    """Change nothing."""
 
 
 @pytest.fixture(scope="module")
 def graph_of() -> Iterator[GraphOf]:
-    """Record only the cluster's resources, once for each variant of the settings."""
+    """Return a function that records only the cluster's resources, once for each variant."""
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
 
     @functools.cache
@@ -99,7 +99,7 @@ def words(graph: Graph, name: str, which: str = "create") -> list[str]:
 
 
 def arguments(graph: Graph, name: str, which: str = "create") -> list[str]:
-    """Return the name of a command line's script, and its arguments."""
+    """Return the name of the script that a command runs, and the script's arguments."""
     line = words(graph, name, which)
     return line[line.index("-c") + 2 :]
 
@@ -119,7 +119,7 @@ def documents(graph: Graph, name: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("edit", [as_it_is, THREE], ids=["one control plane", "three"])
-def test_commands_match_the_types_of_the_sdk(graph_of: GraphOf, edit: Change) -> None:
+def test_inputs_of_commands_match_the_sdk_types(graph_of: GraphOf, edit: Change) -> None:
     asked = commands(graph_of(edit)).values()
 
     assert asked
@@ -141,24 +141,24 @@ def test_all_commands_are_in_one_component(graph_of: GraphOf) -> None:
     assert "metal" in {urn.rsplit("::", 1)[1] for urn in graph.outputs_registered}
 
 
-def test_a_machine_joins_after_preparation_and_the_first_control_plane(graph_of: GraphOf) -> None:
+def test_machine_joins_after_its_preparation_and_the_first_control_plane(graph_of: GraphOf) -> None:
     first = before(graph_of(), "metal-member-cpu-a")
 
     assert {"metal-prepare-cpu-a", "metal-admit-cpu-a", "metal-member-head"} <= first
-    assert "metal-kubeconfig" in first, "the machine needs the cluster's certificate to join"
+    assert "metal-kubeconfig" in first, "a machine needs the cluster's certificate to join"
     assert not {name for name in first if name.endswith("cpu-b")}, (
         "machines do not wait for each other"
     )
 
 
-def test_commands_run_only_after_a_possible_refusal(graph_of: GraphOf) -> None:
+def test_commands_run_after_the_resource_that_protects_the_endpoint(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     for name in commands(graph):
         assert "metal-certificate-key" in before(graph, f"metal-{name}"), name
 
 
-def test_control_planes_join_one_after_the_other(graph_of: GraphOf) -> None:
+def test_control_planes_join_one_at_a_time(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     assert "metal-member-spare" in before(graph, "metal-member-third")
@@ -166,7 +166,7 @@ def test_control_planes_join_one_after_the_other(graph_of: GraphOf) -> None:
     assert "metal-member-third" not in before(graph, "metal-member-cpu-a")
 
 
-def test_charts_come_after_all_nodes_have_their_labels(graph_of: GraphOf) -> None:
+def test_charts_are_installed_after_all_nodes_have_their_labels(graph_of: GraphOf) -> None:
     first = before(graph_of(), "equipment-gpu-operator")
 
     assert {f"metal-node-{name}" for name in ("head", *WORKERS)} <= first
@@ -181,7 +181,7 @@ def test_control_planes_are_protected_by_default(graph_of: GraphOf, protect: boo
     assert kept == ({*planes, "metal-certificate-key"} if protect else set())
 
 
-def test_the_kubeconfig_comes_from_the_first_control_plane(graph_of: GraphOf) -> None:
+def test_kubeconfig_comes_from_the_first_control_plane(graph_of: GraphOf) -> None:
     graph = graph_of()
     (provider,) = graph.of_type("pulumi:providers:kubernetes")
 
@@ -194,7 +194,7 @@ def test_the_kubeconfig_comes_from_the_first_control_plane(graph_of: GraphOf) ->
 # --- Connections ----------------------------------------------------------------------------------
 
 
-def test_connections_use_the_machines_host_key_and_a_secret_key(
+def test_ssh_connections_check_the_host_key_of_the_machine(
     graph_of: GraphOf,
 ) -> None:
     graph = graph_of()
@@ -210,7 +210,7 @@ def test_connections_use_the_machines_host_key_and_a_secret_key(
     }
 
 
-def test_users_other_than_root_run_sudo(graph_of: GraphOf) -> None:
+def test_commands_use_sudo_unless_the_user_is_root(graph_of: GraphOf) -> None:
     graph = graph_of()
 
     for which in ("create", "delete"):
@@ -218,7 +218,7 @@ def test_users_other_than_root_run_sudo(graph_of: GraphOf) -> None:
         assert words(graph, "member-gpu-b", which)[0] == "flock"
 
 
-def test_cluster_commands_run_on_the_first_control_plane(graph_of: GraphOf) -> None:
+def test_commands_for_the_cluster_run_on_the_first_control_plane(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     for name in commands(graph):
@@ -226,7 +226,7 @@ def test_cluster_commands_run_on_the_first_control_plane(graph_of: GraphOf) -> N
         assert (host(graph, name) == "192.0.2.10") == (not own or name.endswith("-head")), name
 
 
-def test_no_secret_is_on_a_command_line(graph_of: GraphOf) -> None:
+def test_command_lines_contain_no_secret(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
     key = documents(graph, "member-head")["InitConfiguration"]["certificateKey"]
 
@@ -236,7 +236,7 @@ def test_no_secret_is_on_a_command_line(graph_of: GraphOf) -> None:
         assert one.inputs["addPreviousOutputInEnv"] is False
 
 
-def test_the_keys_for_joining_are_secrets(graph_of: GraphOf) -> None:
+def test_keys_for_joining_are_secret(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
 
     for name in ("member-head", "member-spare", "admit-spare"):
@@ -244,7 +244,7 @@ def test_the_keys_for_joining_are_secrets(graph_of: GraphOf) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "no/such/file"])
-def test_a_missing_operators_key_is_refused_in_one_line(
+def test_missing_ssh_key_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
@@ -268,7 +268,7 @@ def test_a_missing_operators_key_is_refused_in_one_line(
 # --- Configuration of kubeadm ---------------------------------------------------------------------
 
 
-def test_the_first_control_plane_creates_the_cluster_by_the_settings(
+def test_first_control_plane_creates_the_cluster_that_the_settings_describe(
     graph_of: GraphOf,
 ) -> None:
     configuration = documents(
@@ -289,7 +289,7 @@ def test_the_first_control_plane_creates_the_cluster_by_the_settings(
     assert configuration["InitConfiguration"]["skipPhases"] == []
 
 
-def test_settings_add_to_the_configuration_of_kubeadm(graph_of: GraphOf) -> None:
+def test_settings_are_added_to_the_configuration_of_kubeadm(graph_of: GraphOf) -> None:
     added: dict[str, Values] = {
         "ClusterConfiguration": {"imageRepository": "registry.example.org/k8s"},
         "KubeletConfiguration": {"cgroupDriver": "cgroupfs", "failSwapOn": False},
@@ -315,7 +315,7 @@ def test_no_kube_proxy_runs_if_cilium_replaces_it(graph_of: GraphOf) -> None:
     assert configuration["InitConfiguration"]["skipPhases"] == ["addon/kube-proxy"]
 
 
-def test_a_worker_joins_by_its_own_token_and_ca_hash(graph_of: GraphOf) -> None:
+def test_worker_joins_with_its_own_token_and_the_ca_hash(graph_of: GraphOf) -> None:
     graph = graph_of()
     configuration = documents(graph, "member-cpu-a")["JoinConfiguration"]
 
@@ -331,7 +331,7 @@ def test_a_worker_joins_by_its_own_token_and_ca_hash(graph_of: GraphOf) -> None:
     assert arguments(graph, "admit-cpu-a") == ["admit.sh", "cpu-a", "2h0m0s", "worker"]
 
 
-def test_another_control_plane_joins_with_the_key_of_the_first(graph_of: GraphOf) -> None:
+def test_additional_control_plane_joins_with_the_certificate_key(graph_of: GraphOf) -> None:
     graph = graph_of(THREE)
     first = documents(graph, "member-head")["InitConfiguration"]["certificateKey"]
     configuration = documents(graph, "member-spare")["JoinConfiguration"]
@@ -352,7 +352,7 @@ def test_another_control_plane_joins_with_the_key_of_the_first(graph_of: GraphOf
 # --- Machines and the nodes on them --------------------------------------------------------------
 
 
-def test_machines_get_only_their_nodesets_labels_and_taints(graph_of: GraphOf) -> None:
+def test_machines_get_only_labels_and_taints_of_their_nodeset(graph_of: GraphOf) -> None:
     sliced = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
     graph = graph_of(nodeset("gpu", gpus=sliced))
     own, mig = c.LABEL_NODESET, "nvidia.com/mig.config"
@@ -366,7 +366,7 @@ def test_machines_get_only_their_nodesets_labels_and_taints(graph_of: GraphOf) -
     assert registered["taints"] == [{"key": own, "value": "cpu", "effect": "NoSchedule"}]
 
 
-def test_a_removed_machines_node_gets_its_drain_grace(graph_of: GraphOf) -> None:
+def test_node_of_a_removed_machine_has_the_full_drain_grace(graph_of: GraphOf) -> None:
     graph = graph_of(nodeset("cpu", drain_grace=7200))
 
     script, name, seconds = arguments(graph, "node-cpu-a", "delete")
@@ -376,7 +376,7 @@ def test_a_removed_machines_node_gets_its_drain_grace(graph_of: GraphOf) -> None
 
 
 @pytest.mark.parametrize("cilium", [None, {}])
-def test_the_network_is_known_only_if_the_stack_installs_it(
+def test_cluster_reports_its_network_only_if_the_stack_installs_it(
     graph_of: GraphOf, monkeypatch: pytest.MonkeyPatch, cilium: Values | None
 ) -> None:
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": SSH_KEY}))
@@ -390,7 +390,7 @@ def test_the_network_is_known_only_if_the_stack_installs_it(
         assert found[0].node_classes[name].taints == {c.LABEL_NODESET: name}
 
 
-def test_cilium_comes_after_machines_and_before_charts(
+def test_cilium_is_installed_after_machines_join_and_before_other_charts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
@@ -400,7 +400,7 @@ def test_cilium_comes_after_machines_and_before_charts(
     assert {f"metal-node-{name}" for name in ALL} <= before(graph, "cilium-release")
     assert "cilium-release" in before(graph, "equipment-gpu-operator")
     for name in commands(graph):
-        # A machine becomes Ready only with a network, so its commands must not wait for Cilium.
+        # A machine becomes Ready only with a network, so no command may wait for Cilium.
         assert "cilium-release" not in before(graph, f"metal-{name}"), name
 
 
@@ -421,9 +421,9 @@ ALL = ("head", *WORKERS)
 NEW_KEY = KEY.replace("AAAAIA", "AAAAIB")
 MIG = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
-    # Edit, change, and its effect on commands.
+    # Name of the edit, its change, and its effect on commands.
     ("nothing", as_it_is, {}),
-    ("a further machine", joins("new", nodeset="cpu"), {"created": of("new")}),
+    ("an additional machine", joins("new", nodeset="cpu"), {"created": of("new")}),
     ("one machine fewer", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
      {"deleted": of("cpu-d")}),
     ("one system machine fewer", without_machine("spare"), {"deleted": of("spare")}),
@@ -442,15 +442,15 @@ EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
     ("another nodeset for the control plane",
      both(machine("head", nodeset="cpu"), nodeset("gpu", replicas=2)),
      {"updated": of("head", parts=("member", "node"))}),
-    ("a longer grace", nodeset("gpu", drain_grace=9000),
+    ("a longer drain grace", nodeset("gpu", drain_grace=9000),
      {"updated": of("gpu-a", "gpu-b", parts=("node",))}),
-    ("GPUs in slices", nodeset("gpu", gpus=MIG),
+    ("GPUs divided into MIG slices", nodeset("gpu", gpus=MIG),
      {"updated": {*of("gpu-a", "gpu-b", parts=("node",)), "equipment-gpu-operator"},
       "created": {"equipment-mig"}}),
-    ("a newer release", cluster(release="1.34.5"),
+    ("a newer Kubernetes release", cluster(release="1.34.5"),
      {"updated": of(*ALL, parts=("prepare",)) | {"metal-member-head"},
       "replaced": {"metal-kubeconfig"}}),
-    ("further kubeadm settings", cluster(kubeadm={"KubeletConfiguration": {"maxPods": 50}}),
+    ("additional kubeadm settings", cluster(kubeadm={"KubeletConfiguration": {"maxPods": 50}}),
      {"updated": {"metal-member-head"}}),
     ("control planes in another order",
      both(THREE, cluster(control_planes=["third", "head", "spare"])),
@@ -471,7 +471,7 @@ EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
 @pytest.mark.parametrize(
     ("edit", "expected"), [edit[1:] for edit in EDITS], ids=[edit[0] for edit in EDITS]
 )
-def test_an_edit_has_exactly_its_effect_on_commands(
+def test_edit_changes_exactly_the_expected_commands(
     graph_of: GraphOf, edit: Change, expected: dict[str, set[str]]
 ) -> None:
     three = "third" in str(graph_of(edit).resources)

@@ -1,4 +1,4 @@
-"""Services for scraping: each selects only the pod that serves metrics, at that pod's port."""
+"""Each Service for metrics selects only the pod that serves them, and the right port."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def graph() -> Graph:
 
 
 def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
-    """Return the pods behind a Service with a port of its name, and the port's number."""
+    """Return the pods that a Service selects, and the number of their port that it names."""
     (port,) = service["spec"]["ports"]
     return {
         name: one["containerPort"]
@@ -39,12 +39,12 @@ def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def test_cases_cover_every_scraped_component() -> None:
+def test_cases_cover_every_component_that_prometheus_scrapes() -> None:
     assert set(PODS) == set(c.SCRAPED)
 
 
 @pytest.mark.parametrize(("component", "pod"), PODS.items())
-def test_a_service_selects_only_the_pod_that_serves_metrics(
+def test_each_service_selects_only_the_pod_that_serves_metrics(
     graph: Graph, component: str, pod: str
 ) -> None:
     service = graph.one(f"{component}-service").inputs
@@ -57,14 +57,14 @@ def test_a_service_selects_only_the_pod_that_serves_metrics(
     assert environment(graph, pod)["PORT"] == str(port)
 
 
-def test_the_pod_of_long_checks_serves_by_default(graph: Graph) -> None:
+def test_pod_of_long_checks_serves_metrics_by_default(graph: Graph) -> None:
     desk = container(graph, "longchecks-desk")
 
     assert desk["args"] == ["agents.longchecks", "serve"]
     assert "command" not in desk
 
 
-def test_the_check_after_a_deploy_serves_no_metrics(graph: Graph) -> None:
+def test_job_after_a_deploy_serves_no_metrics(graph: Graph) -> None:
     job = container(graph, "reconciler-after-deploy")
 
     assert "ports" not in job

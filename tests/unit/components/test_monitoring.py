@@ -1,4 +1,4 @@
-"""Monitoring: its pods and their rights, its scrape configuration, and receivers of alerts."""
+"""The pods of monitoring, their rights, the scrape configuration, and receivers of alerts."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def jobs(found: Graph) -> dict[str, Spec]:
 # --- Prometheus and Alertmanager -----------------------------------------------------------------
 
 
-def test_the_server_runs_without_root_and_may_only_find_pods(default: Graph) -> None:
+def test_prometheus_runs_without_root_and_may_only_find_pods(default: Graph) -> None:
     for container in containers(default).values():
         context = container["securityContext"]
         assert context["runAsUser"] == c.MONITORING_ID
@@ -62,7 +62,7 @@ def test_the_server_runs_without_root_and_may_only_find_pods(default: Graph) -> 
     assert not [one for one in default.resources if one.name == "monitoring-cluster-role"]
 
 
-def test_retention_leaves_room_on_the_volume_for_writes(
+def test_retention_leaves_a_tenth_of_the_volume_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, bundled={"retention": 7, "size": "10GiB"})
@@ -79,14 +79,16 @@ def test_retention_leaves_room_on_the_volume_for_writes(
 
 
 @pytest.mark.parametrize("protect", [True, False])
-def test_the_volume_is_protected_like_other_data(
+def test_volume_of_metrics_is_protected_like_other_data(
     monkeypatch: pytest.MonkeyPatch, protect: bool
 ) -> None:
     found = record(monkeypatch, config(lambda values: values.update(protect_data=protect)))
     assert found.one("monitoring-data").protect is protect
 
 
-def test_every_source_of_metrics_is_scraped_at_its_service(default: Graph) -> None:
+def test_prometheus_scrapes_slurm_and_reconciler_metrics_through_their_services(
+    default: Graph,
+) -> None:
     services = {
         one.inputs["metadata"]["name"]: {
             port["port"] for port in one.inputs["spec"].get("ports", ())
@@ -100,7 +102,7 @@ def test_every_source_of_metrics_is_scraped_at_its_service(default: Graph) -> No
         assert int(port) in services[host]
 
 
-def test_long_checks_are_scraped_if_there_are_any(
+def test_prometheus_scrapes_long_checks_only_if_they_exist(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     assert "longchecks" not in jobs(default)
@@ -109,7 +111,7 @@ def test_long_checks_are_scraped_if_there_are_any(
     assert jobs(found)["longchecks"]["static_configs"] == [{"targets": ["longchecks:9344"]}]
 
 
-def test_node_metrics_have_the_names_of_machines(default: Graph) -> None:
+def test_node_metrics_have_a_label_with_the_kubernetes_node(default: Graph) -> None:
     node = jobs(default)["node"]
     (found,) = node["kubernetes_sd_configs"]
     assert found["namespaces"] == {"names": ["slurm"]}
@@ -122,7 +124,7 @@ def test_node_metrics_have_the_names_of_machines(default: Graph) -> None:
     } in node["relabel_configs"]
 
 
-def test_dcgm_is_scraped_in_the_operators_namespace(
+def test_dcgm_is_scraped_in_the_namespace_of_the_operator(
     monkeypatch: pytest.MonkeyPatch, default: Graph
 ) -> None:
     assert "dcgm" not in jobs(default)
@@ -135,21 +137,21 @@ def test_dcgm_is_scraped_in_the_operators_namespace(
 
 
 @pytest.mark.parametrize(("read_every", "scraped_every"), [(5, "5s"), (60, "60s"), (600, "60s")])
-def test_the_scrape_interval_follows_the_exporter_up_to_a_minute(
+def test_scrape_interval_equals_the_exporter_interval_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch, read_every: int, scraped_every: str
 ) -> None:
-    """Each read is scraped, and no series becomes stale between two scrapes."""
+    """Prometheus scrapes each read of the exporter, and no series becomes stale between scrapes."""
     found = graph(monkeypatch, exporter={"interval": read_every})
     assert read(found, "prometheus.yml")["global"]["scrape_interval"] == scraped_every
 
 
-def test_alerts_have_a_label_of_their_cluster(default: Graph) -> None:
+def test_alerts_have_a_label_with_the_cluster_name(default: Graph) -> None:
     document = read(default, "prometheus.yml")
     assert document["global"]["external_labels"] == {"cluster": "test"}
     assert document["rule_files"] == ["/etc/slurmstack/monitoring/*.yaml"]
 
 
-def test_an_edit_of_the_configuration_restarts_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_configuration_restarts_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
     def checksum(**bundled: Any) -> str:
         annotations = templates(graph(monkeypatch, bundled=bundled))[SERVER]["metadata"]
         return str(annotations["annotations"][c.ANNOTATION_CHECKSUM])
@@ -168,7 +170,7 @@ def test_alerts_go_to_the_webhook(monkeypatch: pytest.MonkeyPatch, default: Grap
     assert set(default_receiver) == {"name"}
 
 
-def test_an_operators_configuration_is_only_in_its_secret(
+def test_alertmanager_configuration_of_the_site_is_only_in_its_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, bundled={"alertmanager_secret": "oncall"})
@@ -186,7 +188,7 @@ def test_an_operators_configuration_is_only_in_its_secret(
 # --- node-exporter --------------------------------------------------------------------------------
 
 
-def test_node_exporter_reads_its_machine_and_changes_nothing(default: Graph) -> None:
+def test_node_exporter_reads_its_machine_and_cannot_change_it(default: Graph) -> None:
     spec = pod(default, MACHINES)
     (container,) = spec["containers"]
     assert container["securityContext"]["runAsUser"] == c.NOBODY_ID
@@ -194,15 +196,13 @@ def test_node_exporter_reads_its_machine_and_changes_nothing(default: Graph) -> 
     assert all(mount["readOnly"] for mount in container["volumeMounts"])
     assert not spec.get("hostPID")
     assert not spec["automountServiceAccountToken"]
-    assert spec["tolerations"] == [{"operator": "Exists"}], "tainted machines are monitored, too"
+    assert spec["tolerations"] == [{"operator": "Exists"}], "tainted machines are also monitored"
 
 
 # --- Grafana -------------------------------------------------------------------------------------
 
 
-def test_grafana_runs_only_if_it_is_enabled(
-    monkeypatch: pytest.MonkeyPatch, default: Graph
-) -> None:
+def test_grafana_runs_only_if_enabled(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
     assert not [one for one in default.resources if one.name == GRAFANA]
     image = "registry.example.org/grafana:11"
     found = graph(monkeypatch, bundled={"grafana": {"enabled": True, "image": image}})
@@ -211,7 +211,7 @@ def test_grafana_runs_only_if_it_is_enabled(
     assert container["securityContext"]["runAsNonRoot"]
 
 
-def test_grafanas_password_is_only_in_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grafana_password_is_only_in_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, bundled={"grafana": {"enabled": True}})
     secret = found.one("grafana-secret").inputs["stringData"]
     assert SECRET_SIGNATURE in str(secret)
@@ -221,7 +221,7 @@ def test_grafanas_password_is_only_in_its_secret(monkeypatch: pytest.MonkeyPatch
 # --- An external Prometheus, or none --------------------------------------------------------------
 
 
-def test_the_operator_gets_monitors_for_everything_that_is_scraped(
+def test_prometheus_operator_gets_monitors_for_all_sources_of_metrics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     labels = {"release": "prometheus"}
@@ -251,7 +251,7 @@ def test_the_operator_gets_monitors_for_everything_that_is_scraped(
     assert found.one(MACHINES)
 
 
-def test_the_operators_series_have_our_own_prometheus_labels(
+def test_prometheus_operator_sets_the_same_labels_as_bundled_prometheus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = graph(monkeypatch, kind="operator")
@@ -270,7 +270,9 @@ def test_the_operators_series_have_our_own_prometheus_labels(
     } in endpoint["relabelings"]
 
 
-def test_the_operator_gets_the_same_rules_and_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prometheus_operator_gets_the_same_rules_and_dashboards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = graph(monkeypatch, kind="operator", operator={"dashboard_labels": {"show": "1"}})
     rules = {
         f"{one.name.rpartition('-')[2]}.yaml": one.inputs["spec"]
@@ -294,7 +296,7 @@ def test_settings_may_disable_monitoring(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "exporter-agent" in names
 
 
-def test_our_prometheus_reads_each_file_of_rules() -> None:
+def test_bundled_prometheus_reads_each_file_of_rules() -> None:
     values = from_config(config(lambda values: None))
     given = monitoringconf.files(values)
     assert {yaml_ for yaml_ in given if yaml_.endswith(".yaml")} == set(monitoringconf.rules())

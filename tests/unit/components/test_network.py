@@ -1,4 +1,4 @@
-"""The guard: a packet filter in users' pods, and the right to change it."""
+"""The guard sets a packet filter in user pods, and no other container may change it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ def capabilities(container: Spec) -> list[str]:
     return list(container["securityContext"]["capabilities"].get("add", ()))
 
 
-def test_the_guard_runs_first_in_users_pods(graph: Graph) -> None:
+def test_guard_is_the_first_container_of_user_pods(graph: Graph) -> None:
     guarded = {
         name: [container["name"] for container in containers(template["spec"])].index("guard")
         for name, template in templates(graph).items()
@@ -37,17 +37,17 @@ def test_the_guard_runs_first_in_users_pods(graph: Graph) -> None:
     assert guarded == {"login-sshd": 0, "nodeset-cpu-slurmd": 0, "nodeset-big-slurmd": 0}
 
 
-def test_only_the_guard_may_change_the_packet_filter(graph: Graph) -> None:
+def test_only_the_guard_may_change_the_packet_filter_of_pods(graph: Graph) -> None:
     for name, template in templates(graph).items():
         spec = template["spec"]
-        # node-exporter counts traffic in the machine's own network, and has no rights there.
+        # node-exporter reads traffic counters in the host network, but has no rights there.
         assert not spec.get("hostNetwork") or name == "machines-exporter", name
         for container in containers(spec):
             rights = capabilities(container)
             if container["name"] == "guard":
                 assert rights == ["NET_ADMIN"], name
                 assert container["securityContext"]["runAsNonRoot"]
-                assert "restartPolicy" not in container, "it ends before the other containers start"
+                assert "restartPolicy" not in container, "the guard ends before other containers"
             else:
                 assert not {"NET_ADMIN", "NET_RAW", "SYS_MODULE"} & set(rights), name
 
@@ -58,7 +58,7 @@ def test_settings_may_disable_the_guard(monkeypatch: pytest.MonkeyPatch) -> None
     assert "guard" not in str([template["spec"] for template in templates(graph).values()])
 
 
-def test_the_guard_gets_the_refused_addresses_and_ports(graph: Graph) -> None:
+def test_guard_gets_the_refused_addresses_and_ports(graph: Graph) -> None:
     guard, *_ = templates(graph)["login-sshd"]["spec"]["initContainers"]
     variables = {one["name"]: one["value"].split() for one in guard["env"]}
 

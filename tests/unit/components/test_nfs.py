@@ -1,4 +1,4 @@
-"""The jail on the stack's own NFS server."""
+"""The jail on the NFS server of the stack."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def graph() -> Iterator[Graph]:
         yield record(monkeypatch, config(edit))
 
 
-def test_machines_mount_the_jail_by_the_services_address(graph: Graph) -> None:
+def test_machines_mount_the_jail_from_the_address_of_the_service(graph: Graph) -> None:
     spec = graph.one("jail-volume").inputs["spec"]
 
     assert spec["nfs"] == {"server": CLUSTER_IP, "path": "/"}
@@ -34,10 +34,10 @@ def test_machines_mount_the_jail_by_the_services_address(graph: Graph) -> None:
     assert "nfsvers=4.1" in spec["mountOptions"]
     claim = graph.one("jail-claim").inputs["spec"]
     assert claim["volumeName"] == f"slurm-{c.JAIL_CLAIM}"
-    assert claim["storageClassName"] == "", "no storage class provisions another volume"
+    assert claim["storageClassName"] == "", "no storage class may provision another volume"
 
 
-def test_the_servers_volume_has_the_jails_size_and_class(graph: Graph) -> None:
+def test_nfs_volume_has_the_size_and_class_of_the_jail(graph: Graph) -> None:
     spec = graph.one("jail-server-volume").inputs["spec"]
 
     assert spec["accessModes"] == ["ReadWriteOnce"]
@@ -48,21 +48,21 @@ def test_the_servers_volume_has_the_jails_size_and_class(graph: Graph) -> None:
 @pytest.mark.parametrize(
     "name", ["jail-server-volume", "jail-server-service", "jail-volume", "jail-claim"]
 )
-def test_resources_that_hold_the_jail_are_protected(graph: Graph, name: str) -> None:
+def test_resources_that_contain_the_jail_are_protected(graph: Graph, name: str) -> None:
     assert graph.one(name).protect
 
 
-def test_pods_mount_the_jail_after_its_server_answers(graph: Graph) -> None:
+def test_pods_are_created_after_the_nfs_server_is_ready(graph: Graph) -> None:
     served = {GANESHA, "jail-server-service", "jail-server-volume", "jail-volume"}
 
     for name in ("jail-populate", "jail-homes", "login-sshd", "nodeset-cpu-slurmd"):
         assert served <= before(graph, name)
     assert "jail-origin" in before(graph, "jail-server-volume"), (
-        "the check of the origin may refuse the server"
+        "the check of the jail's origin may refuse the server, so it must run first"
     )
 
 
-def test_the_server_runs_once_and_without_rights_on_machines(
+def test_nfs_server_runs_once_and_has_no_rights_on_machines(
     graph: Graph,
 ) -> None:
     workload = graph.one(GANESHA)
@@ -81,9 +81,7 @@ def test_the_server_runs_once_and_without_rights_on_machines(
     assert not {"SYS_ADMIN", "SYS_RESOURCE", "MKNOD"} & {*security["capabilities"]["add"]}
 
 
-def test_the_guard_always_refuses_the_nfs_port(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guard_always_refuses_the_nfs_port(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for found in (graph, record(monkeypatch)):
         for name in ("login-sshd", "nodeset-cpu-slurmd"):
             (guard,) = (one for one in pod(found, name)["initContainers"] if one["name"] == "guard")
@@ -98,14 +96,14 @@ def test_the_guard_always_refuses_the_nfs_port(
         (["2001:db8::/64", "2001:db8::1/128"], "2001:db8::/64, 2001:db8::1"),
     ],
 )
-def test_the_server_accepts_only_machines(machines: list[str], clients: str) -> None:
+def test_nfs_server_accepts_only_machines(machines: list[str], clients: str) -> None:
     conf = ganesha_conf(machines)
 
     assert re.findall(r"Clients = ([^;]*);", conf) == [clients]
     assert re.findall(r"Access_Type = (\w+);", conf) == ["None", "RW"]
 
 
-def test_the_server_accepts_all_clients_if_cilium_filters_them() -> None:
+def test_nfs_server_accepts_all_clients_if_cilium_filters_them() -> None:
     conf = ganesha_conf([])
 
     assert "CLIENT" not in conf

@@ -1,4 +1,4 @@
-"""An operator's additions to the pods of a nodeset."""
+"""Settings that add devices, containers and limits to the pods of a nodeset."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.stack import VALID, config
 def worker(
     monkeypatch: pytest.MonkeyPatch, base: dict[str, Any] = VALID, **fields: Any
 ) -> dict[str, Any]:
-    """Return the pod template of the first nodeset, with these fields added to its settings."""
+    """Return the pod template of the first nodeset after these fields are added to its settings."""
 
     def add(values: dict[str, Any]) -> None:
         values["nodesets"][0].update(fields)
@@ -36,7 +36,9 @@ def added(container: dict[str, Any]) -> list[str]:
     return capabilities
 
 
-def test_devices_pages_and_variables_reach_slurmd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurmd_gets_devices_huge_pages_and_variables_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pods = worker(
         monkeypatch,
         pod={
@@ -57,7 +59,7 @@ def test_devices_pages_and_variables_reach_slurmd(monkeypatch: pytest.MonkeyPatc
     assert pods["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/networks": "ib0"}
 
 
-def test_an_operators_container_runs_between_the_guard_and_our_own(
+def test_custom_init_container_runs_directly_after_the_guard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tune = {"name": "tune", "image": "registry.example.org/tune:1", "command": ["/tune", "-x"]}
@@ -85,7 +87,7 @@ def test_an_operators_container_runs_between_the_guard_and_our_own(
         ({"pod": {"resources": {"smarter-devices/fuse": 1}}}, None, False),
     ],
 )
-def test_slurmd_gets_limits_and_a_capability_for_higher_ones(
+def test_slurmd_gets_sys_resource_only_to_raise_limits(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], limits: str | None, raised: bool
 ) -> None:
     found = slurmd(worker(monkeypatch, **fields))
@@ -94,7 +96,7 @@ def test_slurmd_gets_limits_and_a_capability_for_higher_ones(
     assert ("SYS_RESOURCE" in added(found)) is raised
 
 
-def test_nodes_with_rdma_may_lock_unlimited_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_with_rdma_may_lock_memory_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = slurmd(worker(monkeypatch, CLOUDS["nebius"]))
 
     assert "rdma/hca" in found["resources"]["limits"]

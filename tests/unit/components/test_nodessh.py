@@ -1,4 +1,4 @@
-"""The client configuration of ssh for nodes."""
+"""The configuration with which ssh connects to nodes."""
 
 from fnmatch import fnmatch
 from typing import Any
@@ -31,15 +31,15 @@ def matches_host(text: str, host: str) -> bool:
         ("xcpu-0", False),
     ],
 )
-def test_the_host_block_matches_only_nodes_of_nodesets(host: str, matches: bool) -> None:
+def test_host_block_matches_only_nodes_of_nodesets(host: str, matches: bool) -> None:
     assert matches_host(ssh_config(["gpu", "cpu"]), host) is matches
 
 
-def test_the_order_of_nodesets_does_not_matter() -> None:
+def test_order_of_nodesets_does_not_change_the_configuration() -> None:
     assert ssh_config(["gpu", "cpu"]) == ssh_config(["cpu", "gpu"])
 
 
-def test_no_nodesets_or_a_setting_disable_the_configuration(
+def test_configuration_is_empty_without_nodesets_or_if_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def off(values: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ def test_no_nodesets_or_a_setting_disable_the_configuration(
     assert "ProxyCommand" not in disabled
 
 
-def test_every_user_may_read_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_user_may_read_the_ssh_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = record(monkeypatch)
     for workload in ("login-sshd", "nodeset-cpu-slurmd"):
         spec = graph.one(workload).inputs["spec"]["template"]["spec"]

@@ -1,7 +1,7 @@
-"""An upgrade keeps the resources of earlier releases: none gets another URN or is replaced.
+"""An upgrade neither renames nor replaces resources of earlier releases.
 
-`released.json` has the resources of main on 2026-11-27 (584916b), for a stack with all components.
-It is `fixed_fields` of that commit's graph.
+`released.json` lists the resources of a stack with all components, from `main` on 2026-11-27
+(584916b). It is the result of `fixed_fields` for that commit's graph.
 """
 
 import json

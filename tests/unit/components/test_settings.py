@@ -25,27 +25,27 @@ def test_memory_is_stored_in_mebibytes(number: int, unit: str) -> None:
     assert parsed.nodesets[0].memory == number * factor
 
 
-def test_a_stack_file_and_pulumi_give_the_same_settings(tmp_path: Path) -> None:
+def test_stack_file_and_pulumi_config_give_the_same_settings(tmp_path: Path) -> None:
     values = {key: yaml.safe_load(value) for key, value in config().items()}
     (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": values}))
 
     assert read_stack("lab", tmp_path) == settings()
 
 
-def test_the_default_partition_has_all_nodesets() -> None:
+def test_default_partition_has_all_nodesets() -> None:
     (partition,) = settings().queues()
 
     assert (partition.name, partition.nodesets, partition.default) == ("main", ("cpu", "big"), True)
 
 
-def test_an_unknown_stack_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
+def test_error_for_an_unknown_stack_lists_the_existing_ones(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text("config: {}\n")
 
     with pytest.raises(SettingsError, match=r"no stack 'dev'.*existing stacks: lab"):
         read_stack("dev", tmp_path)
 
 
-def test_the_committed_schema_matches_the_models() -> None:
+def test_committed_schema_matches_the_models() -> None:
     committed = json.loads(STACK_SCHEMA.read_text())
 
     assert committed == json.loads(json.dumps(stack_schema())), "stale: run `make schema`"

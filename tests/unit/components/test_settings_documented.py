@@ -13,7 +13,7 @@ _VALUE = re.compile(r"`([^`]+)`")
 
 
 def rows() -> Iterator[tuple[str, str]]:
-    """Yield each key that a table explains, and its default."""
+    """Yield each key in the tables and its documented default."""
     text = DOCUMENT.read_text().split("## What an edit does")[0]
     for line in text.splitlines():
         if line.startswith("| `"):
@@ -21,7 +21,7 @@ def rows() -> Iterator[tuple[str, str]]:
             yield from ((key, default) for key in _VALUE.findall(keys))
 
 
-def test_every_key_has_a_row_and_every_row_a_key() -> None:
+def test_documentation_lists_every_key_and_no_unknown_key() -> None:
     documented = [key for key, _ in rows()]
     known = {key for key, _ in fields()}
     groups = {key for key in known if any(other.startswith(f"{key}.") for other in known)}
@@ -31,7 +31,7 @@ def test_every_key_has_a_row_and_every_row_a_key() -> None:
     assert known - groups <= set(documented)
 
 
-def test_every_default_matches_the_models() -> None:
+def test_documented_defaults_match_the_models() -> None:
     defaults = dict(rows())
     for key, field in fields():
         documented_default = defaults.get(key)
@@ -41,10 +41,10 @@ def test_every_default_matches_the_models() -> None:
         if field.is_required():
             assert documented_default == "required", key
         elif field.default in (None, (), {}):
-            # The table describes such a default in words.
+            # The table describes a default of this kind in words.
             assert documented_default != "required", key
             assert not value, key
         else:
-            assert value, f"{key}: write its default as a value"
+            assert value, f"{key}: document the default as a value"
             expected = list(field.default) if isinstance(field.default, tuple) else field.default
             assert yaml.safe_load(value[1]) == expected, key

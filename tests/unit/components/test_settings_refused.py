@@ -1,4 +1,4 @@
-"""Errors in a stack's settings are one line: the key, the value, and what to do."""
+"""An error in a stack's settings is one line with the key, the value and the remedy."""
 
 import copy
 import json
@@ -124,7 +124,7 @@ METAL: Values = {
 }
 OF_METAL = ("release", "control_planes", "endpoint", "pods", "services", "key_file", "kubeadm")
 OF_EKS = {"region", "zones", "network", "file_system", "throughput", "type", "efa"}
-"""Keys below `cluster` that only EKS has."""
+"""Keys below `cluster` that exist only for EKS."""
 
 EXTERNAL: Values = {
     **FULL,
@@ -173,7 +173,7 @@ _AMOUNTS = [
     ),
     "accounting.qos[0].min_tres_per_job",
 ]
-"""Mappings of trackable resources (TRES)."""
+"""Keys whose values are mappings of trackable resources (TRES)."""
 OPERATED: Values = {
     **FULL,
     "monitoring": {
@@ -184,7 +184,7 @@ OPERATED: Values = {
         },
     },
 }
-"""A stack with an existing Prometheus Operator."""
+"""A stack that uses an existing Prometheus Operator."""
 DUMPS: dict[str, Values] = {
     kind: {**FULL, "accounting": {"backup": {kind: value}}}
     for kind, value in {
@@ -555,7 +555,7 @@ _TIME = "expected a time in quotes"
 _WORD = "expected one word"
 _KEY_OF_KUBERNETES = "expected a Kubernetes key"
 _USER = "expected a user name"
-_PATH = "expected an absolute path"
+_PATH = "expected an absolute path, such as '/data'"
 _INSIDE = "expected a relative path inside the project"
 _SCALAR = "expected a number, true, false, or a text without spaces"
 _PARAMETER = "expected a parameter name"
@@ -564,19 +564,19 @@ _CAPABILITY = "expected a capability, such as 'NET_ADMIN'"
 _SIZE = "expected a size with its unit, such as '512MiB', or 'unlimited', or 'none'"
 _DEVICE = "expected a name in /dev, such as 'fuse'"
 _NO_SCRIPT = "expected a script that begins with '#!'"
-_RANGE = "expected a range of some addresses"
+_RANGE = "expected an address range (not all addresses), such as '10.0.0.0/16'"
 _MOMENT = "expected a date and time with a time zone"
 _SERVER = "expected a server URL, such as 'ldaps://ldap.example.org'"
 _OPTION = "expected a mount option"
 _LINE = "expected one line of text that is not empty"
-_LINES = "expected lines of text"
+_LINES = "expected text that is not empty and has no control characters"
 _AGE = "expected an age, such as '24months'"
 _ACCOUNT = "expected a name of at most 40 lower-case letters"
-_SHARES = "expected a whole number, or 'parent'"
+_SHARES = "expected a whole number of at least 0, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'"
 _CRON = "expected five cron fields"
 _DUMP = "expected 'latest' or a dump name"
-_BUCKET = "expected a bucket name"
+_BUCKET = "expected a bucket name: 3 to 63"
 _OBJECTS = "expected names separated by '/'"
 _URL = "expected a URL, such as 'https://hooks.example.org/1'"
 _IMAGE = "expected an image name"
@@ -960,7 +960,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
-"""Texts with a required form: values that each refuses, and the remedy in the error."""
+"""For each key with a required form: refused values, and the remedy in the error."""
 
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
@@ -1097,7 +1097,7 @@ REQUIRED = (
 _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
-    # Changed key, its value; the key, the value and the remedy that the error names.
+    # The changed key and its value, then the key, the value and the remedy in the error.
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
      "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
@@ -1108,7 +1108,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected at least the nodeset's replicas, 4"),
     ("cluster.machines.gpus", {"platform": "cpu-d3", "preset": "4vcpu-16gb"},
      "cluster.machines.gpus", "'gpus' is not a nodeset", "did you mean 'gpu'?"),
-    ("cluster.machines", {}, "cluster.machines", "'gpu'", "add machines.gpu"),
+    ("cluster.machines", {}, "cluster.machines", "'gpu'", "add cluster.machines.gpu"),
     ("cluster.machines.gpu.platform", "cpu-d3", "cluster.machines.gpu.platform", "'cpu-d3'",
      "expected a platform with GPUs"),
     ("cluster.machines.slices.preset", "8gpu-128vcpu-1600gb", "cluster.machines.slices.preset",
@@ -1136,7 +1136,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines[0].address", "192.0.2.2", "cluster.machines",
      "two have the address '192.0.2.2'", "give each a unique address"),
     ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "every machine has a nodeset",
-     "add one without a nodeset"),
+     "add a machine without a nodeset"),
     ("cluster.control_planes", ["d"], "cluster.control_planes", "'d' is not a machine",
      "known: a, b, c"),
     ("cluster.control_planes", ["a", "b"], "cluster.control_planes", "2 machines",
@@ -1145,17 +1145,17 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.control_planes", [], "cluster.control_planes", "[]",
      "expected at least 1 in the list"),
     ("cluster.endpoint", None, "cluster.endpoint", "3 control planes",
-     "add a name or address that leads to all"),
+     "add a name or address that leads to all of them"),
     ("cluster.pods", "10.128.0.0/25", "cluster.pods", "'10.128.0.0/25'", "from /8 to /24"),
-    ("cluster.pods", "10.128.0.0/24", "cluster.pods", "is enough for 1 machines",
-     "expected a larger range for 3"),
-    ("cluster.pods", "192.0.0.0/16", "cluster.pods", "contains the address of a",
+    ("cluster.pods", "10.128.0.0/24", "cluster.pods", "is enough for only 1 of 3 machines",
+     "choose a larger range"),
+    ("cluster.pods", "192.0.0.0/16", "cluster.pods", "contains the address of machine 'a'",
      "choose another range"),
     ("cluster.pods", "fd00::/16", "cluster.pods", "'fd00::/16'", "expected an IPv4 range"),
     ("cluster.services", "10.0.0.0/8", "cluster.services", "'10.0.0.0/8'", "from /12 to /28"),
-    ("cluster.services", "10.128.4.0/22", "cluster.services", "overlaps pods",
+    ("cluster.services", "10.128.4.0/22", "cluster.services", "overlaps cluster.pods",
      "choose another range"),
-    ("cluster.services", "192.0.2.0/24", "cluster.services", "contains the address of a",
+    ("cluster.services", "192.0.2.0/24", "cluster.services", "contains the address of machine 'a'",
      "choose another range"),
     ("cluster.kubeadm", {"InitConfiguration": {}}, "cluster.kubeadm.InitConfiguration",
      "InitConfiguration", "expected 'ClusterConfiguration'"),
@@ -1170,7 +1170,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
                           "mig": {"1g.10gb": 8}}, "nodesets[0].gpus.mig", "amd.com", "no MIG"),
     ("cluster.api_port", 12222, "cluster.ssh_port", "12222",
      "is the same as api_port; choose another"),
-    ("login", {}, "login.service", "LoadBalancer", "expected NodePort"),
+    ("login", {}, "login.service", "LoadBalancer", "supports only NodePort; set NodePort"),
     ("login", {"service": "NodePort"}, "login.node_port", "", "add a port from 30000 to 32767"),
     ("login.service", "ClusterIP", "login.node_port", "32222", "or remove node_port"),
     ("login.source_ranges", ["192.0.2.0/24"], "login.source_ranges", "192.0.2.0/24",
@@ -1285,10 +1285,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
        f'"{name}"', remedy)
       for name, remedy in (
           ("A-B", "expected a variable name, such as 'NCCL_DEBUG'"),
-          ("NODE_NAME", "is reserved; the stack sets it to the pod's name"),
+          ("NODE_NAME", "is reserved; remove it: the stack sets it to the pod's name"),
           ("LIMITS", "is reserved; use limits"),
-          ("PYTHONPATH", "would change slurmd, which runs as root"),
-          ("LD_PRELOAD", "would change slurmd, which runs as root; set it in jobs instead"),
+          ("PYTHONPATH", "would change slurmd, which runs as root; set the variable in jobs"),
+          ("LD_PRELOAD", "which runs as root; set the variable in jobs instead"),
       )),
     ("nodesets[0].pod.annotations.{slurmstack.dev/x}", "x",
      "nodesets[0].pod.annotations.slurmstack.dev/x", '"slurmstack.dev/x"', "choose another prefix"),
@@ -1306,7 +1306,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected a Kubernetes key"),
     ("partitions[1].name", "main", "partitions", "'main'", "give each a unique name"),
     ("partitions[1].default", True, "partitions",
-     "main and rest have default: true", "keep one"),
+     "main and rest have default: true", "keep it in only one partition"),
     ("partitions[0].nodesets", [], "partitions[0].nodesets", "[]", "at least 1 in the list"),
     ("partitions[0].nodesets", ["gpus"], "partitions[0].nodesets", "'gpus'", "did you mean 'gpu'?"),
     ("partitions[0].nodesets", ["x\ny"], "partitions[0].nodesets", r"'x\ny'", "known: gpu, slices"),
@@ -1377,13 +1377,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**_BLOCK, "blocks": [_BLOCK["blocks"][0]] * 2}, "slurm.topology.blocks",
      "'one'", "give each a unique name"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
-     "expected the first one, 2, times 1, 2, 4, …"),
+     "expected the first size, 2, times 1, 2, 4, …"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
-     "expected at least the first of block_sizes, 4"),
+     "expected at least 4, the first of block_sizes; add nodes"),
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
      "slurm.topology.blocks[0].name", "'one'", "has no nodes; set nodes or nodesets"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
-     "set either switches, or nodes or nodesets"),
+     "set either switches, or at least one of nodes and nodesets"),
     ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
      "is not a switch; add it"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
@@ -1454,7 +1454,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
      "is also in administrators; keep one"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
-     "'account physics'", "is still in accounts or qos; remove it there or here"),
+     "'account physics'", "is also in accounts or qos; remove it from one of the two"),
     ("accounting.operators", ["eve"], "accounting.operators", "'eve'", "known: ada, bob"),
     ("partitions[0].qos", "hihg", "partitions[0].qos", "'hihg'", "did you mean 'high'?"),
     ("accounting.backup", {"enabled": False, "restore": "latest"}, "accounting.backup.restore", "",
@@ -1465,9 +1465,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "accounting.backup.storage_class", "cannot be combined with claim", "keep one"),
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0",
-     "all of last, daily, weekly and monthly are 0; set one above 0"),
+     "last, daily, weekly and monthly are all 0; set at least one above 0"),
     ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "hooks",
-     "add it to the secret's alertmanager.yml instead"),
+     "add this URL to the Secret's alertmanager.yml instead"),
     ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
      "without kind: bundled; set kind, or remove bundled"),
     ("monitoring", {"operator": {}}, "monitoring.operator", "has no effect",
@@ -1539,7 +1539,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
 
 @dataclass(frozen=True)
 class Case:
-    """One refused value, and the three parts of its error."""
+    """One refused value, and the key, the value and the remedy in the error."""
 
     what: str
     values: Values
@@ -1549,7 +1549,7 @@ class Case:
 
 
 def base(key: str) -> Values:
-    """Return a valid stack that has the key."""
+    """Return a valid stack in which the key may be set."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
         return LOCAL
     if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
@@ -1576,7 +1576,7 @@ def base(key: str) -> Values:
 
 
 def made(key: str) -> Values:
-    """Return a valid stack on a cluster that the deploy creates."""
+    """Return a valid stack whose cluster the deploy creates."""
     if key.startswith(("cluster.machines[", *(f"cluster.{one}" for one in OF_METAL))):
         return METAL
     return EKS if OF_EKS & set(re.split(r"[.\[]", key)) else NEBIUS
@@ -1622,7 +1622,7 @@ def wrong(key: str, remedy: str, *values: object) -> Iterator[Case]:
     plain = key.replace(".{", ".").replace("}", "")
     for value in values:
         shown = json.dumps(value, ensure_ascii=False)[:57]
-        if value is None and key not in FULL:  # Pulumi passes the text `null` for a whole key
+        if value is None and key not in FULL:  # for a whole key, Pulumi passes the text `null`
             shown = "is empty"
         yield Case(f"{key} = {value!r}"[:80], changed(key, value), plain, shown, remedy)
 
@@ -1634,7 +1634,7 @@ def changed(key: str, value: object) -> Values:
 
 
 def apart(key: str) -> Values:
-    """Return a stack in which everything below the key's first part may be edited."""
+    """Return a copy of a stack in which the values below the key's first part may be edited."""
     values = dict(base(key))
     first = re.split(r"[.\[{]", key)[0]
     if first in values:
@@ -1647,7 +1647,7 @@ JARGON = ("Input should", "Value error", "valid tuple", "Extra inputs", "List sh
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.what for case in CASES])
-def test_a_wrong_value_is_refused_in_one_line(case: Case) -> None:
+def test_wrong_value_is_refused_in_one_line(case: Case) -> None:
     with pytest.raises(SettingsError) as caught:
         from_config(config(base=case.values))
 
@@ -1657,16 +1657,16 @@ def test_a_wrong_value_is_refused_in_one_line(case: Case) -> None:
     assert case.value in text.removeprefix(prefix), "the error must name the value"
     assert case.remedy in text
     assert text.isprintable(), "a user must get one line"
-    assert text.count("slurmstack:") == 1, "one mistake is one problem"
+    assert text.count("slurmstack:") == 1, "one mistake must give one problem"
     assert not any(word in text for word in JARGON)
 
 
-def test_the_stacks_are_valid_before_the_change() -> None:
+def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
     for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)
 
 
-def test_cases_cover_every_key() -> None:
+def test_cases_cover_every_settings_key() -> None:
     tried: set[str] = {"cluster.kind", "nodesets[].cpu_request", "users[].uid", "groups[].gid"}
     for table in (NUMBERS, CHOICES, SWITCHES, LISTS, MAPPINGS, WORDS):
         keys: Iterable[str] = table
@@ -1681,21 +1681,21 @@ def test_cases_cover_every_key() -> None:
 
 
 def refused(values: Values, **fields: Any) -> str:
-    """Return the error of a stack with other values for some whole keys."""
+    """Return the error of a stack after some top-level keys get other values."""
     with pytest.raises(SettingsError) as caught:
         from_config(config(base={**values, **fields}))
     return str(caught.value)
 
 
 @pytest.mark.parametrize("values", [NEBIUS, EKS, METAL])
-def test_a_cloud_requires_a_registry(values: Values) -> None:
+def test_cloud_cluster_requires_a_registry(values: Values) -> None:
     without = {key: value for key, value in values.items() if key != "registry"}
 
     assert "slurmstack:registry: is required with cluster.kind: " in refused(without)
 
 
 @pytest.mark.parametrize("kind", ["nfs", "host_path"])
-def test_snapshots_of_a_jail_without_csi_are_refused(kind: str) -> None:
+def test_snapshots_of_a_jail_outside_csi_are_refused(kind: str) -> None:
     text = refused(STORAGES[kind], snapshots={"jail": "fast"})
 
     assert f"snapshots.jail: 'fast': jail.{kind} is not a CSI volume" in text
@@ -1705,7 +1705,7 @@ ON_EFS: Values = {**EKS, "cluster": {**EKS["cluster"], "file_system": "efs"}}
 
 
 @pytest.mark.parametrize("values", [NEBIUS, EKS, ON_EFS], ids=["nebius", "lustre", "efs"])
-def test_snapshots_of_a_clouds_file_system_are_refused(values: Values) -> None:
+def test_snapshots_of_a_cloud_file_system_are_refused(values: Values) -> None:
     given = {**values, "snapshots": {"jail": "fast"}}
 
     text = refused(given, jail={"size": "2400GiB"})
@@ -1716,7 +1716,7 @@ def test_snapshots_of_a_clouds_file_system_are_refused(values: Values) -> None:
     )
 
 
-def test_snapshots_of_the_state_on_efs_are_refused() -> None:
+def test_snapshots_of_a_controller_state_on_efs_are_refused() -> None:
     given = {**ON_EFS, "snapshots": {"state": "fast"}}
 
     text = refused(given, controller={"standby": True})
@@ -1749,7 +1749,7 @@ def test_intel_and_amd_machines_on_eks_are_accepted(family: str) -> None:
     settings(base={**EKS, "cluster": {**EKS["cluster"], "system": {"type": f"{family}.metal"}}})
 
 
-def test_a_nodeset_may_not_be_named_system_on_a_cloud() -> None:
+def test_nodeset_of_a_cloud_cluster_may_not_be_named_system() -> None:
     nodeset = {"name": "system", "replicas": 1, "cpus": 1, "memory": "1GiB"}
     machines = {"system": {"platform": "cpu-d3", "preset": "4vcpu-16gb"}}
     cluster = {**NEBIUS["cluster"], "machines": machines}
@@ -1770,7 +1770,7 @@ def test_more_nodes_than_machines_are_refused() -> None:
     )
 
 
-def test_nodesets_may_share_a_fabric_only_on_one_platform() -> None:
+def test_nodesets_that_share_a_fabric_need_the_same_platform() -> None:
     machines = NEBIUS["cluster"]["machines"]["gpu"]
     more = {**FULL["nodesets"][0], "name": "more"}
 
@@ -1786,7 +1786,7 @@ def test_nodesets_may_share_a_fabric_only_on_one_platform() -> None:
 
 
 @pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])
-def test_sizes_that_lustre_lacks_are_refused(size: str) -> None:
+def test_sizes_that_lustre_does_not_offer_are_refused(size: str) -> None:
     text = refused(EKS, jail={"size": size})
 
     assert "slurmstack:jail.size: " in text
@@ -1794,11 +1794,11 @@ def test_sizes_that_lustre_lacks_are_refused(size: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["1200GiB", "2400GiB", "48000GiB"])
-def test_sizes_of_lustre_are_accepted(size: str) -> None:
+def test_sizes_that_lustre_offers_are_accepted(size: str) -> None:
     settings(base={**EKS, "jail": {"size": size}})
 
 
-def test_two_controllers_on_eks_require_shared_storage() -> None:
+def test_standby_controller_on_eks_requires_shared_storage() -> None:
     lustre = {**EKS, "controller": {"standby": True}}
 
     assert "controller.standby: true: requires a StorageClass" in refused(lustre)
@@ -1838,7 +1838,7 @@ def test_cilium_policies_require_cilium(policies: str) -> None:
     settings(base={**NEBIUS, "network": network})
 
 
-def test_a_second_cilium_on_nebius_is_refused() -> None:
+def test_cilium_on_nebius_is_refused_because_nebius_installs_it() -> None:
     text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
 
     assert (
@@ -1847,13 +1847,13 @@ def test_a_second_cilium_on_nebius_is_refused() -> None:
     )
 
 
-def test_every_gpu_of_a_machine_has_the_same_slices() -> None:
+def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
     nodeset = {**FULL["nodesets"][1], "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}
     given = {**FULL, "nodesets": [nodeset], "partitions": [], "slurm": {}, "long_checks": {}}
 
     settings(base=given)
     text = refused(given, operators={"install": True})
-    assert "nodesets[0].gpus.mig: 1g.10gb: 7: expected a multiple of count, which is 8" in text
+    assert "nodesets[0].gpus.mig: 1g.10gb: 7: expected a multiple of gpus.count (8)" in text
 
 
 # --- Stack files ---------------------------------------------------------------------------------
@@ -1899,9 +1899,7 @@ def written(text: str, folder: Path) -> str:
         ("config: {slurmstack:a: &a [*a]}\n", "slurmstack:a: unknown key"),
     ],
 )
-def test_a_broken_stack_file_is_refused_in_one_line(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_broken_stack_file_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
     assert message in written(text, tmp_path)
 
 
@@ -1932,7 +1930,7 @@ def test_a_broken_stack_file_is_refused_in_one_line(
         ("auth.rotations", "[2026-12-01]", "expected a date and time with a time zone"),
     ],
 )
-def test_misleading_yaml_is_refused_in_one_line(
+def test_value_that_yaml_misinterprets_is_refused_in_one_line(
     key: str, yaml_text: str, message: str, tmp_path: Path
 ) -> None:
     values = copy.deepcopy(FULL)
@@ -1942,7 +1940,7 @@ def test_misleading_yaml_is_refused_in_one_line(
     assert message in written(text.replace("PLACE", yaml_text), tmp_path)
 
 
-def test_an_unreadable_stack_file_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_unreadable_stack_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.dir.yaml").mkdir()
     (tmp_path / "Pulumi.latin.yaml").write_bytes(b"config: {a: \xe9}")
 
@@ -1966,11 +1964,11 @@ def test_broken_json_is_refused_in_one_line(value: str) -> None:
     assert text.isprintable()
 
 
-def test_configuration_of_other_packages_is_not_read() -> None:
+def test_keys_of_other_packages_are_ignored() -> None:
     assert from_config({**config(), "kubernetes:context": "[elsewhere"}) == settings()
 
 
-def test_a_private_key_is_refused_and_not_repeated() -> None:
+def test_private_key_is_refused_and_not_printed() -> None:
     key = "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0" * 2
     broken = [
         {**config(), "slurmstack:users": "[" + json.dumps(key)},
@@ -1984,7 +1982,7 @@ def test_a_private_key_is_refused_and_not_repeated() -> None:
         assert "c2Vj" not in str(caught.value)
 
 
-def test_at_most_ten_mistakes_are_reported() -> None:
+def test_error_lists_at_most_ten_mistakes() -> None:
     nodesets = [{"name": f"n{n}", "replicas": -1, "cpus": 1, "memory": "1GiB"} for n in range(13)]
 
     with pytest.raises(SettingsError) as caught:
@@ -2018,7 +2016,7 @@ CONCRETE = [*NUMBERS, *CHOICES, *SWITCHES, *LISTS, *MAPPINGS, *WORDS]
 
 
 def error_of(read: Callable[[], object]) -> str:
-    """Return the error of refused settings, or nothing for accepted ones."""
+    """Return the error of refused settings, or an empty text for accepted settings."""
     try:
         read()
     except SettingsError as error:
@@ -2037,7 +2035,7 @@ def test_any_value_is_accepted_or_refused_in_one_line(key: str, value: object) -
 
 @hypothesis_settings(max_examples=200, deadline=None)
 @given(key=st.sampled_from(list(FULL)), text=st.text() | st.text('[]{}",:1 an').map("[".__add__))
-def test_any_pulumi_text_is_accepted_or_refused_in_one_line(key: str, text: str) -> None:
+def test_any_config_text_is_accepted_or_refused_in_one_line(key: str, text: str) -> None:
     handed = {**config(base=FULL), f"slurmstack:{key}": text}
     assert error_of(lambda: from_config(handed)).isprintable()
 
@@ -2046,7 +2044,7 @@ def test_any_pulumi_text_is_accepted_or_refused_in_one_line(key: str, text: str)
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(key=st.sampled_from(CONCRETE), value=JSON)
-def test_stack_files_with_any_value_give_at_most_one_line(
+def test_stack_file_with_any_value_gives_at_most_one_line(
     key: str, value: object, tmp_path: Path
 ) -> None:
     config = {f"slurmstack:{name}": part for name, part in changed(key, value).items()}
@@ -2062,7 +2060,7 @@ def test_stack_files_with_any_value_give_at_most_one_line(
     | st.text("{}[]&*!:-?|>%@'\"\n\t ,#a0.").map("config: {slurmstack:users: ".__add__)
     | st.binary().map(lambda data: data.decode("latin-1"))
 )
-def test_any_text_as_stack_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+def test_stack_file_of_random_text_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text(text, encoding="utf-8", errors="replace", newline="")
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", tmp_path)

@@ -1,4 +1,4 @@
-"""Files rendered for Slurm, parsed back and compared as data."""
+"""Rendered files of Slurm, parsed and compared as data."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def nodeset(memory: int) -> Nodeset:
     return Nodeset.model_validate({"name": "n", "replicas": 1, "cpus": 1, "memory": f"{memory}MiB"})
 
 
-def test_the_controller_is_named_by_pod_and_address() -> None:
+def test_slurmctldhost_has_the_pod_name_and_the_service_address() -> None:
     slurm = options(config_files(settings())["slurm.conf"])
 
     assert slurm["ClusterName"] == "test"
@@ -26,7 +26,7 @@ def test_the_controller_is_named_by_pod_and_address() -> None:
     assert "enable_configless" in slurm["SlurmctldParameters"].split(",")
 
 
-def test_a_credential_is_valid_for_only_one_message() -> None:
+def test_munge_credential_is_valid_for_only_one_message() -> None:
     wanted = "block_null_hash,block_zero_hash"
 
     assert options(config_files(settings())["slurm.conf"])["CommunicationParameters"] == wanted
@@ -34,13 +34,13 @@ def test_a_credential_is_valid_for_only_one_message() -> None:
     assert slurmdbd["CommunicationParameters"] == wanted
 
 
-def test_job_steps_open_no_listening_ports_for_mpi() -> None:
+def test_mpi_of_job_steps_opens_no_listening_ports() -> None:
     given = options(config_files(settings())["mpi.conf"])["PMIxEnv"]
 
     assert "SLURM_PMIX_DIRECT_CONN=false" in given.split(";")
 
 
-def test_each_nodeset_has_its_feature_and_the_default_partition() -> None:
+def test_nodesets_have_a_feature_and_are_in_the_default_partition() -> None:
     text = config_files(settings())["slurm.conf"]
 
     assert records(text, "NodeSet") == [
@@ -52,14 +52,14 @@ def test_each_nodeset_has_its_feature_and_the_default_partition() -> None:
     assert partition["Default"] == "YES"
 
 
-def test_default_memory_per_cpu_is_that_of_the_leanest_node() -> None:
+def test_default_memory_per_cpu_is_the_lowest_of_all_nodes() -> None:
     (partition,) = records(config_files(settings())["slurm.conf"], "PartitionName")
 
     # cpu: (2048 - 256) / 2 CPUs; big: (65536 - 4096) / 8 CPUs.
     assert partition["DefMemPerCPU"] == "896"
 
 
-def test_partitions_of_the_settings_replace_the_default_one() -> None:
+def test_partitions_in_the_settings_replace_the_default_partition() -> None:
     chosen = [
         {"name": "short", "nodesets": ["cpu"], "default": True},
         {"name": "long", "nodesets": ["cpu", "big"]},
@@ -73,13 +73,13 @@ def test_partitions_of_the_settings_replace_the_default_one() -> None:
     ] == [("short", "cpu", "YES"), ("long", "big,cpu", "NO")]
 
 
-def test_a_cluster_without_nodesets_still_renders() -> None:
+def test_cluster_without_nodesets_has_no_partitions() -> None:
     text = config_files(settings(lambda v: v.update(nodesets=[])))["slurm.conf"]
 
     assert records(text, "PartitionName") == []
 
 
-def test_the_jail_plugin_is_required_and_binds_absolute_paths() -> None:
+def test_jail_plugin_is_required_and_binds_absolute_paths() -> None:
     line, _ = [
         line
         for line in config_files(settings())["plugstack.conf"].splitlines()
@@ -93,7 +93,7 @@ def test_the_jail_plugin_is_required_and_binds_absolute_paths() -> None:
     assert all(word.split("=", 1)[1].startswith("/") for word in arguments)
 
 
-def test_a_node_declares_its_size_and_features() -> None:
+def test_node_declares_its_cpus_memory_and_features() -> None:
     big = settings().nodesets[1]
 
     assert node_conf(big) == "CPUs=8 RealMemory=61440 Feature=big,fast"

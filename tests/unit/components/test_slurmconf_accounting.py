@@ -30,7 +30,7 @@ def test_slurmctld_sends_jobs_and_their_usage_to_slurmdbd() -> None:
     assert found["JobAcctGatherFrequency"] == "task=30"
 
 
-def test_disabled_accounting_stores_and_gathers_nothing() -> None:
+def test_disabled_accounting_stores_and_samples_nothing() -> None:
     found = conf(accounting={"enabled": False})
 
     assert found["AccountingStorageType"] == "accounting_storage/none"
@@ -61,7 +61,7 @@ def test_disabled_accounting_stores_and_gathers_nothing() -> None:
         ),
     ],
 )
-def test_a_setting_sets_its_options_in_slurm_conf(
+def test_each_setting_sets_its_options_in_slurm_conf(
     fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
     found = conf(**fields)
@@ -90,13 +90,13 @@ def test_a_setting_sets_its_options_in_slurm_conf(
         ),
     ],
 )
-def test_a_setting_sets_its_options_in_slurmdbd_conf(
+def test_each_setting_sets_its_options_in_slurmdbd_conf(
     fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert dbd(**fields).items() >= expected.items()
     assert expected.items() - dbd().items(), "the setting must change a default"
 
 
-def test_rendered_files_contain_no_password() -> None:
+def test_accounting_files_contain_no_password() -> None:
     for text in accounting_files(settings(base=FULL | {"rest": {}})).values():
         assert "pass" not in text.lower().replace("password is added", "")

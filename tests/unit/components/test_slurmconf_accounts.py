@@ -1,4 +1,4 @@
-"""Accounts that the settings request from agents/accounts."""
+"""Accounts, users and QOS that the settings request from agents/accounts."""
 
 import json
 from typing import Any
@@ -19,18 +19,18 @@ def wanted(base: dict[str, Any] = VALID, **accounting: Any) -> Wanted:
     return Wanted.model_validate_json(wanted_accounts(settings(edit, base)))
 
 
-def test_users_without_an_account_get_the_default_one() -> None:
+def test_users_without_an_account_get_the_default_account() -> None:
     assert wanted().accounts == {"users": {}}
     assert wanted().users == {"researcher": {"users": {}}, "student": {"users": {}}}
 
 
-def test_the_default_account_exists_only_for_users_without_another() -> None:
+def test_default_account_exists_only_if_a_user_needs_it() -> None:
     both_users = [{"name": "researcher"}, {"name": "student"}]
 
     assert wanted(accounts=[{"name": "lab", "users": both_users}]).accounts == {"lab": {}}
 
 
-def test_only_fields_in_the_settings_are_requested() -> None:
+def test_only_fields_that_the_settings_contain_are_requested() -> None:
     lab = {"name": "lab", "fairshare": 5, "users": [{"name": "student", "default": True}]}
 
     found = wanted(accounts=[lab])
@@ -55,13 +55,13 @@ def test_only_fields_in_the_settings_are_requested() -> None:
         ({"max_jobs": 0}, {"maxjobs": "0"}),
     ],
 )
-def test_values_are_normalized(given: dict[str, Any], expected: dict[str, str]) -> None:
+def test_account_values_are_normalized(given: dict[str, Any], expected: dict[str, str]) -> None:
     found = wanted(accounts=[{"name": "lab", **given}], qos=[{"name": "high"}])
 
     assert found.accounts["lab"] == expected
 
 
-def test_an_admin_level_is_requested_once() -> None:
+def test_admin_level_is_requested_once_per_user() -> None:
     accounts = [{"name": name, "users": [{"name": "student"}]} for name in ("lab", "hall")]
 
     found = wanted(accounts=accounts, operators=["student"], administrators=["researcher"])
@@ -70,7 +70,7 @@ def test_an_admin_level_is_requested_once() -> None:
     assert found.users["researcher"] == {"users": {"adminlevel": "administrator"}}
 
 
-def test_the_agent_knows_every_requested_field() -> None:
+def test_agent_knows_every_requested_field() -> None:
     found = wanted(FULL)
 
     groups = [
@@ -83,7 +83,7 @@ def test_the_agent_knows_every_requested_field() -> None:
             assert {field.partition(":")[0] for field in fields} <= known.keys()
 
 
-def test_the_same_settings_render_the_same_text() -> None:
+def test_same_settings_render_the_same_text() -> None:
     text = wanted_accounts(settings(base=FULL))
 
     assert text == wanted_accounts(settings(base=FULL))
@@ -104,7 +104,7 @@ DIRECTORY = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
         ({"accounting": {"enabled": False}}, None),
     ],
 )
-def test_limits_are_enforced_unless_users_would_be_locked_out(
+def test_limits_are_enforced_unless_they_lock_out_users(
     edit: dict[str, Any], expected: str | None
 ) -> None:
     config = settings(lambda values: values.update(edit))

@@ -1,4 +1,4 @@
-"""Checks that the nodes of a nodeset run, and when Slurm calls them."""
+"""The checks that nodes run, and when Slurm calls them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SCRIPT = {"text": "#!/bin/sh\nexit 0\n"}
 
 
 def stack(health: dict[str, Any] | None = None, **nodeset: Any) -> Settings:
-    """Return a stack whose second nodeset, big, has these fields."""
+    """Return a stack in which the nodeset `big` has these fields."""
 
     def edit(values: dict[str, Any]) -> None:
         values.update(health=health or {})
@@ -41,7 +41,7 @@ def conf(given: Settings) -> dict[str, str]:
     return options(config_files(given)["slurm.conf"])
 
 
-def test_a_nodeset_has_the_checks_for_its_hardware() -> None:
+def test_nodeset_has_the_checks_for_its_hardware() -> None:
     assert set(checks(stack())) == ON_ALL | {"munge"}
     assert set(checks(stack(gpus=H100))) == ON_ALL | OF_GPUS | {"munge"}
     ports = {"infiniband-link", "infiniband-errors"}
@@ -58,13 +58,13 @@ def test_gpus_of_other_vendors_are_not_checked() -> None:
     assert not OF_GPUS & set(checks(stack(gpus=amd)))
 
 
-def test_sliced_gpus_are_not_counted() -> None:
+def test_sliced_gpus_have_no_count_and_busy_checks() -> None:
     slices = {"type": "a100", "count": 1, "mig": {"1g.10gb": 7}}
 
     assert OF_GPUS - set(checks(stack(gpus=slices))) == {"gpu-count", "gpu-busy"}
 
 
-def test_checks_get_limits_from_other_settings() -> None:
+def test_gpu_and_jail_settings_set_limits_of_checks() -> None:
     shared = checks(stack(gpus={**H100, "shards": 4}))
     refreshed = checks(settings(lambda values: values.update(jail={"refresh": 3})))
 
@@ -73,7 +73,7 @@ def test_checks_get_limits_from_other_settings() -> None:
     assert refreshed["jail"] == {"generation": 3}
 
 
-def test_limits_of_a_nodeset_override_global_and_derived_ones() -> None:
+def test_nodeset_limits_override_global_limits_which_override_derived_limits() -> None:
     everywhere = {"disk": {"max_percent": 80, "paths": ["/"]}, "gpu-count": {"count": 7}}
 
     found = checks(stack({"checks": everywhere}, gpus=H100, checks={"disk": {"max_percent": 70}}))
@@ -91,20 +91,20 @@ def test_limits_of_a_nodeset_override_global_and_derived_ones() -> None:
         ({"clock": {}}, {"clock": False}, False),
     ],
 )
-def test_a_nodeset_may_switch_a_check_on_or_off(
+def test_nodeset_may_switch_a_check_on_or_off(
     everywhere: dict[str, Any], here: dict[str, Any], on: bool
 ) -> None:
     assert ("clock" in checks(stack({"checks": everywhere}, checks=here))) is on
 
 
-def test_a_nodeset_has_every_check_that_it_names() -> None:
+def test_nodeset_has_every_check_that_it_names() -> None:
     assert checks(stack(checks={"infiniband-link": {"ports": 2}}))["infiniband-link"] == {
         "ports": 2
     }
     assert "infiniband-link" not in checks(stack({"checks": {"infiniband-link": {"ports": 2}}}))
 
 
-def test_the_node_reads_the_rendered_checks(tmp_path: Path) -> None:
+def test_node_reads_the_rendered_file_of_checks(tmp_path: Path) -> None:
     given = stack({"checks": {"disk": {"effect": "report"}}}, gpus=H100)
     (tmp_path / c.NODE_CHECKS).write_text(node_checks(given.nodesets[1], given))
 
@@ -118,7 +118,7 @@ def test_the_node_reads_the_rendered_checks(tmp_path: Path) -> None:
 # --- slurm.conf ----------------------------------------------------------------------------------
 
 
-def test_slurm_calls_checks_in_the_set_states_and_interval() -> None:
+def test_slurm_calls_checks_at_the_configured_interval_and_node_states() -> None:
     plain, chosen = conf(stack()), conf(stack({"interval": 30, "node_states": ["idle", "cycle"]}))
 
     assert plain["HealthCheckProgram"] == f"{c.CHECKS}/interval"
@@ -135,7 +135,7 @@ def test_disabled_checks_are_neither_called_nor_rendered() -> None:
     assert node_checks(off.nodesets[1], off) == ""
 
 
-def test_slurm_calls_the_sites_script_where_checks_are_disabled() -> None:
+def test_slurm_calls_the_site_script_if_checks_are_disabled() -> None:
     both, alone = stack({"script": SCRIPT}), stack({"enabled": False, "script": SCRIPT})
 
     assert script_files(both) == script_files(alone) == {"health_check": SCRIPT["text"]}
@@ -149,13 +149,13 @@ def called(given: Settings, key: str) -> list[str]:
     return [line.partition("=")[2] for line in lines(text) if line.startswith(f"{key}=")]
 
 
-def test_jobs_wait_for_checks_only_if_a_nodeset_has_them() -> None:
+def test_prolog_runs_checks_only_if_a_nodeset_has_job_checks() -> None:
     assert called(stack(), "Prolog") == called(stack(), "Epilog") == []
     assert called(stack(gpus=H100), "Prolog") == ["checks_prolog"]
     assert called(stack(gpus=H100), "Epilog") == ["checks_epilog"]
 
 
-def test_checks_run_before_the_sites_prolog_and_after_its_epilog() -> None:
+def test_checks_run_before_the_site_prolog_and_after_its_epilog() -> None:
     given = settings(
         lambda values: (
             values["nodesets"][1].update(gpus=H100),
@@ -167,7 +167,7 @@ def test_checks_run_before_the_sites_prolog_and_after_its_epilog() -> None:
     assert called(given, "Epilog") == ["epilog", "checks_epilog"]
 
 
-def test_a_node_image_without_checks_lets_jobs_start(tmp_path: Path) -> None:
+def test_jobs_start_on_a_node_image_without_checks(tmp_path: Path) -> None:
     program = tmp_path / "checks_prolog"
     program.write_text(config_files(stack(gpus=H100))["checks_prolog"])
     program.chmod(0o755)

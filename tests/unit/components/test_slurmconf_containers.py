@@ -1,4 +1,4 @@
-"""Files that nodes get from `slurmstack:containers`."""
+"""Files that the setting `slurmstack:containers` gives to nodes."""
 
 import json
 import re
@@ -35,25 +35,25 @@ def write(folder: Path, **containers: Any) -> Path:
     return folder
 
 
-def test_the_container_plugin_follows_the_jail_plugin() -> None:
-    """Slurm calls plugins in the order of plugstack.conf."""
+def test_container_plugin_follows_the_jail_plugin_in_plugstack_conf() -> None:
+    """Slurm calls SPANK plugins in the order of plugstack.conf."""
     text = config_files(stack())["plugstack.conf"]
 
     assert text.index("/chroot.so") < text.index("/container.so")
 
 
-def test_the_plugin_knows_every_argument() -> None:
+def test_container_plugin_knows_every_rendered_argument() -> None:
     known = {*re.findall(r'"(\w+)"', PLUGIN.read_text())}
     given = {word.partition("=")[0] for word in arguments(writable=False) if "=" in word}
 
     assert given <= known
 
 
-def test_the_plugin_is_not_loaded_if_containers_are_disabled() -> None:
+def test_container_plugin_is_not_loaded_if_containers_are_disabled() -> None:
     assert not arguments(enabled=False)
 
 
-def test_the_plugin_gets_the_defaults_that_the_site_changes() -> None:
+def test_container_plugin_gets_defaults_that_the_settings_change() -> None:
     changed = {"mount_home=no", "remap_root=yes", "entrypoint=yes", "writable=no"}
 
     assert not changed & {*arguments()}
@@ -69,17 +69,17 @@ def test_jobs_read_the_cache_that_the_importer_writes(tmp_path: Path) -> None:
     assert read(folder).cache == "/local/%u"
 
 
-def test_sizes_are_bytes(tmp_path: Path) -> None:
+def test_sizes_for_the_importer_are_in_bytes(tmp_path: Path) -> None:
     found = read(write(tmp_path, cache_size="2GiB", image_size="1GiB", fresh_for=5))
 
     assert (found.cache_size, found.image_size, found.fresh_for) == (2 << 30, 1 << 30, 5)
 
 
-def test_the_importer_has_the_defaults_of_the_settings(tmp_path: Path) -> None:
+def test_importer_and_settings_have_the_same_defaults(tmp_path: Path) -> None:
     assert read(write(tmp_path)) == Read(folder=tmp_path)
 
 
-def test_the_importer_reads_permitted_patterns(tmp_path: Path) -> None:
+def test_importer_reads_the_allowed_image_patterns(tmp_path: Path) -> None:
     assert read(write(tmp_path, allowed=["nvcr.io/*"])).allowed == ("nvcr.io/*",)
 
 
@@ -102,14 +102,14 @@ def test_registries_conf_lists_mirrors(tmp_path: Path) -> None:
     assert second == {"location": "r.lab", "insecure": False}
 
 
-def test_mounts_and_variables_are_rendered_as_files(tmp_path: Path) -> None:
+def test_mounts_and_variables_are_written_to_files(tmp_path: Path) -> None:
     folder = write(tmp_path, mounts=["/a:/b:ro", "/c"], environment={"B": "two words", "A": "1"})
 
     assert (folder / "mounts").read_text() == "/a:/b:ro,/c"
     assert (folder / "environment").read_text() == "A=1\nB=two words\n"
 
 
-def test_images_come_from_the_mirrors_of_their_registry(tmp_path: Path) -> None:
+def test_images_are_pulled_from_the_mirrors_of_their_registry(tmp_path: Path) -> None:
     registries = [
         {"name": "docker.io", "mirrors": ["mirror.lab/hub", "other.lab:5000"]},
         {"name": "nvcr.io/nvidia", "mirrors": ["mirror.lab/gpu"]},
@@ -130,7 +130,7 @@ def test_images_come_from_the_mirrors_of_their_registry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mounts", "environment", "registries.conf"])
-def test_empty_files_are_left_out(name: str) -> None:
+def test_files_without_content_are_not_rendered(name: str) -> None:
     files = container_files(stack().containers)
 
     assert name not in files

@@ -12,7 +12,7 @@ from tests.support.stack import VALID, settings
 SOURCE = ROOT / "spank" / "options.c"
 
 
-def test_jobs_find_the_slurm_commands_of_their_node() -> None:
+def test_jobs_see_the_slurm_commands_of_the_node_image() -> None:
     (line,) = (
         line
         for line in config_files(settings())["plugstack.conf"].splitlines()
@@ -58,7 +58,7 @@ def test_all_isolation_except_the_overlay_is_on_by_default() -> None:
         ({"overlay": True, "shared": ["/opt"]}, ("through", "/opt")),
     ],
 )
-def test_each_isolation_setting_is_an_option_of_the_plugin(
+def test_each_isolation_setting_becomes_an_option_of_the_plugin(
     isolation: dict[str, Any], option: tuple[str, str]
 ) -> None:
     assert option in options(isolation=isolation)
@@ -68,20 +68,18 @@ def test_each_isolation_setting_is_an_option_of_the_plugin(
     ("memory", "of_job", "of_node"),
     [("1GiB", "32", "32"), ("16GiB", "256", "512"), ("512GiB", "256", "1024")],
 )
-def test_steps_fit_into_the_memory_that_a_node_reserves(
-    memory: str, of_job: str, of_node: str
-) -> None:
+def test_step_limits_fit_into_the_reserved_memory(memory: str, of_job: str, of_node: str) -> None:
     found = dict(options(memory=memory))
 
     assert (found["steps"], found["node_steps"]) == (of_job, of_node)
 
 
-def test_devices_are_listed_only_if_others_are_hidden() -> None:
+def test_devices_are_listed_only_if_other_devices_are_hidden() -> None:
     assert ("device", "nvidia*") in options()
     assert "device" not in dict(options(isolation={"private_devices": False}))
 
 
-def test_volumes_in_the_jail_are_visible_through_the_overlay() -> None:
+def test_nodeset_volumes_in_the_jail_are_visible_through_the_overlay() -> None:
     volumes = [
         {"name": "data", "path": "/mnt/jail/data", "claim": "data"},
         {"name": "other", "path": "/other", "empty": {}},
@@ -93,7 +91,7 @@ def test_volumes_in_the_jail_are_visible_through_the_overlay() -> None:
     ]
 
 
-def test_the_jails_own_volumes_are_visible_through_the_overlay() -> None:
+def test_volumes_of_the_jail_setting_are_visible_through_the_overlay() -> None:
     volume = {"name": "data", "path": "/data", "claim": "data"}
     stack = settings(
         lambda values: (
@@ -107,7 +105,7 @@ def test_the_jails_own_volumes_are_visible_through_the_overlay() -> None:
     assert "through" not in node_options(plain, stack.jail.volumes)
 
 
-def test_the_plugin_knows_every_rendered_option() -> None:
+def test_jail_plugin_knows_every_rendered_option() -> None:
     known = set(re.findall(r'^\t\{"(\w+)", [A-Z_]+, ', SOURCE.read_text(), re.MULTILINE))
     given = {key for key, _ in options(isolation={"overlay": True, "tmp": "1GiB", "shm": "1GiB"})}
     lines = config_files(settings())["plugstack.conf"].splitlines()

@@ -40,7 +40,7 @@ def gres(**gpus: Any) -> dict[str, str]:
     return files({**GPU, "gpus": {**GPU["gpus"], **gpus}})
 
 
-def test_each_node_finds_its_own_gpus() -> None:
+def test_slurm_conf_lists_gres_types_and_gres_conf_disables_autodetect() -> None:
     assert options(gres()["gres.conf"]) == {"AutoDetect": "off"}
     assert options(gres()["slurm.conf"])["GresTypes"] == "gpu"
     assert options(gres(shards=4)["slurm.conf"])["GresTypes"] == "gpu,shard"
@@ -69,7 +69,7 @@ ALL = {"NodeName": "gpu-[0-9999]", "Name": "gpu"}
             ],
         ),
     ],
-    ids=["whole", "shards", "slices"],
+    ids=["whole GPUs", "shards", "slices"],
 )
 def test_gres_conf_lists_the_gpus_of_a_node(gpus: Values, lines: list[Values]) -> None:
     assert records(gres(**gpus)["gres.conf"], "NodeName") == lines
@@ -107,20 +107,20 @@ def test_clusters_without_gpus_have_no_gres() -> None:
         ),
     ],
 )
-def test_a_node_declares_its_resources(fields: Values, expected: dict[str, str]) -> None:
+def test_node_declares_its_resources(fields: Values, expected: dict[str, str]) -> None:
     found = words(node_conf(nodeset(**fields)))
 
     assert {key: found.get(key) for key in expected} == expected
 
 
-def test_an_operators_parameter_replaces_ours() -> None:
+def test_node_parameter_in_the_settings_replaces_the_derived_one() -> None:
     found = words(node_conf(nodeset(parameters={"realmemory": 100, "WEIGHT": 3}, weight=7)))
 
     assert [key for key in found if key.lower() == "realmemory"] == ["realmemory"]
     assert [key for key in found if key.lower() == "weight"] == ["WEIGHT"]
 
 
-def test_only_static_nodes_are_listed_with_their_definition() -> None:
+def test_slurm_conf_defines_only_static_nodes() -> None:
     found = files({**GPU, "kind": "static"}, {**GPU, "name": "cpu", "gpus": None})
 
     (line,) = records(found["slurm.conf"], "NodeName")
@@ -133,7 +133,7 @@ def test_only_static_nodes_are_listed_with_their_definition() -> None:
     assert "SlurmctldPrimaryOnProg" in options(found["slurm.conf"])
 
 
-def test_dynamic_nodes_are_neither_listed_nor_marked_down() -> None:
+def test_slurm_conf_does_not_define_dynamic_nodes() -> None:
     for nodesets in ([GPU], [{**GPU, "kind": "static", "replicas": 0}]):
         text = files(*nodesets)["slurm.conf"]
         assert records(text, "NodeName") == []
@@ -144,7 +144,7 @@ def test_dynamic_nodes_are_neither_listed_nor_marked_down() -> None:
 
 
 def partition(**fields: Any) -> dict[str, str]:
-    """Return a partition over `cpu`, parsed back."""
+    """Return the options of a partition of `cpu`, parsed from slurm.conf."""
     one = {"name": "main", "nodesets": ["cpu"], **fields}
     further: Values = {"partitions": [one], "groups": [{"name": "lab", "gid": 5000}]}
     if {"preempt_mode", "grace_time"} & set(fields):
@@ -193,17 +193,17 @@ PARTITIONS: list[tuple[str, Any, dict[str, str]]] = [
 @pytest.mark.parametrize(
     ("field", "value", "expected"), PARTITIONS, ids=[field for field, _, _ in PARTITIONS]
 )
-def test_a_field_of_a_partition_sets_only_its_option(
+def test_each_partition_field_sets_only_its_option(
     field: str, value: Any, expected: dict[str, str]
 ) -> None:
     assert partition(**{field: value}) == {**PLAIN, **expected}
 
 
-def test_cases_cover_every_field_of_a_partition() -> None:
+def test_cases_cover_every_partition_field() -> None:
     assert {field for field, _, _ in PARTITIONS} == set(Partition.model_fields)
 
 
-def test_a_parameter_of_a_partition_replaces_ours() -> None:
+def test_partition_parameter_in_the_settings_replaces_the_derived_one() -> None:
     found = partition(max_time="60", parameters={"maxtime": 30})
 
     assert [(key, value) for key, value in found.items() if key.lower() == "maxtime"] == [
@@ -214,16 +214,16 @@ def test_a_parameter_of_a_partition_replaces_ours() -> None:
 @pytest.mark.parametrize(
     ("gpus", "share"),
     [
-        # A node of 512 GiB keeps 4 GiB for its daemons.
+        # A node with 512 GiB reserves 4 GiB for its daemons.
         ([GPU["gpus"]], "65024"),
         ([{**GPU["gpus"], "mig": {"1g.10gb": 4}}], "130048"),
         ([{**GPU["gpus"], "count": 4}, GPU["gpus"]], "65024"),
         ([GPU["gpus"], None], None),
         ([None], None),
     ],
-    ids=["eight GPUs", "slices", "the smallest share", "one nodeset without GPUs", "none"],
+    ids=["eight GPUs", "slices", "the smallest share", "one nodeset without GPUs", "no GPUs"],
 )
-def test_default_memory_per_gpu_is_its_share_of_the_node(
+def test_default_memory_per_gpu_is_one_share_of_node_memory(
     gpus: list[Values | None], share: str | None
 ) -> None:
     nodesets = [{**GPU, "name": f"n{n}", "gpus": each} for n, each in enumerate(gpus)]
@@ -238,7 +238,7 @@ def test_default_memory_per_gpu_is_its_share_of_the_node(
 
 
 def shuffled(value: Any, order: random.Random) -> Any:
-    """Return the same with the keys of every mapping in another order."""
+    """Return the value with the keys of every mapping in another order."""
     if isinstance(value, dict):
         keys = order.sample(sorted(value), len(value))
         return {key: shuffled(value[key], order) for key in keys}
@@ -248,7 +248,7 @@ def shuffled(value: Any, order: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_order_of_keys_and_lists_does_not_matter(seed: int, tmp_path: Path) -> None:
+def test_order_of_keys_and_lists_does_not_change_the_files(seed: int, tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text("{}")
     order = random.Random(seed)
     values = json.loads(json.dumps(FULL))
@@ -269,7 +269,7 @@ def all_of(stack: Settings, root: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_ten_thousand_nodes_fit_into_a_config_map(kind: str) -> None:
+def test_configuration_of_ten_thousand_nodes_fits_into_a_configmap(kind: str) -> None:
     nodesets = [
         {**GPU, "name": f"gpu-of-rack-{n}", "kind": kind, "replicas": 50, "features": ["nvlink"]}
         for n in range(200)
@@ -280,5 +280,5 @@ def test_ten_thousand_nodes_fit_into_a_config_map(kind: str) -> None:
 
     found = files(*nodesets, partitions=partitions)
 
-    # A ConfigMap, and a request to etcd, holds about a mebibyte; two versions may be in flight.
+    # A ConfigMap and a request to etcd are limited to about 1 MiB, and two versions may be in use.
     assert sum(map(len, found.values())) < 256 * 1024

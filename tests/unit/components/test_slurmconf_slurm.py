@@ -1,4 +1,4 @@
-"""slurm.conf beyond nodes and partitions, and the files beside it."""
+"""Options of slurm.conf other than nodes and partitions, and other files of Slurm."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def conf(**slurm: Any) -> dict[str, str]:
         ({"priority": {"type": "multifactor"}}, {"PriorityType": "priority/multifactor"}),
     ],
 )
-def test_a_setting_sets_its_options(slurm: dict[str, Any], expected: dict[str, str]) -> None:
+def test_each_setting_sets_its_options(slurm: dict[str, Any], expected: dict[str, str]) -> None:
     found, plain = conf(**slurm), conf()
 
     assert found.items() >= expected.items()
@@ -60,7 +60,7 @@ def test_complete_wait_is_unset_by_default() -> None:
     assert "CompleteWait" not in conf()
 
 
-def test_scheduler_parameters_override_the_defaults_by_name() -> None:
+def test_each_scheduler_parameter_overrides_the_default_of_its_name() -> None:
     chosen = {"bf_max_time": 30, "extra_constraints": False, "defer": True, "bf_continue": False}
 
     found = conf(scheduler={"parameters": chosen})["SchedulerParameters"].split(",")
@@ -70,7 +70,7 @@ def test_scheduler_parameters_override_the_defaults_by_name() -> None:
     assert found == sorted(found)
 
 
-def test_slurmctld_parameters_are_added_to_ours() -> None:
+def test_slurmctld_parameters_in_the_settings_are_added_to_the_defaults() -> None:
     chosen = {"idle_on_node_suspend": True, "max_dbd_msg_action": "exit", "off": False}
 
     first, mark, *further = conf(slurmctld_parameters=chosen)["SlurmctldParameters"].split(",")
@@ -104,7 +104,7 @@ def test_suspending_jobs_requires_the_gang_scheduler(
     assert (found["PreemptType"], found["PreemptMode"]) == expected
 
 
-def test_weights_are_set_only_with_multifactor_priority() -> None:
+def test_priority_weights_are_set_only_with_multifactor_priority() -> None:
     weights = {"age": 1, "association": 2, "fairshare": 3, "job_size": 4, "partition": 5, "qos": 6}
     chosen = {"tres": {"node": 1, "cpu": 2}, "max_age": "1-0", "decay_half_life": "2-0"}
 
@@ -135,7 +135,7 @@ def topology(kind: str, **parts: Any) -> dict[str, str]:
     return config_files(settings(lambda v: v.update(nodesets=STATIC, slurm=slurm)))
 
 
-def test_a_tree_names_nodes_by_hostlist_and_switches_by_name() -> None:
+def test_tree_lists_nodes_as_a_hostlist_and_switches_by_name() -> None:
     found = topology(
         "tree",
         switches=[
@@ -153,7 +153,7 @@ def test_a_tree_names_nodes_by_hostlist_and_switches_by_name() -> None:
     assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/tree"
 
 
-def test_blocks_list_their_nodes_and_the_block_sizes() -> None:
+def test_block_topology_lists_nodes_and_block_sizes() -> None:
     blocks = [{"name": "a", "nodesets": ["left"]}, {"name": "b", "nodes": "right-[0-3]"}]
 
     found = topology("block", blocks=blocks, block_sizes=[4, 8])
@@ -166,7 +166,7 @@ def test_blocks_list_their_nodes_and_the_block_sizes() -> None:
     assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/block"
 
 
-def test_no_topology_renders_no_topology_conf() -> None:
+def test_topology_conf_is_rendered_only_with_a_topology() -> None:
     found = topology("none")
 
     assert "topology.conf" not in found
@@ -185,7 +185,7 @@ PATHS = {
 
 @pytest.mark.parametrize("source", ["text", "file"])
 @pytest.mark.parametrize("name", PATHS)
-def test_slurm_conf_names_a_shipped_or_mounted_script(
+def test_slurm_conf_names_each_script_that_nodes_get(
     name: str, source: str, tmp_path: Path
 ) -> None:
     (tmp_path / "scripts").mkdir()
@@ -201,12 +201,12 @@ def test_slurm_conf_names_a_shipped_or_mounted_script(
     assert (name in mounted) != (name in shipped)
 
 
-def test_without_scripts_slurm_conf_names_none() -> None:
+def test_slurm_conf_names_no_script_by_default() -> None:
     assert not {key for key, _ in PATHS.values()} & set(conf())
     assert script_files(settings()) == {}
 
 
-def test_task_scripts_are_readable_in_the_jail() -> None:
+def test_task_scripts_are_readable_inside_the_jail() -> None:
     found = files(task_epilog={"text": SCRIPT})
     plugin, _ = lines(found["plugstack.conf"])
     readable = [word.partition("=")[2] for word in plugin.split() if word.startswith("bind_ro=")]
@@ -215,7 +215,7 @@ def test_task_scripts_are_readable_in_the_jail() -> None:
     assert any(script.is_relative_to(folder) for folder in readable)
 
 
-def test_a_lua_script_is_part_of_the_configuration() -> None:
+def test_job_submit_script_is_part_of_the_configuration() -> None:
     found = files(job_submit_lua={"text": LUA})
 
     assert found["job_submit.lua"] == LUA
@@ -238,7 +238,7 @@ def test_a_lua_script_is_part_of_the_configuration() -> None:
     ],
 )
 @pytest.mark.parametrize(("key", "read"), [("prolog", config_files), ("task_epilog", script_files)])
-def test_the_error_names_an_unusable_script(
+def test_error_names_an_unusable_script(
     key: str,
     read: Callable[[Settings, Path], object],
     name: str,
@@ -257,18 +257,18 @@ def test_the_error_names_an_unusable_script(
     assert str(caught.value) == f"slurmstack:slurm.{key}.file: {message}"
 
 
-def test_a_changed_prolog_changes_the_digest() -> None:
+def test_changed_prolog_changes_the_configuration_digest() -> None:
     one = settings(lambda v: v.update(slurm={"prolog": {"text": SCRIPT}}))
     other = settings(lambda v: v.update(slurm={"prolog": {"text": f"{SCRIPT}# other\n"}}))
 
     assert config_digest(one) != config_digest(other)
 
 
-# --- The operator's own lines ---------------------------------------------------------------------
+# --- Lines in the settings ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("line", ["KillWait=60", "killwait=60", "KILLWAIT = 60", "KillWait=60 # x"])
-def test_an_operators_line_replaces_ours(line: str) -> None:
+def test_slurm_conf_line_in_the_settings_replaces_the_derived_one(line: str) -> None:
     text = files(extra={"slurm.conf": [line]})["slurm.conf"]
 
     assert [found for found in lines(text) if key_of(found) == "killwait"] == [line]
@@ -292,7 +292,7 @@ def test_slurm_conf_has_no_duplicate_keys(chosen: list[str]) -> None:
     assert {key.lower() for key in keys} <= set(found)
 
 
-def test_repeatable_keys_are_added() -> None:
+def test_lines_with_repeatable_keys_are_added() -> None:
     extra = ["NodeName=far-[0-1] CPUs=1", "PartitionName=far Nodes=far-[0-1]"]
 
     text = files(extra={"slurm.conf": extra})["slurm.conf"]
@@ -301,7 +301,7 @@ def test_repeatable_keys_are_added() -> None:
     assert [record["PartitionName"] for record in records(text, "PartitionName")] == ["main", "far"]
 
 
-def test_lines_for_other_files_follow_ours_or_create_them() -> None:
+def test_lines_for_other_files_are_appended_or_create_the_file() -> None:
     found = files(
         extra={"plugstack.conf": ["optional /x.so"], "oci.conf": ["IgnoreFileConfigJson=true"]}
     )

@@ -1,4 +1,4 @@
-"""Claims that snapshots cover, and the rights to take them."""
+"""The claims that snapshots cover, and the rights of the snapshot pods."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def graph_of(monkeypatch: pytest.MonkeyPatch, volume: dict[str, Any], **fields: 
         (SERVER, {"jail": "a"}, ["jail-server=a"]),
     ],
 )
-def test_snapshots_cover_the_claims_that_hold_the_data(
+def test_snapshots_cover_the_claims_that_contain_the_data(
     monkeypatch: pytest.MonkeyPatch,
     jail: dict[str, Any],
     fields: dict[str, str],
@@ -51,7 +51,7 @@ def test_snapshot_pods_may_only_manage_snapshots(monkeypatch: pytest.MonkeyPatch
         assert "volumes" not in spec, "the pod mounts no data"
 
 
-def test_a_deploy_fails_at_once_if_snapshots_are_impossible(
+def test_deploy_fails_at_once_if_snapshots_are_impossible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = graph_of(monkeypatch, {}, jail="a").one("snapshots-check").inputs["spec"]

@@ -1,4 +1,4 @@
-"""The stack files next to the program can be deployed unchanged."""
+"""The committed stack files can be deployed unchanged."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.support.stack import FILES, KEY
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_stack_file_names_the_schema_and_fits_it(path: Path) -> None:
+def test_stack_file_names_the_schema_and_matches_it(path: Path) -> None:
     known = stack_schema()["properties"]["config"]["properties"]
     text = path.read_text()
 
@@ -31,7 +31,7 @@ def test_a_stack_file_names_the_schema_and_fits_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_stack_file_is_valid_and_its_files_are_rendered(path: Path) -> None:
+def test_stack_file_is_valid_and_renders_slurm_conf(path: Path) -> None:
     stack = read_stack(path.name.split(".")[1], ROOT)
     files = {**config_files(stack, ROOT), **script_files(stack, ROOT)}
 
@@ -44,13 +44,13 @@ def test_a_stack_file_is_valid_and_its_files_are_rendered(path: Path) -> None:
     ]
 
 
-def test_the_dev_stack_is_local() -> None:
+def test_dev_stack_runs_on_a_local_cluster() -> None:
     assert isinstance(read_stack("dev", ROOT).cluster, LocalCluster)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project in which `make up` has made only a key."""
+    """Return a copy of the project in which `make up` has created only a key."""
     project = tmp_path / "project"
     (project / ".local/dev").mkdir(parents=True)
     (project / ".local/dev/id_ed25519.pub").write_text(KEY)
@@ -61,7 +61,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
-    """Run the embedded engine for a user who has only the project."""
+    """Run the embedded engine with no credentials and no network access."""
     home = project.parent
     return subprocess.run(
         [sys.executable, "-m", "engine", *words],
@@ -71,7 +71,7 @@ def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
             "PATH": os.environ["PATH"],
             "PULUMI_BACKEND_URL": f"file://{home}",
             "PULUMI_CONFIG_PASSPHRASE": "none",
-            # The proxy refuses every request to the outside at once.
+            # No proxy listens there, so each request to the internet fails at once.
             "https_proxy": "http://127.0.0.1:9",
             "http_proxy": "http://127.0.0.1:9",
         },
@@ -82,7 +82,7 @@ def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_stack_previews_from_nothing_without_credentials(path: Path, project: Path) -> None:
+def test_new_stack_can_be_previewed_without_credentials(path: Path, project: Path) -> None:
     stack = path.name.split(".")[1]
     kind = read_stack(stack, ROOT).cluster.kind
     if kind in ("eks", "nebius"):
@@ -102,7 +102,7 @@ def test_a_stack_previews_from_nothing_without_credentials(path: Path, project: 
     ],
     ids=["eks", "metal"],
 )
-def test_kinds_without_a_stack_file_preview_from_nothing(
+def test_new_eks_or_metal_stack_can_be_previewed(
     project: Path, values: dict[str, Any], package: str, made: str
 ) -> None:
     extra = values["cluster"]["kind"]
@@ -117,7 +117,7 @@ def test_kinds_without_a_stack_file_preview_from_nothing(
     assert "controller-slurmctld create" in done.stdout
 
 
-def test_the_engine_refers_clouds_to_the_pulumi_command(project: Path) -> None:
+def test_embedded_engine_refers_cloud_stacks_to_the_pulumi_command(project: Path) -> None:
     pytest.importorskip("pulumi_nebius", reason="pip install '.[nebius]'")
 
     done = engine("up", "--yes", "--stack", "gpu", project=project)
@@ -131,7 +131,9 @@ def test_the_engine_refers_clouds_to_the_pulumi_command(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cpu", "existing"), ("gpu", "nebius")])
-def test_an_example_depends_on_no_single_machine(name: str, kind: str, tmp_path: Path) -> None:
+def test_example_stack_uses_a_registry_and_keys_without_local_files(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     stack = read_stack(name, ROOT)
 
     assert stack.cluster.kind == kind
@@ -140,7 +142,7 @@ def test_an_example_depends_on_no_single_machine(name: str, kind: str, tmp_path:
     assert all(authorized_keys(user, tmp_path).count("\n") == 1 for user in stack.users)
 
 
-def test_the_cloud_example_has_three_gpu_types_and_a_standby() -> None:
+def test_cloud_example_has_three_gpu_types_and_a_standby_controller() -> None:
     stack = read_stack("gpu", ROOT)
     assert isinstance(stack.cluster, NebiusCluster)
 
@@ -151,7 +153,7 @@ def test_the_cloud_example_has_three_gpu_types_and_a_standby() -> None:
     assert stack.controller.standby
 
 
-def test_every_gpu_node_of_the_example_is_below_one_switch() -> None:
+def test_every_gpu_node_of_the_example_has_exactly_one_switch() -> None:
     files = config_files(read_stack("gpu", ROOT))
     (nodes,) = [record["NodeName"] for record in records(files["slurm.conf"], "NodeName")]
     switches = [words(line) for line in lines(files["topology.conf"])]
@@ -160,7 +162,7 @@ def test_every_gpu_node_of_the_example_is_below_one_switch() -> None:
     assert sorted(node for node in wired if node != "x") == sorted(expand(nodes))
 
 
-def test_the_examples_gpu_nodes_have_checks_for_their_hardware() -> None:
+def test_gpu_nodes_of_the_example_have_checks_for_their_hardware() -> None:
     stack = read_stack("gpu", ROOT)
     checks = {nodeset.name: json.loads(node_checks(nodeset, stack)) for nodeset in stack.nodesets}
     gpu, cpu = checks["h100"], checks["cpu"]

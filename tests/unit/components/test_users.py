@@ -1,4 +1,4 @@
-"""Users have the same name, id and keys everywhere."""
+"""Users have the same name, id and SSH keys in all pods."""
 
 from pathlib import Path
 
@@ -18,11 +18,11 @@ def test_passwd_lists_users_by_id_without_passwords() -> None:
     ]
 
 
-def test_each_user_has_a_group_of_the_same_id() -> None:
+def test_each_user_has_a_group_with_the_same_id() -> None:
     assert group(settings().users) == "student:*:1500:\nresearcher:*:2000:\n"
 
 
-def test_keys_come_from_the_settings_and_from_files(tmp_path: Path) -> None:
+def test_ssh_keys_come_from_the_settings_and_from_files(tmp_path: Path) -> None:
     (tmp_path / "id.pub").write_text(KEY.replace("test", "file") + "\n")
     user = User(name="u", uid=2000, ssh_keys=(KEY,), ssh_key_files=("id.pub",))
 
@@ -30,7 +30,7 @@ def test_keys_come_from_the_settings_and_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "no key\n"])
-def test_the_error_names_an_unusable_key_file(tmp_path: Path, content: str | None) -> None:
+def test_error_names_an_unusable_key_file(tmp_path: Path, content: str | None) -> None:
     if content:
         (tmp_path / "id.pub").write_text(content)
     user = User(name="u", uid=2000, ssh_key_files=("id.pub",))

@@ -9,7 +9,7 @@ from engine.errors import EngineError
 
 
 class Reversing:
-    """Replaces a crypter: reverses the text."""
+    """A crypter that only reverses the text."""
 
     def decrypt(self, ciphertext: str) -> str:
         if ciphertext == "damaged":
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "Pulumi.dev.yaml"
 
 
-# The text that `pulumi` 3.272 hands to the program for each spelling.
+# For each YAML spelling: the text that `pulumi` 3.272 passes to the program.
 SPELLINGS = [
     ("yes", "yes"),
     ("off", "off"),
@@ -46,14 +46,14 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("spelling", "expected"), SPELLINGS, ids=[s for s, _ in SPELLINGS])
-def test_plain_value_reaches_the_program_as_with_pulumi(
+def test_program_gets_plain_values_in_the_form_that_pulumi_uses(
     file: Path, spelling: str, expected: str
 ) -> None:
     file.write_text(f"config:\n  p:key: {spelling}\n")
     assert read_stack_file(file).decrypted(None) == ({"p:key": expected}, [])
 
 
-def test_secure_values_are_decrypted_at_any_depth(file: Path) -> None:
+def test_secure_values_are_decrypted_at_any_nesting_depth(file: Path) -> None:
     file.write_text(
         "encryptionsalt: salt\n"
         "config:\n"
@@ -74,28 +74,28 @@ def test_secure_values_are_decrypted_at_any_depth(file: Path) -> None:
     assert secret == ["p:object", "p:token"]
 
 
-def test_a_mapping_with_more_than_secure_is_a_plain_mapping(file: Path) -> None:
+def test_mapping_with_secure_and_other_keys_is_not_a_secret(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: x, other: y}}")
     assert not read_stack_file(file).has_secrets
 
 
-def test_a_stack_without_a_file_has_no_config(file: Path) -> None:
+def test_stack_without_a_file_has_no_config(file: Path) -> None:
     stack = read_stack_file(file)
     assert stack.config == {}
     assert stack.encryption_salt is None
 
 
-def test_an_empty_file_has_no_config(file: Path) -> None:
+def test_empty_stack_file_has_no_config(file: Path) -> None:
     file.write_text("# nothing yet\n")
     assert read_stack_file(file).config == {}
 
 
-def test_old_form_of_a_key_is_accepted(file: Path) -> None:
+def test_old_form_of_a_config_key_is_accepted(file: Path) -> None:
     file.write_text("config: {'p:config:name': x}")
     assert read_stack_file(file).config == {"p:name": "x"}
 
 
-def test_bare_key_in_a_project_file_belongs_to_the_project() -> None:
+def test_key_without_namespace_belongs_to_the_project() -> None:
     assert parse_config(Path("Pulumi.yaml"), {"a": 1, "q:b": 2}, "p") == {"p:a": 1, "q:b": 2}
 
 
@@ -113,7 +113,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=[t for t, _ in REFUSED])
-def test_unsupported_content_is_refused_with_file_and_key(
+def test_error_for_unsupported_content_names_file_and_key(
     file: Path, text: str, message: str
 ) -> None:
     file.write_text(text)
@@ -124,13 +124,13 @@ def test_unsupported_content_is_refused_with_file_and_key(
     assert "\n" not in str(error.value)
 
 
-def test_a_secret_without_a_crypter_names_its_key(file: Path) -> None:
+def test_error_names_the_key_of_a_secret_without_passphrase(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: x}}")
     with pytest.raises(EngineError, match="p:a: the value is encrypted"):
         read_stack_file(file).decrypted(None)
 
 
-def test_a_secret_that_cannot_be_decrypted_names_its_key(file: Path) -> None:
+def test_error_names_the_key_of_an_undecryptable_secret(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: damaged}}")
     with pytest.raises(EngineError, match="p:a: cannot be decrypted"):
         read_stack_file(file).decrypted(Reversing())

@@ -1,4 +1,4 @@
-"""Output for people and for programs."""
+"""The engine's output as text and as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain() -> tuple[Plain, io.StringIO, io.StringIO]:
     return Plain(out, err), out, err
 
 
-def test_shown_values_are_short_and_hide_secrets() -> None:
+def test_values_are_shown_shortened_and_without_secrets() -> None:
     value: Properties = {"a": Secret("hush"), "b": [UNKNOWN, {"c": Secret(1)}], "d": None}
     assert redacted(value) == {"a": "[secret]", "b": ["[unknown]", {"c": "[secret]"}], "d": None}
     assert shown(Secret("hush")) == "[secret]"
@@ -57,7 +57,7 @@ def test_summary_is_one_line() -> None:
     )
 
 
-def test_preview_lists_only_changes() -> None:
+def test_preview_lists_only_resources_that_change() -> None:
     display, out, _ = plain()
     changes = (
         Change("spec.replicas", "1", "2"),
@@ -74,14 +74,14 @@ def test_preview_lists_only_changes() -> None:
     ]
 
 
-def test_a_long_list_of_changes_is_cut() -> None:
+def test_long_list_of_changes_is_truncated() -> None:
     display, out, _ = plain()
     many = tuple(Change(f"p{i}", "1", "2") for i in range(50))
     display.known(Step(URN, Op.UPDATE, changes=many))
     assert out.getvalue().splitlines()[-1].strip() == "… 30 more"
 
 
-def test_repeated_or_empty_status_is_not_shown() -> None:
+def test_repeated_or_empty_status_lines_are_not_shown() -> None:
     display, out, _ = plain()
     for line in ("waiting", "waiting", "", "waiting"):
         display.status(URN, line)
@@ -97,7 +97,7 @@ def test_errors_go_to_standard_error() -> None:
     assert out.getvalue().splitlines() == ["warning: x:y:Z a: careful"]
 
 
-def test_closed_output_does_not_stop_a_deployment() -> None:
+def test_deployment_continues_after_standard_output_is_closed() -> None:
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
             raise BrokenPipeError
@@ -138,7 +138,7 @@ def test_summary_reports_the_result(end: Result, words: str) -> None:
     assert out.getvalue().splitlines() == [words]
 
 
-def test_json_preview_has_pulumis_fields_and_no_secret(
+def test_json_preview_has_the_fields_of_pulumi_and_no_secret(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     old = StoredResource(URN, "x:y:Z", True, inputs={"a": 1, "b": Secret("hush")}, protect=True)
@@ -181,7 +181,7 @@ def test_json_preview_has_pulumis_fields_and_no_secret(
     }
 
 
-def test_violations_are_shown_in_pulumis_format() -> None:
+def test_policy_violations_are_shown_in_the_format_of_pulumi() -> None:
     advice = Violation("age", Level.ADVISORY, "Nothing is old\ntake a new one", URN)
     order = Violation("value", Level.MANDATORY, "No value is forbidden\n", URN)
     display, out, _ = plain()
@@ -212,7 +212,7 @@ def test_violations_are_shown_in_pulumis_format() -> None:
     ]
 
 
-def test_preview_before_an_update_prints_only_a_failure(
+def test_preview_of_an_update_prints_only_failures_in_json_mode(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     choose(True, only_failure=True).finish(result(preview=True))

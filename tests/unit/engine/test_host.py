@@ -21,17 +21,17 @@ def request(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("250ms", 0.25)]
 )
-def test_durations_are_seconds(text: str, seconds: float) -> None:
+def test_durations_are_converted_to_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 m", "5m!", "five"])
-def test_invalid_duration_is_named(text: str) -> None:
+def test_error_names_an_invalid_duration(text: str) -> None:
     with pytest.raises(EngineError, match=f"customTimeouts: {text!r}: expected a duration"):
         parse_duration(text)
 
 
-def test_unset_options_differ_from_false_ones() -> None:
+def test_unset_options_differ_from_options_set_to_false() -> None:
     unset = goal_of(request())
     assert (unset.protect, unset.retain_on_delete, unset.delete_before_replace) == (None,) * 3
     disabled = goal_of(
@@ -44,7 +44,7 @@ def test_unset_options_differ_from_false_ones() -> None:
     ) == (False,) * 3
 
 
-def test_dependencies_are_sorted_to_keep_the_state_stable() -> None:
+def test_dependencies_are_sorted_so_that_the_state_is_stable() -> None:
     goal = goal_of(
         request(
             dependencies=["b", "a"],
@@ -57,7 +57,7 @@ def test_dependencies_are_sorted_to_keep_the_state_stable() -> None:
     assert goal.property_dependencies == {"x": ("a", "b")}
 
 
-def test_properties_without_own_dependencies_get_all_dependencies() -> None:
+def test_each_property_depends_on_all_dependencies_by_default() -> None:
     goal = goal_of(request(dependencies=["a"], object=to_struct({"x": 1, "y": 2})))
     assert goal.property_dependencies == {"x": ("a",), "y": ("a",)}
 
@@ -81,7 +81,7 @@ def test_aliases_may_be_urns_or_specs() -> None:
     )
 
 
-def test_a_trigger_may_be_secret_or_absent() -> None:
+def test_replacement_trigger_may_be_secret_or_absent() -> None:
     assert goal_of(request()).replacement_trigger is None
     holder = to_struct({"t": Secret("x")})
     assert goal_of(request(replacement_trigger=holder.fields["t"])).replacement_trigger == Secret(
@@ -99,11 +99,11 @@ def test_a_trigger_may_be_secret_or_absent() -> None:
         ({"packageRef": "x"}, "parameterized packages"),
     ],
 )
-def test_unsupported_feature_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+def test_error_names_an_unsupported_feature(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(EngineError, match=f"{named}: not supported by this engine"):
         goal_of(request(**fields))
 
 
 @pytest.mark.parametrize("fields", [{"remote": True}, {"packageRef": "x"}])
-def test_preview_plans_resources_of_unsupported_providers(fields: dict[str, Any]) -> None:
+def test_preview_accepts_resources_of_unsupported_providers(fields: dict[str, Any]) -> None:
     assert goal_of(request(**fields), preview=True) == goal_of(request())

@@ -1,4 +1,4 @@
-"""A stack runs one update at a time."""
+"""Only one update of a stack runs at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hold(directory: Path, **content: Any) -> Path:
     return file
 
 
-def test_lock_names_its_holder_and_is_released(tmp_path: Path) -> None:
+def test_lock_names_its_owner_and_is_released_at_the_end(tmp_path: Path) -> None:
     with locked(tmp_path / "locks") as file:
         content = json.loads(file.read_text())
         assert content["pid"] == os.getpid()
@@ -42,7 +42,7 @@ def test_failed_update_releases_the_lock(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_second_update_is_refused_with_holder_and_remedy(tmp_path: Path) -> None:
+def test_error_of_a_second_update_names_lock_owner_and_remedy(tmp_path: Path) -> None:
     file = hold(tmp_path)
     with pytest.raises(EngineError) as caught, locked(tmp_path):
         pass
@@ -50,7 +50,7 @@ def test_a_second_update_is_refused_with_holder_and_remedy(tmp_path: Path) -> No
     assert f"researcher@{socket.gethostname()} (pid {os.getpid()})" in message
     assert "since 2026-01-02T03:04:05Z: wait until that update has ended" in message
     assert f"delete {file}" in message
-    assert list(tmp_path.iterdir()) == [file], "the refused update leaves no lock"
+    assert list(tmp_path.iterdir()) == [file], "the refused update must leave no lock"
 
 
 def test_lock_of_an_ended_process_is_taken_over(tmp_path: Path) -> None:
@@ -59,13 +59,13 @@ def test_lock_of_an_ended_process_is_taken_over(tmp_path: Path) -> None:
         assert not file.exists()
 
 
-def test_lock_of_another_machine_is_respected(tmp_path: Path) -> None:
+def test_lock_of_a_process_on_another_machine_is_respected(tmp_path: Path) -> None:
     hold(tmp_path, pid=2**22 + 1, hostname="elsewhere")
     with pytest.raises(EngineError, match="elsewhere"), locked(tmp_path):
         pass
 
 
-def test_unreadable_lock_is_named(tmp_path: Path) -> None:
+def test_error_names_an_unreadable_lock_file(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     expected = r"bad\.json: the lock file cannot be read"
     with pytest.raises(EngineError, match=expected), locked(tmp_path):

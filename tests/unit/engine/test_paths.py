@@ -1,4 +1,4 @@
-"""Property paths, and how ignore_changes resets them."""
+"""Property paths, and ignore_changes, which resets the values at these paths."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from engine.values import Path, Properties, Secret, format_path
         ('data["say \\"hi\\""]', ("data", 'say "hi"')),
     ],
 )
-def test_paths_are_read(text: str, path: Path) -> None:
+def test_property_path_is_parsed(text: str, path: Path) -> None:
     assert parse_path(text) == path
 
 
 @pytest.mark.parametrize("text", ["a[", "a[x]", 'a["b', "a]"])
-def test_invalid_path_is_named(text: str) -> None:
+def test_error_names_an_invalid_property_path(text: str) -> None:
     with pytest.raises(EngineError, match=r"property path .* invalid at column"):
         parse_path(text)
 
 
 @given(st.lists(st.one_of(st.text(min_size=1), st.integers(0, 99)), min_size=1).map(tuple))
-def test_written_path_is_read_back(path: Path) -> None:
+def test_written_property_path_can_be_read_back(path: Path) -> None:
     if path[0] != "*" and not isinstance(path[0], int):
         assert parse_path(format_path(path)) == path
 
 
-def test_pattern_contains_the_paths_below_it() -> None:
+def test_pattern_matches_the_path_and_all_paths_below_it() -> None:
     assert contains(("a",), ("a", 0, "b"))
     assert contains(("a", "*", "b"), ("a", 0, "b", "c"))
     assert not contains(("a", "b"), ("a",))
@@ -70,7 +70,9 @@ def test_lookup_inside_a_secret_returns_a_secret() -> None:
         ("no.such[3].path", None),
     ],
 )
-def test_ignored_changes_are_reset(pattern: str, expected: Properties | None) -> None:
+def test_ignored_changes_are_set_back_to_the_stored_value(
+    pattern: str, expected: Properties | None
+) -> None:
     olds: Properties = {"a": 1, "b": {"c": 2, "old": 3}, "l": [{"x": 1}, {"x": 2}]}
     news: Properties = {
         "a": 10,
@@ -79,10 +81,10 @@ def test_ignored_changes_are_reset(pattern: str, expected: Properties | None) ->
     }
     before = repr(news)
     assert reset(news, olds, [pattern]) == (expected or news)
-    assert repr(news) == before, "the inputs of the program are unchanged"
+    assert repr(news) == before, "the inputs of the program must not change"
 
 
-def test_an_ignored_change_inside_a_secret_leaves_it_secret() -> None:
+def test_value_stays_secret_after_an_ignored_change_inside_it() -> None:
     assert reset({"a": Secret({"b": 2, "c": 3})}, {"a": Secret({"b": 1})}, ["a.b"]) == {
         "a": Secret({"b": 1, "c": 3})
     }

@@ -1,4 +1,4 @@
-"""The rules by which a deployment is planned."""
+"""Rules for planning a deployment."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_resource_missing_from_the_state_is_created() -> None:
     assert plan(GOAL, None, NOTHING) == Plan(Op.CREATE)
 
 
-def test_formerly_external_resource_is_created() -> None:
+def test_resource_that_was_external_before_is_created() -> None:
     assert plan(GOAL, stored(external=True), NOTHING).op is Op.CREATE
 
 
-def test_unchanged_resource_stays() -> None:
+def test_unchanged_resource_needs_no_operation() -> None:
     assert plan(GOAL, stored(), NOTHING) == Plan(Op.SAME)
 
 
@@ -74,7 +74,7 @@ def test_unchanged_resource_that_was_never_ready_is_updated() -> None:
         ),
     ],
 )
-def test_each_reason_to_replace_is_named(
+def test_plan_names_each_reason_for_a_replacement(
     goal: Goal, old: StoredResource, diff: Diff, reason: str
 ) -> None:
     planned = plan(goal, old, diff, replaced={urn("b")})
@@ -101,7 +101,7 @@ def test_program_overrides_the_providers_order_of_replacement(
     assert planned.delete_first is (provider if program is None else program)
 
 
-def test_child_inherits_the_options_that_it_leaves_unset() -> None:
+def test_child_inherits_options_that_it_does_not_set() -> None:
     parent = replace(GOAL, protect=True, retain_on_delete=True, deleted_with=urn("b"))
     child = planning.inherited(GOAL, parent)
     assert (child.protect, child.retain_on_delete, child.deleted_with) == (True, True, urn("b"))
@@ -110,20 +110,20 @@ def test_child_inherits_the_options_that_it_leaves_unset() -> None:
     assert planning.inherited(GOAL, None) == GOAL
 
 
-def test_protection_holds_while_state_and_program_both_set_it() -> None:
+def test_resource_is_protected_if_state_and_program_protect_it() -> None:
     with pytest.raises(EngineError, match="protected"):
         planning.refuse_replacing_protected(stored(protect=True), True)
     planning.refuse_replacing_protected(stored(protect=True), False)
     planning.refuse_replacing_protected(stored(), True)
 
 
-def test_protected_resources_are_named_before_anything_is_deleted() -> None:
+def test_error_names_all_protected_resources_before_any_deletion() -> None:
     with pytest.raises(EngineError, match=r"test:index:Thing a, test:index:Thing b;"):
         planning.refuse_deleting_protected([stored("b", protect=True), stored(protect=True)])
     planning.refuse_deleting_protected([stored(), stored("b", protect=True, delete=True)])
 
 
-def test_inputs_from_a_replaced_resource_are_unknown() -> None:
+def test_inputs_that_depend_on_a_replaced_resource_are_unknown() -> None:
     old = stored(
         "b",
         inputs={"x": 1, "y": 2},
@@ -133,13 +133,13 @@ def test_inputs_from_a_replaced_resource_are_unknown() -> None:
     assert planning.inputs_without(old, {urn("c")}) is None
 
 
-def test_resource_goes_with_its_provider_and_its_deleted_with_target() -> None:
+def test_resource_disappears_with_its_provider_or_deleted_with_target() -> None:
     assert planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("p")})
     assert planning.goes_with(stored(deleted_with=urn("b")), {urn("b")})
     assert not planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("b")})
 
 
-def test_replacement_reaches_only_managed_resources_not_yet_settled() -> None:
+def test_replacement_affects_only_managed_resources_that_are_not_finished() -> None:
     assert planning.may_be_dependent(stored(), set())
     assert not planning.may_be_dependent(stored(), {urn("a")})
     assert not planning.may_be_dependent(stored(external=True), set())
@@ -147,7 +147,7 @@ def test_replacement_reaches_only_managed_resources_not_yet_settled() -> None:
     assert not planning.may_be_dependent(stored(custom=False), set())
 
 
-def test_dependents_children_and_managed_resources_are_deleted_first() -> None:
+def test_dependents_and_children_are_deleted_before_the_resource() -> None:
     p, a = stored("p"), stored("a")
     b = stored("b", dependencies=(urn("a"),), provider=f"{urn('p')}::p-1")
     c = stored("c", parent=urn("a"), property_dependencies={"x": (urn("b"),)})
@@ -155,14 +155,14 @@ def test_dependents_children_and_managed_resources_are_deleted_first() -> None:
     assert order == {p: {b}, a: {b, c}, b: {c}, c: frozenset()}
 
 
-def test_condemned_original_is_deleted_before_its_dependencies() -> None:
+def test_replaced_original_is_deleted_before_its_dependencies() -> None:
     a = stored("a")
     b = stored("b", delete=True, dependencies=(urn("a"),))
     assert planning.order_of_deletion([a, b]) == {a: {b}, b: frozenset()}
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 5), max_size=4)), max_size=12))
-def test_deletion_order_has_no_cycle(
+def test_order_of_deletions_has_no_cycle(
     shapes: list[tuple[int, list[int]]],
 ) -> None:
     condemned = [
@@ -191,7 +191,7 @@ def test_changes_show_their_paths_and_hide_secrets() -> None:
     assert not any(c.replaces for c in lines if c.path in ("data", "gone", "here"))
 
 
-def test_a_change_inside_a_secret_is_hidden() -> None:
+def test_change_inside_a_secret_is_hidden() -> None:
     old: Properties = {"data": Secret({"a": "hush"})}
     new: Properties = {"data": Secret({"a": "hush!"})}
     (change,) = planning.changes(old, new, Plan(Op.UPDATE, ("data.a",)), shown)

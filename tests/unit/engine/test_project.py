@@ -25,7 +25,7 @@ def test_project_is_found_from_a_subdirectory(tmp_path: Path) -> None:
     assert project.interpreter == Path(sys.executable)
 
 
-def test_project_sets_the_virtualenv_and_the_main_directory(tmp_path: Path) -> None:
+def test_project_file_sets_virtualenv_and_main_directory(tmp_path: Path) -> None:
     python = tmp_path / "env/bin/python"
     python.parent.mkdir(parents=True)
     python.touch()
@@ -51,13 +51,15 @@ def test_project_sets_the_virtualenv_and_the_main_directory(tmp_path: Path) -> N
         ),
     ],
 )
-def test_error_names_the_fault_in_the_project(tmp_path: Path, text: str, message: str) -> None:
+def test_error_names_the_mistake_in_the_project_file(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(EngineError, match=message) as caught:
         find_project(write(tmp_path, text))
     assert "\n" not in str(caught.value)
 
 
-def test_missing_project_is_reported(tmp_path: Path) -> None:
+def test_missing_project_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"no Pulumi\.yaml .* pass --cwd"):
         find_project(tmp_path)
 
@@ -87,7 +89,7 @@ def test_stack_config_overrides_project_defaults(tmp_path: Path) -> None:
         ("file://~", "{home}"),
     ],
 )
-def test_environment_sets_the_state_directory(
+def test_environment_variable_sets_the_state_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, expected: str
 ) -> None:
     monkeypatch.setenv("PULUMI_BACKEND_URL", url)
@@ -95,7 +97,7 @@ def test_environment_sets_the_state_directory(
     assert str(project.state_directory()) == expected.format(root=tmp_path, home=Path.home())
 
 
-def test_project_backend_is_the_default_without_the_environment_variable(
+def test_project_file_sets_the_default_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)

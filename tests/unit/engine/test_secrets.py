@@ -1,4 +1,4 @@
-"""Both engines read secrets with the passphrase; without it, the secrets are unreadable."""
+"""Both engines can read secrets with the passphrase, and neither can without it."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ OUTPUT = {
 
 @pytest.fixture(scope="module")
 def derived() -> PassphraseCrypter:
-    """Derive the key only once, because deriving is slow by design."""
+    """Derive the key only once, because derivation is slow by design."""
     return PassphraseCrypter.from_state(PASSPHRASE, SALT)
 
 
@@ -31,18 +31,18 @@ def crypter(derived: PassphraseCrypter) -> PassphraseCrypter:
     return derived
 
 
-def test_a_value_that_pulumi_encrypted_is_read(crypter: PassphraseCrypter) -> None:
+def test_value_that_pulumi_encrypted_can_be_read(crypter: PassphraseCrypter) -> None:
     assert crypter.decrypt(TOKEN) == "hunter2 & co"
 
 
-def test_a_state_that_pulumi_wrote_is_read(crypter: PassphraseCrypter) -> None:
+def test_state_that_pulumi_wrote_can_be_read(crypter: PassphraseCrypter) -> None:
     assert unseal({"base64": OUTPUT, "length": 32}, crypter) == {
         "base64": Secret("FdEY628BIXn5l0Z/M27Ed075j4ssKuw+/5C1QaTQEyI="),
         "length": 32,
     }
 
 
-def test_salt_string_is_kept_unchanged(crypter: PassphraseCrypter) -> None:
+def test_salt_of_the_stack_is_kept_unchanged(crypter: PassphraseCrypter) -> None:
     assert crypter.state == SALT
 
 
@@ -52,14 +52,14 @@ def test_wrong_passphrase_is_reported_in_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_new_crypter_needs_only_its_passphrase() -> None:
+def test_new_salt_needs_only_a_passphrase() -> None:
     new = PassphraseCrypter.new("tr0ub4dor")
     sealed = new.encrypt("hush")
     again = PassphraseCrypter.from_state("tr0ub4dor", new.state)
     assert again.decrypt(sealed) == "hush"
 
 
-def test_salts_are_unique() -> None:
+def test_each_new_salt_is_unique() -> None:
     key = bytes(32)
     states = {PassphraseCrypter(key, bytes(8)).state for _ in range(2)}
     assert len(states) == 2
@@ -78,18 +78,18 @@ def test_order_of_keys_does_not_change_the_ciphertext(
     assert seal(one, crypter) == seal(other, crypter)
 
 
-def test_everything_inside_a_secret_is_hidden(crypter: PassphraseCrypter) -> None:
+def test_nested_values_of_a_secret_are_encrypted(crypter: PassphraseCrypter) -> None:
     properties: Properties = {"a": Secret({"b": [Secret("hush"), 1]}), "c": None}
     sealed = seal(properties, crypter)
     assert "hush" not in str(sealed)
     assert unseal(sealed, crypter) == {"a": Secret({"b": ["hush", 1]}), "c": None}
 
 
-def test_state_exported_with_plaintext_secrets_is_read(crypter: PassphraseCrypter) -> None:
+def test_state_exported_with_plaintext_secrets_can_be_read(crypter: PassphraseCrypter) -> None:
     assert unseal({SIGNATURE: SECRET, "plaintext": '"hush"'}, crypter) == Secret("hush")
 
 
-def test_an_unknown_is_never_stored(crypter: PassphraseCrypter) -> None:
+def test_unknown_value_is_never_stored(crypter: PassphraseCrypter) -> None:
     with pytest.raises(ValueError, match="unknown"):
         seal({"a": UNKNOWN}, crypter)
 
@@ -98,7 +98,7 @@ def test_an_unknown_is_never_stored(crypter: PassphraseCrypter) -> None:
     "damaged",
     ["", "v2:a:b", "v1:PT+pwY53uFGkbX89", "v1:!:!", "v1:AAAA:AAAA", TOKEN[:-8] + "AAAAAA=="],
 )
-def test_a_damaged_secret_is_refused_in_one_line(crypter: PassphraseCrypter, damaged: str) -> None:
+def test_damaged_secret_is_refused_in_one_line(crypter: PassphraseCrypter, damaged: str) -> None:
     with pytest.raises(EngineError) as error:
         crypter.decrypt(damaged)
     assert "\n" not in str(error.value)
@@ -110,7 +110,7 @@ def test_invalid_salt_is_refused(state: str) -> None:
         PassphraseCrypter.from_state(PASSPHRASE, state)
 
 
-def test_the_passphrase_comes_from_the_environment(
+def test_passphrase_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
@@ -122,7 +122,7 @@ def test_the_passphrase_comes_from_the_environment(
     assert passphrase_from_environment() == ""
 
 
-def test_missing_passphrase_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_missing_passphrase_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE_FILE", "/does/not/exist")
     with pytest.raises(EngineError, match="/does/not/exist"):

@@ -1,4 +1,4 @@
-"""The state is Pulumi's own checkpoint: read, changed and written back whole."""
+"""The state is a checkpoint of Pulumi, which the engine reads, changes and writes completely."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _names(snapshot: Snapshot) -> list[str]:
 
 
 def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
-    """Stored JSON with its secrets as values, because Go and Python escape text differently."""
+    """Return stored JSON with decrypted secrets, because Go and Python escape text differently."""
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):
@@ -54,7 +54,7 @@ def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
     return read(in_the_clear(stored, crypter))
 
 
-def test_pulumi_checkpoint_survives_reading_and_writing(tmp_path: Path) -> None:
+def test_pulumi_checkpoint_is_written_as_it_was_read(tmp_path: Path) -> None:
     backend = Backend(tmp_path, "demo", "dev")
     backend.file.parent.mkdir(parents=True)
     shutil.copy(WRITTEN_BY_PULUMI, backend.file)
@@ -72,7 +72,9 @@ def test_pulumi_checkpoint_survives_reading_and_writing(tmp_path: Path) -> None:
     assert written["manifest"]["magic"] == recorded["manifest"]["magic"]
 
 
-def test_every_field_of_a_resource_survives(backend: Backend, crypter: PassphraseCrypter) -> None:
+def test_every_field_of_a_resource_is_written_and_read_back(
+    backend: Backend, crypter: PassphraseCrypter
+) -> None:
     full = StoredResource(
         urn=URN + "a",
         type="x:y:Z",
@@ -104,7 +106,7 @@ def test_every_field_of_a_resource_survives(backend: Backend, crypter: Passphras
     )
     empty = StoredResource("", "", False)
     assert all(getattr(full, field.name) != getattr(empty, field.name) for field in fields(full)), (
-        "this test lacks a field"
+        "add the new field to this test"
     )
     backend.write(Sealer(crypter).deployment(Snapshot((full,), (Pending("creating", full),))))
     checkpoint = backend.read()
@@ -117,7 +119,7 @@ def test_every_field_of_a_resource_survives(backend: Backend, crypter: Passphras
     assert back.pending[0].kind == "creating"
 
 
-def test_empty_fields_are_left_out() -> None:
+def test_empty_fields_of_a_resource_are_omitted() -> None:
     bare = StoredResource(URN + "a", "x:y:Z", False)
     assert to_json(bare, lambda value: value) == {
         "urn": URN + "a",
@@ -126,7 +128,7 @@ def test_empty_fields_are_left_out() -> None:
     }
 
 
-def test_stack_without_state_reads_as_none(backend: Backend) -> None:
+def test_stack_without_a_state_file_has_no_snapshot(backend: Backend) -> None:
     assert backend.read() is None
 
 
@@ -138,7 +140,7 @@ def test_previous_state_is_kept_as_backup(backend: Backend, crypter: PassphraseC
     assert backend.file.with_name("dev.json.bak").read_text() == first
 
 
-def test_failed_write_leaves_the_file_intact(
+def test_failed_write_leaves_the_state_file_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
@@ -154,7 +156,7 @@ def test_failed_write_leaves_the_file_intact(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_error_of_damaged_state_names_the_backup(backend: Backend) -> None:
+def test_error_for_a_damaged_state_names_the_backup(backend: Backend) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.write_text("{")
     with pytest.raises(EngineError, match=r"dev\.json: cannot be read: .* dev\.json\.bak"):
@@ -172,14 +174,14 @@ def test_error_of_damaged_state_names_the_backup(backend: Backend) -> None:
         ),
     ],
 )
-def test_unsupported_state_is_refused(backend: Backend, content: Any, message: str) -> None:
+def test_unsupported_state_format_is_refused(backend: Backend, content: Any, message: str) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.write_text(json.dumps(content))
     with pytest.raises(EngineError, match=message):
         backend.read()
 
 
-def test_compressed_state_is_refused_rather_than_ignored(backend: Backend) -> None:
+def test_compressed_state_is_refused_and_not_ignored(backend: Backend) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.with_name("dev.json.gz").write_bytes(b"")
     with pytest.raises(EngineError, match="compressed"):
@@ -187,12 +189,12 @@ def test_compressed_state_is_refused_rather_than_ignored(backend: Backend) -> No
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "x" * 101])
-def test_a_stack_name_stays_in_its_directory(tmp_path: Path, name: str) -> None:
+def test_stack_name_cannot_leave_the_state_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(EngineError, match="expected at most 100 letters"):
         Backend(tmp_path, "web", name)
 
 
-def test_a_secret_is_not_written_without_a_passphrase() -> None:
+def test_secret_is_not_written_without_a_passphrase() -> None:
     with pytest.raises(EngineError, match="PULUMI_CONFIG_PASSPHRASE"):
         Sealer(None).deployment(Snapshot((stored("a", inputs={"x": [Secret(1)]}),)))
 
@@ -219,7 +221,7 @@ def test_plaintext_export_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
 # -- the journal -----------------------------------------------------------------------------------
 
 
-def test_settled_resources_precede_pending_ones() -> None:
+def test_snapshot_lists_finished_resources_before_old_ones() -> None:
     a, b = stored("a"), stored("b")
     journal = Journal(Snapshot((a, b)))
     journal.settle(stored("c"), None)
@@ -229,12 +231,12 @@ def test_settled_resources_precede_pending_ones() -> None:
     assert journal.old(URN + "b") is None
 
 
-def test_a_condemned_original_is_kept_until_it_is_deleted() -> None:
+def test_replaced_original_stays_in_the_state_until_its_deletion() -> None:
     a = stored("a")
     journal = Journal(Snapshot((a,)))
     journal.settle(stored("a", id="2"), a, condemn=True)
     assert [(r.id, r.delete) for r in journal.snapshot().resources] == [("2", False), ("a", True)]
-    assert journal.old(URN + "a") is None, "the program is not compared with the condemned one"
+    assert journal.old(URN + "a") is None, "the program is not compared with the replaced original"
     condemned = journal.find(URN + "a", "a")
     assert condemned is not None
     journal.drop(condemned)
@@ -249,7 +251,7 @@ def test_operation_is_pending_from_begin_to_end() -> None:
     assert journal.snapshot().pending == ()
 
 
-def test_references_to_a_renamed_resource_follow_it() -> None:
+def test_references_to_a_renamed_resource_get_its_new_urn() -> None:
     a = stored("a")
     b = stored(
         "b",

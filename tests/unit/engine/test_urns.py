@@ -1,4 +1,4 @@
-"""URNs, provider references, and the former URNs of renamed resources."""
+"""URNs, provider references, and former URNs of renamed resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STACK = "urn:pulumi:dev::web::pulumi:pulumi:Stack::web-dev"
 GROUP = "urn:pulumi:dev::web::my:index:Group::g"
 
 
-def test_urn_has_the_types_of_the_parents_except_the_stack() -> None:
+def test_urn_contains_the_types_of_all_parents_except_the_stack() -> None:
     assert make_urn("dev", "web", "", "pulumi:pulumi:Stack", "web-dev") == STACK
     assert make_urn("dev", "web", STACK, "my:index:Group", "g") == GROUP
     child = make_urn("dev", "web", GROUP, "k:core/v1:Pod", "g-p")
@@ -30,7 +30,7 @@ def test_urn_has_the_types_of_the_parents_except_the_stack() -> None:
     )
 
 
-def test_a_name_may_hold_colons() -> None:
+def test_resource_name_may_contain_colons() -> None:
     urn = make_urn("dev", "web", GROUP, "x:y:Z", "a::b")
     assert (name_of(urn), resource_type_of(urn), short(urn)) == ("a::b", "x:y:Z", "x:y:Z a::b")
 
@@ -40,7 +40,7 @@ def test_package_is_derived_from_the_type() -> None:
     assert provided_package("pulumi:providers:kubernetes") == "kubernetes"
 
 
-def test_a_provider_reference_is_a_urn_and_an_id() -> None:
+def test_provider_reference_is_a_urn_and_an_id() -> None:
     assert split_reference(f"{GROUP}::some-id") == (GROUP, "some-id")
     with pytest.raises(ValueError, match="not a provider reference"):
         split_reference("nonsense")
@@ -70,17 +70,17 @@ def place(parent: str = STACK, name: str = "a") -> Place:
         (Alias(parent=GROUP), "urn:pulumi:dev::web::my:index:Group$x:y:Z::a"),
     ],
 )
-def test_alias_defaults_to_the_current_values(alias: Alias, urn: str) -> None:
+def test_alias_uses_the_current_value_of_each_unset_field(alias: Alias, urn: str) -> None:
     assert former_urns(place(), [alias], {}) == (urn,)
 
 
-def test_alias_without_parent_means_the_top_level() -> None:
+def test_alias_with_no_parent_means_the_top_level() -> None:
     assert former_urns(place(GROUP), [Alias(no_parent=True)], {}) == (
         "urn:pulumi:dev::web::x:y:Z::a",
     )
 
 
-def test_children_are_searched_under_the_parents_former_name() -> None:
+def test_former_urns_of_children_use_the_former_parent_name() -> None:
     renamed = {GROUP: GROUP.replace("::g", "::old")}
     below = "urn:pulumi:dev::web::my:index:Group$x:y:Z::"
     assert former_urns(place(GROUP, "g-a"), [], renamed) == (f"{below}old-a",)

@@ -1,4 +1,4 @@
-"""Values survive the wire, and stay secret until a caller opens them."""
+"""Values are sent and received unchanged, and stay secret until a caller opens them."""
 
 from typing import Any
 
@@ -49,11 +49,11 @@ def struct(value: dict[str, Any]) -> struct_pb2.Struct:
 
 
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
-def test_written_values_are_read_back(properties: Properties) -> None:
+def test_written_values_can_be_read_back(properties: Properties) -> None:
     assert from_struct(to_struct(properties)) == properties
 
 
-def test_opening_a_value_opens_every_secret_in_it() -> None:
+def test_plain_value_contains_the_content_of_every_secret() -> None:
     value: Value = {"a": Secret([Secret(1), {"b": Secret("x")}]), "c": [Secret(None)]}
     assert plain(value) == {"a": [1, {"b": "x"}], "c": [None]}
 
@@ -63,25 +63,25 @@ def test_only_unknown_values_differ_from_themselves(value: Value) -> None:
     assert bool(changed_paths(value, value)) == contains_unknown(value)
 
 
-def test_whole_numbers_are_read_as_integers() -> None:
+def test_whole_numbers_of_the_protocol_become_integers() -> None:
     value = from_struct(struct({"a": 2.0, "b": 2.5}))["a"]
     assert value == 2
     assert isinstance(value, int)
 
 
-def test_every_spelling_of_unknown_is_unknown() -> None:
+def test_every_marker_of_an_unknown_value_is_recognized() -> None:
     assert from_struct(struct({"a": UNKNOWN_STRING})) == {"a": UNKNOWN}
     number = "3eeb2bf0-c639-47a8-9e75-3b44932eb421"
     assert from_struct(struct({"a": number})) == {"a": UNKNOWN}
 
 
-def test_secret_on_the_wire_stays_secret() -> None:
+def test_secret_that_was_sent_and_received_stays_secret() -> None:
     read = from_struct(struct({"a": {SIGNATURE: SECRET, "value": {"b": "hush"}}}))["a"]
     assert read == Secret({"b": "hush"})
     assert "hush" not in repr(read)
 
 
-def test_plain_value_is_written_without_keep_secrets() -> None:
+def test_secret_is_sent_as_plain_value_without_keep_secrets() -> None:
     written = to_struct({"a": Secret("hush")}, keep_secrets=False)
     assert json_format.MessageToDict(written) == {"a": "hush"}
 
@@ -96,7 +96,7 @@ def test_plain_value_is_written_without_keep_secrets() -> None:
     ],
     ids=["known", "secret", "unknown", "secret and unknown"],
 )
-def test_output_value_is_read_as_its_content(output: dict[str, Any], expected: Value) -> None:
+def test_output_value_becomes_its_content(output: dict[str, Any], expected: Value) -> None:
     assert from_struct(struct({"a": {SIGNATURE: OUTPUT_VALUE, **output}})) == {"a": expected}
 
 
@@ -109,7 +109,7 @@ def test_output_value_is_read_as_its_content(output: dict[str, Any], expected: V
     ],
     ids=["a component", "a resource", "a resource not yet created"],
 )
-def test_resource_reference_is_read_as_its_target(
+def test_resource_reference_becomes_its_id_or_urn(
     reference: dict[str, Any], expected: Value
 ) -> None:
     assert from_struct(struct({"a": {SIGNATURE: RESOURCE_REFERENCE, **reference}})) == {
@@ -117,7 +117,7 @@ def test_resource_reference_is_read_as_its_target(
     }
 
 
-def test_secrecy_follows_the_path() -> None:
+def test_new_value_is_secret_where_the_old_value_was_secret() -> None:
     model: Value = {"a": Secret("1"), "b": {"c": [1, Secret(2)]}, "gone": Secret(3)}
     new: Value = {"a": {"deeper": "x"}, "b": {"c": [1, 2, 3]}, "d": 4}
     assert mark_secret_like(new, model) == {
@@ -127,11 +127,11 @@ def test_secrecy_follows_the_path() -> None:
     }
 
 
-def test_a_marked_value_has_no_secret_inside_a_secret() -> None:
+def test_marking_a_value_as_secret_removes_inner_secrets() -> None:
     assert mark_secret_like({"x": Secret(1)}, Secret(2)) == Secret({"x": 1})
 
 
-def test_differences_are_named_by_their_paths() -> None:
+def test_differences_are_listed_by_path() -> None:
     old: Value = {"spec": {"ports": [{"name": "a"}, {"name": "b"}], "gone": 1}, "same": True}
     new: Value = {"spec": {"ports": [{"name": "a"}, {"name": "c"}, 3], "new.key": 2}, "same": True}
     assert [format_path(path) for path in changed_paths(old, new)] == [
@@ -142,10 +142,10 @@ def test_differences_are_named_by_their_paths() -> None:
     ]
 
 
-def test_secrecy_alone_is_not_a_difference() -> None:
+def test_difference_only_in_secrecy_is_ignored() -> None:
     assert changed_paths({"a": Secret(1)}, {"a": 1}) == ()
     assert changed_paths({"a": Secret({"b": 1})}, {"a": {"b": 2}}) == (("a", "b"),)
 
 
-def test_true_is_not_one() -> None:
+def test_true_and_the_number_one_are_different() -> None:
     assert changed_paths({"a": True}, {"a": 1}) == (("a",),)

@@ -1,4 +1,4 @@
-"""Inputs, output and errors of an image build, without Docker."""
+"""Inputs, output and errors of image builds, without Docker."""
 
 import io
 import tarfile
@@ -17,7 +17,7 @@ from tests.support.stack import settings
 
 
 class Recorder:
-    """Replaces a function that shows a step."""
+    """A fake of the function that shows a step."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -26,7 +26,7 @@ class Recorder:
         self.lines.append(text)
 
 
-def test_context_is_reproducible_with_plain_owners_and_modes() -> None:
+def test_build_context_is_reproducible_with_fixed_owners_and_modes() -> None:
     assert build.context("worker") == build.context("worker")
     with tarfile.open(fileobj=io.BytesIO(build.context("worker"))) as archive:
         members = archive.getmembers()
@@ -35,14 +35,14 @@ def test_context_is_reproducible_with_plain_owners_and_modes() -> None:
     assert {member.mode for member in members} == {0o644, 0o755}
 
 
-def test_nfs_server_is_built_only_for_stacks_that_use_it() -> None:
+def test_nfs_server_image_is_built_only_if_stacks_use_it() -> None:
     served = {"server": {"machines": ["10.0.0.0/16"]}}
 
     assert "nfs" not in build.needed(settings())
     assert "nfs" in build.needed(settings(lambda values: values.update(jail=served)))
 
 
-def test_build_gets_its_parent_and_the_machines_proxies() -> None:
+def test_build_arguments_are_the_parent_image_and_the_proxies() -> None:
     environment = {"HTTP_PROXY": "http://proxy:3128", "no_proxy": "", "PASSWORD": "x"}
     arguments = build.build_arguments("worker", "registry.example.com", environment)
     assert arguments == {
@@ -52,13 +52,13 @@ def test_build_gets_its_parent_and_the_machines_proxies() -> None:
     assert build.build_arguments("debian", None, {}) == {}
 
 
-def test_ancestors_are_built_once_and_first() -> None:
+def test_parent_images_are_built_first_and_once() -> None:
     assert build.closure(["worker", "login", "worker"]) == [
         *("debian", "base", "worker", "login"),
     ]
 
 
-def test_age_of_debians_packages_is_highlighted_when_high() -> None:
+def test_high_age_of_debian_packages_is_highlighted() -> None:
     now = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
     assert build.age(now - timedelta(days=5), now) == (
@@ -70,7 +70,7 @@ def test_age_of_debians_packages_is_highlighted_when_high() -> None:
     assert style == "yellow"
 
 
-def test_each_step_is_shown() -> None:
+def test_build_shows_each_step() -> None:
     record = Recorder()
     messages: list[dict[str, Any]] = [
         {"stream": "Step 1/2 : FROM debian\n"},
@@ -84,7 +84,7 @@ def test_each_step_is_shown() -> None:
     assert record.lines == ["step 1/2 FROM debian", "step 2/2 RUN make"]
 
 
-def test_failing_step_is_named_with_its_exit_code_and_output() -> None:
+def test_error_names_the_failed_step_exit_code_and_output() -> None:
     messages = [
         {"stream": "Step 1/2 : RUN apt-get update\n"},
         {"stream": "Get:1 trixie InRelease\n"},
@@ -101,14 +101,14 @@ def test_failing_step_is_named_with_its_exit_code_and_output() -> None:
     assert caught.value.output == "cc chroot.c\nchroot.c:1: error"
 
 
-def test_failure_before_the_first_step_is_reported() -> None:
+def test_build_failure_before_the_first_step_is_reported() -> None:
     messages = [{"error": "dockerfile parse error\nline 1"}]
     with pytest.raises(build.BuildError, match="before its first step: dockerfile parse error"):
         build.follow("worker", messages, Recorder())
 
 
 class Registry:
-    """A Docker client whose pushes answer with the given messages."""
+    """A Docker client whose pushes return the given messages."""
 
     def __init__(self, *messages: dict[str, str]) -> None:
         self.api = self
@@ -118,13 +118,13 @@ class Registry:
         return iter(self._messages)
 
 
-def test_a_refused_push_names_the_image_and_the_remedy() -> None:
+def test_error_of_a_refused_push_names_image_and_remedy() -> None:
     client: Any = Registry({"status": "Preparing"}, {"error": "denied: requested access"})
     with pytest.raises(build.BuildError, match=r"push of r/base:0: denied.*docker login"):
         build.push(client, "r/base:0", Recorder())
 
 
-def test_unreachable_docker_is_reported_in_one_line_with_remedy(
+def test_error_for_an_unreachable_docker_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
@@ -149,14 +149,14 @@ def test_wrong_argument_is_reported_in_one_line(
     assert line.startswith(f"error: {expected}")
 
 
-def test_the_reason_of_an_error_is_its_innermost_cause() -> None:
+def test_reason_of_an_error_is_its_innermost_cause() -> None:
     error = NoConnection("('Connection aborted.', …)")
     error.__cause__ = PermissionError(13, "Permission denied")
     assert build.reason(error) == "Permission denied"
     assert build.reason(APIError("Conflict", explanation="disk full")) == "disk full"
 
 
-def test_pipe_gets_one_plain_line_for_each_step() -> None:
+def test_output_to_a_pipe_has_one_plain_line_per_step() -> None:
     output = io.StringIO()
     report = build.Report(Console(file=output, force_terminal=False, width=40))
     with report, report.doing("worker") as record:
@@ -169,7 +169,7 @@ def test_pipe_gets_one_plain_line_for_each_step() -> None:
     assert "\x1b" not in output.getvalue()
 
 
-def test_terminal_keeps_finished_lines_and_clears_live_ones() -> None:
+def test_terminal_keeps_finished_lines_and_clears_progress_lines() -> None:
     output = io.StringIO()
     report = build.Report(Console(file=output, force_terminal=True, width=80))
     with report:

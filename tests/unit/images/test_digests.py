@@ -1,4 +1,4 @@
-"""Pods name an image of a registry by the digest from that registry."""
+"""Pods refer to an image of a registry by its digest there."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def record(root: Path, digests_by_reference: object) -> None:
     digests.known.cache_clear()
 
 
-def test_recorded_digest_is_part_of_the_reference(root: Path) -> None:
+def test_image_reference_includes_the_recorded_digest(root: Path) -> None:
     reference = tags.reference("base", REGISTRY, root)
     assert digests.pinned("base", REGISTRY, root) == reference
 
@@ -44,7 +44,7 @@ def test_recorded_digest_is_part_of_the_reference(root: Path) -> None:
     assert "@" not in digests.pinned("base", None, root)
 
 
-def test_new_tag_has_no_digest(root: Path) -> None:
+def test_reference_of_a_new_tag_has_no_digest(root: Path) -> None:
     record(root, {tags.reference("base", REGISTRY, root): OLD})
 
     (root / "images/base/Dockerfile").write_text("FROM debian\n")
@@ -52,7 +52,7 @@ def test_new_tag_has_no_digest(root: Path) -> None:
     assert "@" not in digests.pinned("base", REGISTRY, root)
 
 
-def test_new_digests_replace_those_of_older_tags(root: Path) -> None:
+def test_new_digests_replace_digests_of_older_tags(root: Path) -> None:
     record(root, {f"{REGISTRY}/slurmstack/base:old": OLD, "other/slurmstack/base:old": OLD})
 
     assert digests.write({f"{REGISTRY}/slurmstack/base:new": NEW}, root)
@@ -67,11 +67,11 @@ def test_new_digests_replace_those_of_older_tags(root: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"a": 5}', '{"a": "latest"}', '{"a": "sha256:short"}']
 )
-def test_invalid_record_is_refused_in_one_line(root: Path, text: str) -> None:
+def test_invalid_digest_file_is_refused_in_one_line(root: Path, text: str) -> None:
     (root / digests.FILE).write_text(text)
 
     with pytest.raises(
         tags.ContextError,
-        match=r"images/digests\.json: .*delete it, and run `make images` to write a new one",
+        match=r"images/digests\.json: .*delete the file, and run `make images` to write a new one",
     ):
         digests.pinned("base", REGISTRY, root)

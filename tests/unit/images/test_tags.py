@@ -14,7 +14,7 @@ EVERY_IMAGE = sorted(tags.IMAGES)
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small repository with a context for every image, like a checkout."""
+    """Return a small repository that has a build context for every image."""
     root = tmp_path / "checkout"
     for name in tags.IMAGES:
         write(root / "images" / name / "Dockerfile", "FROM scratch\n")
@@ -58,7 +58,7 @@ def all_tags(root: Path) -> dict[str, str]:
 
 
 def changed(root: Path, edit: Callable[[], object]) -> set[str]:
-    """Names of the images whose tag the edit changes."""
+    """Return the names of the images whose tags the edit changes."""
     before = all_tags(root)
     edit()
     return {name for name, tag in all_tags(root).items() if tag != before[name]}
@@ -68,7 +68,7 @@ def with_parent(parent: str) -> set[str]:
     return {name for name in tags.IMAGES if parent in tags.lineage(name)}
 
 
-def test_a_tag_is_twelve_hexadecimal_digits(checkout: Path) -> None:
+def test_tag_has_twelve_hexadecimal_digits(checkout: Path) -> None:
     for tag in all_tags(checkout).values():
         assert len(tag) == 12
         assert set(tag) <= set("0123456789abcdef")
@@ -79,7 +79,7 @@ def test_changed_file_changes_only_the_tag_of_its_image(checkout: Path) -> None:
     assert changed(checkout, lambda: file.write_text("UsePAM yes\n")) == {"login"}
 
 
-def test_the_executable_bit_changes_the_tag(checkout: Path) -> None:
+def test_executable_bit_of_a_file_changes_the_tag(checkout: Path) -> None:
     file = checkout / "images/worker/slurmd"
     assert changed(checkout, lambda: file.chmod(0o644)) == {"worker"}
 
@@ -96,14 +96,14 @@ def test_changed_parent_changes_the_tags_of_its_children(checkout: Path) -> None
     assert changed(checkout, lambda: dockerfile.write_text("FROM debian\n")) == with_parent("base")
 
 
-def test_files_from_other_folders_change_the_tag(checkout: Path) -> None:
+def test_changed_file_of_another_folder_changes_the_tag(checkout: Path) -> None:
     plugin = checkout / "spank/chroot.c"
     assert changed(checkout, lambda: plugin.write_text("int other;\n")) == with_parent("base")
     agent = checkout / "agents/reconciler/drain.py"
     assert changed(checkout, lambda: write(agent, "pass\n")) == {"agents"}
 
 
-def test_swapped_contents_change_the_tag(checkout: Path) -> None:
+def test_swapped_contents_of_two_files_change_the_tag(checkout: Path) -> None:
     first = write(checkout / "images/jail/a", "one\n")
     second = write(checkout / "images/jail/b", "two\n")
 
@@ -131,11 +131,11 @@ def test_swapped_contents_change_the_tag(checkout: Path) -> None:
         "notes.txt",
     ],
 )
-def test_leftovers_of_tools_are_ignored(checkout: Path, junk: str) -> None:
+def test_tag_ignores_files_that_tools_leave_behind(checkout: Path, junk: str) -> None:
     assert changed(checkout, lambda: write(checkout / junk, "junk")) == set()
 
 
-def test_time_and_permissions_of_the_checkout_are_ignored(checkout: Path) -> None:
+def test_tag_ignores_file_times_and_permissions_of_the_checkout(checkout: Path) -> None:
     def touch_all() -> None:
         for path in checkout.rglob("*"):
             os.utime(path, (1, 1))
@@ -145,7 +145,7 @@ def test_time_and_permissions_of_the_checkout_are_ignored(checkout: Path) -> Non
     assert changed(checkout, touch_all) == set()
 
 
-def test_another_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> None:
+def test_second_checkout_has_the_same_tags(checkout: Path, tmp_path: Path) -> None:
     other = tmp_path / "somewhere/else"
     shutil.copytree(checkout, other)
     assert all_tags(other) == all_tags(checkout)
@@ -163,7 +163,7 @@ def test_context_is_sorted_and_lists_extra_files_by_path(checkout: Path) -> None
     ]
 
 
-def test_reference_includes_the_registry_if_set(checkout: Path) -> None:
+def test_image_reference_includes_the_registry_if_set(checkout: Path) -> None:
     tag = tags.tag("worker", checkout)
     assert tags.reference("worker", None, checkout) == f"slurmstack/worker:{tag}"
     for registry in ("registry.example.com/team", "registry.example.com/team/"):
@@ -171,24 +171,24 @@ def test_reference_includes_the_registry_if_set(checkout: Path) -> None:
         assert tags.reference("worker", registry, checkout) == expected
 
 
-def test_error_of_an_unknown_image_lists_the_known_ones() -> None:
+def test_error_for_an_unknown_image_lists_the_known_images() -> None:
     with pytest.raises(tags.ContextError, match=r"image 'wroker': expected one of .*worker"):
         tags.tag("wroker")
 
 
-def test_a_missing_dockerfile_is_named(checkout: Path) -> None:
+def test_error_names_a_missing_dockerfile(checkout: Path) -> None:
     (checkout / "images/jail/Dockerfile").unlink()
     with pytest.raises(tags.ContextError, match=r"images/jail/Dockerfile is missing"):
         tags.tag("jail", checkout)
 
 
-def test_a_missing_extra_file_is_named(checkout: Path) -> None:
+def test_error_names_a_missing_extra_file(checkout: Path) -> None:
     (checkout / "spank/Makefile").unlink()
     with pytest.raises(tags.ContextError, match=r"image 'base'.*spank/Makefile"):
         tags.tag("worker", checkout)
 
 
-def test_two_files_cannot_have_one_name(checkout: Path) -> None:
+def test_two_files_of_the_same_name_are_refused(checkout: Path) -> None:
     write(checkout / "images/agents/agents/homes.py", "")
     with pytest.raises(tags.ContextError, match=r"rename images/agents/agents/homes\.py"):
         tags.context_files("agents", checkout)
@@ -200,7 +200,7 @@ def test_every_image_of_this_repository_has_a_tag(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_IMAGE)
-def test_dockerfile_builds_on_the_parent_in_the_table(name: str) -> None:
+def test_dockerfile_uses_the_parent_image_in_the_table(name: str) -> None:
     dockerfile = tags.context_files(name)["Dockerfile"].read_text()
     assert ("FROM ${BASE}" in dockerfile) == (tags.IMAGES[name].parent is not None), (
         f"images/{name}/Dockerfile and its parent in images/tags.py disagree"
@@ -218,7 +218,7 @@ def test_new_debian_snapshot_changes_every_tag(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20"])
-def test_invalid_snapshot_is_refused_in_one_line(checkout: Path, text: str) -> None:
+def test_invalid_debian_snapshot_is_refused_in_one_line(checkout: Path, text: str) -> None:
     (checkout / "images/debian/snapshot").write_text(text)
 
     with pytest.raises(tags.ContextError, match=r"images/debian/snapshot: .*`make snapshot`"):

@@ -19,11 +19,11 @@ def test_ssh_config_names_the_login_node_and_its_key() -> None:
     assert parsed["StrictHostKeyChecking"] == "yes"
 
 
-def test_known_hosts_entry_has_the_port() -> None:
+def test_known_hosts_entry_includes_the_port() -> None:
     assert known_hosts(12222, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"
 
 
-def test_absent_nodes_are_listed_with_their_slurm_state() -> None:
+def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
     states = {"cpu-0": "idle none", "cpu-1": "down* Not responding", "cpu-2": "mix none"}
 
     assert absent(["cpu-0", "cpu-2"], states) == []

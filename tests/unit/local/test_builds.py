@@ -1,4 +1,4 @@
-"""Builds are repeated when, and only when, their sources change."""
+"""Programs are rebuilt if, and only if, their sources change."""
 
 from pathlib import Path
 
@@ -18,28 +18,28 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path / "go"
 
 
-def test_same_sources_and_toolchain_give_the_same_key(sources: Path) -> None:
+def test_same_sources_and_go_version_give_the_same_build_key(sources: Path) -> None:
     assert binaries.cache_key(sources, "go1.24.1") == binaries.cache_key(sources, "go1.24.1")
 
 
-def test_new_toolchain_changes_the_key(sources: Path) -> None:
+def test_new_go_version_changes_the_build_key(sources: Path) -> None:
     assert binaries.cache_key(sources, "go1.24.1") != binaries.cache_key(sources, "go1.24.2")
 
 
 @pytest.mark.parametrize("name", ["main.go", "go.mod", "go.sum", "new.go"])
-def test_changed_source_changes_the_key(sources: Path, name: str) -> None:
+def test_changed_source_changes_the_build_key(sources: Path, name: str) -> None:
     before = binaries.cache_key(sources, "go1.24.1")
     (sources / "module" / name).write_text("// changed\n")
     assert binaries.cache_key(sources, "go1.24.1") != before
 
 
-def test_key_does_not_depend_on_files_that_go_ignores(sources: Path) -> None:
+def test_build_key_does_not_depend_on_files_that_go_ignores(sources: Path) -> None:
     before = binaries.cache_key(sources, "go1.24.1")
     (sources / "module" / "notes.txt").write_text("notes\n")
     assert binaries.cache_key(sources, "go1.24.1") == before
 
 
-def test_changed_binaries_change_the_images() -> None:
+def test_changed_binaries_change_the_image_names() -> None:
     one, other = Path("go-1"), Path("go-2")
     assert node_image.system_image(one) != node_image.system_image(other)
     assert node_image.node_image(one) != node_image.node_image(other)
@@ -74,7 +74,7 @@ def fake_go(directory: Path, output: str) -> None:
     command.chmod(0o755)
 
 
-def test_recent_go_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recent_go_version_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_go(tmp_path, "go1.24.0")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert host.go_version() == "go1.24.0"
@@ -91,18 +91,20 @@ def test_error_for_an_old_go_names_the_required_version(
     assert version in str(failure.value)
 
 
-def test_missing_go_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_go_installation_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalError, match="go is not installed"):
         host.go_version()
 
 
-def test_only_missing_packages_are_installed() -> None:
+def test_only_missing_debian_packages_are_installed() -> None:
     installed = {"dockerd": "/usr/sbin/dockerd", "runc": "/usr/sbin/runc"}
     assert host.missing_packages(host.ENGINE_COMMANDS, installed.get) == ["containerd", "iptables"]
 
 
-def test_pid_file_of_another_process_is_ignored(tmp_path: Path) -> None:
+def test_pid_file_that_names_no_dockerd_is_ignored(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     assert host.own_engine(pid_file) is None
     pid_file.write_text("1\n")
@@ -111,7 +113,7 @@ def test_pid_file_of_another_process_is_ignored(tmp_path: Path) -> None:
     assert host.own_engine(pid_file) is None
 
 
-def test_long_build_reports_progress_and_keeps_only_errors() -> None:
+def test_long_build_shows_progress_and_its_error_has_no_downloads() -> None:
     from local.binaries import REPORT_EVERY, _watched
 
     lines: list[str] = []

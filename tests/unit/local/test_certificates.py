@@ -35,21 +35,21 @@ def policy(authority: Authority) -> PolicyBuilder:
         x509.IPAddress(ipaddress.ip_address("10.96.0.1")),
     ],
 )
-def test_a_server_verifies_under_each_of_its_names(
+def test_certificate_is_valid_for_each_name_of_the_server(
     authority: Authority, name: x509.DNSName | x509.IPAddress
 ) -> None:
     certificate = x509.load_pem_x509_certificate(authority.issue(SERVER).certificate)
     policy(authority).build_server_verifier(name).verify(certificate, [])
 
 
-def test_a_server_does_not_verify_under_another_name(authority: Authority) -> None:
+def test_certificate_is_invalid_for_another_name(authority: Authority) -> None:
     certificate = x509.load_pem_x509_certificate(authority.issue(SERVER).certificate)
     verifier = policy(authority).build_server_verifier(x509.DNSName("elsewhere"))
     with pytest.raises(VerificationError):
         verifier.verify(certificate, [])
 
 
-def test_a_server_does_not_verify_against_another_authority(authority: Authority) -> None:
+def test_certificate_is_invalid_under_another_authority(authority: Authority) -> None:
     certificate = x509.load_pem_x509_certificate(authority.issue(SERVER).certificate)
     verifier = policy(Authority.new("test")).build_server_verifier(x509.DNSName("localhost"))
     with pytest.raises(VerificationError):
@@ -65,13 +65,13 @@ def test_kubernetes_reads_user_and_groups_from_a_client_certificate(authority: A
     assert [name.value for name in organizations] == ["system:nodes"]
 
 
-def test_client_certificate_without_names_may_not_serve(authority: Authority) -> None:
+def test_certificate_without_names_is_only_for_clients(authority: Authority) -> None:
     certificate = x509.load_pem_x509_certificate(authority.issue(CLIENT).certificate)
     uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(uses) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
-def test_certificate_issued_for_the_request_is_kept(authority: Authority) -> None:
+def test_certificate_that_matches_the_request_is_kept(authority: Authority) -> None:
     assert authority.has_issued(authority.issue(SERVER).certificate, SERVER)
     assert authority.has_issued(authority.issue(CLIENT).certificate, CLIENT)
 
@@ -84,7 +84,7 @@ def test_certificate_issued_for_the_request_is_kept(authority: Authority) -> Non
         Request(SERVER.name, groups=("system:masters",), hosts=SERVER.hosts),
     ],
 )
-def test_certificate_issued_for_another_request_is_stale(
+def test_certificate_that_does_not_match_the_request_is_stale(
     authority: Authority, other: Request
 ) -> None:
     assert not authority.has_issued(authority.issue(SERVER).certificate, other)
@@ -94,11 +94,11 @@ def test_certificate_of_another_authority_is_stale(authority: Authority) -> None
     assert not authority.has_issued(Authority.new("test").issue(SERVER).certificate, SERVER)
 
 
-def test_a_damaged_certificate_is_stale(authority: Authority) -> None:
+def test_damaged_certificate_is_stale(authority: Authority) -> None:
     assert not authority.has_issued(b"-----BEGIN CERTIFICATE-----\n", SERVER)
 
 
-def test_the_public_key_for_tokens_belongs_to_the_private_one() -> None:
+def test_public_key_for_tokens_matches_the_private_key() -> None:
     private, public = new_key()
     loaded = serialization.load_pem_private_key(private, None).public_key()
     assert public == loaded.public_bytes(
@@ -116,5 +116,5 @@ def test_ssh_key_has_the_openssh_format() -> None:
     )
 
 
-def test_printed_pair_hides_the_key(authority: Authority) -> None:
+def test_printed_key_pair_hides_the_private_key(authority: Authority) -> None:
     assert "PRIVATE KEY" not in repr(authority.issue(CLIENT))

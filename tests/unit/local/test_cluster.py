@@ -1,4 +1,4 @@
-"""Readiness from the API's objects, and names of images."""
+"""Readiness of nodes, pods and Deployments, from the objects in the API."""
 
 import datetime
 from typing import Any
@@ -28,20 +28,20 @@ def pod(ready: bool, since: str | None, on: str = "node-0") -> dict[str, Any]:
     }
 
 
-def test_node_is_ready_when_its_kubelet_reports_it() -> None:
+def test_node_is_ready_when_its_kubelet_reports_ready() -> None:
     assert node_is_ready(node("True", AFTER), STARTED)
     assert not node_is_ready(node("False", AFTER), STARTED)
 
 
-def test_kubelet_report_from_before_the_restart_is_ignored() -> None:
+def test_kubelet_report_before_the_restart_is_ignored() -> None:
     assert not node_is_ready(node("True", BEFORE), STARTED)
 
 
-def test_a_node_without_a_container_is_not_ready() -> None:
+def test_node_without_a_container_is_not_ready() -> None:
     assert not node_is_ready(node("True", AFTER, "node-1"), STARTED)
 
 
-def test_node_without_a_report_is_not_ready() -> None:
+def test_node_without_a_kubelet_report_is_not_ready() -> None:
     assert not node_is_ready({"metadata": {"name": "node-0"}, "status": {}}, STARTED)
 
 
@@ -55,17 +55,17 @@ def test_node_without_a_report_is_not_ready() -> None:
         (False, None, "node-0", False),
     ],
 )
-def test_pod_runs_when_it_became_ready_after_its_nodes_start(
+def test_pod_is_running_if_ready_since_its_node_started(
     ready: bool, since: str | None, on: str, expected: bool
 ) -> None:
     assert pod_runs(pod(ready, since, on), STARTED) is expected
 
 
-def test_unscheduled_pod_does_not_run() -> None:
+def test_unscheduled_pod_is_not_running() -> None:
     assert not pod_runs({"metadata": {}, "spec": {}, "status": {}}, STARTED)
 
 
-def test_pod_belongs_to_the_deployment_in_its_name() -> None:
+def test_deployment_of_a_pod_is_read_from_the_pod_name() -> None:
     assert belongs_to(pod(True, AFTER), "coredns")
     assert not belongs_to(pod(True, AFTER), "core")
     assert not belongs_to({"metadata": {"name": "coredns"}}, "coredns")
@@ -75,7 +75,7 @@ def test_pod_belongs_to_the_deployment_in_its_name() -> None:
     ("generation", "updated", "replicas", "expected"),
     [(2, 1, 1, True), (1, 1, 1, False), (2, 0, 1, False), (2, 1, 2, False)],
 )
-def test_deployment_is_rolled_out_when_only_its_latest_pods_remain(
+def test_deployment_is_rolled_out_when_only_its_newest_pods_remain(
     generation: int, updated: int, replicas: int, expected: bool
 ) -> None:
     status = {

@@ -25,14 +25,14 @@ from local.errors import LocalError
          Command("kubectl", "dev", ("exec", "p", "--", "x", "--stack", "y"))),
     ],
 )  # fmt: skip
-def test_stack_option_works_anywhere_before_a_double_dash(
+def test_stack_option_is_accepted_anywhere_before_a_double_dash(
     arguments: list[str], expected: Command
 ) -> None:
     assert parse(arguments) == expected
 
 
 @pytest.mark.parametrize("stack", ["cache", "state", "../up", "", "-x y"])
-def test_stack_name_outside_its_directory_is_refused(stack: str) -> None:
+def test_stack_name_that_leaves_its_directory_is_refused(stack: str) -> None:
     with pytest.raises(LocalError, match="--stack"):
         parse(["up", f"--stack={stack}"])
 

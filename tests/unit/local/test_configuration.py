@@ -1,4 +1,4 @@
-"""The configuration of nodes, parsed back and compared as data."""
+"""The configuration of nodes, parsed and compared as data."""
 
 import base64
 import ipaddress
@@ -47,7 +47,7 @@ def test_only_the_first_node_runs_the_control_plane() -> None:
     assert programs == [control_plane | {"kubelet", "kube-proxy"}, {"kubelet", "kube-proxy"}]
 
 
-def test_every_possible_node_has_its_own_address_and_pods() -> None:
+def test_every_possible_node_has_its_own_address_and_pod_network() -> None:
     nodes = [Node(ordinal, NETWORK) for ordinal in range(MAX_NODES)]
     assert len({node.address for node in nodes}) == MAX_NODES
     assert all(ipaddress.ip_address(node.address) in NETWORK for node in nodes)
@@ -56,16 +56,16 @@ def test_every_possible_node_has_its_own_address_and_pods() -> None:
         assert not one.pods.overlaps(other.pods)
 
 
-def test_node_has_routes_to_the_pods_of_all_others() -> None:
+def test_node_has_routes_to_pods_of_all_other_nodes() -> None:
     lines = [line.split() for line in node_files(SECOND)["routes"].splitlines()]
     ways = {line[2]: line[4] for line in lines}
     others = (Node(ordinal, NETWORK) for ordinal in range(MAX_NODES) if ordinal != 1)
     assert ways == {str(node.pods): node.address for node in others}
 
 
-def test_the_pod_network_never_masquerades() -> None:
+def test_pod_network_does_not_masquerade_addresses() -> None:
     network = document(FIRST, "cni/10-pods.conflist")["plugins"][0]
-    assert network["ipMasq"] is False, "Slurm takes a node's address from its connection"
+    assert network["ipMasq"] is False, "Slurm reads a node's address from its connection"
     assert network["ipam"]["ranges"] == [[{"subnet": "10.244.0.0/24"}]]
 
 
@@ -75,7 +75,7 @@ def test_kubelet_refuses_anonymous_requests() -> None:
     assert kubelet["authorization"] == {"mode": "Webhook"}
 
 
-def test_kubelet_accepts_both_cgroup_versions_and_keeps_its_oom_score() -> None:
+def test_kubelet_accepts_cgroup_v1_and_keeps_its_oom_score() -> None:
     kubelet = document(SECOND, "kubelet.yaml")
     assert kubelet["failCgroupV1"] is False
     assert kubelet["cgroupDriver"] == "cgroupfs"
@@ -91,13 +91,13 @@ def test_api_server_refuses_anonymous_requests() -> None:
     assert given["advertise-address"] == FIRST.address
 
 
-def test_programs_use_only_tls() -> None:
+def test_control_plane_programs_use_only_tls() -> None:
     for program in ("etcd", "kube-apiserver"):
         values = arguments(FIRST, program).values()
         assert not [value for value in values if value.startswith("http:")]
 
 
-def test_every_file_named_in_an_argument_exists() -> None:
+def test_every_file_in_program_arguments_exists() -> None:
     files = node_files(FIRST)
     issued = {f"pki/{name}.{kind}" for name in requests(FIRST) for kind in ("crt", "key")}
     shared = {
@@ -112,19 +112,19 @@ def test_every_file_named_in_an_argument_exists() -> None:
                 assert value.removeprefix(f"{configuration.CONFIG}/") in existing
 
 
-def test_a_worker_gets_no_certificate_of_the_control_plane() -> None:
+def test_worker_gets_no_certificate_of_the_control_plane() -> None:
     assert set(requests(SECOND)) == {"kubelet", "kube-proxy"}
     assert requests(SECOND)["kubelet"].name == "system:node:node-1"
     assert requests(SECOND)["kubelet"].groups == ("system:nodes",)
 
 
-def test_api_server_certificate_covers_the_machine_and_pods() -> None:
+def test_api_server_certificate_is_valid_on_machine_and_in_pods() -> None:
     request = requests(FIRST)["kube-apiserver"]
     assert set(request.addresses) == {"127.0.0.1", FIRST.address, "10.96.0.1"}
     assert "kubernetes.default.svc" in request.hosts
 
 
-def test_kubeconfig_is_complete() -> None:
+def test_kubeconfig_has_server_certificates_and_context() -> None:
     pair = Pair(b"certificate", b"key")
     value = configuration.kubeconfig("https://127.0.0.1:16443", b"authority", pair, "here")
     config = yaml.safe_load(configuration.yaml_text(value))
@@ -136,7 +136,7 @@ def test_kubeconfig_is_complete() -> None:
     assert base64.b64decode(user["user"]["client-key-data"]) == b"key"
 
 
-def test_same_node_always_gets_the_same_files() -> None:
+def test_rendered_files_of_a_node_are_always_the_same() -> None:
     assert node_files(FIRST) == node_files(Node(0, NETWORK))
 
 
@@ -149,7 +149,7 @@ def test_same_node_always_gets_the_same_files() -> None:
         ["10.0.0.0/8", "172.30.0.128/25"],
     ],
 )
-def test_a_new_network_overlaps_nothing(taken: list[str]) -> None:
+def test_new_docker_network_overlaps_no_existing_network(taken: list[str]) -> None:
     networks = [ipaddress.IPv4Network(text) for text in taken]
     chosen = choose_network(networks)
     assert chosen.prefixlen == 24
@@ -158,12 +158,12 @@ def test_a_new_network_overlaps_nothing(taken: list[str]) -> None:
     assert not chosen.overlaps(ipaddress.IPv4Network(str(SERVICE_RANGE)))
 
 
-def test_choice_of_a_network_fails_if_none_is_free() -> None:
+def test_error_reports_that_no_network_is_free() -> None:
     with pytest.raises(LocalError, match=r"^172\.30\.0\.0/15: .* remove unused networks"):
         choose_network([ipaddress.IPv4Network("172.16.0.0/12")])
 
 
-def test_routes_are_read_without_the_default_route() -> None:
+def test_default_route_is_ignored_when_routes_are_read() -> None:
     table = (
         "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
         "eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"

@@ -1,4 +1,4 @@
-"""The configuration of node containers that Docker receives."""
+"""The configuration that Docker gets for node containers."""
 
 import dataclasses
 import ipaddress
@@ -34,7 +34,7 @@ def test_ports_are_published_on_loopback_only() -> None:
     }
 
 
-def test_restarted_node_keeps_its_address_and_data() -> None:
+def test_node_container_has_a_fixed_address_and_a_data_volume() -> None:
     configuration = WANTED.configuration({})
     network = configuration["NetworkingConfig"]["EndpointsConfig"]["slurmstack-dev"]
     assert network["IPAMConfig"] == {"IPv4Address": "172.30.5.10"}
@@ -42,14 +42,14 @@ def test_restarted_node_keeps_its_address_and_data() -> None:
     assert (volume["Source"], volume["Target"]) == ("slurmstack-dev-node-0", "/var")
 
 
-def test_containers_and_volumes_have_the_stacks_label() -> None:
+def test_containers_and_volumes_have_the_label_of_the_stack() -> None:
     configuration = WANTED.configuration({})
     [volume] = [m for m in configuration["HostConfig"]["Mounts"] if m["Type"] == "volume"]
     assert configuration["Labels"]["slurmstack.dev/stack"] == "dev"
     assert volume["VolumeOptions"]["Labels"] == {"slurmstack.dev/stack": "dev"}
 
 
-def test_requested_rights_are_set() -> None:
+def test_container_has_the_requested_rights() -> None:
     assert WANTED.configuration({"Privileged": True})["HostConfig"]["Privileged"] is True
 
 
@@ -65,16 +65,16 @@ def test_requested_rights_are_set() -> None:
         {"node": Node(0, ipaddress.IPv4Network("172.30.6.0/24"))},
     ],
 )
-def test_every_changed_input_changes_the_node(change: dict[str, object]) -> None:
+def test_each_changed_input_changes_the_digest_of_the_node(change: dict[str, object]) -> None:
     other = dataclasses.replace(WANTED, **change)  # type: ignore[arg-type]
     assert other.content != WANTED.content
 
 
-def test_same_inputs_give_the_same_node() -> None:
+def test_same_inputs_give_the_same_digest_of_the_node() -> None:
     assert dataclasses.replace(WANTED).content == WANTED.content
 
 
-def test_missing_capability_is_left_out_of_the_named_ones() -> None:
+def test_capability_that_the_machine_lacks_is_not_requested() -> None:
     everything = (1 << 41) - 1
     sys_resource = 24  # capabilities(7)
     had = named_rights(everything & ~(1 << sys_resource))["CapAdd"]
@@ -83,20 +83,20 @@ def test_missing_capability_is_left_out_of_the_named_ones() -> None:
     assert {"SYS_ADMIN", "MKNOD", "AUDIT_READ"} <= set(had)
 
 
-def test_the_bounding_set_is_read_from_the_process_status(tmp_path: Path) -> None:
+def test_capability_bounding_set_is_read_from_the_process_status(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("CapEff:\t0000000000000000\nCapBnd:\t000001fffeffffff\n")
     assert containers.bounding_set(status) == 0x1FFFEFFFFFF
 
 
-def test_only_a_refused_capability_is_retried() -> None:
+def test_container_is_retried_only_after_a_refused_capability() -> None:
     refused = APIError("500", explanation="unable to apply caps: operation not permitted")
     other = APIError("500", explanation="port is already allocated")
     assert containers._lacks_capability(refused)
     assert not containers._lacks_capability(other)
 
 
-def test_port_in_use_is_named_with_its_key() -> None:
+def test_error_names_a_port_in_use_and_its_key() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -110,7 +110,7 @@ def test_port_in_use_is_named_with_its_key() -> None:
     assert "\n" not in message
 
 
-def test_free_port_is_accepted() -> None:
+def test_free_port_passes_the_check() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         number = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The mirrors of Debian come from the machine's own apt sources."""
+"""The apt sources of the machine determine the Debian mirrors."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def apt(directory: Path, files: dict[str, str]) -> Path:
     return directory
 
 
-def test_deb822_sources_are_read(tmp_path: Path) -> None:
+def test_apt_sources_in_deb822_format_are_read(tmp_path: Path) -> None:
     text = (
         "Types: deb\n# URIs: http://old.example/debian\nURIs: http://mirror.example/debian\n"
         "Suites: bookworm\n\nTypes: deb\nURIs: http://mirror.example/debian-security/\n"
@@ -24,7 +24,7 @@ def test_deb822_sources_are_read(tmp_path: Path) -> None:
     assert machine_mirrors(apt(tmp_path, {"sources.list.d/debian.sources": text})) == EXAMPLE
 
 
-def test_one_line_sources_are_read(tmp_path: Path) -> None:
+def test_apt_sources_in_one_line_format_are_read(tmp_path: Path) -> None:
     text = (
         "# deb http://old.example/debian trixie main\n"
         "deb [signed-by=/a b=c] http://mirror.example/debian trixie main\n"
@@ -34,13 +34,13 @@ def test_one_line_sources_are_read(tmp_path: Path) -> None:
     assert machine_mirrors(apt(tmp_path, {"sources.list": text})) == EXAMPLE
 
 
-def test_archives_other_than_debians_are_ignored() -> None:
+def test_archives_other_than_debian_are_ignored() -> None:
     uris = ["https://packages.example/apt", "http://mirror.example/ubuntu"]
     assert find_mirrors(uris) == Mirrors(None, None)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_containers_always_use_plain_http(scheme: str) -> None:
+def test_containers_use_mirrors_over_plain_http(scheme: str) -> None:
     mirrors = Mirrors(f"{scheme}://mirror.example/debian", f"{scheme}://mirror.example/security")
     lines = container_sources(mirrors).splitlines()
     assert lines == [

@@ -1,4 +1,4 @@
-"""The choice of engine, its environment, and that it leaves the stack file unchanged."""
+"""The commands of a deploy, their environment, and the stack file, which must not change."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ STACK_FILE = """config:
   slurmstack:protect_data: false
 """
 REWRITTEN = STACK_FILE.replace("false", '"false"') + "encryptionsalt: v1:abc\n"
-"""The file as the `pulumi` command leaves it."""
+"""The stack file after the `pulumi` command wrote it."""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_local_stack_gets_its_state_and_passphrase(project: Path) -> None:
+def test_local_stack_gets_a_state_directory_and_a_passphrase(project: Path) -> None:
     assert environment("dev", project, {"HOME": "/h"}) == {
         "HOME": "/h",
         "PULUMI_BACKEND_URL": f"file://{project}/.local/state",
@@ -33,19 +33,19 @@ def test_local_stack_gets_its_state_and_passphrase(project: Path) -> None:
     }
 
 
-def test_operators_environment_takes_precedence(project: Path) -> None:
+def test_environment_of_the_operator_takes_precedence(project: Path) -> None:
     outer = {"PULUMI_BACKEND_URL": "s3://states", "PULUMI_CONFIG_PASSPHRASE": "mine"}
 
     assert environment("dev", project, outer) == outer
 
 
-def test_other_stacks_use_only_the_operators_environment(project: Path) -> None:
+def test_other_stacks_use_only_the_environment_of_the_operator(project: Path) -> None:
     assert environment("prod", project, {"HOME": "/h"}) == {"HOME": "/h"}
 
 
 @pytest.mark.parametrize(("verb", "asks"), [("up", True), ("destroy", True), ("preview", False)])
 @pytest.mark.parametrize("engine", ["embedded", "pulumi"])
-def test_only_changing_commands_get_yes(verb: str, asks: bool, engine: str) -> None:
+def test_only_commands_that_change_the_stack_get_yes(verb: str, asks: bool, engine: str) -> None:
     last = commands(verb, "dev", engine, ["--json"], "python")[-1]
 
     assert ("--yes" in last) is asks
@@ -54,7 +54,7 @@ def test_only_changing_commands_get_yes(verb: str, asks: bool, engine: str) -> N
 
 
 @pytest.mark.parametrize("engine", ["embedded", "pulumi"])
-def test_policy_pack_keeps_the_preview_of_an_update(engine: str) -> None:
+def test_update_with_a_policy_pack_includes_a_preview(engine: str) -> None:
     packs = ["policy", "site/policy"]
     judged = ["--policy-pack", "policy", "--policy-pack", "site/policy"]
 
@@ -63,10 +63,10 @@ def test_policy_pack_keeps_the_preview_of_an_update(engine: str) -> None:
         assert last[-5:] == [*judged, "--json"]
         assert "--skip-preview" not in last
     destroy = commands("destroy", "dev", engine, [], "python", packs)[-1]
-    assert "--policy-pack" not in destroy, "deleted resources violate no policy"
+    assert "--policy-pack" not in destroy, "a deleted resource violates no policy"
 
 
-def test_own_policy_pack_judges_another_checkouts_program(
+def test_policy_of_this_checkout_judges_the_program_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulumi = tmp_path / "pulumi"
@@ -84,7 +84,7 @@ def test_own_policy_pack_judges_another_checkouts_program(
     ]
 
 
-def test_embedded_engine_runs_another_checkouts_program(tmp_path: Path) -> None:
+def test_embedded_engine_can_run_the_program_of_another_checkout(tmp_path: Path) -> None:
     (asked,) = commands("preview", "gpu", "embedded", [], "python", ["/base/policy"], tmp_path)
 
     assert asked[:4] == ["python", "-m", "engine", "preview"]
@@ -92,7 +92,7 @@ def test_embedded_engine_runs_another_checkouts_program(tmp_path: Path) -> None:
     assert asked[8:] == ["--policy-pack", "/base/policy"]
 
 
-def test_pulumis_changes_to_the_committed_file_are_reverted(project: Path) -> None:
+def test_changes_by_pulumi_to_a_committed_file_are_reverted(project: Path) -> None:
     path = project / "Pulumi.dev.yaml"
 
     with committed_file_kept("dev", project):
@@ -101,7 +101,7 @@ def test_pulumis_changes_to_the_committed_file_are_reverted(project: Path) -> No
     assert path.read_text() == STACK_FILE
 
 
-def test_concurrent_edit_is_kept(project: Path) -> None:
+def test_concurrent_edit_of_the_stack_file_is_kept(project: Path) -> None:
     path = project / "Pulumi.dev.yaml"
     edited = STACK_FILE + "  slurmstack:namespace: other\n"
 
@@ -111,7 +111,7 @@ def test_concurrent_edit_is_kept(project: Path) -> None:
     assert path.read_text() == edited
 
 
-def test_salt_of_an_operators_own_stack_is_kept(project: Path) -> None:
+def test_salt_of_a_stack_that_is_not_local_is_kept(project: Path) -> None:
     path = project / "Pulumi.prod.yaml"
     path.write_text(STACK_FILE)
 
@@ -121,7 +121,7 @@ def test_salt_of_an_operators_own_stack_is_kept(project: Path) -> None:
     assert "encryptionsalt" in path.read_text()
 
 
-def test_forget_removes_only_one_stack_with_its_history(project: Path) -> None:
+def test_forget_removes_one_stack_and_its_history(project: Path) -> None:
     state = project / ".local/state/.pulumi"
     for stack in ("dev", "other"):
         for folder in (f"history/slurmstack/{stack}", f"backups/slurmstack/{stack}"):
@@ -149,7 +149,7 @@ def test_only_the_last_command_writes_to_standard_output(
     assert capfd.readouterr() == ("{}\n", "Created stack\n")
 
 
-def test_failed_command_stops_the_run_before_the_reader(
+def test_reader_does_not_start_after_a_failed_command(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     reader = python("import sys; print('read', sys.stdin.read())")
@@ -160,7 +160,7 @@ def test_failed_command_stops_the_run_before_the_reader(
     assert run([prints, prints], tmp_path, {}, reader) == 0
     assert capfd.readouterr().out == "read plan\n\n"
     assert run([python("print('half'); raise SystemExit(1)")], tmp_path, {}, reader) == 1
-    assert capfd.readouterr().out == "read half\n\n", "it contains the reason for the failure"
+    assert capfd.readouterr().out == "read half\n\n", "the output contains the reason"
 
 
 @pytest.mark.parametrize("arguments", [["up", "--json"], ["down", "--markdown"]])

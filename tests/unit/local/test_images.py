@@ -1,4 +1,4 @@
-"""Images under the names that nodes use."""
+"""Names of images on nodes."""
 
 import pytest
 
@@ -15,5 +15,7 @@ from local.images import canonical
         ("localhost:5000/slurmstack/login", "localhost:5000/slurmstack/login:latest"),
     ],
 )
-def test_canonical_name_is_containerds(reference: str, expected: str) -> None:
+def test_canonical_image_name_has_the_form_that_containerd_uses(
+    reference: str, expected: str
+) -> None:
     assert canonical(reference) == expected

@@ -1,4 +1,4 @@
-"""The file of a new stack: its questions, its content, and what is refused."""
+"""The file of a new stack: the questions, the content, and refused values."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def options(*more: str) -> list[str]:
 
 
 def answering(*answers: str) -> Callable[[str], str]:
-    """Return an input function that gives these answers in turn, and fails when they run out."""
+    """Return an input function that gives these answers in turn, and then fails."""
     left: Iterator[str] = iter(answers)
     return lambda _question: next(left)
 
@@ -56,7 +56,7 @@ def answering(*answers: str) -> Callable[[str], str]:
 
 
 @pytest.mark.usefixtures("silent")
-def test_options_alone_create_a_valid_stack(project: Path) -> None:
+def test_command_line_options_alone_create_a_valid_stack(project: Path) -> None:
     assert main(["lab", *options()], project) == 0
 
     text = (project / "Pulumi.lab.yaml").read_text()
@@ -71,7 +71,7 @@ def test_options_alone_create_a_valid_stack(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("silent")
-def test_existing_file_is_never_overwritten(
+def test_existing_stack_file_is_never_overwritten(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "Pulumi.lab.yaml").write_text("mine")
@@ -95,7 +95,7 @@ REFUSED = [
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize(("more", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_invalid_settings_are_not_written(
+def test_invalid_settings_are_not_written_to_a_file(
     project: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], message: str
 ) -> None:
     assert main(["lab", *options(*more)], project) == 1
@@ -129,7 +129,7 @@ def test_private_key_is_refused_and_not_printed(
 # --- From answers --------------------------------------------------------------------------------
 
 
-def test_local_stack_needs_few_answers(tmp_path: Path) -> None:
+def test_interview_for_a_local_stack_needs_few_answers(tmp_path: Path) -> None:
     document: Document = {}
     lines: list[str] = []
     answers = ("", "local", "cpu", "2", "2", "1GiB", "", "no", "", "", "", "", "")
@@ -145,7 +145,7 @@ def test_local_stack_needs_few_answers(tmp_path: Path) -> None:
     assert settings.users[0].ssh_key_files == (".local/mine/id_ed25519.pub",)
 
 
-def test_invalid_answer_is_asked_again() -> None:
+def test_question_is_repeated_after_an_invalid_answer() -> None:
     document: Document = {"cluster": {"kind": "local"}}
     lines: list[str] = []
     answers = ("mine", "CPU!", "cpu", "-1", "two", "2", "", "2", "1GB", "1GiB")
@@ -160,7 +160,7 @@ def test_invalid_answer_is_asked_again() -> None:
     assert "no value: is required" in lines
 
 
-def test_error_in_a_list_names_the_item() -> None:
+def test_error_in_a_list_answer_names_the_item() -> None:
     lines: list[str] = []
     interview = Interview({}, answering("10.0.0.0/8, home", "10.0.0.0/8"), lines.append)
 
@@ -215,7 +215,7 @@ class Cloud(BaseModel):
     machines: dict[str, Machines] = {}
 
 
-def test_cloud_stack_asks_for_the_machines_of_each_nodeset(
+def test_interview_for_a_cloud_asks_for_machines_of_each_nodeset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(new_stack, "clusters", lambda: {"cloud": Cloud})
@@ -238,7 +238,7 @@ def test_cloud_stack_asks_for_the_machines_of_each_nodeset(
     }
 
 
-def test_metal_stack_asks_for_a_list_of_machines() -> None:
+def test_interview_for_own_machines_asks_for_a_list_of_them() -> None:
     document: Document = {}
     machine = f"{{name: head, address: 192.0.2.10, host_key: {KEY}}}"
     interview = Interview(document, answering("lab", "metal", machine, "head"), lambda _line: None)
@@ -253,7 +253,7 @@ def test_metal_stack_asks_for_a_list_of_machines() -> None:
     }
 
 
-def test_given_values_are_not_asked() -> None:
+def test_interview_skips_values_that_options_give() -> None:
     document: Document = {}
     for option in (
         *OPTIONS,
@@ -266,13 +266,13 @@ def test_given_values_are_not_asked() -> None:
         put(document, *parse_option(option))
     before = yaml.safe_dump(document)
 
-    # The options leave open only whether there are GPUs, another nodeset, and the port.
+    # The interview still asks for GPUs, for another nodeset and for the port.
     Interview(document, answering("no", "no", ""), lambda _line: None).stack("lab")
 
     assert yaml.safe_dump(document) == before
 
 
-def test_look_up_returns_what_put_stored() -> None:
+def test_look_up_returns_the_value_that_put_stored() -> None:
     document: Document = {}
     put(document, ("a", "0", "b"), 1)
     put(document, ("a", "1"), {"b": 2})

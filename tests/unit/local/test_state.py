@@ -1,4 +1,4 @@
-"""The files of a stack are created once, and replaced when they are missing or stale."""
+"""The files of a stack are created once, and again only if they are missing or stale."""
 
 import ipaddress
 import json
@@ -35,14 +35,14 @@ def write_all(state: State) -> None:
         state.write_node_files(Node(ordinal, NETWORK))
 
 
-def test_a_second_run_changes_nothing(state: State) -> None:
+def test_second_run_changes_no_file(state: State) -> None:
     write_all(state)
     before = content(state)
     write_all(state)
     assert content(state) == before
 
 
-def test_lost_files_are_created_again(state: State) -> None:
+def test_missing_files_are_created_again(state: State) -> None:
     write_all(state)
     names = set(content(state))
     for name in sorted(name for name in names if not name.startswith("nodes/")):
@@ -55,20 +55,20 @@ def test_lost_files_are_created_again(state: State) -> None:
     assert authority.has_issued((state.pki / "admin.crt").read_bytes(), ADMIN)
 
 
-def test_only_the_owner_can_read_secrets(state: State) -> None:
+def test_secret_files_are_readable_only_by_the_owner(state: State) -> None:
     write_all(state)
     for name in ("id_ed25519", "passphrase", "kubeconfig", "pki/ca.key", "pki/admin.key"):
         assert stat.S_IMODE((state.directory / name).stat().st_mode) == 0o600
 
 
-def test_kubeconfig_names_the_published_port(state: State) -> None:
+def test_kubeconfig_uses_the_published_port(state: State) -> None:
     write_all(state)
     state.write_cluster_files(16500)
     config = yaml.safe_load(state.kubeconfig.read_text())
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:16500"
 
 
-def test_worker_never_has_the_authoritys_key(state: State) -> None:
+def test_worker_does_not_get_the_key_of_the_authority(state: State) -> None:
     write_all(state)
     names = {str(path.relative_to(state.node(Node(1, NETWORK)))) for path in
              state.node(Node(1, NETWORK)).rglob("*.key")}  # fmt: skip
@@ -91,7 +91,7 @@ def test_obsolete_files_of_a_node_are_removed(state: State) -> None:
     assert not stale.exists()
 
 
-def test_returned_files_match_those_on_disk(state: State) -> None:
+def test_returned_files_match_the_files_on_disk(state: State) -> None:
     write_all(state)
     node = Node(0, NETWORK)
     files = state.write_node_files(node)
@@ -99,7 +99,7 @@ def test_returned_files_match_those_on_disk(state: State) -> None:
     assert json.loads(files["kubelet.yaml"])["kind"] == "KubeletConfiguration"
 
 
-def test_file_is_written_atomically_with_its_mode(tmp_path: Path) -> None:
+def test_file_is_written_atomically_and_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     paths.write(path, "one")
     paths.write(path, "two", 0o644)

@@ -1,4 +1,4 @@
-"""Each alert uses existing metrics, and has a runbook and cases in which it fires or is silent."""
+"""Each alert uses existing metrics, and has a runbook, a firing case and a silent case."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ OTHERS = {
     *("node_filesystem_avail_bytes", "node_filesystem_size_bytes"),
     *("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_XID_ERRORS"),
 }
-"""Metrics of Prometheus, Alertmanager, node exporter and DCGM exporter, not of this project."""
+"""Metrics of Prometheus, Alertmanager, node exporter and DCGM exporter that rules use."""
 Rule = Mapping[str, Any]
 
 
@@ -46,7 +46,7 @@ def file_name(alert: str) -> str:
 
 
 _STRING = re.compile(r'"[^"]*"')
-# Parts of an expression that are not names of metrics: labels, ranges, and lists of labels.
+# Parts of an expression that are not metric names: labels, ranges, and lists of labels.
 _NO_NAMES = re.compile(
     r"\{[^}]*\}|\[[^]]*\]"
     r"|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)|\boffset\s+\w+"
@@ -55,18 +55,18 @@ _NAME = re.compile(r"(?<![\w:])[A-Za-z_:][\w:]*(?!\s*\(|[\w:])")
 
 
 def metrics(expression: str) -> set[str]:
-    """Names of the metrics in a PromQL expression."""
+    """Return the metric names in a PromQL expression."""
     found = _NAME.findall(_NO_NAMES.sub(" ", _STRING.sub("", expression)))
     return set(found) - {"and", "or", "unless", "bool"}
 
 
 def asked_for(rule: Rule) -> set[str]:
-    """Names of the metrics that a rule uses, including those of its recording rules."""
+    """Return the metrics that a rule uses, directly or through recording rules."""
     found = metrics(rule["expr"])
     return found | {name for one in found & RECORDED.keys() for name in asked_for(RECORDED[one])}
 
 
-def test_metrics_finds_the_names_in_an_expression() -> None:
+def test_metric_names_are_extracted_from_an_expression() -> None:
     expression = """
       sum by (cause) (rate(slurm_a_total{cause=~"b|c{2}", state="on"}[5m] offset 1h))
       / on () group_left () d:e:sum > bool 1e3 and on (node) max without (job) (f)
@@ -75,12 +75,12 @@ def test_metrics_finds_the_names_in_an_expression() -> None:
     assert metrics(expression) == {"slurm_a_total", "d:e:sum", "f", "g", "h"}
 
 
-def test_rules_use_only_existing_metrics() -> None:
+def test_alert_rules_use_only_existing_metrics() -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", METRICS.read_text(), re.MULTILINE))
     asked = {name for rule in ALL for name in metrics(rule["expr"])}
 
     assert not asked - documented - OTHERS - RECORDED.keys()
-    assert not OTHERS - asked, "no rule uses it any more"
+    assert not OTHERS - asked, "remove metrics that no rule uses"
 
 
 def test_recorded_metrics_are_used_and_follow_the_naming_convention() -> None:
@@ -92,7 +92,7 @@ def test_recorded_metrics_are_used_and_follow_the_naming_convention() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_alert_has_a_wait_severity_component_and_runbook(alert: str) -> None:
+def test_each_alert_has_wait_severity_component_and_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["for"]
     assert set(rule["labels"]) == {"severity", "component"}
@@ -102,7 +102,7 @@ def test_alert_has_a_wait_severity_component_and_runbook(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_alert_has_a_runbook_in_the_common_form(alert: str) -> None:
+def test_each_alert_has_a_runbook_in_the_common_form(alert: str) -> None:
     text = (RUNBOOKS / file_name(alert)).read_text()
     title, *sections = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
 
@@ -129,12 +129,12 @@ def test_every_runbook_belongs_to_an_alert_and_is_listed() -> None:
     ]
 
 
-def test_hardware_alert_covers_the_reconcilers_hardware_causes() -> None:
+def test_hardware_alert_lists_exactly_the_hardware_causes_of_the_reconciler() -> None:
     assert causes("SlurmNodeHardware") == set(Reconciler().hardware)
 
 
 @pytest.mark.parametrize("alert", ["SlurmMungeTrouble", "SlurmClockTrouble"])
-def test_causes_with_their_own_alert_are_checks(alert: str) -> None:
+def test_causes_with_a_separate_alert_are_existing_checks(alert: str) -> None:
     assert causes(alert) <= CHECKS.keys()
 
 
@@ -143,11 +143,11 @@ def causes(alert: str) -> set[str]:
     return set(words.split("|"))
 
 
-# --- The cases that promtool plays through -------------------------------------------------------
+# --- Cases that promtool runs --------------------------------------------------------------------
 
 
 def cases() -> Iterator[tuple[str, bool, Rule]]:
-    """Each case with its alert, and whether the alert is expected to fire."""
+    """Yield each case with its alert, and whether the alert must fire."""
     for file in sorted((RULES / "tests").glob("*.yaml")):
         for case in yaml.safe_load(file.read_text())["tests"]:
             if named := re.match(r"(\w+) (fires|is silent) \w+", case["name"]):
@@ -158,31 +158,33 @@ CASES = list(cases())
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_alert_has_firing_and_silent_cases(alert: str) -> None:
+def test_each_alert_has_a_firing_and_a_silent_case(alert: str) -> None:
     assert {fires for named, fires, _ in CASES if named == alert} == {True, False}
 
 
 @pytest.mark.parametrize(
     ("alert", "fires", "case"), CASES, ids=[case["name"] for *_, case in CASES]
 )
-def test_case_queries_its_alert_and_matches_its_name(alert: str, fires: bool, case: Rule) -> None:
+def test_case_tests_the_alert_and_outcome_that_its_name_says(
+    alert: str, fires: bool, case: Rule
+) -> None:
     (asked,) = case["promql_expr_test"]
     assert alert in ALERTS
     assert f'ALERTS{{alertname="{alert}", alertstate="firing"}}' in asked["expr"]
     assert bool(asked.get("exp_samples")) == fires
     if not fires:
-        # It fires at no time, and not only because the case has no series for the alert.
+        # The alert must never fire, although the case has series of its metrics.
         assert asked["expr"].startswith("count_over_time(")
         assert f"[{asked['eval_time']}]" in asked["expr"]
         given = {one["series"].partition("{")[0] for one in case["input_series"]}
         assert given & asked_for(ALERTS[alert])
 
 
-# --- Real faults ---------------------------------------------------------------------------------
+# --- Alerts on a real cluster --------------------------------------------------------------------
 
 
 def test_every_alert_is_tested_on_a_real_cluster() -> None:
     tables = (faults.QUICK, faults.LASTING)
     delivered = {alert for table in tables for _, alerts in table.values() for alert in alerts}
-    # Alertmanager cannot deliver its own failure to deliver, so the test only checks that it fires.
+    # Alertmanager cannot deliver this alert, so the test only checks that the alert fires.
     assert delivered == ALERTS.keys() - {"AlertsNotDelivered"}

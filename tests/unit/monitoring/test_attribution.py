@@ -1,4 +1,4 @@
-"""Which alerts the tests on a cluster attribute to a fault."""
+"""The tests on a cluster attribute an alert to a fault by the time when the alert began."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.alerts import Alerts
 
 @dataclass(frozen=True)
 class World(Alerts):
-    """A Prometheus whose alerts the test sets."""
+    """A Prometheus with alerts that the test sets."""
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -41,7 +41,7 @@ def test_alert_that_began_after_the_fault_belongs_to_it() -> None:
     world.check_alerts_of(world.fault("NodesDrained"), {"NodesDrained"}, 0)
 
 
-def test_alert_from_before_belongs_to_another_fault() -> None:
+def test_alert_that_began_before_the_fault_belongs_to_another() -> None:
     world = World()
     world.add_alert("NodesDrained", began=990)
     with pytest.raises(AssertionError, match="the receiver gets NodesDrained"):

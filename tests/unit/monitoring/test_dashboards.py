@@ -1,4 +1,4 @@
-"""The dashboards as Grafana reads them: complete, consistent, and based on existing metrics."""
+"""The dashboards for Grafana are complete and consistent, and use only existing metrics."""
 
 import itertools
 import json
@@ -59,7 +59,7 @@ by_panel = pytest.mark.parametrize(
 
 
 def known_metrics() -> dict[str, set[str]]:
-    """Labels of all metrics by metric name."""
+    """Return the labels of all metrics, by metric name."""
     text = (DOCS / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \| (.*?) \|", text, re.M)
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
@@ -67,7 +67,7 @@ def known_metrics() -> dict[str, set[str]]:
 
 
 def metrics(expr: str) -> set[str]:
-    """Names of the metrics in an expression: words that are no text, label, function or keyword."""
+    """Return the words of an expression that are not strings, labels, functions or keywords."""
     bare = re.sub(r'"[^"]*"', "", expr)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\boffset \w+", " ", bare)
     bare = re.sub(r"\b(?:by|on|group_left) \([^)]*\)", " ", bare)
@@ -76,14 +76,14 @@ def metrics(expr: str) -> set[str]:
 
 
 def matchers(expr: str) -> Iterator[tuple[str, str, str]]:
-    """Metric, label and value of each matcher of an expression."""
+    """Yield metric, label and value of each label matcher in an expression."""
     for name, chosen in re.findall(r"(\w+)\{([^}]*)\}", expr):
         for label, value in re.findall(r'(\w+)(?:=|!=|=~|!~)"([^"]*)"', chosen):
             yield name, label, value
 
 
 def queries(board: Json) -> Iterator[str]:
-    """Everything that a dashboard queries from Prometheus: in its panels and its variables."""
+    """Yield the Prometheus queries of a dashboard's panels and variables."""
     for panel in board["panels"]:
         yield from (target["expr"] for target in panel["targets"])
     for variable in board["templating"]["list"]:
@@ -92,7 +92,7 @@ def queries(board: Json) -> Iterator[str]:
 
 
 def titles(panel: Json) -> set[str]:
-    """The columns that a table shows."""
+    """Return the columns that a table shows."""
     organize = panel["transformations"][-1]["options"]
     return {
         title
@@ -112,7 +112,7 @@ def test_committed_dashboards_match_the_code() -> None:
     assert stale() == [], "stale: run `make dashboards`"
 
 
-def test_missing_changed_and_leftover_files_are_stale_until_written(
+def test_writing_repairs_missing_changed_and_leftover_dashboard_files(
     tmp_path: Path,
 ) -> None:
     write(tmp_path)
@@ -126,7 +126,7 @@ def test_missing_changed_and_leftover_files_are_stale_until_written(
     assert stale(tmp_path) == []
 
 
-def test_check_reports_stale_files_and_writes_nothing(
+def test_check_option_reports_stale_files_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--check"]) == 0
@@ -137,12 +137,12 @@ def test_check_reports_stale_files_and_writes_nothing(
     assert stale() == []
 
 
-def test_uids_stay_the_same_for_links_and_bookmarks() -> None:
+def test_uids_of_dashboards_are_fixed_for_links_and_bookmarks() -> None:
     assert [board.uid for board in DASHBOARDS] == UIDS
     assert list(rendered()) == [f"{uid}.json" for uid in UIDS]
 
 
-def test_the_docs_name_each_dashboard() -> None:
+def test_documentation_names_each_dashboard() -> None:
     rows = re.findall(
         r"^\| (.+?) \| `(slurmstack-\w+)` \|", (DOCS / "dashboards.md").read_text(), re.M
     )
@@ -161,7 +161,7 @@ def test_dashboard_works_with_any_data_source(board: Json) -> None:
 
 
 @by_board
-def test_dashboard_shows_current_data_in_the_readers_time_zone(board: Json) -> None:
+def test_dashboard_shows_current_data_in_the_browser_time_zone(board: Json) -> None:
     assert (board["refresh"], board["timezone"]) == ("30s", "browser")
     assert board["time"]["to"] == "now"
     assert board["tags"] == ["slurmstack"]
@@ -175,9 +175,9 @@ def test_dashboard_shows_current_data_in_the_readers_time_zone(board: Json) -> N
 def test_panel_has_title_unit_and_description_with_remedy(board: Json, panel: Json) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
-    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, "includes what to do when bad"
+    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, "must say what to do"
     assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["fieldConfig"]["defaults"]["noValue"], "defines the text for no data"
+    assert panel["fieldConfig"]["defaults"]["noValue"], "must set the text for no data"
     assert panel["targets"]
     assert panel["type"] != "piechart"
 
@@ -199,14 +199,14 @@ def test_panels_have_unique_titles_and_ids_and_do_not_overlap(board: Json) -> No
 
 
 @by_panel
-def test_queries_have_unique_letters_and_a_minimum_step(board: Json, panel: Json) -> None:
+def test_queries_have_consecutive_letters_and_a_minimum_step(board: Json, panel: Json) -> None:
     letters = [target["refId"] for target in panel["targets"]]
     assert letters == list("ABCDEFGHIJKL"[: len(letters)])
     assert {target["interval"] for target in panel["targets"]} == {"30s"}
 
 
 @by_panel
-def test_legends_use_only_labels_of_their_query(board: Json, panel: Json) -> None:
+def test_legends_use_only_labels_of_their_queries(board: Json, panel: Json) -> None:
     for target in panel["targets"]:
         legend = target.get("legendFormat", "")
         assert legend or panel["type"] in ("stat", "table")
@@ -238,7 +238,7 @@ def test_tables_show_only_labels_and_columns_of_their_queries(panel: Json) -> No
 # --- Expressions ---------------------------------------------------------------------------------
 
 
-def test_expressions_are_the_queries_of_all_panels() -> None:
+def test_list_of_expressions_has_the_queries_of_all_panels() -> None:
     assert [(one.dashboard, one.panel, one.expr) for one in expressions()] == [
         (board["uid"], panel["title"], target["expr"])
         for board, panel in PANELS
@@ -262,7 +262,7 @@ def test_dashboard_uses_only_existing_metrics_and_labels(board: Json) -> None:
 
 
 @by_board
-def test_dashboard_uses_only_existing_states(board: Json) -> None:
+def test_dashboard_uses_only_existing_label_values(board: Json) -> None:
     words = {
         **dict.fromkeys(("slurm_nodes", "slurm_node_state"), naming.NODE_STATES),
         **dict.fromkeys(("slurm_jobs", "slurm_partition_jobs"), naming.JOB_STATES),
@@ -274,7 +274,7 @@ def test_dashboard_uses_only_existing_states(board: Json) -> None:
                 assert set(value.split("|")) <= set(words[name])
 
 
-def test_metrics_finds_the_names_in_an_expression() -> None:
+def test_metric_names_are_extracted_from_an_expression() -> None:
     expr = (
         'max by (a) (up{b="or x"} * on (c) group_left () (rate(y_total[$__range:5m] offset 5m)))'
         " > 1e6 or 0 * sum(z) and on () z"
@@ -317,7 +317,7 @@ def test_node_names_and_job_ids_link_to_their_dashboards(board: Json, panel: Jso
         assert (f"{{{{{label}}}}}" in named) == (f"/d/{uid}?" in links)
 
 
-def test_the_values_of_every_long_check_are_shown() -> None:
+def test_dashboards_show_the_values_of_every_long_check() -> None:
     shown = {
         value
         for one in expressions()

@@ -1,12 +1,12 @@
-"""A judge of which connections network policies allow.
+"""Decide which connections network policies allow.
 
-It reads NetworkPolicies as Kubernetes describes them ("Network Policies"; API reference of
+This module reads NetworkPolicies as Kubernetes describes them ("Network Policies"; API reference of
 networking.k8s.io/v1). If Cilium is the network plugin, it reads them as Cilium does, together with
 CiliumNetworkPolicies (cilium.io/v2; Cilium's documentation, "Network Policy").
 
-It judges a connection by its source and its target; replies always pass. A field that this judge
-does not know, or that Cilium itself refuses, is an error: a judge that ignored it would allow too
-much or too little.
+A connection has a source and a target; replies are always allowed. A field that this module does
+not know, or that Cilium itself refuses, is an error: to ignore it would allow too much or too
+little.
 """
 
 import re
@@ -23,16 +23,16 @@ _NAMESPACE = "io.kubernetes.pod.namespace"
 """Cilium's label for the namespace of an endpoint."""
 
 
-class Unjudged(Exception):  # noqa: N818  # no judgement exists, so it is no error in one
-    """An object contains what Cilium or Kubernetes refuses, or what this judge does not know."""
+class Unjudged(Exception):  # noqa: N818  # an undecided case, not a failure
+    """A field or value that Cilium, Kubernetes or this module does not accept."""
 
 
-# --- Ends ----------------------------------------------------------------------------------------
+# --- Sources and targets -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """Source or target of a connection: a pod, a Kubernetes node, or something outside.
+    """Source or target of a connection: a pod, a Kubernetes node, or a host outside the cluster.
 
     Ends compare by identity: two pods with the same labels are two ends.
     """
@@ -42,20 +42,20 @@ class End:
     namespace: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels besides `kubernetes.io/metadata.name`, which every namespace has."""
+    """Labels of the namespace, without `kubernetes.io/metadata.name`, which all namespaces have."""
     address: str = "10.244.0.1"
     ports: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """Protocol and number of its named ports."""
+    """Protocol and number of each named port."""
     machine: str = "node-0"
     """The machine of a pod; for a machine, its own name."""
     api: bool = False
-    """Whether this end serves Kubernetes' API."""
+    """Whether this end is an API server of Kubernetes."""
     dns_names: tuple[str, ...] = ()
-    """DNS names of an end outside."""
+    """DNS names of an end outside the cluster."""
 
 
 def machine(name: str, address: str = "10.0.0.1", *, api: bool = False) -> End:
-    """Return a Kubernetes node, which also stands for every pod in its network."""
+    """Return a Kubernetes node, which also represents every pod in its host network."""
     return End(name, "machine", address=address, machine=name, api=api)
 
 
@@ -66,7 +66,7 @@ def outside(address: str, *dns_names: str, api: bool = False) -> End:
 
 @dataclass(frozen=True)
 class Connection:
-    """One attempted connection; ICMP has no port, so its port is 0."""
+    """One attempted connection. ICMP has no port: its port is 0 here."""
 
     source: End
     target: End
@@ -88,8 +88,8 @@ class Rule:
     ports: tuple[Callable[[Connection], bool], ...] = ()
     denies: bool = False
     look_ups: tuple[str, ...] | None = None
-    """Patterns of the names that DNS queries may contain. None allows every name; Cilium does not
-    read the queries then."""
+    """Patterns of the names that DNS queries may contain. With None, every name is allowed, and
+    Cilium does not read the queries."""
 
     def is_about(self, subject: End, other: End) -> bool:
         return any(peer(subject, other) for peer in self.peers)
@@ -100,7 +100,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy. For the pods that it selects, everything that no policy allows is denied."""
+    """One policy. It denies the pods that it selects everything that no policy allows."""
 
     selects: Callable[[End], bool]
     closes: frozenset[Direction]
@@ -109,10 +109,10 @@ class Policy:
 
 
 class Judge:
-    """Judge connections by all policies of a cluster together."""
+    """Decide by all policies of a cluster together."""
 
     def __init__(self, objects: Iterable[Spec], *, cilium: bool) -> None:
-        """`cilium` says whether Cilium is the plugin. No other plugin reads CiliumNetworkPolicies.
+        """`cilium`: whether Cilium is the network plugin. Only Cilium reads CiliumNetworkPolicies.
 
         Raises Unjudged.
         """
@@ -145,9 +145,9 @@ class Judge:
         )
 
     def _is_of_one_machine(self, connection: Connection) -> bool:
-        """Return whether no policy applies: kubelet must reach the pods of its own machine.
+        """Return whether no policy applies, because kubelet must reach the pods on its machine.
 
-        Kubernetes also exempts the opposite direction; Cilium judges it.
+        Kubernetes also exempts the opposite direction. Cilium applies its policies to it.
         """
         if connection.source.machine != connection.target.machine:
             return False
@@ -169,7 +169,7 @@ class Judge:
         return [rule for rule in rules if rule.has_port(connection)]
 
     def _rules_for(self, direction: Direction, subject: End, other: End) -> list[Rule]:
-        """Return the subject's rules that match the other end, at any port."""
+        """Return the rules of the subject's policies that match the other end, at any port."""
         known = self._pairs.get((direction, subject, other))
         if known is None:
             resolved = (
@@ -202,7 +202,7 @@ class Judge:
 
 
 def _ends(direction: Direction, connection: Connection) -> tuple[End, End]:
-    """Return the end whose policies apply, and the end that its rules match."""
+    """Return the end whose policies apply, and the end that their rules must match."""
     return (
         (connection.source, connection.target)
         if direction == "egress"
@@ -211,13 +211,13 @@ def _ends(direction: Direction, connection: Connection) -> tuple[End, End]:
 
 
 def _with_learned_names(end: End, patterns: tuple[str, ...]) -> End:
-    """Return the end with only the names that Cilium has read in a DNS reply."""
+    """Return the end with only the names that Cilium has read in DNS replies."""
     names = tuple(n for n in end.dns_names if any(_is_name(p, n) for p in patterns))
     return replace(end, dns_names=names)
 
 
 def _only(what: str, given: Spec, *known: str) -> None:
-    """Raise Unjudged if a key is given that is not known."""
+    """Raise Unjudged if an object has an unknown key."""
     if unknown := sorted(set(given) - set(known)):
         raise Unjudged(f"{what}: {', '.join(unknown)}")
 
@@ -229,7 +229,7 @@ Labels = Mapping[str, str]
 
 
 def _selector(spec: Spec) -> Callable[[Labels], bool]:
-    """Return a selector; an empty one selects every end, others need all their conditions."""
+    """Return a selector. An empty one selects every end; others require all their conditions."""
     _only("selector", spec, "matchLabels", "matchExpressions")
     wanted = (spec.get("matchLabels") or {}).items()
     held = [_expression(one) for one in spec.get("matchExpressions") or ()]
@@ -258,13 +258,13 @@ def _inside(address: str, cidr: str, exceptions: Iterable[str] = ()) -> bool:
     network = ip_network(cidr)
     for part in map(ip_network, exceptions):
         if part.version != network.version or not part.subnet_of(network):  # type: ignore[arg-type]
-            raise Unjudged(f"except: {part} is no part of {cidr}")
+            raise Unjudged(f"except: {part} is not inside {cidr}")
     one = ip_address(address)
     return one in network and not any(one in ip_network(part) for part in exceptions)
 
 
 def _is_name(pattern: str, name: str) -> bool:
-    """Return whether a name matches a pattern; a star matches no dots, but alone everything."""
+    """Return whether a name matches a pattern. A star matches no dots, but alone all names."""
     if pattern == "*":
         return True
     parts = (re.escape(part) for part in pattern.lower().split("*"))
@@ -277,7 +277,7 @@ def _is_name(pattern: str, name: str) -> bool:
 def _network_policy(one: Spec, *, cilium: bool) -> Policy:
     namespace, spec = one["metadata"]["namespace"], one["spec"]
     _only("spec", spec, "podSelector", "policyTypes", "ingress", "egress")
-    # The default is always ingress, and egress if it has rules.
+    # By default, a policy restricts ingress, and also egress if it has egress rules.
     types = spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
     rules = {
         direction: tuple(
@@ -336,7 +336,7 @@ def _kubernetes_port(port: Spec) -> Callable[[Connection], bool]:
 
 
 def _is_port(connection: Connection, first: int | str, last: int | str) -> bool:
-    """Match a port by number or range, or by the target's name for it."""
+    """Match a port by number, by range, or by its name in the target."""
     if isinstance(first, str):
         return connection.target.ports.get(first) == (connection.protocol, connection.port)
     return first <= connection.port <= int(last)
@@ -357,7 +357,7 @@ _MOST_PORTS = 40
 
 
 def _cilium_block(cidr: str, exceptions: Iterable[str]) -> Peer:
-    """Match only ends outside: Cilium identifies pods and machines by identity, not by address."""
+    """Match only ends outside the cluster: Cilium matches pods and machines by identity."""
     return lambda _subject, other: (
         other.kind == "outside" and _inside(other.address, cidr, exceptions)
     )
@@ -370,7 +370,7 @@ def _cilium_policy(one: Spec) -> Policy:
         raise Unjudged("endpointSelector: is missing")
     selector = _without_sources(spec["endpointSelector"])
     if _names_namespace(selector):
-        raise Unjudged("endpointSelector: names a namespace; a policy is of its own")
+        raise Unjudged("endpointSelector: remove the namespace; a policy applies to its own")
     default_deny = spec.get("enableDefaultDeny") or {}
     _only("enableDefaultDeny", default_deny, *_DIRECTIONS)
     selects = _selector(selector)
@@ -402,7 +402,7 @@ def _cilium_rule(rule: Spec, direction: Direction, namespace: str, *, denies: bo
     _only(direction, rule, *kinds, "toPorts")
     named = [kind for kind in kinds if kind in rule]
     if len(named) > 1:
-        raise Unjudged(f"{' and '.join(named)}: Cilium takes one of them in a rule")
+        raise Unjudged(f"{' and '.join(named)}: Cilium accepts only one of these in a rule")
     to_ports = rule.get("toPorts") or ()
     if not named:
         # An empty rule matches no end; a rule with only ports matches every end.
@@ -438,7 +438,7 @@ def _cilium_peer(kind: str, peer: Any, namespace: str) -> Peer:
     _only("toFQDNs", peer, "matchName", "matchPattern")
     pattern = peer.get("matchPattern") or peer["matchName"]
     if "*" in peer.get("matchName", ""):
-        raise Unjudged(f"matchName: {peer['matchName']}: is a pattern")
+        raise Unjudged(f"matchName: {peer['matchName']}: is a pattern; use matchPattern")
     return lambda _subject, other: (
         other.kind == "outside" and any(_is_name(pattern, name) for name in other.dns_names)
     )
@@ -476,11 +476,11 @@ def _cilium_ports(port_rule: Spec) -> Iterator[Callable[[Connection], bool]]:
     _only("toPorts", port_rule, "ports", "rules")
     ports = port_rule.get("ports") or ()
     if not 0 < len(ports) <= _MOST_PORTS:
-        raise Unjudged(f"toPorts: {len(ports)} ports; Cilium takes 1 to {_MOST_PORTS}")
+        raise Unjudged(f"toPorts: {len(ports)} ports; Cilium accepts 1 to {_MOST_PORTS}")
     for port in ports:
         _only("port", port, "port", "endPort", "protocol")
         if not isinstance(port.get("port"), str):
-            raise Unjudged(f"port: {port.get('port')!r}: is no text")
+            raise Unjudged(f"port: {port.get('port')!r}: expected text")
         yield _cilium_port(port["port"], port.get("endPort"), port.get("protocol", "ANY"))
 
 
@@ -496,22 +496,22 @@ def _cilium_port(text: str, last: int | None, protocol: str) -> Callable[[Connec
 
 
 def _look_ups(port_rule: Spec, *, allowed: bool) -> Iterator[str]:
-    """Yield the name patterns of a rule for DNS."""
+    """Yield the patterns of DNS names that a rule allows."""
     if "rules" not in port_rule:
         return
     rules = port_rule["rules"]
     _only("rules", rules, "dns")
     if not allowed:
-        raise Unjudged("rules: are of egress that is allowed")
+        raise Unjudged("rules: expected only in egress rules that allow")
     if any(port["port"] != "53" or "endPort" in port for port in port_rule["ports"]):
-        raise Unjudged("dns: is of port 53")
+        raise Unjudged("dns: expected only with port 53")
     for name in rules["dns"]:
         _only("dns", name, "matchName", "matchPattern")
         yield name.get("matchPattern") or name["matchName"]
 
 
 def _without_sources(selector: Spec) -> Spec:
-    """Return a selector without the sources of its labels: ours all come from Kubernetes."""
+    """Return a selector without the source prefixes of its labels; all labels are Kubernetes'."""
     _only("selector", selector, "matchLabels", "matchExpressions")
 
     def plain(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The judge against published recipes of network policies, one case each.
+"""The judge decides published recipes of network policies correctly, one case for each recipe.
 
 Sources: Kubernetes' documentation, "Network Policies" and "Declare Network Policy"; the collection
 "Kubernetes Network Policy Recipes"; Cilium's documentation, "Layer 3 Policies", "Layer 4 Policies",
@@ -76,7 +76,7 @@ ASKS_DNS = {
     "toEndpoints": [{"matchLabels": {"k8s:io.kubernetes.pod.namespace": "kube-system"}}],
     "toPorts": [{"ports": [{"port": "53"}], "rules": {"dns": [{"matchPattern": "*.example.org"}]}}],
 }
-"""Allow DNS queries for these names, and have Cilium read the replies."""
+"""Rule that allows DNS queries for these names, and makes Cilium read the replies."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Case:
     policies: tuple[Policy, ...]
     connections: tuple[Connection, ...]
     allowed: tuple[bool, ...]
-    plugins: tuple[str, ...] = ("another", "cilium")
+    plugins: tuple[str, ...] = ("another plugin", "cilium")
 
 
 def case(
@@ -95,8 +95,8 @@ def case(
     no: tuple[Connection, ...] = (),
     plugin: str | None = None,
 ) -> Case:
-    """Return a case of allowed and refused connections, for every plugin unless one is named."""
-    plugins = (plugin,) if plugin else ("another", "cilium")
+    """Return a case for both plugins, or for one: connections that are allowed and refused."""
+    plugins = (plugin,) if plugin else ("another plugin", "cilium")
     if any(policy["kind"] == "CiliumNetworkPolicy" for policy in policies):
         plugins = ("cilium",)
     return Case(sentence, policies, yes + no, (True,) * len(yes) + (False,) * len(no), plugins)
@@ -110,9 +110,9 @@ IN, OUT = {"policyTypes": ["Ingress"]}, {"policyTypes": ["Egress"]}
 BOTH = {"policyTypes": ["Ingress", "Egress"]}
 
 CASES = [
-    # --- NetworkPolicies: closed directions
+    # --- NetworkPolicies: directions that they deny by default
     case(
-        "without a policy everything is allowed",
+        "without policies every connection is allowed",
         yes=(to(WEB, API), to(WEB, SITE), to(SITE, WEB), to(OPS, WEB, 53, "UDP")),
     ),
     case(
@@ -122,36 +122,36 @@ CASES = [
         no=(to(API, WEB), to(OPS, WEB), to(SITE, WEB)),
     ),
     case(
-        "an empty selector selects only all pods of the policy's namespace",
+        "an empty selector selects all pods of the policy's namespace and no others",
         kubernetes({}, **IN),
         yes=(to(WEB, OPS),),
         no=(to(WEB, API), to(API, BARE), to(OPS, BARE)),
     ),
     case(
-        "a policy of egress leaves ingress open",
+        "an egress policy does not restrict ingress",
         kubernetes({}, **OUT),
         yes=(to(OPS, WEB), to(SITE, WEB)),
         no=(to(WEB, API), to(WEB, OPS), to(WEB, SITE), to(WEB, NAMES, 53, "UDP")),
     ),
     case(
-        "the default type is ingress",
+        "a policy without types restricts only ingress",
         kubernetes({}),
         yes=(to(WEB, SITE),),
         no=(to(SITE, WEB),),
     ),
     case(
-        "the default types include egress if it has rules",
+        "a policy without types also restricts egress if it has egress rules",
         kubernetes({}, egress=[{"to": [{"podSelector": app("api")}]}], ingress=[{}]),
         yes=(to(WEB, API), to(SITE, WEB)),
         no=(to(WEB, BARE), to(WEB, SITE)),
     ),
     case(
-        "rules for a direction outside the types are ignored",
+        "rules for a direction that policyTypes omits are ignored",
         kubernetes({}, egress=[{"to": [{"podSelector": app("api")}]}], ingress=[{}], **IN),
         yes=(to(WEB, SITE), to(WEB, BARE)),
     ),
     case(
-        "a connection needs both egress and ingress",
+        "a connection must be allowed by both egress and ingress",
         kubernetes(app("web"), egress=[{}], **OUT),
         kubernetes(app("api"), **IN),
         yes=(to(WEB, BARE),),
@@ -159,12 +159,12 @@ CASES = [
     ),
     # --- Peers
     case(
-        "an empty rule allows every end",
+        "an empty rule allows every peer",
         kubernetes(app("web"), ingress=[{}]),
         yes=(to(API, WEB), to(OPS, WEB), to(SITE, WEB), to(THERE, WEB)),
     ),
     case(
-        "an empty list of peers allows every end",
+        "an empty list of peers allows every peer",
         kubernetes(app("web"), ingress=[{"from": [], "ports": tcp(80)}]),
         yes=(to(SITE, WEB),),
         no=(to(SITE, WEB, 81),),
@@ -176,19 +176,19 @@ CASES = [
         no=(to(BARE, API), to(OPS, API), to(NEAR, API)),
     ),
     case(
-        "an empty pod selector matches only every pod of the own namespace",
+        "an empty pod selector matches all pods of the policy's namespace and no others",
         kubernetes(app("api"), ingress=[{"from": [{"podSelector": {}}]}]),
         yes=(to(WEB, API), to(BARE, API)),
         no=(to(OPS, API), to(SITE, API), to(THERE, API)),
     ),
     case(
-        "an empty namespace selector matches every pod of every namespace",
+        "an empty namespace selector matches all pods of all namespaces",
         kubernetes(app("api"), ingress=[{"from": [{"namespaceSelector": {}}]}]),
         yes=(to(WEB, API), to(OPS, API)),
         no=(to(SITE, API),),
     ),
     case(
-        "a namespace selector matches labels, one of which is the name",
+        "a namespace selector matches labels, and the namespace's name is one of them",
         kubernetes(
             app("api"),
             ingress=[
@@ -200,7 +200,7 @@ CASES = [
         no=(to(NAMES, API, 1), to(WEB, API, 2), to(OPS, API, 3)),
     ),
     case(
-        "selectors of pods and namespaces in one peer must both match",
+        "the pod selector and the namespace selector of one peer must both match",
         kubernetes(
             app("api"),
             ingress=[{"from": [{"namespaceSelector": {}, "podSelector": app("web")}]}],
@@ -209,7 +209,7 @@ CASES = [
         no=(to(BARE, API), to(NAMES, API)),
     ),
     case(
-        "one of two peers is enough",
+        "a match of one of two peers is enough",
         kubernetes(
             app("api"),
             ingress=[
@@ -225,7 +225,7 @@ CASES = [
         no=(to(BARE, API), to(NAMES, API)),
     ),
     case(
-        "a pod without the label matches NotIn",
+        "NotIn also matches a pod that lacks the label",
         kubernetes(
             app("api"),
             ingress=[
@@ -246,7 +246,7 @@ CASES = [
         no=(to(WEB, API),),
     ),
     case(
-        "a selector may require that a label exists or not",
+        "a selector may require that a label exists or does not exist",
         kubernetes(
             {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
             ingress=[
@@ -266,7 +266,7 @@ CASES = [
     ),
     # --- Addresses
     case(
-        "a block of addresses excludes its exceptions",
+        "an address block excludes its exceptions",
         kubernetes(
             {},
             egress=[{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}}]}],
@@ -276,7 +276,7 @@ CASES = [
         no=(to(WEB, METADATA), to(WEB, outside("2001:db8::1"))),
     ),
     case(
-        "another rule may allow an exception",
+        "another rule may allow an excluded address",
         kubernetes(
             {},
             egress=[
@@ -289,21 +289,21 @@ CASES = [
         no=(to(WEB, METADATA, 443),),
     ),
     case(
-        "addresses match pods and machines",
+        "address blocks match pods and machines",
         kubernetes({}, egress=[{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], **OUT),
         yes=(to(WEB, API), to(WEB, OPS), to(WEB, THERE)),
         no=(to(WEB, SITE),),
-        plugin="another",
+        plugin="another plugin",
     ),
     case(
-        "in Cilium addresses match neither pods nor machines",
+        "with Cilium, address blocks match neither pods nor machines",
         kubernetes({}, egress=[{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}], **OUT),
         yes=(to(WEB, SITE), to(WEB, MANAGED)),
         no=(to(WEB, API), to(WEB, OPS), to(WEB, THERE), to(WEB, MASTER, 6443)),
         plugin="cilium",
     ),
     case(
-        "only blocks of IPv6 match addresses of IPv6",
+        "only IPv6 blocks match IPv6 addresses",
         kubernetes(
             {}, egress=[{"to": [{"ipBlock": {"cidr": "::/0", "except": ["fd00::/8"]}}]}], **OUT
         ),
@@ -312,32 +312,32 @@ CASES = [
     ),
     # --- Ports
     case(
-        "the default protocol of a port is TCP",
+        "a port without a protocol means TCP",
         kubernetes(app("web"), ingress=[{"ports": [{"port": 53}]}]),
         yes=(to(API, WEB, 53),),
         no=(to(API, WEB, 53, "UDP"), to(API, WEB, 54)),
     ),
     case(
-        "a protocol without a port matches all of its ports",
+        "a protocol without a port matches all ports of the protocol",
         kubernetes(app("web"), ingress=[{"ports": [{"protocol": "UDP"}]}]),
         yes=(to(API, WEB, 1, "UDP"), to(API, WEB, 65535, "UDP")),
         no=(to(API, WEB, 1),),
     ),
     case(
-        "a range of ports includes both its ends",
+        "a range of ports includes its first and last port",
         kubernetes({}, egress=[{"ports": tcp(32000, endPort=32768)}], **OUT),
         yes=(to(WEB, API, 32000), to(WEB, SITE, 32768), to(WEB, API, 32400)),
         no=(to(WEB, API, 31999), to(WEB, API, 32769), to(WEB, API, 32400, "UDP")),
     ),
     case(
-        "a port's name is that of the target pod",
+        "a port name means the port of that name in the target pod",
         kubernetes(app("web"), ingress=[{"ports": tcp("http")}]),
         kubernetes(app("api"), egress=[{"ports": tcp("http")}], ingress=[{}]),
         yes=(to(BARE, WEB, 8080), to(API, WEB, 8080)),
         no=(to(BARE, WEB, 80), to(API, BARE, 8080), to(API, SITE, 8080)),
     ),
     case(
-        "a port's name includes its protocol",
+        "a port name matches only with the right protocol",
         kubernetes(app("web"), ingress=[{"ports": tcp("dns")}]),
         no=(to(API, WEB, 5353), to(API, WEB, 5353, "UDP")),
     ),
@@ -351,7 +351,7 @@ CASES = [
     ),
     # --- Many policies
     case(
-        "policies add up",
+        "several policies allow everything that one of them allows",
         kubernetes({}, **BOTH),
         kubernetes(app("web"), egress=[{"to": [{"podSelector": app("api")}]}], **OUT),
         kubernetes(app("api"), ingress=[{"from": [{"podSelector": app("web")}]}], **IN),
@@ -359,57 +359,57 @@ CASES = [
         no=(to(API, WEB), to(BARE, API), to(WEB, BARE)),
     ),
     case(
-        "no policy revokes what another allows",
+        "a policy cannot forbid what another policy allows",
         kubernetes(app("web"), ingress=[{}]),
         kubernetes(app("web"), **IN),
         yes=(to(SITE, WEB),),
     ),
     # --- Machines
     case(
-        "a machine reaches its own pods despite policies",
+        "a machine reaches the pods on it despite policies",
         kubernetes({}, **BOTH),
         yes=(to(HERE, WEB, 10250),),
         no=(to(THERE, WEB, 10250),),
     ),
     case(
-        "pods reach their own machine despite policies",
+        "pods reach the machine that they run on despite policies",
         kubernetes({}, **BOTH),
         yes=(to(WEB, HERE, 9100),),
         no=(to(WEB, THERE, 9100),),
-        plugin="another",
+        plugin="another plugin",
     ),
     case(
-        "with Cilium a policy may keep a pod from its own machine",
+        "with Cilium, a policy may forbid a pod to reach its machine",
         kubernetes({}, **BOTH),
         no=(to(WEB, HERE, 9100),),
         plugin="cilium",
     ),
     case(
-        "policies apply neither to machines nor to pods in their network",
+        "policies apply neither to machines nor to pods in the host network",
         kubernetes({}, **BOTH),
         yes=(to(HERE, SITE), to(OPS, HERE), to(SITE, HERE)),
     ),
-    # --- CiliumNetworkPolicies: closed directions
+    # --- CiliumNetworkPolicies: directions that they deny by default
     case(
-        "a section closes its direction, and an empty rule in it allows nothing",
+        "an ingress section denies by default, and an empty rule in it allows nothing",
         cilium({}, ingress=[{}]),
         yes=(to(WEB, SITE),),
         no=(to(WEB, API), to(OPS, WEB), to(SITE, WEB)),
     ),
     case(
-        "a section without rules is ignored",
+        "an empty ingress section is ignored",
         cilium({}, ingress=[], egress=[{}]),
         yes=(to(OPS, WEB), to(SITE, API)),
         no=(to(WEB, OPS),),
     ),
     case(
-        "denials alone also close the direction",
+        "deny rules alone also deny everything else by default",
         cilium({}, egressDeny=[{"toEntities": ["world"]}]),
         yes=(to(OPS, WEB),),
         no=(to(WEB, SITE), to(WEB, API)),
     ),
     case(
-        "denials close no direction with enableDefaultDeny off",
+        "with enableDefaultDeny off, deny rules deny nothing else",
         cilium(
             {},
             egressDeny=[{"toEntities": ["world"]}],
@@ -419,7 +419,7 @@ CASES = [
         no=(to(WEB, SITE), to(WEB, MANAGED)),
     ),
     case(
-        "a policy without default deny adds its rules to another's",
+        "rules of a policy without default deny add to the rules of another policy",
         cilium({}, egress=[{"toEntities": ["world"]}], enableDefaultDeny={"egress": False}),
         cilium(app("api"), egress=[{}]),
         yes=(to(WEB, OPS), to(WEB, SITE), to(API, SITE)),
@@ -427,24 +427,24 @@ CASES = [
     ),
     # --- Peers
     case(
-        "endpoints match in the policy's namespace",
+        "endpoint selectors match pods in the policy's namespace",
         cilium(app("api"), ingress=[{"fromEndpoints": [app("web")]}]),
         yes=(to(WEB, API),),
         no=(to(OPS, API), to(BARE, API), to(SITE, API)),
     ),
     case(
-        "an empty selector matches every pod of that namespace, but no machine and no world",
+        "an empty endpoint selector matches only the pods of the policy's namespace",
         cilium({}, egress=[{"toEndpoints": [{}]}]),
         yes=(to(WEB, API), to(WEB, BARE)),
         no=(to(WEB, OPS), to(WEB, SITE), to(WEB, THERE), to(WEB, HERE)),
     ),
     case(
-        "an empty list of endpoints matches no end",
+        "an empty list of endpoints matches no peer",
         cilium(app("api"), ingress=[{"fromEndpoints": [], "toPorts": [{"ports": tcp("80")}]}]),
         no=(to(WEB, API), to(OPS, API)),
     ),
     case(
-        "a selector may name another namespace",
+        "an endpoint selector may name another namespace",
         cilium(
             app("api"),
             ingress=[
@@ -459,7 +459,7 @@ CASES = [
         no=(to(WEB, API), to(NAMES, API)),
     ),
     case(
-        "requiring only the label's existence matches every namespace",
+        "a selector for any value of the namespace label matches every namespace",
         cilium(
             app("api"),
             ingress=[
@@ -478,7 +478,7 @@ CASES = [
         no=(to(SITE, API), to(THERE, API)),
     ),
     case(
-        "the source of Kubernetes' labels makes no difference",
+        "the source prefix of a Kubernetes label makes no difference",
         cilium({"matchLabels": {"k8s:app": "api"}}, ingress=[{"fromEndpoints": [app("web")]}]),
         cilium({"matchLabels": {"any:app": "api"}}, ingress=[{"fromEndpoints": [app("bare")]}]),
         yes=(to(WEB, API),),
@@ -486,31 +486,31 @@ CASES = [
     ),
     # --- Entities
     case(
-        "the world is every end outside, including an API",
+        "the entity world means everything outside, including an external API server",
         cilium({}, egress=[{"toEntities": ["world"]}]),
         yes=(to(WEB, SITE), to(WEB, METADATA), to(WEB, MANAGED)),
         no=(to(WEB, API), to(WEB, THERE), to(WEB, MASTER, 6443)),
     ),
     case(
-        "the cluster is all pods and machines, but not the world",
+        "the entity cluster means all pods and machines, and nothing outside",
         cilium({}, egress=[{"toEntities": ["cluster"]}]),
         yes=(to(WEB, API), to(WEB, OPS), to(WEB, HERE), to(WEB, THERE)),
         no=(to(WEB, SITE), to(WEB, MANAGED)),
     ),
     case(
-        "the host is the pod's own machine",
+        "the entity host means the machine of the pod",
         cilium({}, egress=[{"toEntities": ["host"]}]),
         yes=(to(WEB, HERE),),
         no=(to(WEB, THERE), to(WEB, SITE)),
     ),
     case(
-        "remote nodes are the others",
+        "the entity remote-node means all other machines",
         cilium({}, egress=[{"toEntities": ["remote-node"]}]),
         yes=(to(WEB, THERE), to(WEB, MASTER)),
         no=(to(WEB, HERE), to(WEB, SITE)),
     ),
     case(
-        "Kubernetes' API matches inside and outside",
+        "the entity kube-apiserver means the API server inside or outside the cluster",
         cilium(
             {},
             egress=[{"toEntities": ["kube-apiserver"], "toPorts": [{"ports": tcp("6443")}]}],
@@ -519,38 +519,38 @@ CASES = [
         no=(to(WEB, MASTER, 10250), to(WEB, THERE, 6443), to(WEB, SITE, 6443)),
     ),
     case(
-        "all matches every end",
+        "the entity all matches every peer",
         cilium(app("web"), ingress=[{"fromEntities": ["all"], "toPorts": [{"ports": tcp("80")}]}]),
         yes=(to(API, WEB), to(OPS, WEB), to(THERE, WEB), to(SITE, WEB)),
         no=(to(SITE, WEB, 81),),
     ),
     # --- Addresses and names
     case(
-        "addresses match only ends outside",
+        "CIDR rules match only peers outside the cluster",
         cilium({}, egress=[{"toCIDR": ["0.0.0.0/0"]}]),
         yes=(to(WEB, SITE), to(WEB, METADATA)),
         no=(to(WEB, API), to(WEB, OPS), to(WEB, THERE)),
     ),
     case(
-        "a single address is a range",
+        "a single address is a valid CIDR",
         cilium({}, egress=[{"toCIDR": ["203.0.113.80"]}]),
         yes=(to(WEB, SITE),),
         no=(to(WEB, DEEP),),
     ),
     case(
-        "a set of addresses excludes its exceptions",
+        "a CIDR set excludes its exceptions",
         cilium({}, egress=[{"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}]}]),
         yes=(to(WEB, SITE),),
         no=(to(WEB, METADATA),),
     ),
     case(
-        "a name matches if Cilium reads its DNS query",
+        "a DNS name matches if Cilium reads the DNS query for it",
         cilium({}, egress=[ASKS_DNS, {"toFQDNs": [{"matchName": "www.example.org"}]}]),
         yes=(to(WEB, SITE), to(WEB, SITE, 443)),
         no=(to(WEB, NEAR), to(WEB, DEEP), to(WEB, API)),
     ),
     case(
-        "a name does not match if Cilium does not read its DNS query",
+        "a DNS name does not match if Cilium does not read the DNS query",
         cilium(
             {},
             egress=[
@@ -562,12 +562,12 @@ CASES = [
         no=(to(WEB, SITE),),
     ),
     case(
-        "a name does not match if its DNS query is refused",
+        "a DNS name does not match if the DNS query is refused",
         cilium({}, egress=[ASKS_DNS, {"toFQDNs": [{"matchPattern": "*.*.example.org"}]}]),
         no=(to(WEB, DEEP),),
     ),
     case(
-        "a star matches no dot",
+        "a star in a DNS name matches no dot",
         cilium(
             {},
             egress=[
@@ -581,7 +581,7 @@ CASES = [
         no=(to(WEB, DEEP), to(WEB, outside("203.0.113.1", "example.org"))),
     ),
     case(
-        "a name may have ports",
+        "a rule with DNS names may list ports",
         cilium(
             {},
             egress=[
@@ -597,31 +597,31 @@ CASES = [
     ),
     # --- Ports
     case(
-        "ports alone match every end",
+        "a rule with only ports matches every peer",
         cilium({}, egress=[{"toPorts": [{"ports": tcp("80")}]}]),
         yes=(to(WEB, API), to(WEB, OPS), to(WEB, SITE), to(WEB, THERE)),
         no=(to(WEB, SITE, 443), to(WEB, SITE, 80, "UDP")),
     ),
     case(
-        "a port matches every protocol by default",
+        "a port without a protocol matches every protocol",
         cilium({}, egress=[{"toPorts": [{"ports": [{"port": "53"}]}]}]),
         yes=(to(WEB, NAMES, 53), to(WEB, NAMES, 53, "UDP"), to(WEB, SITE, 53, "SCTP")),
         no=(to(WEB, NAMES, 54), to(WEB, NAMES, 0, "ICMP")),
     ),
     case(
-        "port 0 is every port",
+        "port 0 means every port",
         cilium({}, egress=[{"toPorts": [{"ports": tcp("0")}]}]),
         yes=(to(WEB, SITE, 1), to(WEB, SITE, 65535)),
         no=(to(WEB, SITE, 1, "UDP"),),
     ),
     case(
-        "a range includes both its ends",
+        "a port range includes its first and last port",
         cilium({}, egress=[{"toPorts": [{"ports": tcp("80", endPort=444)}]}]),
         yes=(to(WEB, SITE, 80), to(WEB, SITE, 444)),
         no=(to(WEB, SITE, 79), to(WEB, SITE, 445)),
     ),
     case(
-        "a port's name is the target pod's",
+        "a port name means the target pod's port",
         cilium(app("web"), ingress=[{"toPorts": [{"ports": tcp("http")}]}]),
         yes=(to(API, WEB, 8080),),
         no=(to(API, WEB, 80),),
@@ -638,7 +638,7 @@ CASES = [
     # --- Denials: the table of "Deny Policies"
     *(
         case(
-            f"after an allowing policy, {sentence}",
+            f"a policy allows a source, and {sentence}",
             cilium(app("web"), ingress=[{"fromEndpoints": [app("api")]}]),
             *([cilium(app("web"), ingressDeny=denied)] if denied else []),
             yes=tuple(each for each in (to(API, WEB, 81), to(API, WEB, 80), to(API, WEB, 0, "ICMP"))
@@ -648,21 +648,21 @@ CASES = [
         )
         for sentence, denied, left in (
             ("nothing is denied", [], (81, 80, 0)),
-            ("a port is denied", [{"toPorts": [{"ports": tcp("80")}]}], (81, 0)),
+            ("one port is denied", [{"toPorts": [{"ports": tcp("80")}]}], (81, 0)),
             ("the source is denied", [{"fromEndpoints": [app("api")]}], ()),
             ("both are denied", [{"toPorts": [{"ports": tcp("80")}]},
                                  {"fromEndpoints": [app("api")]}], ()),
         )
     ),
     case(
-        "a denial overrides policies of both kinds",
+        "a deny rule overrides policies of both kinds",
         kubernetes({}, egress=[{}], **OUT),
         cilium({}, egress=[{"toEntities": ["all"]}], egressDeny=[{"toCIDR": ["169.254.0.0/16"]}]),
         yes=(to(WEB, SITE), to(WEB, API)),
         no=(to(WEB, METADATA), to(WEB, METADATA, 53, "UDP")),
     ),
     case(
-        "a name with a denied address does not match",
+        "a DNS name does not match if its address is denied",
         cilium(
             {},
             egress=[ASKS_DNS, {"toFQDNs": [{"matchName": "trap.example.org"}]}],
@@ -671,12 +671,12 @@ CASES = [
         no=(to(WEB, outside("169.254.169.254", "trap.example.org")),),
     ),
     case(
-        "denied addresses do not match pods",
+        "a deny rule with addresses does not match pods",
         cilium({}, egress=[{"toEndpoints": [{}]}], egressDeny=[{"toCIDR": ["10.0.0.0/8"]}]),
         yes=(to(WEB, API),),
     ),
     case(
-        "both kinds of policies add up in Cilium",
+        "Cilium allows what NetworkPolicies or CiliumNetworkPolicies allow",
         kubernetes(app("api"), ingress=[{"from": [{"podSelector": app("web")}]}]),
         cilium(app("api"), ingress=[{"fromEndpoints": [{"matchLabels": {"tier": "none"}}]}]),
         yes=(to(WEB, API),),
@@ -690,7 +690,7 @@ CASES = [
     [(one, plugin) for one in CASES for plugin in one.plugins],
     ids=[f"{one.sentence} ({plugin})" for one in CASES for plugin in one.plugins],
 )
-def test_the_judge_agrees_with_the_published_recipe(one: Case, plugin: str) -> None:
+def test_judge_agrees_with_the_published_recipe(one: Case, plugin: str) -> None:
     judge = Judge(one.policies, cilium=plugin == "cilium")
 
     verdicts = [judge.allows(connection) for connection in one.connections]
@@ -703,7 +703,7 @@ def test_the_judge_agrees_with_the_published_recipe(one: Case, plugin: str) -> N
     )
 
 
-def test_dns_queries_may_contain_only_names_in_rules() -> None:
+def test_dns_queries_may_contain_only_names_that_rules_list() -> None:
     judge = Judge([cilium({}, egress=[ASKS_DNS])], cilium=True)
     connection = to(WEB, NAMES, 53, "UDP")
 
@@ -728,34 +728,34 @@ def test_one_rule_without_names_allows_every_dns_query() -> None:
         (kubernetes(ingress=[{"from": [{"service": "a"}]}]), "peer: service"),
         (kubernetes(ingress=[{"ports": [{"port": "http", "endPort": 80}]}]), "endPort: 80"),
         (kubernetes(ingress=[{"ports": [{"port": 81, "endPort": 80}]}]), "endPort: 80 after 81"),
-        (cilium(ingress=[{"fromEndpoints": [{}], "fromEntities": ["all"]}]), "takes one of them"),
+        (cilium(ingress=[{"fromEndpoints": [{}], "fromEntities": ["all"]}]), "accepts only one"),
         (cilium(egress=[{"toServices": [{}]}]), "toServices"),
         (cilium(egress=[{"toEntities": ["moon"]}]), "entity: moon"),
         (cilium(egressDeny=[{"toFQDNs": [{"matchName": "a.b"}]}]), "toFQDNs"),
         (cilium(egress=[{"toFQDNs": [{"matchName": "*.b"}]}]), "is a pattern"),
-        (cilium(egress=[{"toPorts": [{"ports": [{"port": 80}]}]}]), "is no text"),
+        (cilium(egress=[{"toPorts": [{"ports": [{"port": 80}]}]}]), "expected text"),
         (cilium(egress=[{"toPorts": [{"ports": tcp(*map(str, range(41)))}]}]), "41 ports"),
         (cilium(egress=[{"toPorts": [{"ports": [{"port": "80", "protocol": "HTTP"}]}]}]), "HTTP"),
         (cilium(egress=[{"toPorts": [{"ports": tcp("80"), "rules": {"http": [{}]}}]}]), "http"),
         (cilium(egress=[{"toPorts": [{"ports": tcp("80"), "rules": {"dns": [{}]}}]}]), "port 53"),
         (cilium(ingress=[{"toPorts": [{"ports": tcp("53"), "rules": {"dns": [{}]}}]}]), "egress"),
         (cilium({"matchLabels": {"reserved:host": ""}}, ingress=[{}]), "label: reserved:host"),
-        (cilium({"matchLabels": {"io.kubernetes.pod.namespace": "a"}}), "names a namespace"),
+        (cilium({"matchLabels": {"io.kubernetes.pod.namespace": "a"}}), "remove the namespace"),
         ({"kind": "Service", "metadata": {"namespace": "a"}, "spec": {}}, "kind: Service"),
     ],
 )
-def test_unknown_or_refused_policies_raise_unjudged(policy: Policy, what: str) -> None:
+def test_unknown_or_invalid_policy_raises_unjudged(policy: Policy, what: str) -> None:
     with pytest.raises(Unjudged, match=what):
         Judge([policy], cilium=True)
 
 
-def test_an_exception_outside_its_block_raises_unjudged() -> None:
+def test_exception_outside_its_address_block_raises_unjudged() -> None:
     judge = Judge(
         [cilium(egress=[{"toCIDRSet": [{"cidr": "10.0.0.0/8", "except": ["192.0.2.0/24"]}]}])],
         cilium=True,
     )
 
-    with pytest.raises(Unjudged, match="is no part of"):
+    with pytest.raises(Unjudged, match="is not inside"):
         judge.allows(to(WEB, SITE))
 
 

@@ -1,4 +1,4 @@
-"""The rendered policies allow, over all pods and ports, exactly what intended.yaml lists."""
+"""For all pods and ports, the rendered policies allow exactly what intended.yaml lists."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_network
@@ -26,10 +26,10 @@ INTENDED = yaml.safe_load(Path(__file__).with_name("intended.yaml").read_text())
 GROUPS = INTENDED["groups"]
 
 
-# --- Ends ----------------------------------------------------------------------------------------
+# --- Sources and targets -------------------------------------------------------------------------
 
 OURS = pods.labels("worker")
-"""Labels of our pods. Foreign pods may have them too, which must not help them."""
+"""Labels of our pods. Other pods may have them too, but must not get more access from them."""
 OUTSIDERS = {
     "world": outside("151.101.0.223"),
     "neighbour": End("neighbour", namespace="another", labels=OURS, machine="node-1"),
@@ -78,7 +78,7 @@ SOME_PORTS = (
     "2049/UDP",
     "0/ICMP",
 )
-"""Ports besides those in intended.yaml."""
+"""Additional ports that intended.yaml does not list."""
 
 
 def ports() -> list[str]:
@@ -98,7 +98,7 @@ def graph() -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def ours(graph: Graph) -> list[End]:
-    """All pods of the graph with their own network."""
+    """Return all pods of the graph that are not in the host network."""
     return [
         End(name, "pod", NAMESPACE, labels=template["metadata"]["labels"])
         for name, template in templates(graph).items()
@@ -144,9 +144,10 @@ def intended(rows: Rows) -> Allowed:
 def found(
     judge: Judge, sources: Iterable[tuple[str, End]], targets: Iterable[tuple[str, End]]
 ) -> Allowed:
-    """Return everything that the judge allows; a pod and itself stand for two replicas.
+    """Return all connections that the judge allows.
 
-    All ends of one name must get the same verdict.
+    A connection of a pod to itself represents a connection between two replicas. All ends of one
+    name must get the same verdict.
     """
     allowed: dict[tuple[str, str, str], set[bool]] = {}
     for (source, begin), (target, end), port in product(sources, list(targets), PORTS):
@@ -183,7 +184,7 @@ def test_pods_accept_only_intended_connections(kind: str, graph: Graph, ours: li
     assert {component(end) for end in ours} == set(INTENDED["ours"])
     wanted = intended(INTENDED["ours"])
     if kind == "NetworkPolicies, by Cilium":
-        # Cilium matches no machine by its address, so no machine reaches the jail's server.
+        # Cilium matches no machine by address, so its policies let no machine reach the NFS server.
         wanted -= {("machine", c.JAIL_SERVER, f"{c.NFS_PORT}/TCP")}
     assert among_ours(judge, ours) == wanted
 
@@ -200,7 +201,9 @@ def test_pods_open_only_intended_connections(
     assert to_others(Judge(objects(graph, kind), cilium=cilium), ours) == intended(rows)
 
 
-def test_in_cilium_both_kinds_add_up_but_denials_stay(graph: Graph, ours: list[End]) -> None:
+def test_cilium_combines_both_kinds_of_policies_and_keeps_denials(
+    graph: Graph, ours: list[End]
+) -> None:
     kinds = ("NetworkPolicy", "CiliumNetworkPolicy")
     each = [to_others(Judge(objects(graph, kind), cilium=True), ours) for kind in kinds]
 
@@ -233,7 +236,7 @@ def rendered(edit: Callable[[Values], object], kind: str) -> list[Values]:
     ]
 
 
-def test_network_names_limit_what_users_reach_outside(
+def test_dns_names_in_the_settings_limit_what_users_reach(
     ours: list[End],
 ) -> None:
     named = {"policies": "cilium", "names": ["*.pypi.org", "trap.example.org"]}
@@ -244,7 +247,7 @@ def test_network_names_limit_what_users_reach_outside(
     assert among_ours(judge, ours) == intended(INTENDED["ours"])
 
 
-def test_an_empty_list_of_names_closes_the_world_to_users(ours: list[End]) -> None:
+def test_empty_list_of_names_blocks_all_external_targets_for_users(ours: list[End]) -> None:
     nothing = {"policies": "cilium", "names": []}
     made = rendered(lambda values: values["network"].update(nothing), "CiliumNetworkPolicy")
     judge = Judge(made, cilium=True)
@@ -256,7 +259,7 @@ def test_an_empty_list_of_names_closes_the_world_to_users(ours: list[End]) -> No
 
 
 @pytest.mark.parametrize("kind", ["NetworkPolicy", "CiliumNetworkPolicy"])
-def test_only_namespaces_in_scrape_from_may_scrape(kind: str, ours: list[End]) -> None:
+def test_only_namespaces_in_scrape_from_may_scrape_metrics(kind: str, ours: list[End]) -> None:
     def edit(values: Values) -> None:
         values["monitoring"]["scrape_from"] = ["observability"]
 
@@ -274,7 +277,7 @@ def test_only_namespaces_in_scrape_from_may_scrape(kind: str, ours: list[End]) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_policies_do_not_affect_foreign_pods(kind: str, graph: Graph) -> None:
+def test_policies_do_not_affect_pods_outside_the_stack(kind: str, graph: Graph) -> None:
     kinds, cilium = KINDS[kind]
     judge = Judge(objects(graph, *kinds), cilium=cilium)
     stranger = End("stranger", namespace=NAMESPACE, labels={"app.kubernetes.io/name": "another"})
@@ -292,11 +295,13 @@ SERVERS: dict[str, tuple[End, ...]] = {
     "loki.example.org": (outside("203.0.113.1", "loki.example.org"),),
     "192.0.2.7": (outside("192.0.2.7"),),
 }
-"""Ends that a server's name or address may mean."""
+"""Ends that a server's name or address may stand for."""
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_policies_allow_every_end_that_a_servers_name_means(server: str, ours: list[End]) -> None:
+def test_policies_allow_every_address_that_a_server_name_can_have(
+    server: str, ours: list[End]
+) -> None:
     def edit(values: Values) -> None:
         values["monitoring"]["logs"]["endpoint"] = f"http://{server}:4318"
 
@@ -318,5 +323,5 @@ def test_cilium_reads_dns_queries_only_for_rules_with_names(ours: list[End]) -> 
     }
     read = {name for name, spec in specs.items() if "'dns'" in str(spec)}
 
-    # These have rules with names: of the directory, the webhook and the log collector.
+    # Only these have rules with names: of the directory, the webhook and the log collector.
     assert read == {*members(["directory"]), "monitoring", "logs"}

@@ -1,1 +1,1 @@
-"""Reports of plans, and their refusals."""
+"""Reports about plans, and refused plans."""

@@ -1,4 +1,4 @@
-"""Previews built step by step."""
+"""Build previews from steps."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def step(
     new: Mapping[str, Any] | None = None,
     **of_old: Any,
 ) -> dict[str, Any]:
-    """A step as the command writes it; `of_old` are fields of the old state, such as protect."""
+    """Return a step of a JSON preview. `of_old`: fields of the old state, such as `protect`."""
     states: dict[str, Any] = {}
     if old is not None:
         states["oldState"] = {"custom": True, "type": type_, "inputs": old, **of_old}

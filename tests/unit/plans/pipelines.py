@@ -1,8 +1,8 @@
-"""Run the scripts of a pipeline's job, in checkouts whose programs only record that they ran.
+"""Run the scripts of a pipeline job in checkouts whose programs only record that they ran.
 
-Each checkout has a `Makefile`, `.ci/cloud` and `.ci/install` that record the origin of the code:
-the default branch (BASE) or the pull request (CHANGE). Only the former has the real `.ci/preview`.
-`.venv/bin/python` records the checkout that it runs in, because `python -m` takes modules from
+The `Makefile`, `.ci/cloud` and `.ci/install` of a checkout record the origin of their code: the
+default branch (BASE) or the pull request (CHANGE). Only BASE has the real `.ci/preview`.
+`.venv/bin/python` records the checkout in which it runs, because `python -m` loads modules from
 there.
 """
 
@@ -56,7 +56,7 @@ cp -R "$STUBS/base/." "$1"
 
 @dataclass(frozen=True)
 class Ran:
-    """A program that ran: its step, the origin of its code, and its arguments."""
+    """A program that ran: its step, the origin of its code, and its command line."""
 
     step: str
     origin: str
@@ -65,7 +65,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a job. `environment` is that of the preview; `kept` are the files that it keeps."""
+    """Result of a job. `environment`: variables of the preview. `kept`: files that it keeps."""
 
     ran: tuple[Ran, ...]
     failed: tuple[str, ...]
@@ -73,23 +73,23 @@ class Outcome:
     environment: Mapping[str, str]
     workspace: Path
     kept: Mapping[str, tuple[str, ...]]
-    """Files in each artifact by its name; GitLab's artifact has no name."""
+    """Files of each artifact, by the artifact's name, which is empty on GitLab."""
 
     def words(self, part: str) -> Ran:
-        """Return the only program whose arguments contain this text."""
+        """Return the only program whose command line contains this text."""
         (found,) = [ran for ran in self.ran if part in ran.words]
         return found
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load the file of a pipeline."""
+    """Load a pipeline file."""
     document: dict[Any, Any] = yaml.safe_load(path.read_text())
-    # PyYAML reads GitHub's `on` as a boolean.
+    # PyYAML reads the key `on` as a boolean.
     return {"on" if key is True else key: value for key, value in document.items()}
 
 
 def gitlab_job(name: str) -> dict[str, Any]:
-    """A job of GitLab's file, merged with the jobs that it extends."""
+    """Return a job of the GitLab file, merged with the jobs that it extends."""
     job: dict[str, Any] = load(GITLAB)[name]
     if "extends" not in job:
         return job
@@ -99,7 +99,7 @@ def gitlab_job(name: str) -> dict[str, Any]:
 
 
 class Machine:
-    """A fresh machine for a job, in a folder."""
+    """A new machine for a job, in a folder."""
 
     def __init__(self, folder: Path, given: Mapping[str, str]) -> None:
         self.folder = folder
@@ -169,7 +169,7 @@ class Machine:
 def on_github(
     file: str, name: str, folder: Path, made: Path | None = None, **given: str
 ) -> Outcome:
-    """Run a job of a workflow. `made` is the artifact that it downloads; `given` are secrets."""
+    """Run a job of a workflow. `made`: the artifact that it downloads. `given`: secrets."""
     workflow = load(WORKFLOWS / file)
     job = workflow["jobs"][name]
     machine = Machine(folder, given)
@@ -179,7 +179,7 @@ def on_github(
             continue
         chosen, uses = step.get("with", {}), step.get("uses", "")
         if "checkout@" in uses:
-            # With the event `pull_request`, the default checkout is the pull request's merge.
+            # For the event `pull_request`, the default checkout is the merged pull request.
             foreign = "pull_request" in workflow["on"] or "ref" in chosen
             origin = CHANGE if foreign else BASE
             machine.check_out(origin, machine.workspace / chosen.get("path", "."))
@@ -200,11 +200,11 @@ def on_github(
 
 
 def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -> Outcome:
-    """Run a job of a merge request. `made` is the previous job's artifact; `given` variables."""
+    """Run a job of a merge request. `made`: artifact of the previous job. `given`: variables."""
     job = gitlab_job(name)
     machine = Machine(folder, given)
     machine.check_out(CHANGE, machine.workspace)
-    # A branch may bring a file that could be mistaken for the job's own.
+    # A branch may contain a file with the name of the job's own file.
     (machine.workspace / "plan.json").write_text("forged")
     if made:
         shutil.copytree(made, machine.workspace / "made/gpu")
@@ -226,7 +226,7 @@ def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -
 
 
 def value(text: str, given: Mapping[str, str]) -> str:
-    """Replace the expressions in a text of a workflow."""
+    """Return a text of a workflow with the values of its expressions."""
 
     def replaced(match: re.Match[str]) -> str:
         expression = match.group(1)

@@ -1,4 +1,4 @@
-"""The command: its output and its exit codes."""
+"""Output and exit codes of `python -m plans`."""
 
 import io
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_show_reads_a_file_or_standard_input(
     assert capsys.readouterr().out == shown
 
 
-def test_refusal_has_its_own_exit_code_and_lines(
+def test_check_lists_refusals_and_ends_with_a_separate_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", str(RECORDED / "protected.json")]) == REFUSED
@@ -35,7 +35,7 @@ def test_refusal_has_its_own_exit_code_and_lines(
     assert all("is protected" in line for line in refused)
 
 
-def test_plan_that_loses_nothing_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_without_loss_of_data_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(RECORDED / "edited.json")]) == 0
     assert main(["check", str(RECORDED / "same.json")]) == 0
     assert capsys.readouterr().err == ""
@@ -60,7 +60,9 @@ def test_preview_without_steps_fails_the_check(
     assert "the preview failed" in capsys.readouterr().err
 
 
-def test_failure_known_only_by_exit_code_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_that_failed_silently_is_reported_with_its_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     same = str(RECORDED / "same.json")
 
     assert main(["check", same, "--status", "2"]) == 1
@@ -72,7 +74,7 @@ def test_failure_known_only_by_exit_code_is_reported(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("verb", ["check", "show", "post"])
-def test_invalid_file_is_reported_in_one_line(
+def test_invalid_plan_file_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     stack = [] if verb == "check" else ["--stack", "dev"]
@@ -85,7 +87,7 @@ def test_invalid_file_is_reported_in_one_line(
         assert output.count("\n") == 1
 
 
-def test_post_requires_a_pipeline(
+def test_post_command_requires_a_pipeline(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("GITHUB_ACTIONS", "GITLAB_CI"):

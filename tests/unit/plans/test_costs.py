@@ -1,4 +1,4 @@
-"""Costs are counted from the inputs of the resources."""
+"""Cost differences are computed from the inputs of resources."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ NODESETS: list[dict[str, Any]] = [
 
 
 def between(before: Graph, after: Graph) -> Preview:
-    """The steps from one graph to another, as in a preview."""
+    """Return a preview of the steps from one graph to another."""
     old, new = (
         {one.urn: one for one in graph.resources if one.custom} for graph in (before, after)
     )
@@ -98,7 +98,7 @@ def nodes(replicas: Any, **limits: str) -> dict[str, Any]:
         ({"rdma/shared": "1", "cpu": "8"}, None),
     ],
 )
-def test_gpus_and_slices_of_any_vendor_are_counted(
+def test_costs_include_gpus_and_slices_of_any_vendor(
     limits: dict[str, str], gpus: str | None
 ) -> None:
     counted = amounts(preview(step("create", STATEFUL_SET, "a", new=nodes(2, **limits))))
@@ -127,7 +127,7 @@ def test_unknown_amounts_are_shown_as_unknown() -> None:
     assert all(one.more is None for one in differences(plan))
 
 
-def test_volumes_of_all_pods_of_a_set_are_counted() -> None:
+def test_costs_include_the_volume_of_each_pod_of_a_statefulset() -> None:
     template = {"metadata": {"name": "data"}, **claim("10Gi")}
     made = stateful_set({}, 3, volumeClaimTemplates=[template])
 
@@ -172,7 +172,7 @@ MACHINES = [
 
 
 @pytest.mark.parametrize(("type_", "old", "new", "counts", "each"), MACHINES)
-def test_cloud_machines_are_counted_at_their_maximum(
+def test_costs_include_the_maximum_number_of_autoscaled_machines(
     type_: str, old: dict[str, Any], new: dict[str, Any], counts: tuple[str, str], each: str
 ) -> None:
     plan = preview(step("update", type_, "group", old, new))
@@ -183,7 +183,7 @@ def test_cloud_machines_are_counted_at_their_maximum(
     assert one.after.each == each
 
 
-def test_node_group_is_counted_by_its_component() -> None:
+def test_costs_include_a_node_group_only_once() -> None:
     group = step("create", "eks:index:ManagedNodeGroup", "group", None, aws(2, 2, 2))
 
     (one,) = differences(preview(group))
@@ -192,7 +192,7 @@ def test_node_group_is_counted_by_its_component() -> None:
     assert one.more == 2
 
 
-def test_own_machine_is_counted_when_it_joins() -> None:
+def test_costs_include_a_metal_machine_that_joins_or_leaves() -> None:
     inputs = {"create": "…"}
     joins = step("create", "command:remote:Command", "metal-member-cpu-a", None, inputs)
     leaves = step("delete", "command:remote:Command", "metal-member-cpu-b", inputs)
@@ -211,7 +211,7 @@ def test_own_machine_is_counted_when_it_joins() -> None:
         ("aws:fsx/lustreFileSystem:LustreFileSystem", {"storageCapacity": 2048}),
     ],
 )
-def test_cloud_file_systems_are_volumes(type_: str, inputs: dict[str, Any]) -> None:
+def test_costs_list_cloud_file_systems_as_volumes(type_: str, inputs: dict[str, Any]) -> None:
     plan = preview(step("delete", type_, "files", inputs))
 
     assert amounts(plan) == {("Volumes", "files"): ("2048 GiB", None)}

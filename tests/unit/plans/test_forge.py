@@ -1,4 +1,4 @@
-"""Comments and plans through the APIs of GitHub and GitLab, on a server that behaves like them."""
+"""Comments and plans through the APIs of GitHub and GitLab, which a server imitates."""
 
 import io
 import json
@@ -22,7 +22,7 @@ MERGED = "a" * 40
 
 
 class Server:
-    """Answer by method and path, and record the requests."""
+    """Respond by method and path, and record the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, str], Any] = {}
@@ -124,8 +124,8 @@ def test_first_push_creates_a_comment(server: Server, github: dict[str, str]) ->
     assert all(headers["Authorization"] == "Bearer hush" for headers in server.headers)
 
 
-def test_later_push_updates_the_comment(server: Server, github: dict[str, str]) -> None:
-    # The comment is far down, on the second page.
+def test_later_push_updates_the_existing_comment(server: Server, github: dict[str, str]) -> None:
+    # Many other comments precede it, so it is on the second page.
     talk = [comment(number, "Hm.", "User") for number in range(150)]
     path = "/repos/org/lab/issues/comments/900"
     server.answers = {
@@ -138,7 +138,7 @@ def test_later_push_updates_the_comment(server: Server, github: dict[str, str]) 
     assert server.written() == [("PATCH", path, {"body": f"{MARKER}\nnew"})]
 
 
-def test_comment_of_a_person_is_not_changed(server: Server, github: dict[str, str]) -> None:
+def test_comment_that_a_person_wrote_is_not_changed(server: Server, github: dict[str, str]) -> None:
     server.answers = {
         ("GET", COMMENTS): [comment(1, f"{MARKER}\nforged", "User")],
         ("POST", COMMENTS): {"html_url": "https://example.org/2"},
@@ -164,7 +164,7 @@ def artifact(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def ran(number: int, conclusion: str = "success", **changed: Any) -> dict[tuple[str, str], Any]:
-    """The run that produced an artifact; its `head_sha` is the base branch's, as on GitHub."""
+    """Return the run that produced an artifact. As on GitHub, `head_sha` is of the base branch."""
     path = f"/repos/org/lab/actions/runs/{60 + number}"
     run = {"event": EVENT, "path": WORKFLOW, "display_title": title(HEAD), "head_sha": "d" * 40}
     jobs = [
@@ -203,9 +203,9 @@ def test_plan_comes_from_the_merged_pull_request(server: Server, github: dict[st
         (artifact(4, expired=True),),
         (artifact(4, head_repository_id=666),),
     ],
-    ids=["none", "expired", "of a fork"],
+    ids=["missing", "expired", "from a fork"],
 )
-def test_missing_expired_or_foreign_plan_is_not_used(
+def test_missing_expired_or_fork_plan_is_refused(
     server: Server, github: dict[str, str], artifacts: tuple[dict[str, Any], ...]
 ) -> None:
     server.answers = saved(*artifacts)
@@ -224,9 +224,9 @@ def test_missing_expired_or_foreign_plan_is_not_used(
         ran(4, conclusion="failure"),
         ran(4, conclusion="skipped"),
     ],
-    ids=["workflow", "push", "pull_request", "commit", "refused", "not judged"],
+    ids=["other workflow", "push", "pull_request", "other commit", "judge failed", "judge skipped"],
 )
-def test_plan_without_a_passed_judge_job_is_not_used(
+def test_plan_is_not_used_unless_the_judge_job_passed(
     server: Server, github: dict[str, str], run: dict[tuple[str, str], Any]
 ) -> None:
     server.answers = saved(artifact(4)) | run
@@ -235,13 +235,13 @@ def test_plan_without_a_passed_judge_job_is_not_used(
         forge(github).plan("lab")
 
 
-def test_a_forged_artifact_does_not_hide_the_plan(server: Server, github: dict[str, str]) -> None:
+def test_forged_artifact_does_not_hide_the_plan(server: Server, github: dict[str, str]) -> None:
     server.answers = saved(artifact(9), artifact(4)) | ran(9, event="push")
 
     assert forge(github).plan("lab") == b'{"a": 1}'
 
 
-def test_workflow_path_may_include_its_branch(server: Server, github: dict[str, str]) -> None:
+def test_workflow_path_may_include_the_branch(server: Server, github: dict[str, str]) -> None:
     server.answers = saved(artifact(4)) | ran(4, path=f"{WORKFLOW}@main")
 
     assert forge(github).plan("lab") == b'{"a": 1}'
@@ -254,7 +254,7 @@ def test_commit_without_a_pull_request_has_no_plan(server: Server, github: dict[
         forge(github).plan("lab")
 
 
-def test_an_artifact_without_a_plan_is_refused(server: Server, github: dict[str, str]) -> None:
+def test_artifact_without_a_plan_is_refused(server: Server, github: dict[str, str]) -> None:
     for content in (zipped(other=b""), b"no zip"):
         server.answers = saved(artifact(4), content=content)
         with pytest.raises(PlanError, match=f"does not contain {PLAN}"):
@@ -271,7 +271,9 @@ def note(number: int, body: str, author: int = 9) -> dict[str, Any]:
     return {"id": number, "body": body, "author": {"id": author}}
 
 
-def test_note_is_created_once_and_then_updated(server: Server, gitlab: dict[str, str]) -> None:
+def test_merge_request_note_is_created_once_and_then_updated(
+    server: Server, gitlab: dict[str, str]
+) -> None:
     server.answers = {
         ("GET", "/user"): {"id": 9},
         ("GET", NOTES): [note(1, f"{MARKER}\nforged", author=8)],
@@ -289,7 +291,7 @@ def test_note_is_created_once_and_then_updated(server: Server, gitlab: dict[str,
     assert all(headers["PRIVATE-TOKEN"] == "hush" for headers in server.headers)
 
 
-def test_plan_comes_from_the_merge_requests_last_pipeline(
+def test_plan_comes_from_the_last_pipeline_of_the_merge_request(
     server: Server, gitlab: dict[str, str]
 ) -> None:
     commit = f"/projects/77/repository/commits/{MERGED}/merge_requests"
@@ -315,10 +317,10 @@ def test_plan_comes_from_the_merge_requests_last_pipeline(
         forge(gitlab).plan("lab")
 
 
-# --- Either --------------------------------------------------------------------------------------
+# --- GitHub and GitLab ---------------------------------------------------------------------------
 
 
-def test_refused_request_is_one_line_without_the_token(
+def test_error_for_a_refused_request_does_not_contain_the_token(
     server: Server, github: dict[str, str]
 ) -> None:
     with pytest.raises(PlanError) as error:
@@ -335,7 +337,7 @@ def test_unreachable_server_is_reported(github: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["GITHUB_TOKEN", "GITHUB_REPOSITORY", "GITHUB_EVENT_PATH"])
-def test_missing_variable_of_a_job_is_named(
+def test_error_names_a_missing_variable_of_the_job(
     github: dict[str, str], server: Server, name: str
 ) -> None:
     del github[name]

@@ -1,4 +1,4 @@
-"""The comment: destructive changes first, no secret, within the limit, and no active content."""
+"""The comment lists destructive changes first, and has no secret and no active content."""
 
 import json
 import re
@@ -18,20 +18,20 @@ def lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-def test_marker_is_the_first_line_and_names_the_stack() -> None:
+def test_first_line_of_the_comment_names_the_stack() -> None:
     assert lines(render(recorded("same"), "lab"))[0] == marker("lab")
     assert marker("lab") != marker("gpu")
     assert marker("lab").startswith("<!--")
 
 
-def test_plan_without_changes_is_reported() -> None:
+def test_comment_reports_a_plan_without_changes() -> None:
     text = render(recorded("same"), "lab")
 
     assert "Nothing changes; " in text
     assert "####" not in text
 
 
-def test_replacements_come_first_and_in_bold() -> None:
+def test_replacements_are_listed_first_and_in_bold() -> None:
     text = render(recorded("edited"), "dev")
 
     assert "**3 replaced**, 1 deleted, 1 created;" in text
@@ -43,7 +43,7 @@ def test_replacements_come_first_and_in_bold() -> None:
         "- RandomPet `gone` deleted",
         "- RandomPet `come` created",
     ]
-    assert "  - `length`: `2` → `3` (replaces it)" in lines(text)
+    assert "  - `length`: `2` → `3` (forces replacement)" in lines(text)
     assert "| RandomPet | **2** | 1 |  | 1 |" in lines(text)
 
 
@@ -59,7 +59,7 @@ def test_changed_secret_is_listed_without_its_value() -> None:
     assert "hush" not in render(recorded("edited"), "dev")
 
 
-def test_reasons_of_failure_or_refusal_come_first() -> None:
+def test_reasons_for_failure_or_refusal_are_listed_first() -> None:
     text = render(recorded("protected"), "dev")
 
     assert text.index("**Refused**") < text.index("**Failed**") < text.index("#### Changes")
@@ -67,7 +67,7 @@ def test_reasons_of_failure_or_refusal_come_first() -> None:
     assert "The preview did not finish" in render(preview(errors=("no passphrase",)), "dev")
 
 
-def test_costs_are_a_table_of_differences() -> None:
+def test_comment_shows_cost_differences_as_a_table() -> None:
     plan = preview(
         step("update", CLAIM, "jail", claim("10Gi"), claim("1Ti")),
         step("delete", CLAIM, "old", claim("5Gi")),
@@ -81,7 +81,7 @@ def test_costs_are_a_table_of_differences() -> None:
     ]
 
 
-def test_properties_of_one_resource_are_limited() -> None:
+def test_number_of_shown_properties_per_resource_is_limited() -> None:
     old, new = ({f"k{i:02}": value for i in range(40)} for value in (1, 2))
 
     text = render(preview(step("update", CONFIG_MAP, "a", old, new)), "lab")
@@ -91,7 +91,7 @@ def test_properties_of_one_resource_are_limited() -> None:
     assert "  - … 28 more" in lines(text)
 
 
-def test_long_comment_is_cut_between_resources_with_a_hint() -> None:
+def test_long_comment_is_truncated_after_a_resource_with_a_hint() -> None:
     many = [step("create", CONFIG_MAP, f"one-{i:04}", new={}) for i in range(3000)]
     first = step("replace", CLAIM, "jail", {}, {})
 
@@ -118,7 +118,7 @@ def test_long_comment_is_cut_between_resources_with_a_hint() -> None:
     st.lists(st.text(max_size=600), max_size=15),
     st.integers(min_value=35_000, max_value=LIMIT),
 )
-def test_comment_never_exceeds_the_limit(
+def test_comment_never_exceeds_the_length_limit(
     edits: list[tuple[str, str, str, str]], errors: list[str], limit: int
 ) -> None:
     steps = [
@@ -145,7 +145,7 @@ def test_invalid_unicode_is_replaced() -> None:
 
 
 @given(st.text())
-def test_text_from_the_plan_stays_in_its_code_span(text: str) -> None:
+def test_text_from_the_plan_cannot_leave_its_code_span(text: str) -> None:
     written = code(text)
 
     fence = re.match("`+", written)
@@ -157,7 +157,7 @@ def test_text_from_the_plan_stays_in_its_code_span(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["<img src=x>", "@everyone", "<!-- x", "a | b", "`@everyone`"])
-def test_names_cannot_mention_people_or_embed_content(text: str) -> None:
+def test_names_in_the_comment_cannot_mention_users_or_embed_content(text: str) -> None:
     body = render(preview(step("create", CONFIG_MAP, text, new={})), "lab")
 
     (listed,) = [line for line in lines(body) if line.startswith("- ")]

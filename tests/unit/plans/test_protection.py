@@ -1,4 +1,4 @@
-"""Plans may not touch resources that are protected or hold data; all others are free."""
+"""Plans must not delete or replace protected resources or data. Other changes are allowed."""
 
 from typing import Any
 

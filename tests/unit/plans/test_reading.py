@@ -1,4 +1,4 @@
-"""Reading accepts the command's previews, and refuses everything else."""
+"""Previews of the `pulumi` command can be read; any other input is refused."""
 
 import json
 
@@ -14,7 +14,7 @@ def summary(plan: Preview) -> set[tuple[str, str]]:
     return {(found.op.value, found.name) for found in plan.steps}
 
 
-def test_preview_of_the_pulumi_command_is_read() -> None:
+def test_preview_of_the_pulumi_command_can_be_read() -> None:
     plan = recorded("edited")
 
     assert summary(plan) == {
@@ -29,16 +29,16 @@ def test_preview_of_the_pulumi_command_is_read() -> None:
     assert recorded("same").unchanged > 0
 
 
-def test_change_has_its_path_and_whether_it_replaces() -> None:
+def test_each_change_has_a_path_and_says_whether_it_replaces() -> None:
     by_name = {found.name: found for found in recorded("edited").steps}
 
     (length,) = by_name["pet"].changes
     assert (length.path, length.old, length.new, length.replaces) == ("length", "2", "3", True)
     (shown,) = by_name["text"].changes
-    assert shown.path == "keepers.shown", "whether the hidden one changes is unknown"
+    assert shown.path == "keepers.shown", "changes of the secret one are not visible"
 
 
-def test_changed_protected_resources_are_errors() -> None:
+def test_plan_has_an_error_for_each_changed_protected_resource() -> None:
     plan = recorded("protected")
 
     assert {found.name for found in plan.steps if found.protected} == {"kept", "kept-too"}
@@ -46,7 +46,7 @@ def test_changed_protected_resources_are_errors() -> None:
     assert all("\n" not in line for line in plan.errors)
 
 
-def test_kubernetes_diffs_are_read() -> None:
+def test_kubernetes_diffs_can_be_read() -> None:
     by_name = {found.name: found for found in recorded("kubernetes").steps}
 
     assert by_name["reconciler-cluster-role"].op is Op.UPDATE
@@ -59,7 +59,7 @@ def test_kubernetes_diffs_are_read() -> None:
     )
 
 
-def test_components_and_providers_are_not_resources() -> None:
+def test_plan_lists_no_components_and_providers() -> None:
     component = step("create", "slurmstack:slurm:Slurm", "lab", new={})
     component["newState"]["custom"] = False
     provider = step("update", "pulumi:providers:kubernetes", "kubernetes", {}, {"context": "b"})
@@ -67,7 +67,7 @@ def test_components_and_providers_are_not_resources() -> None:
     assert not preview(component, provider).steps
 
 
-def test_remote_component_is_listed_if_its_children_are_unknown() -> None:
+def test_plan_lists_a_remote_component_with_unknown_children() -> None:
     component = step("create", "eks:index:ManagedNodeGroup", "group", new={"diskSize": 20})
     component["newState"]["custom"] = False
     within = "eks:index:ManagedNodeGroup$aws:eks/nodeGroup:NodeGroup"
@@ -77,7 +77,7 @@ def test_remote_component_is_listed_if_its_children_are_unknown() -> None:
     assert [one.type for one in preview(component, group).steps] == ["aws:eks/nodeGroup:NodeGroup"]
 
 
-def test_parts_of_a_replacement_are_not_listed_separately() -> None:
+def test_plan_lists_a_replacement_only_once() -> None:
     parts = [step(op, CLAIM, "a", {}, {}) for op in ("create-replacement", "delete-replaced")]
 
     assert summary(preview(step("replace", CLAIM, "a", {}, {}), *parts)) == {("replace", "a")}

@@ -1,4 +1,4 @@
-"""The pipelines as data: everything that they run exists, and their rights are minimal."""
+"""Everything that the pipelines run exists, and their rights are minimal."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ RIGHTS = {
     ("deploy.yml", None): {"contents": "read"},
     ("deploy.yml", "up"): {"contents": "read", "actions": "read", "pull-requests": "read"},
 }
-"""Rights of each job's token by file and job; a job that is not listed has its file's rights."""
+"""Rights of the token by file and job. A job that is not listed has the rights of its file."""
 
 
 def jobs(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -60,7 +60,7 @@ def gitlab_jobs() -> dict[str, Mapping[str, Any]]:
 
 
 def scripts(path: Path) -> list[str]:
-    """Return the scripts of a pipeline, and those that they call."""
+    """Return the scripts of a pipeline, and the scripts that these call."""
     found = _scripts(path)
     called = re.findall(r"\.ci/(?:preview|up)\b", "\n".join(found))
     return [*found, *((ROOT / name).read_text() for name in called)]
@@ -78,24 +78,24 @@ def _scripts(path: Path) -> list[str]:
 
 
 def commands(path: Path) -> str:
-    """Return all commands, each on one line."""
+    """Return all commands of a pipeline, each on one line."""
     return "\n".join(scripts(path)).replace("\\\n", " ")
 
 
 PIPELINES = [*WORKFLOWS, GITLAB]
 STACKED = [path for path in PIPELINES if path.name != "check.yml"]
-"""Pipelines that run something for each stack."""
+"""Pipelines that run jobs for each stack."""
 each = pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.name)
 each_stacked = pytest.mark.parametrize("path", STACKED, ids=lambda path: path.name)
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 
 
-# --- Everything that they run exists -------------------------------------------------------------
+# --- What the pipelines run exists ---------------------------------------------------------------
 
 
 @each
-def test_every_make_target_is_in_the_makefile(path: Path) -> None:
-    # Skip `make` as the name of a package: `install … make python3`.
+def test_every_make_target_of_a_pipeline_exists(path: Path) -> None:
+    # Skip lines in which `make` is a package name: `apt-get install … make python3`.
     lines = [line for line in commands(path).splitlines() if "apt-get install" not in line]
     called = re.findall(r"\bmake (?:--\S+ )*([a-z][a-z-]*|\.venv/ready)", "\n".join(lines))
 
@@ -105,7 +105,7 @@ def test_every_make_target_is_in_the_makefile(path: Path) -> None:
 
 
 @each_stacked
-def test_every_module_exists_in_the_repository(path: Path) -> None:
+def test_every_python_module_of_a_pipeline_exists(path: Path) -> None:
     called = re.findall(r"-m ([a-z_.]+)", commands(path))
 
     assert called
@@ -115,14 +115,14 @@ def test_every_module_exists_in_the_repository(path: Path) -> None:
 
 
 @each_stacked
-def test_every_verb_of_plans_exists(path: Path) -> None:
+def test_every_plans_command_of_a_pipeline_exists(path: Path) -> None:
     verbs = re.findall(r"-m plans ([a-z]+)", commands(path))
 
     assert verbs
     assert set(verbs) <= {"show", "check", "post", "fetch"}
 
 
-def test_every_committed_stack_is_previewed_except_local_ones() -> None:
+def test_pipelines_preview_every_committed_stack_that_is_not_local() -> None:
     (gitlab,) = load(GITLAB)[".stacks"]["parallel"]["matrix"]
     named = [
         job["strategy"]["matrix"]["stack"]
@@ -138,18 +138,18 @@ def test_every_committed_stack_is_previewed_except_local_ones() -> None:
     assert all(stacks == gitlab["STACK"] for stacks in named)
 
 
-def test_pulumi_command_has_the_sdks_version() -> None:
+def test_pulumi_command_has_the_version_of_the_sdk() -> None:
     (version,) = re.findall(r"^pulumi==([\d.]+)$", (ROOT / "requirements.in").read_text(), re.M)
 
     assert f"\nPULUMI_VERSION={version}\n" in PROGRAMS.read_text()
     assert not [path for path in PIPELINES if version in path.read_text()]
 
 
-# --- Their rights --------------------------------------------------------------------------------
+# --- Rights of jobs ------------------------------------------------------------------------------
 
 
 @each_workflow
-def test_tokens_have_minimal_rights(path: Path) -> None:
+def test_job_tokens_have_minimal_rights(path: Path) -> None:
     assert load(path)["permissions"] == RIGHTS[path.name, None]
     for name, job in jobs(path).items():
         assert job.get("permissions") == RIGHTS.get((path.name, name)), name
@@ -166,7 +166,7 @@ def test_every_action_is_pinned_to_a_commit_with_its_version(path: Path) -> None
 
 
 @each_workflow
-def test_checkouts_contain_no_credential(path: Path) -> None:
+def test_checkouts_store_no_credential(path: Path) -> None:
     checkouts = [step for _, step in steps(path) if "checkout@" in step.get("uses", "")]
 
     assert len(checkouts) >= len(jobs(path))
@@ -174,7 +174,7 @@ def test_checkouts_contain_no_credential(path: Path) -> None:
 
 
 @each_workflow
-def test_no_pull_request_defines_a_job_with_secrets_or_rights(path: Path) -> None:
+def test_pull_request_cannot_define_a_job_with_secrets_or_rights(path: Path) -> None:
     events = set(load(path)["on"])
 
     assert events <= {"pull_request", "pull_request_target", "push"}
@@ -185,20 +185,20 @@ def test_no_pull_request_defines_a_job_with_secrets_or_rights(path: Path) -> Non
             assert "pull_request" not in events, name
 
 
-def test_forks_get_no_preview_or_comment() -> None:
+def test_pull_request_of_a_fork_gets_neither_preview_nor_comment() -> None:
     for name, job in jobs(ROOT / WORKFLOW).items():
         conditions = job["if"].removeprefix("${{ ").removesuffix(" }}").split(" && ")
         assert SAME_REPOSITORY in conditions, name
 
 
-def test_only_the_preview_has_secrets_before_the_merge() -> None:
+def test_before_the_merge_only_the_preview_job_has_secrets() -> None:
     holding = {name for name, job in jobs(ROOT / WORKFLOW).items() if "secrets." in str(job)}
 
     assert holding == {"preview"}
     assert jobs(ROOT / WORKFLOW)["preview"]["environment"] == "preview-${{ matrix.stack }}"
 
 
-def test_only_the_comment_and_the_fetch_have_a_token() -> None:
+def test_only_comment_and_fetch_steps_have_a_token() -> None:
     holding = {
         (path.name, job, step["name"])
         for path in WORKFLOWS
@@ -209,7 +209,7 @@ def test_only_the_comment_and_the_fetch_have_a_token() -> None:
     assert holding == {("preview.yml", JUDGE, "Comment"), ("deploy.yml", "up", "Plan")}
 
 
-def test_gitlab_jobs_before_the_merge_share_no_scope() -> None:
+def test_gitlab_preview_and_judge_jobs_use_different_environments() -> None:
     scopes = [gitlab_job(name)["environment"] for name in ("preview", JUDGE)]
 
     assert scopes == [
@@ -219,26 +219,26 @@ def test_gitlab_jobs_before_the_merge_share_no_scope() -> None:
 
 
 @each_workflow
-def test_no_job_uses_a_cache(path: Path) -> None:
-    # A pull request's program could fill the cache of the default branch.
+def test_jobs_use_no_cache(path: Path) -> None:
+    # The program of a pull request could write to a cache that the default branch uses.
     for _, step in steps(path):
         assert "cache" not in step.get("uses", "")
         assert "cache" not in step.get("with", {})
 
 
 @each_workflow
-def test_scripts_contain_no_workflow_expressions(path: Path) -> None:
+def test_workflow_scripts_contain_no_workflow_expressions(path: Path) -> None:
     assert not [script for script in scripts(path) if "${{" in script]
 
 
 @each
-def test_no_secret_is_printed(path: Path) -> None:
+def test_pipelines_print_no_secret(path: Path) -> None:
     for line in commands(path).splitlines():
         assert "set -x" not in line
         assert not re.search(r"echo.*\$\{?(\w*(PASS|TOKEN|KUBECONFIG_TEXT))", line)
 
 
-def test_gitlab_runs_no_fork_with_this_projects_variables() -> None:
+def test_gitlab_does_not_run_forks_with_variables_of_this_project() -> None:
     for name in ("preview", JUDGE):
         (rule,) = gitlab_job(name)["rules"]
         conditions = rule["if"].split(" && ")
@@ -249,7 +249,7 @@ def test_gitlab_runs_no_fork_with_this_projects_variables() -> None:
 
 
 @each
-def test_images_have_a_version(path: Path) -> None:
+def test_images_of_jobs_have_a_version(path: Path) -> None:
     images = re.findall(r"^\s*(?:image|container): (\S+)", path.read_text(), re.MULTILINE)
 
     assert all(re.search(r":[\w.-]+(@|$)", image) and "latest" not in image for image in images)
@@ -262,7 +262,7 @@ def test_images_of_jobs_with_secrets_are_pinned_by_digest() -> None:
             assert re.search(r"@sha256:[0-9a-f]{64}$", image), name
 
 
-# --- Their purpose -------------------------------------------------------------------------------
+# --- Behaviour of jobs ---------------------------------------------------------------------------
 
 
 Job = Callable[..., Outcome]
@@ -277,7 +277,7 @@ each_forge = pytest.mark.parametrize("run", [run_github, on_gitlab], ids=["githu
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """The artifact that a preview hands to the judge."""
+    """Return the artifact that the preview job passes to the judge job."""
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "preview.json").write_text("{}")
@@ -288,7 +288,7 @@ def made(tmp_path: Path) -> Path:
 
 @each_forge
 @pytest.mark.parametrize("state", ["", "s3://states"], ids=["no state", "a state"])
-def test_preview_uses_only_the_program_of_a_pull_request(
+def test_preview_runs_no_pipeline_script_of_the_pull_request(
     run: Job, tmp_path: Path, state: str
 ) -> None:
     outcome = run("preview", tmp_path, PULUMI_BACKEND_URL=state)
@@ -296,7 +296,7 @@ def test_preview_uses_only_the_program_of_a_pull_request(
     assert outcome.failed == ()
     assert {ran.origin for ran in outcome.ran} == {BASE}
     made_in = [ran.words for ran in outcome.ran if ran.words.startswith("make")]
-    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "one environment for each"
+    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "one environment for each checkout"
 
 
 @each_forge
@@ -311,7 +311,7 @@ def test_judge_runs_no_code_of_the_pull_request(run: Job, tmp_path: Path, made: 
 
 
 @each_forge
-def test_preview_uses_the_default_branchs_policy(run: Job, tmp_path: Path) -> None:
+def test_preview_uses_the_policy_of_the_default_branch(run: Job, tmp_path: Path) -> None:
     outcome = run("preview", tmp_path, PULUMI_BACKEND_URL="s3://states")
 
     asked = outcome.words("local.deploy preview").words.split()
@@ -322,7 +322,7 @@ def test_preview_uses_the_default_branchs_policy(run: Job, tmp_path: Path) -> No
 
 
 @each_forge
-def test_a_preview_with_a_state_saves_its_plan(run: Job, tmp_path: Path) -> None:
+def test_preview_with_a_state_backend_saves_its_plan(run: Job, tmp_path: Path) -> None:
     outcome = run("preview", tmp_path, PULUMI_BACKEND_URL="s3://states")
 
     asked = outcome.words("local.deploy preview").words
@@ -334,7 +334,7 @@ def test_a_preview_with_a_state_saves_its_plan(run: Job, tmp_path: Path) -> None
 
 
 @each_forge
-def test_a_preview_without_a_state_needs_no_credential(run: Job, tmp_path: Path) -> None:
+def test_preview_without_a_state_backend_needs_no_credential(run: Job, tmp_path: Path) -> None:
     outcome = run("preview", tmp_path)
 
     asked = outcome.words("local.deploy preview").words
@@ -347,7 +347,9 @@ def test_a_preview_without_a_state_needs_no_credential(run: Job, tmp_path: Path)
 
 
 @each_forge
-def test_failed_preview_reaches_the_judge(run: Job, tmp_path: Path, made: Path) -> None:
+def test_judge_job_gets_the_result_of_a_failed_preview(
+    run: Job, tmp_path: Path, made: Path
+) -> None:
     outcome = run("preview", tmp_path / "preview", PREVIEW_ENDS="255")
 
     assert outcome.failed == ()
@@ -362,7 +364,9 @@ def test_failed_preview_reaches_the_judge(run: Job, tmp_path: Path, made: Path) 
 
 
 @each_forge
-def test_plan_is_kept_only_if_nothing_was_refused(run: Job, tmp_path: Path, made: Path) -> None:
+def test_judge_keeps_the_plan_only_if_nothing_is_refused(
+    run: Job, tmp_path: Path, made: Path
+) -> None:
     assert set(run(JUDGE, tmp_path / "good", made=made).kept.values()) == {("plan.json",)}
 
     refused = run(JUDGE, tmp_path / "refused", made=made, CHECK_ENDS="3")
@@ -371,7 +375,7 @@ def test_plan_is_kept_only_if_nothing_was_refused(run: Job, tmp_path: Path, made
 
 
 @each_forge
-def test_missing_plan_is_not_replaced_by_the_branchs(run: Job, tmp_path: Path, made: Path) -> None:
+def test_judge_never_takes_a_plan_from_the_branch(run: Job, tmp_path: Path, made: Path) -> None:
     if run is run_github:
         (made / "plan.json").unlink()
     else:
@@ -379,22 +383,22 @@ def test_missing_plan_is_not_replaced_by_the_branchs(run: Job, tmp_path: Path, m
     outcome = run(JUDGE, tmp_path / "machine", made=made)
 
     assert outcome.failed == ()
-    assert set(outcome.kept.values()) == {()}, "and no plan that the branch brings"
+    assert set(outcome.kept.values()) == {()}, "a plan in the branch must not be used"
 
 
-def test_deploy_finds_the_plan_by_the_workflows_names() -> None:
+def test_deploy_finds_the_plan_by_names_that_the_workflow_sets() -> None:
     workflow = load(ROOT / WORKFLOW)
     uploads = [step for _, step in steps(ROOT / WORKFLOW) if "upload-art" in step.get("uses", "")]
 
     assert set(workflow["on"]) == {EVENT}
     assert value(workflow["run-name"], {}) == title(HEAD)
     assert value(uploads[-1]["with"]["name"], {}) == f"plan-gpu-{HEAD}"
-    # GitHub names a job of a matrix after its key and values if the job has no name of its own.
+    # GitHub names a matrix job after its key and values if the job sets no `name`.
     assert "name" not in workflow["jobs"][JUDGE]
     assert list(workflow["jobs"][JUDGE]["strategy"]["matrix"]) == ["stack"]
 
 
-def test_judge_runs_even_after_a_failed_preview() -> None:
+def test_judge_job_runs_even_after_a_failed_preview() -> None:
     job = jobs(ROOT / WORKFLOW)[JUDGE]
 
     assert job["needs"] == "preview"
@@ -403,7 +407,7 @@ def test_judge_runs_even_after_a_failed_preview() -> None:
 
 
 @each
-def test_merged_change_is_deployed_with_plan_and_policy(path: Path) -> None:
+def test_merged_change_is_deployed_with_its_plan_and_the_policy(path: Path) -> None:
     text = commands(path)
     ups = re.findall(r"^.*local\.deploy up .*$", text, re.MULTILINE)
 
@@ -413,7 +417,7 @@ def test_merged_change_is_deployed_with_plan_and_policy(path: Path) -> None:
         assert text.index("plans fetch plan.json") < text.index("\n.ci/up plan.json")
 
 
-def test_deployment_must_be_enabled() -> None:
+def test_deployment_is_disabled_by_default() -> None:
     (up,) = jobs(ROOT / ".github/workflows/deploy.yml").values()
 
     assert up["if"] == "vars.DEPLOY == 'true'"
@@ -431,7 +435,7 @@ def test_every_script_has_valid_shell_syntax(path: Path) -> None:
 
 
 def downloader(folder: Path, program: str, content: bytes, checksum: str | None = None) -> None:
-    """Set up `.ci` with a `curl` that serves the content, whose checksum is expected by default."""
+    """Set up `.ci` and a `curl` that returns `content`, whose checksum is the default."""
     shutil.copytree(ROOT / ".ci", folder / ".ci")
     (folder / "served").write_bytes(content)
     expected = hashlib.sha256(content).hexdigest() if checksum is None else checksum
@@ -458,7 +462,7 @@ def installed(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> bytes:
-    """An archive like Pulumi's, with a program that prints its name."""
+    """Return an archive like Pulumi's with a program that prints its name."""
     (tmp_path / "packed/pulumi").mkdir(parents=True)
     (tmp_path / "packed/pulumi/pulumi").write_text("#!/bin/sh\necho pulumi\n")
     (tmp_path / "packed/pulumi/pulumi").chmod(0o755)
@@ -467,7 +471,7 @@ def archive(tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_verified_download_is_installed(tmp_path: Path, archive: bytes) -> None:
+def test_verified_download_is_installed(tmp_path: Path, archive: bytes) -> None:
     for program, content, place in (
         ("pulumi", archive, "place/pulumi/pulumi"),
         ("nebius", b"#!/bin/sh\n", "place/nebius"),
@@ -481,7 +485,7 @@ def test_a_verified_download_is_installed(tmp_path: Path, archive: bytes) -> Non
 
 
 @pytest.mark.parametrize("program", ["pulumi", "nebius"])
-def test_download_with_a_wrong_checksum_is_refused(
+def test_download_with_a_wrong_checksum_is_not_installed(
     tmp_path: Path, archive: bytes, program: str
 ) -> None:
     downloader(tmp_path, program, archive, "0" * 64)
@@ -494,7 +498,7 @@ def test_download_with_a_wrong_checksum_is_refused(
 
 
 @pytest.mark.parametrize("program", ["pulumi", "nebius"])
-def test_a_program_without_a_checksum_is_not_downloaded(tmp_path: Path, program: str) -> None:
+def test_program_without_a_checksum_is_not_downloaded(tmp_path: Path, program: str) -> None:
     downloader(tmp_path, program, b"", checksum="")
     ended = installed(tmp_path, program)
 
@@ -504,14 +508,14 @@ def test_a_program_without_a_checksum_is_not_downloaded(tmp_path: Path, program:
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_checksum_is_empty_or_a_sha256() -> None:
+def test_recorded_checksum_is_empty_or_a_sha256() -> None:
     checksums = dict(re.findall(r"^(\w+_SHA256)=(.*)$", PROGRAMS.read_text(), re.MULTILINE))
 
     assert set(checksums) == {"PULUMI_SHA256", "NEBIUS_SHA256"}
     assert all(re.fullmatch(r"([0-9a-f]{64})?", value) for value in checksums.values())
 
 
-def test_only_the_verifying_script_downloads() -> None:
+def test_only_the_script_that_verifies_checksums_downloads() -> None:
     texts = {path.name: commands(path) for path in PIPELINES}
     texts |= {path.name: path.read_text() for path in (ROOT / ".ci").iterdir()}
     downloading = {
@@ -525,7 +529,7 @@ def test_only_the_verifying_script_downloads() -> None:
 
 
 def reached(folder: Path, **secrets: str) -> dict[str, str]:
-    """Return the environment after `.ci/cloud`, whose commands are recorded instead of run."""
+    """Return the environment after `.ci/cloud`, whose commands are only recorded."""
     folder.mkdir(exist_ok=True)
     nebius = f'#!/bin/sh\necho "nebius $@" >>{folder}/ran; [ "$1" != iam ] || echo t0ken\n'
     downloader(folder, "nebius", nebius.encode())
@@ -553,7 +557,7 @@ def test_nothing_is_installed_without_cloud_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("of_type_file", [False, True], ids=["GitHub", "GitLab"])
-def test_nebius_credentials_provide_its_command_and_a_token(
+def test_nebius_credentials_provide_the_nebius_command_and_a_token(
     tmp_path: Path, of_type_file: bool
 ) -> None:
     text = '{"subject-credentials": {}}\n'
@@ -577,7 +581,7 @@ def test_aws_credentials_install_the_aws_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("of_type_file", [False, True], ids=["GitHub", "GitLab"])
-def test_a_kubeconfig_is_private_and_used(tmp_path: Path, of_type_file: bool) -> None:
+def test_kubeconfig_secret_is_used_and_private(tmp_path: Path, of_type_file: bool) -> None:
     (tmp_path / "given").write_text("apiVersion: v1\n")
     given = {"KUBECONFIG_FILE": str(tmp_path / "given")}
     found = reached(tmp_path, **(given if of_type_file else {"KUBECONFIG_TEXT": "apiVersion: v1"}))
@@ -588,7 +592,7 @@ def test_a_kubeconfig_is_private_and_used(tmp_path: Path, of_type_file: bool) ->
     assert "KUBECONFIG_TEXT" not in found
 
 
-def test_deploy_sets_cloud_credentials_first() -> None:
+def test_deploy_job_sets_cloud_credentials_first() -> None:
     text = (ROOT / ".ci/up").read_text()
 
     assert text.index(". .ci/cloud") < text.index("local.deploy up")
@@ -602,7 +606,7 @@ def test_only_steps_that_need_cloud_credentials_have_them(path: Path) -> None:
         assert needs == has, name
 
 
-def test_deployments_of_a_stack_are_serial_and_not_interrupted() -> None:
+def test_deployments_of_one_stack_run_one_at_a_time_uninterrupted() -> None:
     (up,) = jobs(ROOT / ".github/workflows/deploy.yml").values()
 
     assert up["concurrency"] == {"group": "stack-${{ matrix.stack }}", "cancel-in-progress": False}

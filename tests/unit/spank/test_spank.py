@@ -1,4 +1,4 @@
-"""The SPANK plugin's own tests, its manual page, and its exported symbols."""
+"""The C tests of the SPANK plugin, its manual page, and its exported symbols."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from local.paths import ROOT
 SPANK = ROOT / "spank"
 
 
-def test_every_test_of_the_plugin_passes_under_the_sanitizers() -> None:
+def test_c_tests_of_the_plugin_pass_under_the_sanitizers() -> None:
     """`make test` needs a C compiler and slurm/spank.h (Debian: gcc, make, libslurm-dev)."""
     run = subprocess.run(
         ["make", "-C", str(SPANK), "test"], capture_output=True, text=True, check=False
@@ -18,7 +18,7 @@ def test_every_test_of_the_plugin_passes_under_the_sanitizers() -> None:
     assert ", 0 failed" in run.stdout, run.stdout
 
 
-def test_the_parser_of_options_survives_fuzzing() -> None:
+def test_option_parser_survives_fuzzing() -> None:
     run = subprocess.run(
         ["make", "-C", str(SPANK), "fuzz", "RUNS=20000"],
         capture_output=True,
@@ -28,7 +28,7 @@ def test_the_parser_of_options_survives_fuzzing() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_manual_page_explains_exactly_the_options() -> None:
+def test_manual_page_explains_exactly_the_options_of_the_plugin() -> None:
     page = (SPANK / "slurmstack-chroot.8").read_text()
     explained = re.findall(r"^\.TP\n\.BI (\w+)=", page, re.MULTILINE)
     known = re.findall(r'^\t\{"(\w+)", [A-Z_]+, ', (SPANK / "options.c").read_text(), re.MULTILINE)
@@ -36,8 +36,8 @@ def test_the_manual_page_explains_exactly_the_options() -> None:
     assert len(known) > 10
 
 
-def test_the_plugin_exports_only_its_callbacks(tmp_path: Path) -> None:
-    """A hidden symbol cannot replace one of slurmstepd's."""
+def test_plugin_exports_only_its_callbacks(tmp_path: Path) -> None:
+    """A hidden symbol cannot replace a symbol of slurmstepd."""
     subprocess.run(
         ["make", "-C", str(SPANK), "install", f"DESTDIR={tmp_path}", "PLUGINDIR=/plugin"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Two S3 servers with TLS in a container: one accepts all credentials, the other none."""
+"""Two S3 servers with TLS in a container. One accepts all credentials, and one rejects all."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 IMAGE = "slurmstack-test/s3"
 HOST = "objects"
-"""Host name without a domain, because the server would parse its first part as a bucket."""
+"""The host name has no dots: the server would treat the part before a dot as a bucket."""
 PORT = 9000
 REFUSING = 9001
 """Port of the server that rejects all credentials."""
@@ -55,6 +55,6 @@ def _says_yes(server: Slurmctld, command: str) -> bool:
 
 
 def give(container: Container, access_key: str, secret_key: str) -> None:
-    """Write credentials to the path at which a pod mounts the Secret."""
+    """Write credentials to the path at which pods mount the Secret."""
     keys = {"access_key": access_key, "secret_key": secret_key}
     put(container, {f"{c.BACKUP_KEYS}/{name}": text for name, text in keys.items()})

@@ -1,4 +1,4 @@
-"""A model of Slurm's accounting database, which asserts that Slurm would accept each step."""
+"""Model of Slurm's accounting database. It asserts that Slurm would accept each step."""
 
 from agents.accounts.fields import default, with_defaults
 from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
@@ -63,7 +63,7 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
 
 
 def _spread(things: dict[Thing, State], user: str, fields: dict[str, str]) -> None:
-    """Set the fields that a user has in common in all accounts."""
+    """Set the fields that are the same in all accounts of a user."""
     own = {f: v for f, v in fields.items() if f in ("defaultaccount", "adminlevel")}
     for thing, state in things.items():
         if thing[:2] == ("user", user):

@@ -1,4 +1,4 @@
-"""The command: its input, its messages and its exit codes."""
+"""Input, messages and exit codes of the command."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from components import conventions as c
 
 
 class Slurm:
-    """Answers queries from tables, and records all other commands."""
+    """Fake of Slurm's commands: answers queries from tables and records all other commands."""
 
     def __init__(self, **rows: list[str]) -> None:
         self.rows = {"cluster": ["test"], **rows}
@@ -57,12 +57,12 @@ OURS = {
 }
 
 
-def test_refusal_has_the_exit_code_that_fails_the_job() -> None:
+def test_refusal_exits_with_the_code_that_fails_the_job() -> None:
     assert command.REFUSED == c.ACCOUNTS_REFUSED
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"cluster": "test", "acounts": {}}'])
-def test_reports_an_unusable_file_in_one_line(
+def test_invalid_input_file_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     path = tmp_path / "wanted.json"
@@ -72,7 +72,7 @@ def test_reports_an_unusable_file_in_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_waits_until_the_cluster_is_registered(tmp_path: Path) -> None:
+def test_command_waits_until_the_cluster_is_registered(tmp_path: Path) -> None:
     slurm = Slurm(cluster=[])
     waited = []
 
@@ -88,7 +88,7 @@ def test_waits_until_the_cluster_is_registered(tmp_path: Path) -> None:
     assert len(waited) == 3
 
 
-def test_failed_query_changes_nothing_and_prints_one_line(
+def test_failed_query_prints_one_line_and_nothing_is_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def silent(words: Sequence[str]) -> str:
@@ -99,7 +99,7 @@ def test_failed_query_changes_nothing_and_prints_one_line(
     assert capsys.readouterr().err == message
 
 
-def test_jobs_in_an_account_to_remove_stop_all_changes(
+def test_refused_removal_of_an_account_with_jobs_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm = Slurm(**OURS, jobs=["7|ada|lab|normal"])
@@ -109,7 +109,7 @@ def test_jobs_in_an_account_to_remove_stop_all_changes(
     assert "refused: account lab: cannot be removed: 1 job uses it" in capsys.readouterr().err
 
 
-def test_change_that_slurm_does_not_show_is_an_error(
+def test_accepted_change_that_slurm_does_not_show_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm = Slurm()
@@ -119,13 +119,13 @@ def test_change_that_slurm_does_not_show_is_an_error(
         "sacctmgr --immediate add account new cluster=test comment=[slurmstack: parent]"
     }
     assert (
-        "Slurm accepts these changes, but does not show them: + account new"
+        "Slurm accepted these changes, but does not show them: + account new"
         in capsys.readouterr().err
     )
 
 
 class Obedient(Slurm):
-    """Shows the account after the command that adds it."""
+    """Fake that shows the account after the command that adds the account."""
 
     def __call__(self, words: Sequence[str]) -> str:
         if "add" in words:
@@ -133,8 +133,8 @@ class Obedient(Slurm):
         return super().__call__(words)
 
 
-def test_slurmctld_saves_new_accounts_at_once(tmp_path: Path) -> None:
-    """A slurmctld that is lost before it saves them would have to wait for slurmdbd."""
+def test_slurmctld_saves_new_accounts_immediately(tmp_path: Path) -> None:
+    """Without saved accounts, a restarted slurmctld needs slurmdbd."""
     slurm = Obedient()
 
     assert run(slurm, tmp_path, accounts={"lab": {}}) == 0

@@ -1,4 +1,4 @@
-"""Values have one form, however Slurm shows them and the settings write them."""
+"""Values of Slurm and of the settings have the same form after parsing."""
 
 import pytest
 from pydantic import BaseModel
@@ -26,7 +26,7 @@ from components.settings.accounts import Account, AccountUser, Qos
         ("grptres", "mem=2T", {"grptres:mem": "2097152"}),
     ],
 )
-def test_parses_values_as_slurm_shows_them(
+def test_values_that_slurm_shows_are_parsed(
     field: str, shown: str, expected: dict[str, str]
 ) -> None:
     assert read(field, shown) == expected
@@ -36,7 +36,7 @@ def test_parses_values_as_slurm_shows_them(
     ("field", "shown"),
     [("maxwall", "soon"), ("maxwall", "90"), ("grptres", "cpu=4K"), ("grptres", "mem=much")],
 )
-def test_unknown_value_is_an_error(field: str, shown: str) -> None:
+def test_value_that_cannot_be_parsed_is_an_error(field: str, shown: str) -> None:
     with pytest.raises(ValueUnknownError, match=shown.rpartition("=")[2]):
         read(field, shown)
 
@@ -53,7 +53,7 @@ def test_unknown_value_is_an_error(field: str, shown: str) -> None:
         ("qos", {"gracetime": "90"}, ["gracetime=90"]),
     ],
 )
-def test_writes_arguments_for_sacctmgr(
+def test_fields_are_written_as_arguments_of_sacctmgr(
     kind: str, changes: dict[str, str], expected: list[str]
 ) -> None:
     assert write(kind, changes) == expected
@@ -66,9 +66,9 @@ def test_writes_arguments_for_sacctmgr(
         (AccountUser, fields.USER),
         (Qos, fields.QOS),
     ],
-    ids=["accounts", "users of accounts", "QOS"],
+    ids=["account", "user of an account", "QOS"],
 )
-def test_every_field_of_the_settings_is_known(
+def test_agent_knows_every_field_of_the_settings(
     model: type[BaseModel], known: dict[str, object]
 ) -> None:
     named = set(model.model_fields) - {"name", "users", "default"}
@@ -82,7 +82,7 @@ def test_every_field_of_the_settings_is_known(
 
 
 def test_user_and_association_fields_are_set_by_separate_commands() -> None:
-    """In one command, sacctmgr would change that field in each of the user's accounts."""
+    """A single command would change the association in every account of the user."""
     thing = Thing("user", "ada", "lab")
     changes = {"maxjobs": "3", "defaultaccount": "lab"}
 

@@ -1,4 +1,4 @@
-"""A plan lists the right steps, and carrying it out leads to the wanted state."""
+"""A plan lists the right steps, and these lead to the wanted state."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ def wanted(**fields: Any) -> Wanted:
 
 
 def ours(*names: str, adopted: bool = False, **fields: str) -> State:
-    """Return an object that the settings manage, with the fields that they name."""
+    """Return an object that the settings manage. They name these fields."""
     return State(fields, Mark(frozenset(names or fields), adopted))
 
 
@@ -58,9 +58,9 @@ IN_TWO = {
 }
 
 CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
-    ("nothing", EMPTY, {}, []),
+    ("empty settings need no steps", EMPTY, {}, []),
     (
-        "a QOS comes before accounts, and accounts before their users",
+        "a QOS is added before accounts, and accounts before their users",
         EMPTY,
         {
             "users": {"ada": {"lab": {"maxjobs": "3"}}},
@@ -74,13 +74,13 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ],
     ),
     (
-        "an account comes before its children",
+        "an account is added before its child accounts",
         EMPTY,
         {"accounts": {"a": {"parent": "z"}, "z": {}}},
         ["+ account z", "+ account a: parent=z"],
     ),
     (
-        "a QOS comes before those that preempt it",
+        "a QOS is added before the QOS that preempts it",
         EMPTY,
         {"qos": {"a": {"preempt": "z"}, "z": {}}},
         ["+ qos z", "+ qos a: preempt=z"],
@@ -110,7 +110,7 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["~ account lab: maxjobs=9 → none"],
     ),
     (
-        "one resource of a limit is cleared",
+        "one resource is removed from a limit of several resources",
         {
             LAB: State(
                 {"grptres:cpu": "5", "grptres:mem": "9"}, Mark(frozenset((*BY_KIND, "parent")))
@@ -120,7 +120,7 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["~ account lab: grptres:mem=9 → none"],
     ),
     (
-        "a manual limit is removed where the settings set none",
+        "a manual limit is removed if the settings set the limit to empty",
         {LAB: account(maxwall="60")},
         {"accounts": {"lab": {"maxwall": ""}}},
         ["~ account lab: maxwall=60 → none"],
@@ -151,31 +151,31 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["+ user ada account lab"],
     ),
     (
-        "a child is removed before its parent",
+        "a child account is removed before its parent",
         {LAB: account("x"), SUB: State({"parent": "lab"}, Mark(frozenset({"parent"})))},
         {},
         ["- account sub", "- account lab"],
     ),
     (
-        "a child moves before its parent is removed",
+        "a child account moves before its parent is removed",
         {LAB: account("x"), SUB: account(parent="lab")},
         {"accounts": {"sub": {}}},
         ["~ account sub: parent=lab → root", "- account lab"],
     ),
     (
-        "two accounts swap places from the top down",
+        "two accounts swap places: the new parent moves first",
         {LAB: account("parent"), SUB: account(parent="lab")},
         {"accounts": {"lab": {"parent": "sub"}, "sub": {}}},
         ["~ account sub: parent=lab → root", "~ account lab: parent=root → sub"],
     ),
     (
-        "a default account is replaced before it is removed",
+        "a user gets another default account when the old one is removed",
         IN_TWO,
         {"accounts": {"lab": {"x": ""}, "new": {"x": ""}}, "users": {"ada": {"new": {}}}},
         ["- user ada account lab: default account becomes new"],
     ),
     (
-        "a named default is set before the old one is removed",
+        "a new default account is set before the old one is removed",
         IN_TWO,
         {
             "accounts": {"lab": {"x": ""}, "new": {"x": ""}},
@@ -190,7 +190,7 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["- user ada account new", "- user ada account lab"],
     ),
     (
-        "an admin level is withdrawn",
+        "an admin level is cleared when the settings no longer name it",
         {LAB: account("x"), ADA: ours(adminlevel="operator")},
         {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {}}}},
         ["~ user ada account lab: adminlevel=operator → none"],
@@ -226,7 +226,7 @@ def test_objects_with_jobs_stay_and_the_message_names_a_remedy() -> None:
 @pytest.mark.parametrize(
     "thing", ["account lab", "user ada account lab", "qos high"], ids=lambda thing: thing
 )
-def test_remove_with_jobs_cancels_the_jobs(thing: str) -> None:
+def test_option_remove_with_jobs_cancels_the_jobs(thing: str) -> None:
     things = {LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}
     kept: dict[str, Any] = {
         "account lab": {"qos": {"high": {"x": ""}}},
@@ -265,7 +265,7 @@ def test_user_with_a_partition_association_stays() -> None:
 @pytest.mark.parametrize("adopted", [True, False])
 @pytest.mark.parametrize("rest", ["", "of the lab [west]", "slurmstack: not ours"])
 @pytest.mark.parametrize("fields", [(), ("grptres:gres/gpu:h100", "maxjobs")])
-def test_mark_is_parsed_as_it_was_written(
+def test_parsed_mark_equals_the_written_mark(
     adopted: bool, rest: str, fields: tuple[str, ...]
 ) -> None:
     mark = Mark(frozenset(fields), adopted)
@@ -274,7 +274,7 @@ def test_mark_is_parsed_as_it_was_written(
 
 
 @given(st.text())
-def test_other_comments_are_not_marks(text: str) -> None:
+def test_comment_without_our_prefix_is_not_a_mark(text: str) -> None:
     mark, rest = read_mark(text)
 
     assert mark is not None or rest == text.strip()
@@ -293,7 +293,7 @@ FIELDS = st.dictionaries(
 
 @st.composite
 def wants(draw: st.DrawFn) -> Wanted:
-    """Settings without cycles: each account and QOS names only earlier ones."""
+    """Return settings without cycles: each account and QOS names only earlier ones."""
     names = draw(st.permutations(["a", "b", "c", "d"]))[: draw(st.integers(0, 4))]
     accounts = {}
     for i, name in enumerate(names):
@@ -316,7 +316,7 @@ def wants(draw: st.DrawFn) -> Wanted:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Observed:
-    """The state after earlier settings and later manual changes."""
+    """Return the state after earlier settings and later manual changes."""
     found = cluster_of({})
     for want in draw(st.lists(wants(), max_size=2)):
         found = after(found, *plan(found, want).actions)
@@ -329,7 +329,7 @@ def clusters(draw: st.DrawFn) -> Observed:
 
 @given(clusters(), wants())
 @settings(max_examples=400, deadline=None)
-def test_following_a_plan_leaves_nothing_to_do(observed: Observed, want: Wanted) -> None:
+def test_executed_plan_leaves_nothing_to_do(observed: Observed, want: Wanted) -> None:
     first = plan(observed, want)
     assert first.refusals == ()
 
@@ -344,7 +344,7 @@ def test_following_a_plan_leaves_nothing_to_do(observed: Observed, want: Wanted)
 
 @given(clusters(), wants(), st.data())
 @settings(max_examples=200, deadline=None)
-def test_next_plan_finishes_an_interrupted_one(
+def test_next_plan_finishes_an_interrupted_plan(
     observed: Observed, want: Wanted, data: st.DataObject
 ) -> None:
     first = plan(observed, want).actions

@@ -1,4 +1,4 @@
-"""slurmctld learns of changes and of all users in the database."""
+"""slurmctld receives changes of the database and knows all its users."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def record(account: str, user: str = "") -> str:
 
 
 class Slurmctld:
-    """Receives updates and knows users only after `deaf_until` reconfigurations."""
+    """Fake slurmctld that receives updates and knows users after `deaf_until` reconfigurations."""
 
     def __init__(self, deaf_until: int = 0, **uids: int) -> None:
         self.deaf_until, self.uids = deaf_until, uids
@@ -46,7 +46,7 @@ def uid_of(name: str) -> int | None:
     return UIDS.get(name)
 
 
-def test_working_slurmctld_is_not_reconfigured() -> None:
+def test_slurmctld_that_receives_updates_is_not_reconfigured() -> None:
     hearing = Slurmctld()
 
     slurmctld.ensure_it_hears("test", hearing, lambda _: None)
@@ -55,7 +55,7 @@ def test_working_slurmctld_is_not_reconfigured() -> None:
     assert (hearing.updates, hearing.reconfigured) == (1, 0)
 
 
-def test_slurmctld_without_updates_is_reconfigured() -> None:
+def test_slurmctld_that_receives_no_updates_is_reconfigured() -> None:
     deaf = Slurmctld(deaf_until=1)
 
     slurmctld.ensure_it_hears("test", deaf, lambda _: None)
@@ -63,7 +63,7 @@ def test_slurmctld_without_updates_is_reconfigured() -> None:
     assert deaf.reconfigured == 1
 
 
-def test_reconfigures_until_slurmctld_knows_all_existing_users() -> None:
+def test_slurmctld_is_reconfigured_until_it_knows_all_users_with_uids() -> None:
     late = Slurmctld(deaf_until=3)
     waited: list[float] = []
 
@@ -73,6 +73,6 @@ def test_reconfigures_until_slurmctld_knows_all_existing_users() -> None:
     assert sum(waited) < slurmctld.KNOWS_WITHIN
 
 
-def test_reports_a_user_that_slurmctld_never_knows() -> None:
-    with pytest.raises(CommandError, match="does not know the user id 2000 in account lab"):
+def test_command_fails_if_slurmctld_does_not_learn_a_user() -> None:
+    with pytest.raises(CommandError, match="does not know user id 2000 in account lab"):
         slurmctld.await_users(THINGS, Slurmctld(deaf_until=99), lambda _: None, uid_of)

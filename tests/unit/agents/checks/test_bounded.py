@@ -1,4 +1,4 @@
-"""The runner continues in time, whatever a child does."""
+"""The runner keeps its time limits, even if child processes hang."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def timed(tasks: dict[str, Task], locks: Path) -> tuple[dict[str, Reading | None
     return found, time.monotonic() - start
 
 
-def test_commands_and_functions_are_read(tmp_path: Path) -> None:
+def test_runner_returns_the_output_of_commands_and_functions(tmp_path: Path) -> None:
     found = bounded.run(
         {
             "command": (5, ("sh", "-c", "echo out; echo err >&2; exit 3")),
@@ -33,14 +33,14 @@ def test_commands_and_functions_are_read(tmp_path: Path) -> None:
     assert found["function"] == Reading("text")
 
 
-def test_missing_command_differs_from_a_failing_one(tmp_path: Path) -> None:
+def test_missing_command_has_a_special_exit_code(tmp_path: Path) -> None:
     found = bounded.run({"lost": (5, ("no-such-command",))}, tmp_path)["lost"]
 
     assert found is not None
     assert found.code == bounded.MISSING
 
 
-def test_reports_an_exception_of_a_function(tmp_path: Path) -> None:
+def test_exception_in_a_function_is_reported(tmp_path: Path) -> None:
     def fails() -> str:
         raise PermissionError(13, "Permission denied", "/dev/kmsg")
 
@@ -50,7 +50,7 @@ def test_reports_an_exception_of_a_function(tmp_path: Path) -> None:
     assert (found.code, "Permission denied: '/dev/kmsg'" in found.said) == (1, True)
 
 
-def test_hanging_task_is_stopped_without_delaying_others(tmp_path: Path) -> None:
+def test_hanging_task_is_stopped_and_delays_no_other_task(tmp_path: Path) -> None:
     tasks: dict[str, Task] = {
         "hangs": (0.3, HANGS),
         "too": (0.3, HANGS),
@@ -81,7 +81,7 @@ def test_hanging_task_is_killed_with_its_children(tmp_path: Path) -> None:
     pytest.fail("the grandchild is still running")
 
 
-def test_does_not_wait_for_an_unkillable_task(
+def test_runner_does_not_wait_for_an_unkillable_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared: list[int] = []
@@ -94,7 +94,7 @@ def test_does_not_wait_for_an_unkillable_task(
     os.kill(spared[0], signal.SIGKILL)
 
 
-def test_task_starts_only_after_its_hanging_predecessor_ended(
+def test_task_does_not_start_while_its_previous_process_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared: list[int] = []
@@ -112,7 +112,7 @@ def test_task_starts_only_after_its_hanging_predecessor_ended(
     assert mark.exists()
 
 
-def test_task_ends_although_a_child_holds_its_output(tmp_path: Path) -> None:
+def test_open_output_of_a_child_does_not_delay_the_task(tmp_path: Path) -> None:
     found, seconds = timed({"leaves": (5, ("sh", "-c", "echo 1; sleep 60 &"))}, tmp_path)
 
     assert found == {"leaves": Reading("1\n")}

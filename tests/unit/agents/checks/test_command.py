@@ -1,4 +1,4 @@
-"""Whole passes with fake Slurm commands, started as slurmd and operators start them."""
+"""Complete passes with fake Slurm commands, started as by slurmd or an operator."""
 
 import fcntl
 import json
@@ -62,7 +62,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 def disk(node: Node, most: float = 100, effect: Effect = Effect.DRAIN) -> Chosen:
-    """Return a check that fails where `most` is negative."""
+    """Return a check that fails if `most` is negative."""
     limits = {**CHECKS["disk"].limits, "paths": (str(node.disk),), "max_percent": most}
     return Chosen(CHECKS["disk"], effect, limits)
 
@@ -76,10 +76,10 @@ def interval(node: Node, *chosen: Chosen) -> int:
     return command.interval(chosen, node.state)
 
 
-# --- At intervals --------------------------------------------------------------------------------
+# --- Interval passes -----------------------------------------------------------------------------
 
 
-def test_healthy_node_writes_only_its_evidence(node: Node) -> None:
+def test_pass_on_a_healthy_node_writes_only_evidence(node: Node) -> None:
     before = int(time.time())
 
     assert interval(node, disk(node)) == 0
@@ -91,7 +91,7 @@ def test_healthy_node_writes_only_its_evidence(node: Node) -> None:
     assert node.words().keys() == {"nodename", "extra"}
 
 
-def test_one_call_drains_a_bad_node_and_writes_evidence(node: Node) -> None:
+def test_one_scontrol_call_drains_the_node_and_writes_evidence(node: Node) -> None:
     assert interval(node, disk(node, most=-1)) == 0
 
     words = node.words()
@@ -104,14 +104,14 @@ def test_one_call_drains_a_bad_node_and_writes_evidence(node: Node) -> None:
     assert evidence.failed == ("disk",)
 
 
-def test_check_with_effect_report_does_not_drain(node: Node) -> None:
+def test_check_with_effect_report_does_not_drain_the_node(node: Node) -> None:
     interval(node, disk(node, most=-1, effect=Effect.REPORT))
 
     assert node.words().keys() == {"nodename", "extra"}
     assert "disk: " in node.log.read_text()
 
 
-def test_foreign_drain_stays_and_evidence_is_written(node: Node) -> None:
+def test_drain_by_others_stays_and_evidence_is_written(node: Node) -> None:
     node.set_reason("broken fan, ticket 4711\n")
 
     interval(node, disk(node, most=-1))
@@ -136,7 +136,7 @@ def test_check_that_cannot_run_is_unknown_and_does_not_drain(node: Node) -> None
 @pytest.mark.parametrize(
     "text", ["exit 1", "echo 'slurm_load_node: Unable to contact slurm controller' >&2; exit 1"]
 )
-def test_logs_an_unavailable_slurm_and_changes_nothing(node: Node, text: str) -> None:
+def test_unavailable_slurm_is_logged_and_nothing_changes(node: Node, text: str) -> None:
     node.program("sinfo", text)
 
     assert interval(node, disk(node, most=-1)) == 0
@@ -144,11 +144,13 @@ def test_logs_an_unavailable_slurm_and_changes_nothing(node: Node, text: str) ->
     assert node.words() == {}
     found, failure = node.log.read_text().splitlines()
     assert found.startswith('level=warn msg="checks: disk: ')
-    expected = "checks: cannot update Slurm; the next pass tries again: sinfo failed: "
-    assert failure.startswith(f'level=error msg="{expected}')
+    assert failure.startswith('level=error msg="checks: cannot update Slurm: sinfo failed: ')
+    assert failure.endswith('; the next pass tries again"')
 
 
-def test_does_not_wait_for_a_hanging_slurm(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_does_not_wait_for_a_hanging_slurm(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(slurm, "_WRITE", 0.3)
     node.program("scontrol", "exec sleep 60")
     start = time.monotonic()
@@ -159,7 +161,7 @@ def test_does_not_wait_for_a_hanging_slurm(node: Node, monkeypatch: pytest.Monke
     assert "cannot update Slurm" in node.log.read_text()
 
 
-def test_running_pass_prevents_the_next(node: Node) -> None:
+def test_pass_does_not_start_while_the_previous_one_runs(node: Node) -> None:
     node.state.mkdir()
     held = os.open(node.state / "pass", os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -171,11 +173,11 @@ def test_running_pass_prevents_the_next(node: Node) -> None:
     os.close(held)
 
 
-# --- Around jobs ---------------------------------------------------------------------------------
+# --- Prolog and epilog ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("occasion", "code"), [(When.PROLOG, 1), (When.EPILOG, 0)])
-def test_bad_gpu_drains_and_a_failing_prolog_requeues_the_job(
+def test_bad_gpu_drains_the_node_and_fails_only_the_prolog(
     node: Node, occasion: When, code: int
 ) -> None:
     (node.folder / "smi").write_text(recorded("a10-535.129.03-rows-pending"))
@@ -184,7 +186,7 @@ def test_bad_gpu_drains_and_a_failing_prolog_requeues_the_job(
     assert command.around_job(occasion, gpus(), node.state) == code
 
     words = node.words()
-    assert words.keys() == {"nodename", "state", "reason"}, "some of the checks are not evidence"
+    assert words.keys() == {"nodename", "state", "reason"}, "only a pass of all checks is evidence"
     assert (
         words["reason"] == f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): row remapping waits for a reset"
     )
@@ -192,7 +194,7 @@ def test_bad_gpu_drains_and_a_failing_prolog_requeues_the_job(
 
 @pytest.mark.parametrize("occasion", [When.PROLOG, When.EPILOG])
 @pytest.mark.parametrize("smi", ["cat smi", "exit 255", "exec nothing-of-that-name"])
-def test_passed_or_unknown_checks_do_nothing_around_a_job(
+def test_passed_or_unknown_checks_change_nothing_in_prolog_and_epilog(
     node: Node, occasion: When, smi: str
 ) -> None:
     (node.folder / "smi").write_text(recorded("h200-550.90.12"))
@@ -203,7 +205,7 @@ def test_passed_or_unknown_checks_do_nothing_around_a_job(
 
 
 @pytest.mark.parametrize("occasion", [When.PROLOG, When.EPILOG])
-def test_exit_code_reports_a_failed_drain_to_slurm(node: Node, occasion: When) -> None:
+def test_prolog_and_epilog_fail_if_the_drain_fails(node: Node, occasion: When) -> None:
     (node.folder / "smi").write_text(recorded("a10-535.129.03-rows-pending"))
     node.program("nvidia-smi", "cat smi")
     node.program("scontrol", "exit 1")
@@ -216,11 +218,11 @@ def test_prolog_without_checks_writes_no_state(node: Node) -> None:
     assert not node.state.exists()
 
 
-# --- As programs ---------------------------------------------------------------------------------
+# --- The programs --------------------------------------------------------------------------------
 
 
 def start(node: Node, occasion: str, *arguments: str, given: object = None) -> str:
-    """Run the command as its program does; `given` contains the node's settings."""
+    """Run the command as its program does. `given` contains the node's settings."""
     settings = node.folder / "checks.json"
     settings.write_text(json.dumps(given))
     run = f"""
@@ -251,12 +253,12 @@ def here(node: Node, most: float) -> dict[str, object]:
     return {"disk": {"paths": [str(node.disk)], "max_percent": most}}
 
 
-def test_runs_with_only_the_standard_library_and_slurmds_environment(node: Node) -> None:
+def test_checks_need_only_the_standard_library_and_slurmds_environment(node: Node) -> None:
     assert start(node, "interval", given=here(node, -1)) == "0\n"
     assert node.words()["state"] == "drain"
 
 
-def test_interval_pass_runs_the_sites_own_script(node: Node) -> None:
+def test_only_interval_passes_run_the_script_of_the_site(node: Node) -> None:
     script = node.folder / "site"
     script.write_text("#!/bin/sh\necho site\n")
     script.chmod(0o755)
@@ -265,12 +267,12 @@ def test_interval_pass_runs_the_sites_own_script(node: Node) -> None:
     assert "site" not in start(node, "prolog", given=here(node, 100))
 
 
-def test_a_node_without_usable_settings_checks_nothing(node: Node) -> None:
+def test_node_with_invalid_settings_runs_no_checks(node: Node) -> None:
     assert start(node, "interval", given=[5]) == "0\n"
     assert node.words() == {}
 
 
-def test_an_operator_sees_every_check_and_changes_nothing(node: Node) -> None:
+def test_command_check_node_lists_all_checks_and_changes_nothing(node: Node) -> None:
     given = {**here(node, -1), "gpu-count": {"count": 8}}
 
     lines = start(node, "check-node", given=given).splitlines()
@@ -282,7 +284,7 @@ def test_an_operator_sees_every_check_and_changes_nothing(node: Node) -> None:
     assert node.words() == {}
 
 
-def test_check_node_prints_json_for_a_single_check(node: Node) -> None:
+def test_command_check_node_prints_json_for_a_single_check(node: Node) -> None:
     text, code = start(node, "check-node", "--json", "disk", given=here(node, 100)).splitlines()
 
     assert json.loads(text) == {
@@ -300,13 +302,13 @@ def test_check_node_prints_json_for_a_single_check(node: Node) -> None:
         (None, (), demand.UNUSABLE),
     ],
 )
-def test_exit_code_reports_the_result_to_scripts(
+def test_exit_code_of_the_command_check_node_reports_the_result(
     node: Node, given: object, arguments: tuple[str, ...], code: int
 ) -> None:
     assert start(node, "check-node", *arguments, given=given).splitlines()[-1] == str(code)
 
 
-def test_a_terminal_gets_a_table_with_colours() -> None:
+def test_table_for_a_terminal_has_colours() -> None:
     outcomes = [Outcome("disk", Verdict.FAILED, "full"), Outcome("gpu-count", Verdict.PASSED)]
 
     lines = demand.table(outcomes, colours=True).splitlines()

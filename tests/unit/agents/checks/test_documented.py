@@ -22,7 +22,7 @@ def rows() -> dict[str, list[str]]:
     return found
 
 
-def test_every_check_has_a_row_in_the_registrys_order() -> None:
+def test_table_lists_the_checks_in_the_order_of_the_registry() -> None:
     assert list(rows()) == list(CHECKS)
 
 
@@ -42,7 +42,7 @@ def test_each_row_matches_the_registry(check: Check) -> None:
     assert [name.strip("`") for name in documented] == list(check.limits)
     for name, default in check.limits.items():
         value = documented[f"`{name}`"]
-        # The table describes patterns, and limits without a value, in words.
+        # The table describes patterns and limits without a default in words.
         if value.startswith("`"):
             assert json.loads(value.strip("`")) == json.loads(json.dumps(default))
         else:

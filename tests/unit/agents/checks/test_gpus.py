@@ -56,7 +56,7 @@ def test_message_names_the_gpu_by_number_and_bus_id() -> None:
     assert gpus.throttle(recorded(H100)) is not None
 
 
-def test_message_about_many_gpus_is_short() -> None:
+def test_message_names_at_most_four_gpus() -> None:
     wrong = gpus.throttle(recorded("h100-535.161.08-power-brake"))
 
     assert wrong is not None
@@ -65,7 +65,7 @@ def test_message_about_many_gpus_is_short() -> None:
 
 
 def edited(name: str, line: str, value: str, section: str = "") -> str:
-    """Return a recording with another value in one line of its first GPU, below a section."""
+    """Return a recording with another value in the first such line after `section`."""
     text = recorded(name)
     start = text.index(section)
     changed, times = re.subn(rf"({re.escape(line)} *: ).*", rf"\g<1>{value}", text[start:], count=1)
@@ -107,7 +107,7 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
         ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
     ],
 )
-def test_each_fault_fails_its_check(
+def test_each_fault_is_detected_by_its_check(
     line: str, value: str, section: str, check: str, wrong: str
 ) -> None:
     found = verdicts(edited(H200, line, value, section), checks=[CHECKS[check]])
@@ -115,7 +115,7 @@ def test_each_fault_fails_its_check(
     assert found == {check: f"GPU 0 (03:00.0) {wrong}".replace(" :", ":")}
 
 
-def test_recovery_action_of_the_driver_fails_the_check() -> None:
+def test_check_fails_if_the_driver_requests_a_recovery_action() -> None:
     smi = edited("rtx5090-570.124.06", "GPU Recovery Action", "Node Reboot Required")
 
     assert gpus.present(smi) == "GPU 0 (02:00.0) requires: Node Reboot Required"
@@ -131,7 +131,7 @@ def test_recovery_action_of_the_driver_fails_the_check() -> None:
         "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot it",
     ],
 )
-def test_driver_without_gpus_fails_the_check(message: str) -> None:
+def test_check_fails_if_the_driver_prints_an_error(message: str) -> None:
     assert gpus.present(f"\n{message}\n") == message
 
 
@@ -139,7 +139,7 @@ def test_driver_without_gpus_fails_the_check(message: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "nvidia-smi: permission denied", recorded("h100-535.183.01-cut-short")]
 )
-def test_truncated_or_foreign_output_gives_no_verdict(check: Check, text: str) -> None:
+def test_truncated_or_unexpected_output_gives_no_verdict(check: Check, text: str) -> None:
     with pytest.raises(UnknownError):
         verdicts(text, [check])
 
@@ -151,20 +151,20 @@ def test_missing_gpu_fails_and_an_extra_gpu_passes() -> None:
     assert gpus.count(recorded(H100), count=4) is None
 
 
-def test_unreadable_value_makes_its_check_unknown() -> None:
+def test_unreadable_value_makes_the_check_unknown() -> None:
     smi = edited(H200, "DRAM Uncorrectable", "Unknown Error", "Volatile")
 
     with pytest.raises(UnknownError, match="DRAM Uncorrectable is 'Unknown Error'"):
         gpus.ecc(smi, max_uncorrectable=0)
 
 
-def test_errors_up_to_the_limit_pass() -> None:
+def test_errors_up_to_the_limit_are_accepted() -> None:
     smi = recorded("a100-sram-uncorrectable")
 
     assert gpus.ecc(smi, max_uncorrectable=1) is None
 
 
-def test_reads_error_counters_of_gpus_before_turing() -> None:
+def test_error_counters_of_gpus_older_than_turing_are_read() -> None:
     smi = """Attached GPUs                       : 1
 GPU 00000000:00:1E.0
     ECC Errors
@@ -179,7 +179,7 @@ GPU 00000000:00:1E.0
     assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable errors"
 
 
-def test_reads_slowdowns_and_power_of_older_drivers() -> None:
+def test_slowdowns_and_power_limits_of_older_drivers_are_read() -> None:
     smi = """Attached GPUs                       : 1
 GPU 00000000:00:1E.0
     Clocks Throttle Reasons
@@ -193,7 +193,7 @@ GPU 00000000:00:1E.0
     assert gpus.power(smi, min_watts=100) is None
 
 
-def test_gpu_with_less_power_than_like_gpus_fails() -> None:
+def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
     smi = edited(H100, "Current Power Limit", "400.00 W")
 
     assert gpus.power(smi, min_watts=None) == "GPU 0 (53:00.0): limited to 400 of 700 W"
@@ -212,13 +212,13 @@ def test_gpu_with_less_power_than_like_gpus_fails() -> None:
         (H200, "GPU T.Limit Temp", "0 C", None, None),
     ],
 )
-def test_uses_temperature_limits_of_the_gpu_or_the_settings(
+def test_temperature_limit_comes_from_the_gpu_or_the_settings(
     name: str, line: str, value: str, most: float | None, wrong: str | None
 ) -> None:
     assert gpus.temperature(edited(name, line, value), max_celsius=most) == wrong
 
 
-def test_links_that_are_down_are_named() -> None:
+def test_message_names_the_links_that_are_down() -> None:
     smi = edited(H200, "State", "N/A", "Fabric")
 
     wrong = gpus.nvlink(recorded("nvlink-v100-inactive"), smi, links=6)
@@ -226,7 +226,7 @@ def test_links_that_are_down_are_named() -> None:
     assert wrong == "GPU 0 (03:00.0): 4 of 6 links (3,5 inactive)"
 
 
-def test_a_gpu_with_fewer_links_than_the_others_fails() -> None:
+def test_gpu_with_fewer_links_than_the_others_fails() -> None:
     status = recorded("nvlink-a100")
     fewer = status.replace(" Link 11: 25 GB/s", " Link 11: <inactive>", 1)
 
@@ -248,7 +248,7 @@ def busy(smi: str, processes: str, job: str, *, shared: bool = False) -> str | N
     return gpus.busy(smi, processes, job, max_mib=1024, shared=shared)
 
 
-def test_busy_gpus_on_a_node_without_jobs_fail() -> None:
+def test_busy_gpu_fails_on_a_node_without_jobs() -> None:
     wrong = busy(recorded("rtx4090-535.154.05-busy"), IDLE, "")
 
     assert wrong is not None
@@ -264,7 +264,7 @@ def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
     assert busy(smi, BUSY, "0,1") == "GPU 0 (53:00.0): 2048 MiB in use"
 
 
-def test_idle_mps_server_is_not_a_busy_gpu() -> None:
+def test_idle_mps_server_does_not_make_a_gpu_busy() -> None:
     smi = edited(H200, "Processes", "None").replace(
         "    Processes                             : None",
         "    Processes\n        Process ID                        : 7\n"

@@ -21,12 +21,12 @@ def edited(name: str, value: str, port: str = "mlx5_0") -> str:
     )
 
 
-def test_ports_that_are_up_pass() -> None:
+def test_ports_that_are_up_pass_the_check() -> None:
     assert link(PORTS) is None
     assert link(PORTS, ports=3, min_gbits=400) is None
 
 
-def test_a_port_that_is_down_is_named() -> None:
+def test_message_names_a_port_that_is_down() -> None:
     down = edited("state", "1: DOWN").replace("5: LinkUp", "2: Polling", 1)
 
     assert link(down) == "mlx5_0/1 is DOWN (Polling)"
@@ -39,26 +39,26 @@ def test_disabled_port_is_ignored() -> None:
     assert link(down, ports=3) == "2 of 3 ports are up"
 
 
-def test_port_without_a_cable_is_ignored_if_enough_are_up() -> None:
+def test_unplugged_port_is_ignored_if_enough_other_ports_are_up() -> None:
     assert link(edited("state", "1: DOWN"), ports=2) is None
     assert link(edited("state", "1: DOWN"), ports=3) is not None
 
 
-def test_a_slow_port_fails() -> None:
+def test_slow_port_fails_the_check() -> None:
     slow = edited("rate", "200 Gb/sec (4X HDR)")
 
     assert link(slow, min_gbits=400) == "mlx5_0/1 at 200 Gb/s"
     assert link(slow) is None
 
 
-def test_judges_the_current_state_of_links() -> None:
+def test_only_the_latest_reading_of_a_link_is_judged() -> None:
     down = edited("state", "1: DOWN")
     assert link(f"{PORTS}{EARLIER}600\n{down}") is None
     assert link(f"{down}{EARLIER}600\n{PORTS}") is not None
 
 
 @pytest.mark.parametrize("text", ["", PORTS.replace("InfiniBand", "Ethernet")])
-def test_missing_infiniband_gives_no_verdict(text: str) -> None:
+def test_node_without_infiniband_gets_no_verdict(text: str) -> None:
     with pytest.raises(UnknownError):
         link(text)
 
@@ -68,11 +68,11 @@ def errors(now: str, before: str, age: float = 600) -> str | None:
     return infiniband.errors(text, max_downed=1, max_errors=1000)
 
 
-def test_constant_counters_pass_at_any_value() -> None:
+def test_counters_pass_at_any_value_if_they_do_not_change() -> None:
     assert errors(edited("link_downed", "255", "mlx5_1"), PORTS) is None
 
 
-def test_flapping_link_fails() -> None:
+def test_flapping_link_fails_the_check() -> None:
     assert errors(edited("link_downed", "2"), PORTS) == "mlx5_0/1: 2 link_downed"
     assert errors(edited("link_downed", "1"), PORTS) is None
 
@@ -84,13 +84,13 @@ def test_error_limit_is_per_hour() -> None:
     assert errors(many, PORTS, age=7200) is None
 
 
-def test_reset_counters_start_from_zero() -> None:
+def test_counters_that_were_reset_start_from_zero() -> None:
     before = edited("symbol_error", "60000")
 
     assert errors(edited("symbol_error", "500"), before) is None
     assert errors(edited("symbol_error", "5000"), before) is not None
 
 
-def test_first_reading_gives_no_verdict() -> None:
+def test_first_reading_of_error_counters_gives_no_verdict() -> None:
     with pytest.raises(UnknownError):
         infiniband.errors(PORTS, max_downed=1, max_errors=1000)

@@ -23,7 +23,7 @@ def log(text: str) -> str | None:
     return kernel.log(text, patterns=kernel.PATTERNS)
 
 
-def test_fatal_xid_fails_once_per_gpu() -> None:
+def test_each_gpu_with_a_fatal_xid_is_named_once() -> None:
     wrong = xid(recorded("kernel-xid-119"))
 
     assert wrong is not None
@@ -31,11 +31,11 @@ def test_fatal_xid_fails_once_per_gpu() -> None:
     assert wrong.count("Xid") == 1
 
 
-def test_xids_of_applications_and_recovered_errors_pass() -> None:
+def test_xids_of_applications_and_of_recovered_errors_pass() -> None:
     assert xid(recorded("kernel-xids")) is None
 
 
-def test_a_gpu_that_has_recovered_passes() -> None:
+def test_gpu_that_has_recovered_passes_the_check() -> None:
     fatal = "[ 5.0] NVRM: Xid (PCI:0000:01:00): 119, pid=1, Timeout\n"
 
     assert xid(fatal + REQUIRED) is not None
@@ -63,7 +63,7 @@ def test_settings_choose_the_fatal_xids() -> None:
         ("[ 1.0] I/O error, dev loop0, sector 0", False),
     ],
 )
-def test_lines_of_broken_hardware_fail_and_others_pass(line: str, wrong: bool) -> None:
+def test_only_kernel_lines_about_broken_hardware_fail(line: str, wrong: bool) -> None:
     assert (log(line) is not None) is wrong
 
 
@@ -80,12 +80,12 @@ FORGED = (
 
 
 @pytest.mark.parametrize("text", FORGED)
-def test_text_of_users_is_not_taken_for_driver_messages(text: str) -> None:
+def test_text_from_users_cannot_forge_driver_messages(text: str) -> None:
     assert log(text) is None
     assert xid(text) is None
 
 
-def test_message_of_several_lines_is_joined() -> None:
+def test_lines_of_one_kernel_message_are_joined() -> None:
     first = "<4>[ 1.000001][    T1] NVRM: The NVIDIA GPU 0000:b3:00.0"
     further = "<4>[ 1.000001][    T1] NVRM: has fallen off the bus"
 
@@ -94,7 +94,7 @@ def test_message_of_several_lines_is_joined() -> None:
     )
 
 
-def test_an_uncorrected_error_fails_and_a_corrected_one_passes() -> None:
+def test_uncorrected_memory_error_fails_and_a_corrected_one_passes() -> None:
     wrong = log(recorded("kernel-hardware"))
 
     assert wrong is not None
@@ -102,11 +102,11 @@ def test_an_uncorrected_error_fails_and_a_corrected_one_passes() -> None:
     assert log(recorded("kernel-corrected")) is None
 
 
-def test_lost_gpu_without_an_xid_fails() -> None:
+def test_kernel_log_check_reports_a_lost_gpu_without_xid() -> None:
     assert xid(recorded("kernel-off-the-bus")) is None
     assert log(recorded("kernel-off-the-bus")) is not None
 
 
-def test_settings_choose_the_patterns() -> None:
+def test_settings_choose_the_patterns_for_the_kernel_log() -> None:
     assert kernel.log("[ 1.0] anything at all", patterns=("any.hing", "else")) == "anything at all"
     assert kernel.log("[ 1.0] anything at all", patterns=()) is None

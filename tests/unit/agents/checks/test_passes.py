@@ -1,4 +1,4 @@
-"""From readings to the outcomes of checks."""
+"""Passes turn readings into outcomes of checks."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_reading_decides_the_verdict() -> None:
         ("memory", Reading("limit many\n"), "memory/processes: cannot parse the output: "),
     ],
 )
-def test_unusable_reading_gives_an_unknown_verdict(
+def test_unusable_reading_gives_the_verdict_unknown(
     name: str, reading: Reading | None, what: str
 ) -> None:
     verdict, message = outcome(name, reading)
@@ -52,24 +52,24 @@ def test_unusable_reading_gives_an_unknown_verdict(
 
 
 @pytest.mark.parametrize("name", ["jail", "munge"])
-def test_timeout_fails_the_checks_of_jail_and_munge(name: str) -> None:
+def test_checks_of_jail_and_munge_fail_on_a_timeout(name: str) -> None:
     assert outcome(name, None)[0] is Verdict.FAILED
 
 
-def test_judges_output_of_a_failing_nvidia_smi() -> None:
+def test_output_of_a_failing_nvidia_smi_is_judged() -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 
     assert outcome("gpu-present", Reading(message, "", 9)) == (Verdict.FAILED, message)
 
 
-def test_failure_drains_only_with_effect_drain() -> None:
+def test_failed_check_drains_only_with_effect_drain() -> None:
     failing = dict.fromkeys(READERS, Reading("97 1 rw /\n"))
 
     assert judge(chosen("disk"), failing).drains
     assert not judge(chosen("disk", Effect.REPORT), failing).drains
 
 
-def test_a_pass_reads_what_its_checks_need(tmp_path: Path) -> None:
+def test_pass_runs_the_readers_that_its_checks_need(tmp_path: Path) -> None:
     some = Chosen(CHECKS["disk"], Effect.DRAIN, {**CHECKS["disk"].limits, "paths": [str(tmp_path)]})
 
     assert carry_out([some], tmp_path / "state") == [Outcome("disk", Verdict.PASSED)]
@@ -78,12 +78,12 @@ def test_a_pass_reads_what_its_checks_need(tmp_path: Path) -> None:
 # --- The registry and the node's settings --------------------------------------------------------
 
 
-def test_interval_runs_every_check() -> None:
-    """Evidence of a whole pass lifts a drain, so the pass must include the drain's check."""
+def test_interval_pass_runs_every_check() -> None:
+    """A drain is lifted by evidence of a pass, so the pass must include the check that drained."""
     assert all(When.INTERVAL in check.when for check in CHECKS.values())
 
 
-def test_every_check_names_what_lifts_its_drain() -> None:
+def test_each_way_to_lift_a_drain_belongs_to_a_check() -> None:
     assert {check.lift for check in CHECKS.values()} == set(Lift)
 
 
@@ -93,7 +93,7 @@ def node(tmp_path: Path, given: object) -> Path:
     return path
 
 
-def test_a_nodes_settings_choose_checks_effects_and_limits(tmp_path: Path) -> None:
+def test_settings_of_a_node_choose_checks_effects_and_limits(tmp_path: Path) -> None:
     given = {"munge": {}, "disk": {"max_percent": 80, "effect": "report"}}
 
     disk, munge = settings.read(node(tmp_path, given))
@@ -108,13 +108,13 @@ def test_unknown_check_of_another_release_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [5, ["disk"], {"disk": 5}, {"disk": {"effect": "explode"}}])
-def test_reports_invalid_settings_in_one_line(given: object, tmp_path: Path) -> None:
+def test_invalid_settings_are_reported_in_one_line(given: object, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         assert settings.read(node(tmp_path, given)) == []
 
     assert "\n" not in str(caught.value)
 
 
-def test_reports_missing_settings(tmp_path: Path) -> None:
+def test_missing_settings_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"checks\.json: cannot read the settings: "):
         settings.read(tmp_path / "checks.json")

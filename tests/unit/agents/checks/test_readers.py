@@ -22,17 +22,17 @@ def files(root: Path, texts: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
-def test_every_check_has_its_readers_and_every_reader_a_check() -> None:
+def test_checks_use_exactly_the_readers_that_exist() -> None:
     assert {name for check in CHECKS.values() for name in check.reads} == set(READERS)
 
 
-def test_no_pass_takes_ten_seconds() -> None:
+def test_pass_takes_less_than_ten_seconds() -> None:
     longest = max(reader.seconds for reader in READERS.values())
 
     assert longest + slurm._READ + slurm._WRITE < 10
 
 
-def test_paths_match_the_mounts_of_the_program() -> None:
+def test_paths_of_the_readers_match_the_mounts_of_workers() -> None:
     assert str(readers.JAIL) == c.JAIL
     assert f"{readers.JAIL}/{readers.MARKER}" == c.JAIL_MARKER
     assert str(readers.SCRATCH) == c.WORKER_SCRATCH
@@ -40,7 +40,7 @@ def test_paths_match_the_mounts_of_the_program() -> None:
     assert {c.WORKER_SPOOL, c.WORKER_SCRATCH} <= set(CHECKS["disk"].limits["paths"])  # type: ignore[arg-type]
 
 
-def test_reports_disk_usage_as_df_does(tmp_path: Path) -> None:
+def test_disk_usage_is_computed_as_in_df(tmp_path: Path) -> None:
     text = readers.disks({"disk": {"paths": (str(tmp_path), "/proc")}})
 
     mine, proc = (line.split() for line in text.splitlines())
@@ -52,7 +52,7 @@ def test_reports_disk_usage_as_df_does(tmp_path: Path) -> None:
 MEMINFO = "MemTotal:       32768000 kB\nMemAvailable:   20480000 kB\n"
 
 
-def test_reads_memory_of_the_pod_from_both_cgroup_versions(tmp_path: Path) -> None:
+def test_memory_of_the_pod_is_read_from_both_cgroup_versions(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     group = "sys/fs/cgroup"
     gib = 1024**3
@@ -82,7 +82,7 @@ def test_reads_memory_of_the_pod_from_both_cgroup_versions(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)])
-def test_a_pod_without_a_limit_has_the_machines_memory(limit: str, tmp_path: Path) -> None:
+def test_pod_without_a_memory_limit_has_the_machines_memory(limit: str, tmp_path: Path) -> None:
     group = "sys/fs/cgroup"
     files(
         tmp_path,
@@ -100,7 +100,7 @@ def test_a_pod_without_a_limit_has_the_machines_memory(limit: str, tmp_path: Pat
 def process(
     pid: int, name: str, state: str = "S", start: int = 10, uid: int = 0, pending: int = 0
 ) -> dict[str, str]:
-    """Return the files in /proc of a process that has slept twelve times."""
+    """Return the files in /proc of a process with twelve voluntary context switches."""
     numbers = " ".join(["0"] * 17)
     return {
         f"{pid}/stat": f"{pid} ({name}) {state} 1 {numbers} {start} 0\n",
@@ -113,7 +113,7 @@ KILLED = 1 << 8
 """Mask of pending signals that contains SIGKILL."""
 
 
-def test_reads_processes_of_jobs_and_blocked_processes(tmp_path: Path) -> None:
+def test_processes_of_jobs_and_blocked_processes_are_read(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
     files(
@@ -138,7 +138,12 @@ def test_reads_processes_of_jobs_and_blocked_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uid", "state", "pending", "woken"),
     [(2000, "D", 0, "-"), (2000, "D", KILLED, "12"), (0, "D", 0, "12"), (0, "S", KILLED, "-")],
-    ids=["user, as in vfork", "killed but blocked", "root", "not in the kernel"],
+    ids=[
+        "user process before SIGKILL, such as in vfork",
+        "user process blocked despite SIGKILL",
+        "blocked root process",
+        "process that is not blocked",
+    ],
 )
 def test_process_that_sigkill_would_end_is_not_stuck(
     tmp_path: Path, uid: int, state: str, pending: int, woken: str
@@ -163,13 +168,13 @@ def test_process_names_cannot_forge_rows(tmp_path: Path, name: str) -> None:
     assert jobs(text) == set()
 
 
-def test_reads_processes_of_this_machine(tmp_path: Path) -> None:
+def test_processes_of_this_machine_are_read(tmp_path: Path) -> None:
     text = readers.processes({}, state=tmp_path)
 
     assert any(line.startswith(f"{os.getpid()} ") for line in text.splitlines())
 
 
-def test_keeps_the_earlier_reading_until_it_is_old(tmp_path: Path) -> None:
+def test_earlier_reading_is_kept_until_it_is_old_enough(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
     files(proc, process(1, "first"))
@@ -187,7 +192,7 @@ def test_keeps_the_earlier_reading_until_it_is_old(tmp_path: Path) -> None:
     assert "second" in fourth.partition(EARLIER)[2]
 
 
-def test_ports_are_read_as_the_kernel_shows_them(tmp_path: Path) -> None:
+def test_values_of_ports_are_read_unchanged(tmp_path: Path) -> None:
     for line in recorded("infiniband-h100").splitlines():
         device, port, name, value = line.split(None, 3)
         folder = "" if name in infiniband.VALUES else "counters/"
@@ -214,7 +219,7 @@ def read(jail: Path, ahead: float = 0.0) -> str:
     return readers.jail({}, jail, jail.with_name("settings"), lambda: time.time() - ahead)
 
 
-def test_good_jail_passes_only_at_its_generation(jail: Path) -> None:
+def test_jail_passes_only_with_the_expected_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
@@ -222,7 +227,7 @@ def test_good_jail_passes_only_at_its_generation(jail: Path) -> None:
     assert system.clock(text, max_offset=0.1) is None
 
 
-def test_detects_a_clock_ahead_of_or_behind_the_storage(jail: Path) -> None:
+def test_clock_ahead_of_or_behind_the_storage_is_detected(jail: Path) -> None:
     assert system.clock(read(jail, ahead=30), max_offset=2) == "-30.0 s off the jail's clock"
     assert system.clock(read(jail, ahead=-30), max_offset=2) == "+30.0 s off the jail's clock"
 
@@ -231,8 +236,8 @@ def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
     assert readers.jail({}, tmp_path, tmp_path) == ""
 
 
-def test_reports_an_unwritable_jail(jail: Path) -> None:
-    (jail / readers.NODES).write_text("a file where a folder is to be")
+def test_unwritable_jail_fails_with_the_systems_message(jail: Path) -> None:
+    (jail / readers.NODES).write_text("a file in place of the folder")
 
     assert system.jail(read(jail), generation=3) == "not writable: File exists"
 
@@ -253,7 +258,9 @@ def test_full_jail_does_not_fail_the_node(
         system.clock(text, max_offset=2)
 
 
-def test_each_node_has_its_own_file(jail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_node_writes_its_own_file_in_the_jail(
+    jail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for node in ("cpu-0", "cpu-1"):
         monkeypatch.setenv("SLURMD_NODENAME", node)
         read(jail)
@@ -261,7 +268,7 @@ def test_each_node_has_its_own_file(jail: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(path.name for path in (jail / readers.NODES).iterdir()) == ["cpu-0", "cpu-1"]
 
 
-def test_reports_directories_of_jobs_with_their_age(tmp_path: Path) -> None:
+def test_directories_of_jobs_are_reported_with_their_age(tmp_path: Path) -> None:
     files(
         tmp_path, {f"scratch/{readers.JOBS}/41.2000/tmp/x": "", f"shm/{readers.JOBS}/42.2000/x": ""}
     )
@@ -279,12 +286,12 @@ def image_cache(cache: str, root: Path) -> str:
     return readers.image_cache({}, root, folder)
 
 
-def test_ignores_image_caches_in_home_directories(tmp_path: Path) -> None:
+def test_image_caches_in_home_directories_are_ignored(tmp_path: Path) -> None:
     assert image_cache("~/.cache/slurmstack", tmp_path) == ""
 
 
 @pytest.mark.parametrize("cache", ["/local/%u", "/local/images-%u/cache"])
-def test_reports_the_disk_of_the_parent_of_local_caches(tmp_path: Path, cache: str) -> None:
+def test_usage_of_a_local_cache_is_read_at_its_parent(tmp_path: Path, cache: str) -> None:
     (tmp_path / "local").mkdir()
 
     *_, mode, path = image_cache(cache, tmp_path).split()
@@ -292,13 +299,13 @@ def test_reports_the_disk_of_the_parent_of_local_caches(tmp_path: Path, cache: s
     assert (mode, path) == ("rw", "/local")
 
 
-def test_users_link_does_not_lead_out_of_the_jail(tmp_path: Path) -> None:
+def test_image_cache_reader_follows_no_link_out_of_the_jail(tmp_path: Path) -> None:
     (tmp_path / "local").symlink_to("/proc")
 
     assert image_cache("/local/%u", tmp_path) == "0 0 missing /local\n"
 
 
-def test_missing_read_only_or_full_local_cache_fails() -> None:
+def test_local_image_cache_fails_if_missing_or_read_only_or_full() -> None:
     def judge(text: str) -> str | None:
         return system.image_cache(text, max_percent=95)
 

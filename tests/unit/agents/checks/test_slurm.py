@@ -1,4 +1,4 @@
-"""When a pass drains its node, and which evidence it writes."""
+"""Passes drain their node only for the right reasons, and write evidence."""
 
 import pytest
 from hypothesis import given
@@ -20,12 +20,12 @@ def with_verdict(outcome: Outcome, verdict: Verdict) -> Outcome:
     return Outcome(outcome.name, verdict, outcome.what, outcome.effect)
 
 
-def test_the_first_failure_is_the_reason() -> None:
+def test_drain_reason_names_the_first_failed_check() -> None:
     assert slurm.reason([GOOD, DISK, CLOCK], "") == f"{CHECK}disk: /tmp is full (97 %)"
 
 
 @pytest.mark.parametrize("outcomes", [[], [GOOD], [GOOD, OPEN], [REPORTED]])
-def test_no_reason_without_a_draining_failure(outcomes: list[Outcome]) -> None:
+def test_only_a_failed_check_with_effect_drain_gives_a_reason(outcomes: list[Outcome]) -> None:
     assert slurm.reason(outcomes, "") is None
 
 
@@ -44,11 +44,11 @@ def test_no_reason_without_a_draining_failure(outcomes: list[Outcome]) -> None:
         "memory: two modules are to be replaced",
     ],
 )
-def test_foreign_drain_is_left_alone(standing: str) -> None:
+def test_reason_set_by_others_is_left_unchanged(standing: str) -> None:
     assert slurm.reason([DISK, GOOD], standing) is None
 
 
-def test_own_drain_stays_until_its_check_passes() -> None:
+def test_drain_reason_stays_until_the_named_check_passes() -> None:
     standing = f"{CHECK}disk: / is full (99 %)"
 
     assert slurm.reason([DISK, CLOCK], standing) is None
@@ -56,7 +56,7 @@ def test_own_drain_stays_until_its_check_passes() -> None:
     assert slurm.reason([CLOCK], standing) is None
 
 
-def test_next_failure_becomes_the_reason_once_the_check_passes() -> None:
+def test_next_failed_check_becomes_the_reason_after_the_first_passes() -> None:
     standing = f"{CHECK}disk: / is full (99 %)"
 
     found = slurm.reason([with_verdict(DISK, Verdict.PASSED), CLOCK], standing)
@@ -64,7 +64,7 @@ def test_next_failure_becomes_the_reason_once_the_check_passes() -> None:
     assert found == f"{CHECK}clock: -9.0 s off the jail's clock"
 
 
-def test_accepts_slurms_own_addition_to_a_reason() -> None:
+def test_reason_with_text_that_slurm_appended_is_recognized() -> None:
     standing = f"{CHECK}disk: / is full (99 %) : Not responding"
 
     assert slurm.reason([DISK], standing) is None
@@ -81,7 +81,7 @@ def test_reason_is_one_line_that_slurm_accepts(what: str) -> None:
     assert '"' not in found
 
 
-def test_evidence_contains_only_checks_that_drain() -> None:
+def test_evidence_contains_only_checks_with_effect_drain() -> None:
     found = slurm.evidence(1_700_000_000, [GOOD, OPEN, DISK, CLOCK, REPORTED])
 
     assert found == Evidence(1_700_000_000, ("clock", "disk"), ("gpu-busy",))

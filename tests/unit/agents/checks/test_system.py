@@ -24,11 +24,11 @@ def disk(text: str, *further: str) -> str | None:
         ("96 1 rw /\n1 1 ro /a b\n", "/ is full (96 %), /a b is read-only"),
     ],
 )
-def test_disk_fails_if_full_read_only_or_out_of_inodes(text: str, wrong: str | None) -> None:
+def test_disk_fails_if_full_or_read_only_or_out_of_inodes(text: str, wrong: str | None) -> None:
     assert disk(text) == wrong
 
 
-def test_missing_reading_of_a_disk_gives_no_verdict() -> None:
+def test_disk_that_was_not_read_gives_no_verdict() -> None:
     with pytest.raises(UnknownError, match="/data was not read"):
         disk("1 1 rw /\n", "/data")
 
@@ -47,7 +47,7 @@ def memory(text: str, processes: str = IDLE) -> str | None:
         ("limit 1000\nfree 799\n", "799 of 1000 MiB are free on an idle node"),
     ],
 )
-def test_an_idle_node_has_most_of_its_memory_free(text: str, wrong: str | None) -> None:
+def test_idle_node_fails_if_too_little_memory_is_free(text: str, wrong: str | None) -> None:
     assert memory(text) == wrong
 
 
@@ -85,16 +85,16 @@ def test_mounted_writable_jail_of_the_right_generation_passes() -> None:
     assert jail(text()) is None
 
 
-def test_a_jail_that_is_not_mounted_fails() -> None:
+def test_jail_that_is_not_mounted_fails() -> None:
     assert jail("") == "not mounted, or never populated"
 
 
 @pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
-def test_unwritable_jail_fails_with_the_reason(why: str) -> None:
+def test_unwritable_jail_fails_and_the_message_says_why(why: str) -> None:
     assert jail(text(written=why, ahead="")) == f"not writable: {why}"
 
 
-def test_wrong_generation_fails_once_it_had_time_to_arrive() -> None:
+def test_wrong_jail_generation_fails_only_after_a_delay() -> None:
     assert jail(text(), generation=4) == "generation 3, expected 4"
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
@@ -107,13 +107,13 @@ def test_wrong_generation_fails_once_it_had_time_to_arrive() -> None:
     ("ahead", "wrong"),
     [("2.000", None), ("-2.000", None), ("2.500", "-2.5 s off"), ("-60.000", "+60.0 s off")],
 )
-def test_a_clock_that_is_off_fails(ahead: str, wrong: str | None) -> None:
+def test_clock_check_fails_above_the_maximum_offset(ahead: str, wrong: str | None) -> None:
     found = system.clock(text(ahead=ahead), max_offset=2)
 
     assert found == (wrong and f"{wrong} the jail's clock")
 
 
-def test_clock_without_a_jail_gives_no_verdict() -> None:
+def test_clock_check_needs_a_jail_for_a_verdict() -> None:
     with pytest.raises(UnknownError):
         system.clock(text(ahead=""), max_offset=2)
 
@@ -121,13 +121,13 @@ def test_clock_without_a_jail_gives_no_verdict() -> None:
 # --- Munge ---------------------------------------------------------------------------------------
 
 
-def test_a_munged_that_answers_passes() -> None:
+def test_munged_that_answers_passes() -> None:
     found = "STATUS:          Success (0)\nENCODE_HOST:     cpu-0 (192.0.2.7)\n"
 
     assert system.munge(found) is None
 
 
-def test_silent_munged_fails_with_the_message_of_munge() -> None:
+def test_munged_that_does_not_answer_fails_with_munges_message() -> None:
     message = (
         'munge: Error: Failed to access "/run/munge/munge.socket.2": No such file or directory'
     )
@@ -156,7 +156,9 @@ def leftovers(found: str, processes: str) -> str | None:
         ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of job 42"),
     ],
 )
-def test_leftovers_of_ended_jobs_fail(found: str, processes: str, wrong: str | None) -> None:
+def test_leftovers_of_ended_jobs_fail_the_check(
+    found: str, processes: str, wrong: str | None
+) -> None:
     assert leftovers(found, processes) == wrong
 
 
@@ -169,7 +171,7 @@ def stuck(now: str, before: str, age: float = 60) -> str | None:
     return system.stuck(f"{now}{EARLIER}{age}\n{before}", min_seconds=30)
 
 
-def test_process_blocked_in_the_kernel_throughout_fails() -> None:
+def test_process_that_stays_blocked_in_the_kernel_fails_the_check() -> None:
     assert stuck(IDLE + STUCK, STUCK) == "python3 (77)"
 
 
@@ -183,18 +185,18 @@ def test_process_blocked_in_the_kernel_throughout_fails() -> None:
         STUCK.replace(" 500 ", " 400 "),
     ],
     ids=[
-        "did not exist",
-        "did not wait",
-        "could be killed",
-        "ran in between",
+        "did not exist before",
+        "was not blocked before",
+        "could be killed before",
+        "ran between the readings",
         "has a reused pid",
     ],
 )
-def test_process_blocked_for_a_moment_passes(before: str) -> None:
+def test_process_that_was_not_blocked_all_the_time_is_accepted(before: str) -> None:
     assert stuck(STUCK, before) is None
 
 
-def test_one_reading_or_two_at_once_give_no_verdict() -> None:
+def test_check_for_stuck_processes_needs_two_readings_some_time_apart() -> None:
     with pytest.raises(UnknownError):
         system.stuck(STUCK, min_seconds=30)
     with pytest.raises(UnknownError):

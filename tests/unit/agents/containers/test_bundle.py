@@ -22,7 +22,7 @@ def mounts(path: Path, *each: dict[str, Any]) -> list[str]:
     return bundle.read(make(path, mounts=each)).mounts.split(",")
 
 
-def test_takes_root_variables_and_directory(tmp_path: Path) -> None:
+def test_root_and_environment_and_working_directory_are_read(tmp_path: Path) -> None:
     process = {"env": ["A=1", "nonsense", "B=two words"], "cwd": "/data", "args": ["sh"]}
 
     found = bundle.read(make(tmp_path / "bundle", process=process))
@@ -33,7 +33,7 @@ def test_takes_root_variables_and_directory(tmp_path: Path) -> None:
     assert not found.read_only
 
 
-def test_root_may_be_read_only_and_elsewhere(tmp_path: Path) -> None:
+def test_root_may_be_read_only_and_outside_the_bundle(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     root = {"path": str(elsewhere), "readonly": True}
@@ -44,7 +44,7 @@ def test_root_may_be_read_only_and_elsewhere(tmp_path: Path) -> None:
     assert found.read_only
 
 
-def test_binds_and_memory_are_mounted(tmp_path: Path) -> None:
+def test_bind_and_tmpfs_mounts_are_kept(tmp_path: Path) -> None:
     found = mounts(
         tmp_path / "bundle",
         {"destination": "/data", "source": "/srv/data", "options": ["rbind", "ro", "rprivate"]},
@@ -75,7 +75,7 @@ def test_binds_and_memory_are_mounted(tmp_path: Path) -> None:
         "nonsense",
     ],
 )
-def test_mounts_of_the_job_replace_those_of_the_bundle(tmp_path: Path, mount: Any) -> None:
+def test_system_mounts_of_the_bundle_are_ignored(tmp_path: Path, mount: Any) -> None:
     assert mounts(tmp_path / "bundle", mount) == [""]
 
 
@@ -90,19 +90,19 @@ def test_mounts_of_the_job_replace_those_of_the_bundle(tmp_path: Path, mount: An
         ),
     ],
 )
-def test_reports_an_unusable_configuration(
+def test_error_names_the_invalid_value_of_the_configuration(
     tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ImageError, match=message):
         bundle.read(make(tmp_path / "bundle", **config))
 
 
-def test_reports_a_missing_configuration(tmp_path: Path) -> None:
+def test_missing_configuration_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="expected an OCI bundle"):
         bundle.read(tmp_path)
 
 
-def test_refuses_a_configuration_that_is_not_a_file(tmp_path: Path) -> None:
+def test_configuration_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     """A FIFO would block the step until a process writes to it."""
     os.mkfifo(tmp_path / "config.json")
 
@@ -110,7 +110,7 @@ def test_refuses_a_configuration_that_is_not_a_file(tmp_path: Path) -> None:
         bundle.read(tmp_path)
 
 
-def test_reports_a_configuration_that_is_not_json(tmp_path: Path) -> None:
+def test_configuration_that_is_not_json_is_an_error(tmp_path: Path) -> None:
     (make(tmp_path / "bundle") / "config.json").write_text("{")
 
     with pytest.raises(ImageError, match="expected JSON"):

@@ -33,14 +33,14 @@ def test_cache_is_private(cache: Cache) -> None:
     assert cache.path.stat().st_mode & 0o7777 == 0o700
 
 
-def test_reports_an_unusable_directory(tmp_path: Path) -> None:
+def test_unusable_cache_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(ImageError, match="cannot use the image cache"):
         Cache(tmp_path / "file/cache")
 
 
-def test_failed_import_leaves_nothing(cache: Cache) -> None:
+def test_failed_import_leaves_no_files(cache: Cache) -> None:
     with contextlib.suppress(RuntimeError), cache.temporary() as folder:
         (folder / "root").mkdir()
         raise RuntimeError
@@ -49,14 +49,14 @@ def test_failed_import_leaves_nothing(cache: Cache) -> None:
     assert list((cache.path / "temporary").iterdir()) == []
 
 
-def test_second_import_of_a_key_uses_the_first(cache: Cache) -> None:
+def test_second_import_with_the_same_key_uses_the_first_image(cache: Cache) -> None:
     first = image(cache, "a", size=1)
 
     assert image(cache, "a", size=2) == first
     assert (first / "size").read_text() == "1"
 
 
-def test_records_a_reference_with_its_expiry(cache: Cache) -> None:
+def test_reference_is_recorded_with_its_expiry_time(cache: Cache) -> None:
     made = image(cache, "a")
     cache.record("docker://x#y:1", "a", fresh_for=100)
 
@@ -67,7 +67,7 @@ def test_records_a_reference_with_its_expiry(cache: Cache) -> None:
     assert 90 < record.stat().st_mtime - time.time() < 110
 
 
-def test_does_not_record_an_overlong_reference(cache: Cache) -> None:
+def test_overlong_reference_is_not_recorded(cache: Cache) -> None:
     cache.record("x" * 300, "a", fresh_for=100)
 
     assert cache.recorded("x" * 300) is None
@@ -150,7 +150,7 @@ def test_shrink_removes_abandoned_imports_after_a_day(cache: Cache) -> None:
 # --- Files ----------------------------------------------------------------------------------------
 
 
-def test_settle_clears_set_id_bits_and_opens_directories(tmp_path: Path) -> None:
+def test_settle_clears_setuid_bits_and_makes_directories_accessible(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()
     program = tmp_path / "program"
@@ -180,7 +180,7 @@ def test_settle_and_remove_do_not_follow_links(tmp_path: Path) -> None:
     assert outside.stat().st_mode & 0o7777 == 0o4755
 
 
-def test_removes_directories_without_permissions(tmp_path: Path) -> None:
+def test_remove_deletes_directories_that_have_no_permissions(tmp_path: Path) -> None:
     inner = tmp_path / "tree/closed/inner"
     inner.mkdir(parents=True)
     (inner / "file").touch()
@@ -192,7 +192,7 @@ def test_removes_directories_without_permissions(tmp_path: Path) -> None:
     assert not (tmp_path / "tree").exists()
 
 
-def test_layers_of_the_site_are_linked_and_not_counted(cache: Cache, tmp_path: Path) -> None:
+def test_layers_of_the_site_are_linked_and_add_no_size(cache: Cache, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "sha256").mkdir(parents=True)
     (site / "sha256/shared").write_bytes(bytes(100))

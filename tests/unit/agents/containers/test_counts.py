@@ -1,4 +1,4 @@
-"""Image reports of steps, on the way into a node's record."""
+"""Job steps report image pulls, and the node's record contains their counts."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ SOME = Counts(pulls=2, downloaded=3_000, milliseconds=1_500, hits=7, failures=1)
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run a listener at its own address, and return its file."""
+    """Run a listener at a separate address, and return the file that it writes."""
     address = f"\0slurmstack-test-{tmp_path.name}-{id(tmp_path)}"
     monkeypatch.setattr(counts, "ADDRESS", address)
     file = tmp_path / "run" / "images.json"
@@ -30,7 +30,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_listener_adds_up_reports_of_steps(file: Path) -> None:
+def test_listener_adds_up_the_reports_of_job_steps(file: Path) -> None:
     counts.report_pull(2_000, 1.5)
     counts.report_pull(1_000, 0.5)
     counts.report_hit()
@@ -49,14 +49,14 @@ def test_invalid_reports_are_ignored_and_later_ones_counted(file: Path) -> None:
     eventually("the report is counted", lambda: read(file) == Counts(hits=1))
 
 
-def test_reports_without_a_listener_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "ADDRESS", "\0slurmstack-nobody-listens")
+def test_reporting_succeeds_even_if_no_listener_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "ADDRESS", "\0slurmstack-no-listener")
 
     counts.report_hit()
 
 
 @given(st.binary(max_size=80))
-def test_reports_never_lower_a_count_or_exceed_json_numbers(report: bytes) -> None:
+def test_no_report_lowers_a_count_or_makes_the_json_invalid(report: bytes) -> None:
     after = SOME.add(report)
 
     assert of_extra(json.dumps(after.fields())) == after
@@ -66,18 +66,18 @@ def test_reports_never_lower_a_count_or_exceed_json_numbers(report: bytes) -> No
 
 
 @pytest.mark.parametrize(("size", "milliseconds"), [(2**41, 1), (1, 10**9), (10**40, 1)])
-def test_a_report_of_a_huge_number_is_ignored(size: int, milliseconds: int) -> None:
-    """One forged report would fix the count at its maximum."""
+def test_report_of_an_implausibly_large_number_is_ignored(size: int, milliseconds: int) -> None:
+    """Otherwise one forged report would set the count to its maximum."""
     assert SOME.add(b"pull %d %d" % (size, milliseconds)) == SOME
 
 
-def test_a_count_stops_at_its_maximum() -> None:
+def test_count_stops_at_its_maximum() -> None:
     almost = replace(SOME, downloaded=(1 << 50) - 1)
 
     assert almost.add(b"pull 1000 1").downloaded == 1 << 50
 
 
-def test_node_record_contains_evidence_and_counts() -> None:
+def test_record_of_a_node_contains_evidence_and_counts() -> None:
     evidence = Evidence(7, ("disk",))
     extra = slurm.record(evidence, SOME)
 
@@ -86,7 +86,7 @@ def test_node_record_contains_evidence_and_counts() -> None:
     assert "\n" not in extra
 
 
-def test_a_record_without_counts_has_none() -> None:
+def test_record_without_counts_gives_no_counts() -> None:
     assert of_extra(slurm.record(Evidence(7), None)) is None
 
 
@@ -106,7 +106,7 @@ def test_invalid_counts_are_ignored(extra: str) -> None:
     assert of_extra(extra) is None
 
 
-def test_a_missing_or_broken_file_has_no_counts(tmp_path: Path) -> None:
+def test_missing_or_invalid_file_gives_no_counts(tmp_path: Path) -> None:
     broken = tmp_path / "images.json"
     broken.write_text('{"pulls": ')
 

@@ -33,11 +33,11 @@ def find(home: Path, text: str, **environment: str) -> str | None:
     return base64.b64decode(found).decode() if found else None
 
 
-def test_finds_no_credentials_by_default(tmp_path: Path) -> None:
+def test_registry_has_no_credentials_by_default(tmp_path: Path) -> None:
     assert find(tmp_path, "example.org#a") is None
 
 
-def test_reads_enroot_credentials(tmp_path: Path) -> None:
+def test_credentials_of_enroot_are_read(tmp_path: Path) -> None:
     enroot(
         tmp_path,
         "# comment\nmachine other.org login me password no\n"
@@ -58,14 +58,14 @@ def test_user_in_the_reference_selects_the_login(tmp_path: Path) -> None:
     assert find(tmp_path, "three@example.org#a") is None
 
 
-def test_keeps_the_literal_oauthtoken_login(tmp_path: Path) -> None:
+def test_login_oauthtoken_is_not_expanded_as_a_variable(tmp_path: Path) -> None:
     enroot(tmp_path, "machine nvcr.io login $oauthtoken password key\n")
 
     assert find(tmp_path, "nvcr.io#nvidia/a") == "$oauthtoken:key"
 
 
 @pytest.mark.parametrize("password", ["$TOKEN", "${TOKEN}", "$(printf %s from-a-command)"])
-def test_expands_variables_and_commands_in_passwords(
+def test_variables_and_commands_in_passwords_are_expanded(
     tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "from-a-variable")
@@ -74,14 +74,14 @@ def test_expands_variables_and_commands_in_passwords(
     assert find(tmp_path, "example.org#a") in ("me:from-a-variable", "me:from-a-command")
 
 
-def test_reports_a_failing_password_command(tmp_path: Path) -> None:
+def test_failing_password_command_is_an_error(tmp_path: Path) -> None:
     enroot(tmp_path, "machine example.org login me password $(no-such-program)\n")
 
     with pytest.raises(ImageError, match="no-such-program"):
         find(tmp_path, "example.org#a")
 
 
-def test_docker_credentials_override_those_of_the_site(tmp_path: Path) -> None:
+def test_docker_credentials_of_the_user_override_those_of_the_site(tmp_path: Path) -> None:
     docker(tmp_path / "site.json", "example.org", "site:1")
     assert find(tmp_path, "example.org#a") == "site:1"
 
@@ -89,19 +89,19 @@ def test_docker_credentials_override_those_of_the_site(tmp_path: Path) -> None:
     assert find(tmp_path, "example.org#a") == "user:2"
 
 
-def test_finds_docker_hub_by_its_legacy_name(tmp_path: Path) -> None:
+def test_credentials_of_docker_hub_are_found_by_its_legacy_name(tmp_path: Path) -> None:
     docker(tmp_path / ".docker/config.json", "https://index.docker.io/v1/", "me:x")
 
     assert find(tmp_path, "ubuntu") == "me:x"
 
 
-def test_honours_docker_config_variable(tmp_path: Path) -> None:
+def test_variable_docker_config_selects_the_directory(tmp_path: Path) -> None:
     docker(tmp_path / "elsewhere/config.json", "example.org", "me:x")
 
     assert find(tmp_path, "example.org#a", DOCKER_CONFIG=str(tmp_path / "elsewhere")) == "me:x"
 
 
-def test_reports_a_file_with_invalid_json(tmp_path: Path) -> None:
+def test_credentials_file_with_invalid_json_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "site.json").write_text("{")
 
     with pytest.raises(ImageError, match=r"site\.json"):

@@ -25,11 +25,11 @@ DIGEST = "sha256:" + "0a" * 32
         (f"example.org#a:1@{DIGEST}", f"example.org/a@{DIGEST}"),
     ],
 )
-def test_parses_registry_images(text: str, expected: str) -> None:
+def test_references_of_registry_images_are_parsed(text: str, expected: str) -> None:
     assert str(parse(text)) == expected
 
 
-def test_parses_the_user_in_a_reference() -> None:
+def test_user_in_a_reference_is_parsed() -> None:
     parsed = parse("docker://$oauthtoken@nvcr.io#nvidia/pytorch")
 
     assert isinstance(parsed, InRegistry)
@@ -47,7 +47,7 @@ def test_parses_the_user_in_a_reference() -> None:
         ("docker-archive:a.tar", InFile("a.tar", "docker-archive")),
     ],
 )
-def test_parses_images_in_files(text: str, expected: InFile) -> None:
+def test_references_of_images_in_files_are_parsed(text: str, expected: InFile) -> None:
     assert parse(text) == expected
 
 
@@ -58,7 +58,7 @@ def test_parses_images_in_files(text: str, expected: InFile) -> None:
         *("a\nb", "a\x1b[2Jb", "x" * 2000, "docker://", "host:99999999#a", ":tag"),
     ],
 )
-def test_reports_an_invalid_reference_in_one_line(text: str) -> None:
+def test_invalid_reference_is_reported_in_one_line(text: str) -> None:
     with pytest.raises(ImageError) as caught:
         parse(text)
 
@@ -67,6 +67,6 @@ def test_reports_an_invalid_reference_in_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dockerd://", "podman://"])
-def test_refuses_images_of_a_daemon_with_a_remedy(scheme: str) -> None:
+def test_daemon_image_is_refused_and_the_error_names_a_remedy(scheme: str) -> None:
     with pytest.raises(ImageError, match="push the image to a registry"):
         parse(f"{scheme}ubuntu")

@@ -9,7 +9,7 @@ import pytest
 from agents.containers.surroundings import Surroundings, of_config, of_files
 
 
-def test_reads_the_configuration_of_an_oci_image() -> None:
+def test_configuration_of_an_oci_image_is_read() -> None:
     config = {
         "config": {
             "Env": ["PATH=/bin", "EMPTY=", "LINES=a\nb"],
@@ -41,11 +41,11 @@ def test_reads_the_configuration_of_an_oci_image() -> None:
         },
     ],
 )
-def test_skips_values_of_a_wrong_type(config: dict[str, Any]) -> None:
+def test_values_of_a_wrong_type_are_skipped(config: dict[str, Any]) -> None:
     assert of_config(config) == Surroundings()
 
 
-def test_reads_the_files_of_an_enroot_image(tmp_path: Path) -> None:
+def test_environment_and_rc_files_of_an_enroot_image_are_read(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/environment").write_text("# comment\nPATH=/opt/bin\n\nA=b c\n")
     (tmp_path / "etc/rc").write_text('mkdir -p "/work dir"\ncd "/work dir" || exit 1\nexec "$@"\n')
@@ -57,7 +57,7 @@ def test_reads_the_files_of_an_enroot_image(tmp_path: Path) -> None:
     )
 
 
-def test_reads_the_metadata_of_charliecloud(tmp_path: Path) -> None:
+def test_metadata_of_charliecloud_is_read(tmp_path: Path) -> None:
     (tmp_path / "ch").mkdir()
     metadata = {"cwd": "/work", "env": {"COLOUR": "blue"}, "labels": {}}
     (tmp_path / "ch/metadata.json").write_text(json.dumps(metadata))
@@ -68,18 +68,18 @@ def test_reads_the_metadata_of_charliecloud(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"cwd": "/work"}', '{"env": ["A=b"]}'])
-def test_skips_unknown_metadata(tmp_path: Path, text: str) -> None:
+def test_invalid_metadata_of_charliecloud_is_skipped(tmp_path: Path, text: str) -> None:
     (tmp_path / "ch").mkdir()
     (tmp_path / "ch/metadata.json").write_text(text)
 
     assert of_files(tmp_path) == Surroundings()
 
 
-def test_plain_directory_has_no_surroundings(tmp_path: Path) -> None:
+def test_plain_directory_defines_no_environment_and_no_entrypoint(tmp_path: Path) -> None:
     assert of_files(tmp_path) == Surroundings()
 
 
-def test_does_not_follow_links_in_the_image(tmp_path: Path) -> None:
+def test_links_in_the_image_are_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("PASSWORD=x\n")
     root = tmp_path / "root"
@@ -89,7 +89,7 @@ def test_does_not_follow_links_in_the_image(tmp_path: Path) -> None:
     assert of_files(root) == Surroundings()
 
 
-def test_writes_the_files_of_start_container(tmp_path: Path) -> None:
+def test_files_for_the_program_start_container_are_written(tmp_path: Path) -> None:
     Surroundings(("A=b", "C=d e"), "/x", ("run", "-a")).write(tmp_path)
 
     assert (tmp_path / "environment").read_bytes() == b"A=b\0C=d e\0"

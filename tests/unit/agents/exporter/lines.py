@@ -1,4 +1,4 @@
-"""Made-up lines of a snapshot."""
+"""Invented lines of the output of `snapshot`."""
 
 
 def node_line(

@@ -46,7 +46,7 @@ def row(metric: Metric, *more: str) -> str:
     )
 
 
-def test_tables_match_the_catalogues() -> None:
+def test_documented_tables_match_the_catalogues() -> None:
     tables: dict[str, list[str]] = {}
     heading = ""
     for line in DOCUMENT.read_text().splitlines():
@@ -88,7 +88,7 @@ def test_catalogue_matches_the_exported_metrics() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
-def test_names_follow_the_conventions(metric: Metric) -> None:
+def test_metric_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
     """https://prometheus.io/docs/practices/naming/"""
     assert re.fullmatch(r"slurm(stack)?_[a-z0-9_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.type == "counter")
@@ -101,6 +101,6 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     )
 
 
-def test_names_of_metrics_are_unique() -> None:
+def test_metric_names_are_unique() -> None:
     names = [metric.name for metric in METRICS]
     assert len(names) == len(set(names))

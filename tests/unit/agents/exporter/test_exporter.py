@@ -1,4 +1,4 @@
-"""Scrapes after reads that succeed and reads that fail."""
+"""Scrapes after successful and failed reads."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ class World:
         self.logged.append(f"{level}: {text}")
 
     def turn(self, exporter: Exporter) -> Series:
-        """Run one interval, and return a scrape from right after its reads."""
+        """Run one interval, and return the scrape directly after its reads."""
         begun = self.now
         exporter.read()
         scraped = scrape(exporter)
@@ -88,7 +88,7 @@ def test_scrape_before_the_first_read_shows_slurm_as_down(world: World) -> None:
     assert world.asked == []
 
 
-def test_many_scrapes_read_slurm_once(world: World) -> None:
+def test_many_scrapes_in_an_interval_read_slurm_once(world: World) -> None:
     exporter = world.exporter()
     first = world.turn(exporter)
     for _ in range(10):
@@ -116,7 +116,7 @@ def test_rarely_changing_sources_take_turns(world: World) -> None:
     assert scraped['slurm_exporter_reads_total{source="licenses"}'] == 2
 
 
-def test_age_starts_when_the_read_began(world: World) -> None:
+def test_data_age_is_measured_from_the_start_of_the_read(world: World) -> None:
     exporter = world.exporter()
     exporter.read()
     world.now += 7
@@ -124,7 +124,7 @@ def test_age_starts_when_the_read_began(world: World) -> None:
     assert ages(scrape(exporter)) == {"nodes": 10, "jobs": 9, "licenses": 8}
 
 
-def test_failed_source_disappears_at_once_and_others_stay(world: World) -> None:
+def test_series_of_a_failed_source_disappear_and_others_stay(world: World) -> None:
     exporter = world.exporter()
     world.turn(exporter)
     world.broken = {"jobs"}
@@ -135,10 +135,10 @@ def test_failed_source_disappears_at_once_and_others_stay(world: World) -> None:
     assert scraped['slurm_exporter_read_up{source="jobs"}'] == 0
     assert scraped['slurm_exporter_read_up{source="nodes"}'] == 1
     assert scraped['slurm_exporter_read_failures_total{source="jobs"}'] == 1
-    assert ages(scraped)["jobs"] > INTERVAL, "the age of the last good read"
+    assert ages(scraped)["jobs"] > INTERVAL, "the age is that of the last good read"
 
 
-def test_shows_everything_again_after_a_good_read(world: World) -> None:
+def test_all_series_return_after_a_successful_read(world: World) -> None:
     exporter = world.exporter()
     world.turn(exporter)
     world.broken = {"nodes", "jobs", "licenses", "reservations"}
@@ -156,7 +156,7 @@ def test_shows_everything_again_after_a_good_read(world: World) -> None:
     )
 
 
-def test_failed_jail_does_not_show_slurm_as_down(world: World) -> None:
+def test_unreadable_jail_does_not_show_slurm_as_down(world: World) -> None:
     jail = replace(world.source("jail"), is_slurm=False)
     exporter = Exporter([world.source("nodes"), jail], [], INTERVAL, say=world.log)
     world.broken = {"jail"}
@@ -205,7 +205,7 @@ def test_overdue_data_is_not_shown(world: World) -> None:
     assert ages(scraped)["nodes"] > OVERDUE * INTERVAL
 
 
-def test_hanging_source_leaves_the_others_little_time(world: World) -> None:
+def test_sources_after_a_hanging_source_get_the_minimum_time(world: World) -> None:
     world.takes = 1000
     exporter = world.exporter()
     exporter.read()
@@ -213,11 +213,11 @@ def test_hanging_source_leaves_the_others_little_time(world: World) -> None:
     assert [seconds for _, seconds in world.asked] == [INTERVAL, LEAST, LEAST]
 
 
-def test_shows_metrics_of_its_own_process(world: World) -> None:
+def test_exporter_shows_metrics_of_its_own_process(world: World) -> None:
     assert scrape(world.exporter())["process_resident_memory_bytes"] > 0
 
 
-def test_works_without_sources_that_take_turns(world: World) -> None:
+def test_exporter_works_if_no_sources_take_turns(world: World) -> None:
     exporter = Exporter([world.source("nodes")], [], INTERVAL, clock=lambda: world.now)
     exporter.read()
 

@@ -1,4 +1,4 @@
-"""From Slurm's tables to Prometheus metrics."""
+"""Slurm's tables are converted to Prometheus metrics."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def places(found: Series) -> set[tuple[str, str]]:
     return {(match[1], match[2]) for name in found if (match := pattern.fullmatch(name))}
 
 
-def test_a_recording_of_a_real_cluster_is_shown() -> None:
+def test_recording_of_a_real_cluster_gives_the_expected_metrics() -> None:
     recorded = tables()
     now = max(node.since for node in recorded.nodes) + 90
     found = series(measure.cluster(recorded, now, 10, 10, lambda _: "researcher"))
@@ -109,7 +109,7 @@ def test_a_recording_of_a_real_cluster_is_shown() -> None:
     assert not [name for name in found if "gpus" in name], "Slurm does not account GPUs there"
 
 
-def test_node_and_job_states_have_series_even_at_0() -> None:
+def test_states_without_nodes_or_jobs_have_series_with_value_0() -> None:
     found = cluster()
 
     assert {f'slurm_nodes{{state="{state}"}}' for state in naming.NODE_STATES} <= set(found)
@@ -118,7 +118,7 @@ def test_node_and_job_states_have_series_even_at_0() -> None:
     assert found['slurm_partition_nodes{partition="main",state="idle"}'] == 0
 
 
-def test_a_node_in_two_partitions_is_counted_once_in_each() -> None:
+def test_node_in_two_partitions_is_counted_once_in_each() -> None:
     both = node(partitions=("main", "gpu"), gpus={"h100": 8}, accounts_gpus=True)
     found = cluster(
         nodes=[both, node("gpu-1")],
@@ -134,7 +134,7 @@ def test_a_node_in_two_partitions_is_counted_once_in_each() -> None:
     assert found['slurm_partition_state{partition="gpu",state="up"}'] == 0
 
 
-def test_shows_gpus_of_jobs_where_slurm_accounts_them() -> None:
+def test_gpus_of_jobs_are_shown_only_if_slurm_accounts_gpus() -> None:
     gpus = node(gpus={"h100": 8}, gpus_of_jobs={"h100": 2}, accounts_gpus=True)
     queue = [job(gpus=2), job("PENDING", gpus=4, tasks=3)]
     found = cluster(nodes=[gpus], jobs=queue)
@@ -171,7 +171,7 @@ def test_running_job_is_shown_per_node_with_its_owner() -> None:
     }
 
 
-def test_job_series_name_only_the_largest_users_and_accounts() -> None:
+def test_only_the_largest_users_and_accounts_appear_in_job_series() -> None:
     small = job(id="2", nodes="gpu-1", uid=4000, account="small")
     found = cluster(1, jobs=[job(id="1", nodes="gpu-0", cpus=8), small])
 
@@ -184,7 +184,7 @@ def test_job_series_name_only_the_largest_users_and_accounts() -> None:
     assert 'user="other"' in second
 
 
-def test_large_jobs_are_shown_with_all_nodes_or_none() -> None:
+def test_job_has_series_for_all_its_nodes_or_for_none() -> None:
     queue = [
         job(id="1", cpus=1, nodes="gpu-9"),
         job(id="2", cpus=300, nodes="gpu-[0-2]"),
@@ -196,15 +196,17 @@ def test_large_jobs_are_shown_with_all_nodes_or_none() -> None:
         return Counter(number for number, _ in places(cluster(pairs=pairs, jobs=queue)))
 
     assert shown(100) == {"1": 1, "2": 3, "3": 2, "4": 1}
-    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "of two equally large jobs, the older one"
-    assert shown(4) == {"1": 1, "2": 3}, "no room for both nodes of the third job"
+    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "the older of two equally large jobs"
+    assert shown(4) == {"1": 1, "2": 3}, "the limit is too low for both nodes of the third job"
     assert shown(3) == {"2": 3}
-    assert shown(2) == {"3": 2}, "no room for all three nodes of the largest job"
+    assert shown(2) == {"3": 2}, "the limit is too low for the three nodes of job 2"
     assert shown(0) == {}
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12), st.integers(0, 20))
-def test_pairs_never_exceed_the_limit(sizes: list[tuple[int, int]], pairs: int) -> None:
+def test_pairs_of_job_and_node_never_exceed_the_limit(
+    sizes: list[tuple[int, int]], pairs: int
+) -> None:
     queue = [
         job(id=str(number), cpus=cpus, nodes=f"n[1-{count}]")
         for number, (cpus, count) in enumerate(sizes)
@@ -218,7 +220,7 @@ def test_pairs_never_exceed_the_limit(sizes: list[tuple[int, int]], pairs: int) 
     assert all(count > left for count in missing), "every job that fits is shown"
 
 
-def test_ended_jobs_have_no_resources() -> None:
+def test_ended_jobs_allocate_no_resources() -> None:
     found = cluster(jobs=[job("COMPLETED"), job("COMPLETING"), job("SUSPENDED"), job("TIMEOUT")])
 
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 1
@@ -226,7 +228,7 @@ def test_ended_jobs_have_no_resources() -> None:
     assert found['slurm_jobs{state="completed"}'] == 1
 
 
-def test_job_pending_in_two_partitions_appears_once_in_the_total() -> None:
+def test_job_pending_in_two_partitions_is_counted_once_in_total() -> None:
     found = cluster(
         jobs=[job("PENDING", partitions=("main", "gpu"))],
         partitions=[Partition("main", "up"), Partition("gpu", "up")],
@@ -237,7 +239,7 @@ def test_job_pending_in_two_partitions_appears_once_in_the_total() -> None:
     assert found['slurm_jobs{state="pending"}'] == 1
 
 
-def test_largest_accounts_have_own_series_and_others_share_one() -> None:
+def test_largest_accounts_have_their_own_series_and_others_share_one() -> None:
     queue = [
         job(account="small", cpus=1),
         job("PENDING", account="waits", cpus=2, tasks=10),
@@ -291,7 +293,7 @@ def test_any_account_names_give_unique_and_complete_series(accounts: list[str], 
         ({30: 1, 20: 4, 10: 5}, {0.5: 10, 0.9: 20, 1.0: 30}),
     ],
 )
-def test_quantiles_describe_the_waits_of_jobs(
+def test_quantiles_are_computed_from_wait_times_of_jobs(
     waits: dict[float, int], expected: dict[float, float]
 ) -> None:
     assert dict(measure.quantiles(waits)) == expected
@@ -303,7 +305,7 @@ def waits(what: str, **given: Any) -> Series:
     return {one: value for one, value in cluster(**given).items() if one.startswith(name)}
 
 
-def test_shows_waits_of_accounts_users_and_partitions() -> None:
+def test_wait_times_of_accounts_users_and_partitions_are_shown() -> None:
     began = job(node="gpu-0", eligible=NOW - 400, start=NOW - 100)
     found = cluster(names={2000: "ada"}, jobs=[job("PENDING", eligible=NOW - 60), began])
 
@@ -314,7 +316,7 @@ def test_shows_waits_of_accounts_users_and_partitions() -> None:
         assert found[f"slurm_{owner}_waited_seconds{{{labelled}}}"] == 300
 
 
-def test_jobs_that_are_not_eligible_do_not_wait() -> None:
+def test_jobs_that_are_not_yet_eligible_have_no_wait_time() -> None:
     later = job("PENDING", eligible=NOW + 3600, tasks=99)
 
     assert waits("pending", jobs=[later, job("PENDING", eligible=NOW - 5)]) == {
@@ -323,7 +325,7 @@ def test_jobs_that_are_not_eligible_do_not_wait() -> None:
     }
 
 
-def test_waits_of_smaller_users_are_combined() -> None:
+def test_wait_times_of_smaller_users_are_combined() -> None:
     large = job(cpus=100, node="gpu-0", eligible=NOW - 90, start=NOW - 80)
     others = [
         job(uid=uid, node="gpu-0", eligible=NOW - 100 * uid, start=NOW) for uid in range(1, 11)
@@ -343,7 +345,7 @@ def test_waits_of_smaller_users_are_combined() -> None:
 @pytest.mark.parametrize(
     "state", ["RUNNING", "COMPLETED", "FAILED", "CANCELLED", "COMPLETING", "SUSPENDED", "TIMEOUT"]
 )
-def test_recently_started_job_has_a_wait_in_any_state(state: str) -> None:
+def test_recently_started_job_has_a_wait_time_in_any_state(state: str) -> None:
     began = job(state, node="gpu-0", eligible=NOW - 1000, start=NOW - 1000 + 7)
 
     assert set(waits("waited", jobs=[began]).values()) == {7}
@@ -352,7 +354,7 @@ def test_recently_started_job_has_a_wait_in_any_state(state: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        # The expected start, which Slurm has computed.
+        # Slurm's estimate of the start.
         {"state": "PENDING", "start": NOW + 60},
         # It was requeued.
         {"state": "PENDING", "node": "gpu-0", "start": NOW - 60},
@@ -362,7 +364,7 @@ def test_recently_started_job_has_a_wait_in_any_state(state: str) -> None:
         {"state": "RUNNING", "node": "gpu-0", "start": NOW - 1801},
     ],
 )
-def test_job_without_a_recent_start_has_no_wait(fields: dict[str, Any]) -> None:
+def test_job_without_a_recent_start_has_no_wait_time(fields: dict[str, Any]) -> None:
     found = cluster(jobs=[job(**{"eligible": NOW - 9000, **fields})])
 
     assert not [name for name in found if "_waited_seconds" in name]
@@ -381,14 +383,14 @@ NOT_YET = [
 
 
 @pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
-def test_jobs_that_cannot_start_are_not_waiting(reason: str, eligible: int) -> None:
+def test_jobs_that_cannot_start_yet_have_no_pending_time(reason: str, eligible: int) -> None:
     found = cluster(jobs=[job("PENDING", reason=reason, eligible=eligible)])
 
     assert not [name for name in found if name.startswith("slurm_partition_pending_seconds")]
 
 
 @pytest.mark.parametrize(("reason", "eligible"), NOT_YET)
-def test_requested_resources_exclude_jobs_that_cannot_start(reason: str, eligible: int) -> None:
+def test_requested_resources_exclude_jobs_that_cannot_start_yet(reason: str, eligible: int) -> None:
     counted = node(gpus={"h100": 8}, accounts_gpus=True)
     later = job("PENDING", reason=reason, eligible=eligible, cpus=100, gpus=8, tasks=5)
     waits = job("PENDING", reason="Resources", cpus=2, gpus=1)
@@ -407,7 +409,7 @@ def test_requested_resources_exclude_jobs_that_cannot_start(reason: str, eligibl
     }
 
 
-def test_unusual_names_are_kept() -> None:
+def test_unusual_characters_in_names_are_kept() -> None:
     odd = 'a "name" \\ of two, 名前'
     families = measure.cluster(Tables(jobs=[job(account=odd)]), NOW, 1, 0, str)
     found = series(families)
@@ -439,7 +441,7 @@ def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
     answer = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     answer["rpcs_by_user"] = [
         {
-            # As printed where sdiag cannot resolve the user.
+            # sdiag prints an empty name if it cannot resolve the user.
             "user": "",
             "user_id": uid,
             "count": count,
@@ -453,7 +455,7 @@ def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
     return {name: value for name, value in found.items() if name.startswith("slurm_user_rpc")}
 
 
-def test_shows_rpc_counts_and_durations_by_user() -> None:
+def test_rpc_counts_and_durations_are_shown_per_user() -> None:
     assert calls((2000, 60, 3_000_000), (64030, 5, 1000), u2000="ada") == {
         'slurm_user_rpcs_total{user="ada"}': 60,
         'slurm_user_rpcs_total{user="64030"}': 5,
@@ -463,23 +465,23 @@ def test_shows_rpc_counts_and_durations_by_user() -> None:
     assert calls() == {}
 
 
-def test_shows_only_users_with_the_longest_rpc_time() -> None:
+def test_only_users_with_the_longest_rpc_time_are_shown() -> None:
     users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
     shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
 
-    # The others have no common series: its counter would fall when one joins the largest.
+    # The other users have no common series: its counter would fall if a user left it.
     assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
     assert calls(*users, top=0) == {}
 
 
-def test_rpcs_of_users_with_the_same_label_are_added() -> None:
+def test_rpcs_of_users_with_the_same_label_are_added_up() -> None:
     found = calls((1, 2, 10), (2, 3, 20), u1="ada@lab", u2="ada@hall")
 
     assert found['slurm_user_rpcs_total{user="ada"}'] == 5
     assert found['slurm_user_rpc_duration_seconds_total{user="ada"}'] == pytest.approx(30e-6)
 
 
-def test_reports_usage_of_the_jail_and_its_volumes() -> None:
+def test_usage_of_the_jail_and_its_volumes_is_shown() -> None:
     jail = os.statvfs_result((1 << 20, 4096, 1000, 300, 200, 50, 20, 19, 0, 255))
     endless = os.statvfs_result((4096, 4096, 2000, 300, 100, 0, 0, 0, 0, 255))
     found = series(measure.jail({"jail": jail, "homes": endless}))
@@ -491,7 +493,7 @@ def test_reports_usage_of_the_jail_and_its_volumes() -> None:
         'slurmstack_jail_available_bytes{volume="homes"}': 100 * 4096,
         'slurmstack_jail_files{volume="jail"}': 50,
         'slurmstack_jail_files_free{volume="jail"}': 20,
-    }, "files are counted only where the file system has a limit"
+    }, "files are shown only if the file system limits their number"
 
 
 def test_reservations_and_licenses_are_shown() -> None:

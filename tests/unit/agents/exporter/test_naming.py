@@ -34,7 +34,7 @@ FLAGS = (
         ("UNKNOWN", "unknown"),
     ],
 )
-def test_a_nodes_state_is_one_word(states: str, word: str) -> None:
+def test_state_of_a_node_is_one_word(states: str, word: str) -> None:
     assert naming.node_state(frozenset(states.split("+"))) == word
 
 
@@ -61,12 +61,12 @@ def test_any_node_has_one_of_the_exported_states(states: frozenset[str]) -> None
         ("", "foreign"),
     ],
 )
-def test_cause_names_the_source_of_a_reason(reason: str, cause: str) -> None:
+def test_cause_is_derived_from_the_drain_reason(reason: str, cause: str) -> None:
     assert naming.cause(reason) == cause
 
 
 @given(st.text())
-def test_cause_contains_no_text_of_a_foreign_reason(text: str) -> None:
+def test_cause_contains_no_text_of_a_reason_by_others(text: str) -> None:
     assert naming.cause(f"ask {text}") == naming.FOREIGN
 
 
@@ -108,7 +108,7 @@ def test_any_job_has_one_of_the_exported_states(state: str) -> None:
     ("name", "label"),
     [("ada", "ada"), ("", "none"), ("ada@example.org", "ada"), ("@lab", "@lab"), ("a b", "a b")],
 )
-def test_label_contains_no_address(name: str, label: str) -> None:
+def test_label_contains_no_email_address(name: str, label: str) -> None:
     assert naming.label(name) == label
 
 
@@ -125,7 +125,7 @@ def test_label_contains_no_address(name: str, label: str) -> None:
         ("resv_4", "resv_4"),
     ],
 )
-def test_reservation_label_contains_no_address(name: str, label: str) -> None:
+def test_reservation_label_contains_no_email_address(name: str, label: str) -> None:
     assert naming.reservation(name) == label
 
 

@@ -43,7 +43,7 @@ def job_line(**fields: str) -> str:
     return "\t".join(("job", *(columns | fields).values())) + "\n"
 
 
-def test_parses_a_whole_recording() -> None:
+def test_complete_recording_is_parsed() -> None:
     found = tables()
 
     assert found.partitions == [Partition("main", "up")]
@@ -70,7 +70,7 @@ def test_parses_a_whole_recording() -> None:
     assert (first.machine, second.machine) == ("m7", "")
 
 
-def test_parses_gpus_of_a_node_by_type() -> None:
+def test_gpus_of_a_node_are_parsed_by_type() -> None:
     line = node_line("gpu:h100:8(S:0-1),shard:32", "gpu:h100:2(IDX:0,3),shard:0")
     (node,) = parse([line]).nodes
 
@@ -93,7 +93,7 @@ def test_parses_gpus_of_a_node_by_type() -> None:
         ("tmpdisk:100G,nogpu:8", {}),
     ],
 )
-def test_finds_gpus_among_generic_resources(gres: str, expected: dict[str, int]) -> None:
+def test_gpus_are_found_among_other_generic_resources(gres: str, expected: dict[str, int]) -> None:
     assert gpus(gres) == expected
 
 
@@ -115,7 +115,7 @@ def test_tasks_of_an_array_are_counted(tasks: str, count: int) -> None:
         ("a-b.c[9-10]", ["a-b.c9", "a-b.c10"]),
     ],
 )
-def test_expands_node_expressions_of_a_job(expression: str, names: list[str]) -> None:
+def test_node_expressions_of_a_job_are_expanded(expression: str, names: list[str]) -> None:
     assert [*hosts(expression)] == names
 
 
@@ -127,7 +127,7 @@ def test_expands_node_expressions_of_a_job(expression: str, names: list[str]) ->
         )
     )
 )
-def test_expansion_inverts_compression(names: set[str]) -> None:
+def test_expansion_reverses_the_compression_of_node_names(names: set[str]) -> None:
     (job,) = parse([job_line(nodes=compress(names))]).jobs
 
     assert sorted(hosts(job.nodes)) == sorted(names)
@@ -159,7 +159,7 @@ def test_account_names_are_kept_unchanged(account: str) -> None:
     assert job.account == account
 
 
-def test_a_job_may_wait_for_several_partitions() -> None:
+def test_pending_job_may_have_several_partitions() -> None:
     (job,) = parse([job_line(state="PENDING", partitions="main,gpu")]).jobs
 
     assert isinstance(job, Job)
@@ -182,7 +182,7 @@ def test_a_job_may_wait_for_several_partitions() -> None:
         "\n",
     ],
 )
-def test_malformed_line_is_refused_and_not_quoted(line: str) -> None:
+def test_error_about_a_malformed_line_does_not_quote_it(line: str) -> None:
     with pytest.raises(UnexpectedError) as caught:
         parse([job_line(), line])
 

@@ -39,7 +39,7 @@ def running() -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
-def test_scrape_returns_the_last_read(running: Running, encoding: str) -> None:
+def test_scrape_returns_the_result_of_the_last_read(running: Running, encoding: str) -> None:
     running.exporter.read()
     answer = running.get("/metrics?x=y", **{"Accept-Encoding": encoding})
 
@@ -50,18 +50,18 @@ def test_scrape_returns_the_last_read(running: Running, encoding: str) -> None:
     assert (found["slurm_nodes"], found["slurm_up"]) == (3, 1)
 
 
-def test_ready_after_the_first_read_attempt(running: Running) -> None:
+def test_server_is_ready_after_the_first_attempt_to_read(running: Running) -> None:
     assert running.get("/ready").status_code == 503
     running.exporter.read()
     assert running.get("/ready").status_code == 200
 
 
-def test_alive_while_reads_continue(running: Running) -> None:
+def test_server_is_alive_while_reads_continue(running: Running) -> None:
     assert running.get("/alive").status_code == 200
     running.alive = False
     assert running.get("/alive").status_code == 503
 
 
-def test_other_paths_point_to_metrics(running: Running) -> None:
+def test_other_paths_return_404_and_point_to_metrics(running: Running) -> None:
     answer = running.get("/")
     assert (answer.status_code, answer.text) == (404, "see /metrics\n")

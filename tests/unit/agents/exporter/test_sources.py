@@ -34,7 +34,7 @@ def slurm(programs: Path, script: str = f"cat {RECORDED / 'snapshot.txt'}") -> S
     return Slurm(10, 10, [str(program(programs / "snapshot", script))])
 
 
-def test_every_source_is_read_by_a_program(programs: Path) -> None:
+def test_each_source_reads_the_output_of_its_program(programs: Path) -> None:
     asked = slurm(programs)
     found = {
         source.name: series(source.read(5)) for source in (*asked.each_time(), *asked.in_turn())
@@ -46,7 +46,7 @@ def test_every_source_is_read_by_a_program(programs: Path) -> None:
     assert found["licenses"]['slurm_licenses{license="cad"}'] == 10
 
 
-def test_requests_task_lists_of_arrays_untruncated(programs: Path) -> None:
+def test_slurm_programs_print_complete_task_lists_of_arrays(programs: Path) -> None:
     with printed(["sh", "-c", "echo $SLURM_BITSTR_LEN"], 5) as output:
         assert output.read() == "0\n"
 
@@ -60,7 +60,7 @@ def test_requests_task_lists_of_arrays_untruncated(programs: Path) -> None:
         ("exec sleep 60", "no answer within 0.2 s"),
     ],
 )
-def test_reports_a_failed_read_in_one_line(programs: Path, script: str, message: str) -> None:
+def test_failed_read_is_reported_in_one_line(programs: Path, script: str, message: str) -> None:
     cluster, _ = slurm(programs, script).each_time()
     with pytest.raises(ReadError, match=message) as caught:
         cluster.read(0.2)
@@ -68,21 +68,21 @@ def test_reports_a_failed_read_in_one_line(programs: Path, script: str, message:
     assert str(caught.value).isprintable()
 
 
-def test_reports_a_missing_program(tmp_path: Path) -> None:
+def test_missing_program_is_an_error(tmp_path: Path) -> None:
     cluster, _ = Slurm(10, 10, [str(tmp_path / "snapshot")]).each_time()
     with pytest.raises(ReadError, match="snapshot: No such file"):
         cluster.read(1)
 
 
 @pytest.mark.parametrize("answer", ["", "{}", '{"statistics": {"jobs_pending": "many"}}'])
-def test_refuses_an_answer_of_another_form(programs: Path, answer: str) -> None:
+def test_answer_with_an_unexpected_structure_is_an_error(programs: Path, answer: str) -> None:
     program(programs / "sdiag", f"echo '{answer}'")
     _, scheduler = slurm(programs).each_time()
     with pytest.raises(ReadError, match="sdiag: "):
         scheduler.read(5)
 
 
-def test_accepts_text_that_is_not_utf_8(programs: Path) -> None:
+def test_text_that_is_not_utf_8_is_accepted(programs: Path) -> None:
     row = "job\\tRUNNING\\tNone\\tmain\\t\\377lab\\t0\\t\\t0\\t1\\t\\t\\t\\t\\t0\\n"
     cluster, _ = slurm(programs, f"printf '{row}'").each_time()
 
@@ -97,7 +97,7 @@ def names(found: Series) -> set[str]:
     return set(re.findall(rf'{SIZE}{{volume="(\w+)"}}', "\n".join(found)))
 
 
-def test_volumes_are_the_file_systems_at_their_paths(tmp_path: Path) -> None:
+def test_size_of_a_volume_is_that_of_its_file_system(tmp_path: Path) -> None:
     found = series(Jail({"jail": str(tmp_path), "processes": "/proc"}).source().read(5))
 
     for name, path in (("jail", tmp_path), ("processes", Path("/proc"))):
@@ -106,7 +106,7 @@ def test_volumes_are_the_file_systems_at_their_paths(tmp_path: Path) -> None:
     assert found['slurmstack_jail_available_bytes{volume="jail"}'] > 0
 
 
-def test_reports_a_missing_jail(tmp_path: Path) -> None:
+def test_missing_jail_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="No such file or directory") as caught:
         Jail({"jail": str(tmp_path / "none")}).source().read(5)
 
@@ -114,12 +114,12 @@ def test_reports_a_missing_jail(tmp_path: Path) -> None:
 
 
 class Server:
-    """Server of a network file system; calls hang while it is unavailable."""
+    """Fake server of a network file system. Calls hang while the server is unavailable."""
 
     def __init__(self, *paths: str) -> None:
         self.is_available = threading.Event()
         self.paths = paths
-        """Paths that it serves."""
+        """Paths that the server serves."""
         self.asked = 0
 
     def statvfs(self, path: str) -> os.statvfs_result:
@@ -129,7 +129,7 @@ class Server:
         return os.statvfs(path)
 
 
-def test_hanging_jail_blocks_one_thread_until_it_is_back(
+def test_hanging_jail_blocks_one_thread_until_the_jail_answers(
     tmp_path: Path,
 ) -> None:
     server = Server(str(tmp_path))
@@ -142,7 +142,7 @@ def test_hanging_jail_blocks_one_thread_until_it_is_back(
         messages.add(str(caught.value))
 
     assert messages == {f"{tmp_path}: file system does not answer"}, (
-        "the message must stay the same, so that the log has it once"
+        "the message must stay the same, because the log omits repeated messages"
     )
     assert server.asked == 1
     server.is_available.set()
@@ -173,7 +173,7 @@ def test_hanging_volume_does_not_hide_other_volumes(tmp_path: Path, hangs: str) 
     assert names(series(source.read(5))) == paths.keys()
 
 
-def test_waits_for_hanging_volumes_in_parallel(tmp_path: Path) -> None:
+def test_hanging_volumes_are_awaited_in_parallel(tmp_path: Path) -> None:
     paths = {str(number): str(tmp_path / str(number)) for number in range(20)}
     server = Server(*paths.values())
     begun = time.monotonic()
@@ -185,7 +185,7 @@ def test_waits_for_hanging_volumes_in_parallel(tmp_path: Path) -> None:
     server.is_available.set()
 
 
-def test_hanging_jail_does_not_prevent_exit(tmp_path: Path) -> None:
+def test_hanging_jail_does_not_delay_the_exit_of_the_process(tmp_path: Path) -> None:
     server = Server(str(tmp_path))
     before = set(threading.enumerate())
     with pytest.raises(ReadError):
@@ -196,12 +196,12 @@ def test_hanging_jail_does_not_prevent_exit(tmp_path: Path) -> None:
     server.is_available.set()
 
 
-def test_user_without_a_name_is_a_number() -> None:
+def test_user_without_a_name_is_shown_as_uid() -> None:
     assert user_name(0) == "root"
     assert user_name(3_999_999_999) == "3999999999"
 
 
-def test_once_prints_metrics_and_fails_if_a_source_failed(
+def test_option_once_prints_metrics_and_fails_if_a_source_failed(
     programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = program(programs / "snapshot", f"cat {RECORDED / 'snapshot.txt'}")

@@ -1,4 +1,4 @@
-"""The running agent, with an API server and a receiver on loopback."""
+"""The log agent runs with an API server and a receiver on loopback."""
 
 import asyncio
 import os
@@ -73,7 +73,7 @@ class Stack:
         self.api = ""
 
     def during(self, scenario: Callable[[], object]) -> float:
-        """Run the agent during the scenario; return the seconds from SIGTERM to its end."""
+        """Run the agent during the scenario. Return the seconds from SIGTERM to the agent's end."""
         problems: list[BaseException] = []
         ended, signalled = threading.Event(), [0.0]
 
@@ -118,13 +118,13 @@ def numbered(first: int, last: int) -> list[str]:
     return [f"slurmctld: line {number}" for number in range(first, last)]
 
 
-def test_selector_matches_the_labels_of_the_graph() -> None:
+def test_pod_selector_matches_the_labels_of_deployed_pods() -> None:
     (own,) = pods.labels(c.LOGS).items() - pods.LABELS.items()
     (ours,) = pods.LABELS.items()
     assert f"{ours[0]}={ours[1]},{own[0]}!={own[1]}" == OURS
 
 
-def test_each_line_arrives_once_in_order_with_its_source(
+def test_each_line_arrives_once_and_in_order_with_its_source(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 50))
@@ -164,7 +164,7 @@ def test_lines_below_the_level_are_not_sent(
     assert receiver.texts() == lines[2:]
 
 
-def test_follows_pods_that_are_created_later(
+def test_lines_of_pods_that_are_created_later_are_sent(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     def scenario() -> None:
@@ -182,7 +182,7 @@ def test_follows_pods_that_are_created_later(
     assert counts.cut == 0
 
 
-def test_container_deleted_before_its_end_was_read_is_counted(
+def test_metric_counts_containers_deleted_before_their_log_was_read(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     kubernetes.make("cpu-0", "worker", "slurmd")
@@ -193,14 +193,14 @@ def test_container_deleted_before_its_end_was_read_is_counted(
         with kubernetes.news:
             kubernetes.cut("cpu-0", "slurmd")
             kubernetes.delete("cpu-0")
-        eventually("it is counted", lambda: counts.cut == 1)
+        eventually("the container is counted", lambda: counts.cut == 1)
 
     stack.during(scenario)
 
     assert counts.containers == 2
 
 
-def test_pod_with_a_reused_name_is_followed_anew(
+def test_lines_of_a_pod_that_reuses_a_name_are_sent(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -215,7 +215,7 @@ def test_pod_with_a_reused_name_is_followed_anew(
     assert receiver.texts("slurmd") == [f"slurmd: pod {number}" for number in range(3)]
 
 
-def test_restarted_container_is_followed_with_its_last_lines(
+def test_agent_sends_the_last_lines_before_a_container_restart(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -228,7 +228,7 @@ def test_restarted_container_is_followed_with_its_last_lines(
     stack.during(scenario)
 
 
-def test_sends_last_lines_of_a_container_that_restarted_earlier(
+def test_new_agent_sends_the_last_lines_before_an_earlier_restart(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", "slurmctld: fatal: out of room")
@@ -240,7 +240,7 @@ def test_sends_last_lines_of_a_container_that_restarted_earlier(
     assert receiver.texts() == ["slurmctld: fatal: out of room", "slurmctld: up"]
 
 
-def test_ended_container_is_read_fully_and_not_requested_again(
+def test_complete_log_of_an_ended_container_is_not_requested_again(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.make("job-x", "accounts", "accounts")
@@ -265,7 +265,7 @@ def test_ended_container_is_read_fully_and_not_requested_again(
     assert receiver.texts("accounts") == ["done", "ended"]
 
 
-def test_broken_connection_loses_and_repeats_nothing(
+def test_broken_connection_neither_loses_nor_repeats_lines(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -281,7 +281,7 @@ def test_broken_connection_loses_and_repeats_nothing(
     assert receiver.texts("slurmctld") == numbered(0, 100)
 
 
-def test_clock_set_back_hides_no_line(
+def test_lines_are_sent_even_if_the_clock_is_set_back(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     def scenario() -> None:
@@ -296,7 +296,7 @@ def test_clock_set_back_hides_no_line(
 # --- Failed starts -------------------------------------------------------------------------------
 
 
-def test_reports_missing_cluster_credentials_in_one_line(
+def test_missing_cluster_credentials_are_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NAMESPACE", "slurm")
@@ -308,7 +308,7 @@ def test_reports_missing_cluster_credentials_in_one_line(
 
 
 @pytest.mark.parametrize("text", [None, "no certificates"])
-def test_reports_invalid_certificates_in_one_line(
+def test_invalid_certificates_are_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -325,7 +325,7 @@ def test_reports_invalid_certificates_in_one_line(
     assert output.startswith('level=error msg="cannot send log lines: monitoring.logs.ca: ')
 
 
-# --- Unavailable and refusing receivers ----------------------------------------------------------
+# --- Receivers that are unavailable or refuse lines ----------------------------------------------
 
 
 def test_receiver_gets_all_lines_after_an_outage(
@@ -360,7 +360,7 @@ def test_receiver_gets_all_lines_after_an_outage(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_retries_when_the_receiver_asks_to_wait(
+def test_agent_retries_when_the_receiver_asks_it_to_wait(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts, status: int
 ) -> None:
     receiver.status = status
@@ -379,7 +379,7 @@ def test_retries_when_the_receiver_asks_to_wait(
 
 
 @pytest.mark.parametrize("status", [400, 401, 413, 301])
-def test_refused_lines_are_counted_logged_once_and_not_resent(
+def test_refused_lines_are_counted_and_logged_once_and_not_resent(
     stack: Stack,
     kubernetes: Kubernetes,
     receiver: Receiver,
@@ -406,7 +406,7 @@ def test_refused_lines_are_counted_logged_once_and_not_resent(
     assert f"the receiver refuses lines: HTTP {status} no such thing" in output[0]
 
 
-def test_partially_refused_lines_are_counted(
+def test_lines_refused_in_an_accepted_request_are_counted(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, counts: metrics.Counts
 ) -> None:
     receiver.body = b'{"partialSuccess": {"rejectedLogRecords": "1", "errorMessage": "too old"}}'
@@ -414,12 +414,12 @@ def test_partially_refused_lines_are_counted(
 
     def scenario() -> None:
         receiver.has("slurmctld: line 2")
-        eventually("it is counted", lambda: counts.refused == 1)
+        eventually("the refused line is counted", lambda: counts.refused == 1)
 
     stack.during(scenario)
 
 
-def test_lines_stay_with_the_kubelet_while_the_receiver_fails(
+def test_agent_stops_reading_while_its_buffer_is_full(
     stack: Stack,
     kubernetes: Kubernetes,
     receiver: Receiver,
@@ -440,7 +440,7 @@ def test_lines_stay_with_the_kubelet_while_the_receiver_fails(
 
     def scenario() -> None:
         eventually("the agent retries", lambda: receiver.requests >= 3)
-        assert len(handed) < 40, "the agent reads no more than its buffer holds"
+        assert len(handed) < 40, "the agent reads no more lines than fit into its buffer"
         receiver.status = 200
         receiver.has("slurmctld: line 199")
 
@@ -452,7 +452,7 @@ def test_lines_stay_with_the_kubelet_while_the_receiver_fails(
 # --- Headers -------------------------------------------------------------------------------------
 
 
-def test_headers_follow_changes_of_the_secrets_files(
+def test_changed_header_file_of_the_secret_takes_effect(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, tmp_path: Path
 ) -> None:
     stack.headers = tmp_path / "headers"
@@ -473,7 +473,7 @@ def test_headers_follow_changes_of_the_secrets_files(
     stack.during(scenario)
 
 
-def test_invalid_header_delays_lines_and_is_not_logged(
+def test_invalid_header_delays_lines_and_its_value_is_not_logged(
     stack: Stack,
     kubernetes: Kubernetes,
     receiver: Receiver,
@@ -549,11 +549,12 @@ def test_restarted_agent_continues_where_it_stopped(
     stack.during(lambda: receiver.has("slurmctld: line 19", "slurmd: meanwhile"))
 
     assert first == numbered(0, 10), "lines older than the look-back are not sent"
-    # The agent repeats the last line: it knows only that line's time, which another could share.
+    # The agent knows only the time of the last line. Another line may have the same time, so the
+    # agent repeats the last line.
     assert receiver.texts("slurmctld") == [*first, first[-1], *numbered(10, 20)]
 
 
-def test_agent_restarted_during_an_outage_loses_nothing(
+def test_agent_that_restarts_during_an_outage_loses_no_lines(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
@@ -567,7 +568,7 @@ def test_agent_restarted_during_an_outage_loses_nothing(
     assert receiver.texts("slurmctld") == numbered(0, 10)
 
 
-def test_new_pod_without_the_state_file_loses_nothing(
+def test_agent_that_lost_its_state_file_loses_no_lines(
     stack: Stack, kubernetes: Kubernetes, receiver: Receiver
 ) -> None:
     kubernetes.write("controller-1", "slurmctld", *numbered(0, 10))
@@ -590,7 +591,7 @@ def test_broken_state_file_is_reported_and_replaced(
     assert "sending the lines of the last 900 s" in capsys.readouterr().err
 
 
-def test_waits_for_an_unavailable_kubernetes(
+def test_agent_waits_while_kubernetes_is_unavailable(
     kubernetes: Kubernetes,
     receiver: Receiver,
     counts: metrics.Counts,

@@ -38,7 +38,7 @@ SEVERITIES = [
     ("key 1795371619 replaces key 0", Severity.INFO),
     (logfmt("error", "cluster: snapshot: no answer within 30 s"), Severity.ERROR),
     (logfmt("warn", 'checks: gpu-xid: "level=info" on\nGPU 0'), Severity.WARN),
-    (logfmt("info", "error: is what somebody called a node"), Severity.INFO),
+    (logfmt("info", "error: is the name of a node"), Severity.INFO),
     ("error: not finished: sacctmgr: Connection refused; run the command again", Severity.ERROR),
     ("backup: dump 1f2e3d4c of slurm_acct_db", Severity.INFO),
     ("a user called error: is no error", Severity.INFO),
@@ -47,7 +47,7 @@ SEVERITIES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SEVERITIES, ids=lambda one: str(one)[:40])
-def test_parses_the_severity_of_each_daemon(text: str, expected: Severity) -> None:
+def test_severity_is_parsed_from_lines_of_each_daemon(text: str, expected: Severity) -> None:
     line = read(AT + text.encode())
 
     assert line is not None
@@ -63,7 +63,7 @@ def test_parses_the_severity_of_each_daemon(text: str, expected: Severity) -> No
         (b"2026-11-22T18:20:19Z ", TIME - 123_456_789),
     ],
 )
-def test_parses_times_to_the_nanosecond(stamp: bytes, expected: int) -> None:
+def test_times_are_parsed_to_the_nanosecond(stamp: bytes, expected: int) -> None:
     line = read(stamp + b"text")
 
     assert line == Line(expected, "text", Severity.INFO)
@@ -79,7 +79,7 @@ def test_parses_times_to_the_nanosecond(stamp: bytes, expected: int) -> None:
         AT + b"\r",
     ],
 )
-def test_ignores_lines_that_no_container_wrote(raw: bytes) -> None:
+def test_lines_without_a_valid_timestamp_or_text_are_ignored(raw: bytes) -> None:
     assert read(raw) is None
 
 
@@ -95,21 +95,21 @@ def test_ignores_lines_that_no_container_wrote(raw: bytes) -> None:
         ("munged: Notice:    Stopping munge-0.5.16 daemon (pid 8)", ""),
     ],
 )
-def test_job_of_a_line_is_named_as_in_squeue(text: str, job: str) -> None:
+def test_job_id_in_a_line_has_the_format_of_squeue(text: str, job: str) -> None:
     line = read(AT + text.encode())
 
     assert line is not None
     assert line.job == job
 
 
-def test_removes_the_carriage_return_of_sshd() -> None:
+def test_carriage_return_of_sshd_is_removed() -> None:
     line = read(AT + b"Server listening on 0.0.0.0 port 2222.\r")
 
     assert line is not None
     assert line.text == "Server listening on 0.0.0.0 port 2222."
 
 
-def test_invalid_bytes_leave_the_rest_of_a_line_intact() -> None:
+def test_invalid_bytes_do_not_change_the_rest_of_a_line() -> None:
     line = read(AT + "slurmd: error: 名前 ".encode() + b"\xff\x00\x1b[31m")
 
     assert line is not None
@@ -127,10 +127,10 @@ def test_long_line_is_truncated(length: int) -> None:
 
     assert line is not None
     assert line.text == "x" * min(length, LONGEST) + "…" * (length > LONGEST)
-    assert len(raw) < LONGEST + 100, "the splitter keeps a bounded part"
+    assert len(raw) < LONGEST + 100, "the splitter keeps only the start of a long line"
 
 
-def test_size_of_chunks_does_not_change_lines() -> None:
+def test_lines_do_not_depend_on_the_size_of_chunks() -> None:
     whole = b"one\n\ntwo\nthr"
     for size in range(1, len(whole) + 1):
         splitter = Splitter()
@@ -140,7 +140,7 @@ def test_size_of_chunks_does_not_change_lines() -> None:
 
 
 @pytest.mark.parametrize("text", ['a="b" ' * 3000, "a=b " * 4000, "x" * 16_000, "a=" * 8000])
-def test_parses_any_line_quickly(text: str) -> None:
+def test_any_line_is_parsed_quickly(text: str) -> None:
     # Quadratic or worse backtracking would exceed the time limit of a test.
     for _ in range(20):
         assert read(AT + text.encode()) is not None

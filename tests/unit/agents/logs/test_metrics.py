@@ -16,7 +16,7 @@ def test_catalogue_matches_the_exported_metrics() -> None:
     assert shown == [(metric.name.removesuffix("_total"), metric.type) for metric in METRICS]
 
 
-def test_waiting_time_of_lines_grows() -> None:
+def test_waiting_time_grows_while_a_line_waits() -> None:
     now = 1000.0
     counts = Counts(clock=lambda: now)
     assert scraped(counts)["slurmstack_logs_waiting_seconds"] == 0
@@ -24,7 +24,7 @@ def test_waiting_time_of_lines_grows() -> None:
     assert scraped(counts)["slurmstack_logs_waiting_seconds"] == 600
 
 
-def test_no_last_send_time_before_the_first_send() -> None:
+def test_time_of_the_last_send_is_missing_before_the_first() -> None:
     name = "slurmstack_logs_last_send_timestamp_seconds"
     assert name not in scraped(Counts())
     assert scraped(Counts(last_send=5))[name] == 5

@@ -30,7 +30,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Log no line for each request."""
+        """Do not log requests."""
 
     def answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
@@ -61,7 +61,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, *_: object) -> None:
-        """Ignore errors: the client or the server has gone."""
+        """Ignore errors: the client or the server has ended."""
 
     def kill(self) -> None:
         """Stop like a killed server: close all connections."""
@@ -88,7 +88,7 @@ def serving(handler: type[_Handler], world: object, port: int = 0) -> Iterator[s
 
 @dataclass
 class Life:
-    """The lines of a container from a start to an end."""
+    """Lines of one run of a container, from its start to its end."""
 
     id: str
     lines: list[tuple[int, str]] = field(default_factory=list)
@@ -96,10 +96,10 @@ class Life:
     is_cut: bool = False
     """Whether the last line lacks its newline."""
     breaks: int = 0
-    """Number of times that the connections that follow it were broken."""
+    """Number of times that the connections for this run were broken."""
 
     def differs(self, lines: int, breaks: int) -> bool:
-        """Return whether there is news for a client that has received that many lines."""
+        """Return whether a client with `lines` lines and `breaks` breaks needs an answer."""
         return len(self.lines) > lines or not self.is_running or self.breaks > breaks
 
 
@@ -108,12 +108,12 @@ class Pod:
     name: str
     component: str
     lives: dict[str, list[Life]]
-    """Lives by container."""
+    """Runs of each container; the last one is the current run."""
     uid: str
 
 
 class Kubernetes:
-    """Pods whose containers write the lines of a test."""
+    """Fake API server for pods whose containers write the lines of a test."""
 
     def __init__(self) -> None:
         self.news = threading.Condition()
@@ -132,7 +132,7 @@ class Kubernetes:
             self._notify("ADDED", name)
 
     def write(self, pod: str, container: str, *texts: str, ago: float = 0) -> None:
-        """Add lines to the last life; their times are `ago` seconds in the past."""
+        """Add lines to the current run. Their times are `ago` seconds in the past."""
         with self.news:
             for text in texts:
                 self._time = max(self._time + 1, time.time_ns())
@@ -158,7 +158,7 @@ class Kubernetes:
             self._notify("MODIFIED", pod)
 
     def cut(self, pod: str, container: str) -> None:
-        """Break the connections that follow a container; the container continues."""
+        """Break the connections for a container's log. The container continues."""
         with self.news:
             self.pods[pod].lives[container][-1].breaks += 1
             self.news.notify_all()
@@ -260,12 +260,12 @@ class _ApiHandler(_Handler):
 
 
 class Receiver:
-    """A receiver that accepts or refuses lines."""
+    """Fake receiver that accepts or refuses lines."""
 
     def __init__(self) -> None:
         self.status = 200
         self.headers_out: dict[str, str] = {}
-        """Headers of its answers."""
+        """Headers of the receiver's answers."""
         self.body = b"{}"
         self.requests = 0
         self.headers: dict[str, str] = {}

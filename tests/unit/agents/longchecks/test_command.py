@@ -1,4 +1,4 @@
-"""`python3 -m agents.longchecks`: its output and its exit codes."""
+"""Output and exit codes of `python3 -m agents.longchecks`."""
 
 import io
 import json
@@ -57,7 +57,7 @@ def test_exit_code_reports_a_bad_node(world: World) -> None:
     assert call(world, "run", "cpu-memory") == BAD
 
 
-def test_check_without_any_value_fails(world: World) -> None:
+def test_run_that_measures_nothing_fails(world: World) -> None:
     world.measure = lambda _: "no membw on the PATH"
     assert call(world, "run", "cpu-memory") == NOTHING
 
@@ -83,12 +83,12 @@ def test_unavailable_slurm_fails_the_run(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "dcgm"), "dcgm: is not enabled; expected one of long_checks.checks: cpu-memory"),
+        (("run", "dcgm"), "dcgm: is not one of long_checks.checks (cpu-memory); add it there"),
         (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
-        (("record", "network", "--node", "cpu-0"), "--node: 1 given: expected 2"),
+        (("record", "network", "--node", "cpu-0"), "--node: given 1 times, expected 2"),
     ],
 )
-def test_reports_invalid_arguments_in_one_line(
+def test_invalid_arguments_are_reported_in_one_line(
     world: World, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert call(world, *arguments) == UNUSABLE
@@ -98,7 +98,7 @@ def test_reports_invalid_arguments_in_one_line(
     assert not world.jobs
 
 
-def test_record_reads_a_manual_measurement_from_stdin(
+def test_command_record_reads_a_manual_measurement_from_stdin(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{triad(4321)}\n{END} 0\n"))
@@ -107,7 +107,7 @@ def test_record_reads_a_manual_measurement_from_stdin(
     assert capsys.readouterr().out == "cpu-1: 4321 MB/s: good\n"
 
 
-def test_history_lists_values_by_node_oldest_first(
+def test_command_history_lists_values_by_node_with_the_oldest_first(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call(world, "run", "cpu-memory")
@@ -129,7 +129,7 @@ def test_history_lists_values_by_node_oldest_first(
     ]
 
 
-def test_serves_the_newest_values_until_stopped(world: World) -> None:
+def test_command_serve_shows_the_newest_values_until_sigterm(world: World) -> None:
     call(world, "run", "cpu-memory")
     environment = {
         **os.environ,
@@ -150,7 +150,7 @@ def test_serves_the_newest_values_until_stopped(world: World) -> None:
 
 
 def answers(url: str) -> bool:
-    """Wait until the server answers; return whether it did."""
+    """Wait until the server answers. Return whether it answers in time."""
     for _ in range(200):
         try:
             return httpx.get(url, trust_env=False).is_success
@@ -159,7 +159,7 @@ def answers(url: str) -> bool:
     return False
 
 
-def test_nodes_are_sorted_by_number() -> None:
+def test_node_names_are_sorted_by_number() -> None:
     assert in_order(["cpu-10", "gpu-1", "cpu-9", "cpu-2"]) == ["cpu-2", "cpu-9", "cpu-10", "gpu-1"]
 
 
@@ -198,13 +198,13 @@ def test_every_script_is_valid_bash(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_script_reports_a_missing_program_and_no_value(name: str, tmp_path: Path) -> None:
+def test_script_reports_a_missing_program_instead_of_a_value(name: str, tmp_path: Path) -> None:
     output = run_script(name, tmp_path)
     assert "on the PATH: install it in the jail" in output
     assert output.splitlines()[-1] == f"{END} 4"
 
 
-def test_membw_gets_all_cpus_and_a_quarter_of_memory(
+def test_membw_gets_all_cpus_and_a_quarter_of_the_memory(
     tmp_path: Path,
 ) -> None:
     output = run_script("cpu-memory", tmp_path, membw='echo "args $*"; echo "triad 77 MB/s"')

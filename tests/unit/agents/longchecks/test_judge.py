@@ -1,4 +1,4 @@
-"""A value is compared with its threshold and its node's history only."""
+"""A value is compared only with its threshold and with its node's history."""
 
 import math
 
@@ -57,14 +57,14 @@ def test_higher_value_is_never_judged_worse(one: float, other: float, history: l
 
 
 @given(values, st.lists(values, max_size=4))
-def test_value_without_threshold_and_history_is_unjudged(
+def test_value_without_threshold_and_history_is_not_judged(
     value: float, history: list[float]
 ) -> None:
     assert judge(value, history, FREE)[0] is Verdict.UNJUDGED
 
 
 @given(st.lists(values, min_size=5, max_size=30))
-def test_median_value_is_good(history: list[float]) -> None:
+def test_value_equal_to_the_median_is_good(history: list[float]) -> None:
     recent = sorted(history[-10:])
     middle = recent[len(recent) // 2]
     assert math.isfinite(middle)
@@ -85,7 +85,7 @@ def test_median_value_is_good(history: list[float]) -> None:
         ([Verdict.BAD, Verdict.UNJUDGED], 2, Verdict.UNJUDGED),
     ],
 )
-def test_node_is_bad_only_with_two_bad_pairs(
+def test_node_is_bad_after_two_bad_and_no_good_pairs(
     verdicts: list[Verdict], nodes: int, verdict: Verdict
 ) -> None:
     assert conclude(verdicts, nodes) is verdict

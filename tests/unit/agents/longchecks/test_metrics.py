@@ -59,7 +59,7 @@ def scraped(series: Series, asked: Wanted, messages: list[str] | None = None) ->
 
 
 def series_of(check: str, node: str, found: Found) -> dict[str, float]:
-    """Return one node's series of one check, by the ends of their names."""
+    """Return the series of one check on one node, by metric name without prefix."""
     labels = f'{{check="{check}",node="{node}"}}'
     return {
         name.removeprefix("slurmstack_longcheck_").removesuffix(labels): value
@@ -68,14 +68,14 @@ def series_of(check: str, node: str, found: Found) -> dict[str, float]:
     }
 
 
-def test_shows_the_newest_value_with_its_time_and_threshold(series: Series) -> None:
+def test_newest_value_is_shown_with_its_time_and_threshold(series: Series) -> None:
     series.add("cpu-memory", measured(value=4000, at=NOW))
     series.add("cpu-memory", measured(value=5000, at=NOW + 1))
 
     found = scraped(series, wanted(cpu_memory=1000))
     newest = {"value": 5000, "timestamp_seconds": NOW + 1, "good": 1, "minimum": 1000}
     assert series_of("cpu-memory", "cpu-0", found) == newest
-    assert len(found) == 4, "no series of nodes that were never measured"
+    assert len(found) == 4, "nodes that were never measured have no series"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_failed_measurement_keeps_the_time_of_the_last_value(
     assert series_of("cpu-memory", "cpu-1", scraped(series, wanted(cpu_memory=None))) == {}
 
 
-def test_pair_is_shown_for_both_nodes(series: Series) -> None:
+def test_value_of_a_pair_is_shown_for_both_nodes(series: Series) -> None:
     series.add("network", measured("cpu-0", "cpu-1", value=9.4))
 
     found = scraped(series, wanted(network=None))
@@ -112,7 +112,7 @@ def test_pair_is_shown_for_both_nodes(series: Series) -> None:
     assert found['slurmstack_longcheck_value{check="network",node="cpu-1"}'] == 9.4
 
 
-def test_counted_faults_have_a_maximum_and_no_minimum(series: Series) -> None:
+def test_number_of_faults_has_a_maximum_and_no_minimum(series: Series) -> None:
     series.add("dcgm", measured("gpu-0", value=0))
     series.add("nccl", measured("gpu-0", value=470))
 
@@ -131,7 +131,7 @@ def test_removed_nodes_and_checks_are_not_shown(series: Series) -> None:
     assert {name.partition("{")[2] for name in found} == {'check="cpu-memory",node="cpu-1"}'}
 
 
-def test_broken_file_is_reported_and_others_are_shown(series: Series) -> None:
+def test_broken_file_is_reported_and_other_files_are_shown(series: Series) -> None:
     series.add("cpu-memory", measured("cpu-0"))
     series.add("cpu-memory", measured("cpu-1"))
     broken = series.folder / "cpu-memory" / "cpu-0.jsonl"
@@ -143,10 +143,10 @@ def test_broken_file_is_reported_and_others_are_shown(series: Series) -> None:
     assert series_of("cpu-memory", "cpu-1", found)["value"] == 5000
     (line,) = messages
     assert line.startswith(f"{broken}: ")
-    assert line.endswith("move the file away")
+    assert line.endswith("move the file away to start a new series")
 
 
-def test_reads_only_the_end_of_a_long_file(series: Series) -> None:
+def test_only_the_end_of_a_long_file_is_read(series: Series) -> None:
     series.add("cpu-memory", measured())
     path = series.folder / "cpu-memory" / "cpu-0.jsonl"
     path.write_text("no record\n" * TAIL + path.read_text())

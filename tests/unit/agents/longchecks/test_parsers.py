@@ -48,13 +48,13 @@ def recorded(name: str) -> str:
         ),
         (parsers.dcgm, "dcgm-3-pass.json", 0, ""),
         (parsers.dcgm, "dcgm-3-fail.json", 1, "failed: Persistence Mode"),
-        # Version 4 reports persistence mode as the node's configuration.
+        # DCGM 4 reports persistence mode as a configuration of the node.
         (parsers.dcgm, "dcgm-4-gb10.json", 0, ""),
         (parsers.network, "iperf3-3.12.json", 3.96934682178015, ""),
         (parsers.cpu_memory, "membw-2.txt", 9800, ""),
     ],
 )
-def test_parses_recorded_output(
+def test_recorded_output_is_parsed(
     parse: Callable[[str], Reading], name: str, value: float, note: str
 ) -> None:
     assert parse(recorded(name)) == Reading(value, note)
@@ -63,12 +63,12 @@ def test_parses_recorded_output(
 @pytest.mark.parametrize(
     ("parse", "name", "why"),
     [
-        (parsers.gpu_burn, "gpu-burn-died.txt", "gpu_burn has no result for every GPU"),
+        (parsers.gpu_burn, "gpu-burn-died.txt", "gpu_burn lacks the result of at least one GPU"),
         (parsers.dcgm, "dcgm-3-skipped.json", "or skipped all tests"),
         (parsers.network, "iperf3-3.12-refused.json", "unable to connect to server"),
     ],
 )
-def test_reports_why_output_has_no_measurement(
+def test_error_says_why_the_output_has_no_value(
     parse: Callable[[str], Reading], name: str, why: str
 ) -> None:
     with pytest.raises(NoValueError, match=why):
@@ -117,6 +117,6 @@ def test_wrong_memory_content_means_zero_bandwidth() -> None:
     )
 
 
-def test_skips_lines_around_json() -> None:
+def test_lines_around_json_are_skipped() -> None:
     text = f"slurmstack: network on cpu-0\n{recorded('iperf3-3.12.json')}\nsrun: done\n"
     assert parsers.network(text).value == pytest.approx(3.97, abs=0.01)

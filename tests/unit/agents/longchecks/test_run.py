@@ -1,4 +1,4 @@
-"""A run measures each node once, despite users on the nodes and kills of the pod."""
+"""A run measures each node once, even if users occupy nodes or the pod is killed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ def slow_link(*names: str) -> Measure:
 # --- Single nodes --------------------------------------------------------------------------------
 
 
-def test_measures_only_nodes_of_the_nodesets_and_each_once(tmp_path: Path) -> None:
+def test_run_measures_each_node_of_the_nodesets_exactly_once(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1", "cpu-10", "cpu-2", "other-0")
     summary = world.run()
 
@@ -52,7 +52,7 @@ def test_measures_only_nodes_of_the_nodesets_and_each_once(tmp_path: Path) -> No
     assert not summary.left
 
 
-def test_concurrent_jobs_do_not_exceed_at_once(tmp_path: Path) -> None:
+def test_setting_at_once_limits_the_number_of_concurrent_jobs(tmp_path: Path) -> None:
     world = World(tmp_path, good, *(f"cpu-{n}" for n in range(7)))
     most = 0
     tick = world.tick
@@ -69,7 +69,7 @@ def test_concurrent_jobs_do_not_exceed_at_once(tmp_path: Path) -> None:
     assert len(world.values()) == 7
 
 
-def test_job_requests_its_node_as_the_checks_user(
+def test_job_runs_as_slurmstack_checks_on_the_requested_node(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, good, "cpu-0")
@@ -117,7 +117,7 @@ def test_bad_values_do_not_enter_the_history(tmp_path: Path) -> None:
         node.state -= {"DRAIN"}  # an operator resumes the node
 
 
-def test_missing_program_drains_no_node(tmp_path: Path) -> None:
+def test_missing_program_does_not_drain_the_node(tmp_path: Path) -> None:
     world = World(tmp_path, lambda _: "no membw on the PATH: install it in the jail", "cpu-0")
     summary = world.run()
 
@@ -139,7 +139,7 @@ def test_drained_node_is_skipped_and_keeps_its_reason(tmp_path: Path, reason: st
     assert world.nodes["cpu-0"].reason == reason
 
 
-def test_drain_during_the_job_keeps_its_reason(tmp_path: Path) -> None:
+def test_reason_of_a_drain_during_the_job_is_not_overwritten(tmp_path: Path) -> None:
     def measure(_: Target) -> str:
         world.nodes["cpu-0"].state |= {"DRAIN"}
         world.nodes["cpu-0"].reason = "dead fan"
@@ -155,7 +155,7 @@ def test_drain_during_the_job_keeps_its_reason(tmp_path: Path) -> None:
 # --- Users have priority -------------------------------------------------------------------------
 
 
-def test_measures_a_busy_node_after_its_job_ended(tmp_path: Path) -> None:
+def test_busy_node_is_measured_after_its_job_ended(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.nodes["cpu-0"].user_until = START + 300
     world.run()
@@ -176,7 +176,7 @@ def test_node_that_stays_busy_is_left_for_the_next_run(tmp_path: Path) -> None:
     assert world.now - START < 3 * 600
 
 
-def test_job_is_cancelled_when_a_user_takes_its_node(tmp_path: Path) -> None:
+def test_waiting_check_job_is_cancelled_if_its_node_gets_busy(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     tick = world.tick
 
@@ -204,7 +204,7 @@ def test_preempted_job_is_repeated(tmp_path: Path) -> None:
 # --- Pairs ---------------------------------------------------------------------------------------
 
 
-def test_every_node_is_part_of_a_pair(tmp_path: Path) -> None:
+def test_every_node_is_measured_in_a_pair(tmp_path: Path) -> None:
     world = World(tmp_path, lambda _: iperf(10), "cpu-0", "cpu-1", "cpu-2")
     world.run("network", at_once=5)
 
@@ -212,7 +212,7 @@ def test_every_node_is_part_of_a_pair(tmp_path: Path) -> None:
     assert set(world.values("network")) == {"cpu-0", "cpu-1", "cpu-2"}
 
 
-def test_further_pairs_identify_and_drain_only_the_bad_node(
+def test_only_the_node_with_a_second_bad_pair_is_drained(
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, slow_link("cpu-1"), *(f"cpu-{n}" for n in range(4)))
@@ -246,7 +246,7 @@ def test_single_slow_pair_drains_neither_node(tmp_path: Path) -> None:
         ("dead fan", 5000, False),
     ],
 )
-def test_good_manual_measurement_lifts_only_its_checks_drain(
+def test_good_manual_measurement_lifts_only_drains_of_its_check(
     tmp_path: Path, reason: str, value: float, lifted: bool
 ) -> None:
     world = World(tmp_path, good, "cpu-0")
@@ -299,7 +299,7 @@ def test_node_deleted_during_its_job_does_not_delay_others(tmp_path: Path) -> No
     assert world.values() == {"cpu-0": [500], "cpu-1": [5000]}
 
 
-def test_measurement_before_the_drain_does_not_lift_it(tmp_path: Path) -> None:
+def test_drain_is_not_lifted_by_a_measurement_that_began_earlier(tmp_path: Path) -> None:
     def measure(_: Target) -> str:
         node = world.nodes["cpu-0"]
         node.state |= {"DRAIN"}
@@ -312,7 +312,7 @@ def test_measurement_before_the_drain_does_not_lift_it(tmp_path: Path) -> None:
     assert "DRAIN" in world.nodes["cpu-0"].state
 
 
-def test_truncated_output_neither_drains_nor_lifts(tmp_path: Path) -> None:
+def test_truncated_output_does_not_lift_a_drain(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     node = world.nodes["cpu-0"]
     node.state |= {"DRAIN"}
@@ -339,7 +339,7 @@ def test_unjudged_value_does_not_lift_a_drain(tmp_path: Path) -> None:
 
 
 def finished(world: World, check: str) -> int:
-    """Run until it completes, as Kubernetes would; return the number of kills."""
+    """Restart the run until it completes, as Kubernetes does. Return the number of kills."""
     kills = 0
     while True:
         try:
@@ -353,7 +353,7 @@ def finished(world: World, check: str) -> int:
 
 
 @pytest.mark.parametrize("check", ["cpu-memory", "network"])
-def test_run_killed_at_any_point_loses_and_repeats_nothing(
+def test_killed_run_neither_loses_nor_repeats_a_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
 ) -> None:
     measure = slow("cpu-1") if check == "cpu-memory" else slow_link("cpu-1")
@@ -377,7 +377,7 @@ def test_run_killed_at_any_point_loses_and_repeats_nothing(
         asked = [job.target for job in world.jobs.values()]
         assert len(set(asked)) == len(asked) == expected, point
         measured = world.values(check)
-        # The partner of the second measurement is any node that is free then.
+        # The partner in the second measurement is any node that is free at that time.
         assert {n: measured[n] for n in names[:2]} == values, point
         assert sum(map(len, measured.values())) == sum(map(len, asked)), point
         assert world.nodes["cpu-1"].reason == calm.nodes["cpu-1"].reason, point
@@ -387,10 +387,10 @@ def test_run_killed_at_any_point_loses_and_repeats_nothing(
     assert point > 30
 
 
-def test_uses_the_output_of_a_job_that_slurm_forgot(tmp_path: Path) -> None:
+def test_output_of_a_job_that_slurm_forgot_is_used(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     world.forgets_after = 60
-    # The request for the job is the second one, and each is counted before and after it.
+    # The second request submits the job. Each request has a step before and a step after.
     world.steps_to_live = 4
     with pytest.raises(Killed):
         world.run()
@@ -403,7 +403,7 @@ def test_uses_the_output_of_a_job_that_slurm_forgot(tmp_path: Path) -> None:
     assert world.values() == {"cpu-0": [5000]}
 
 
-def test_request_with_a_lost_answer_is_not_repeated(tmp_path: Path) -> None:
+def test_job_submission_with_a_lost_answer_is_not_repeated(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     serve = world._serve
     lost: list[str] = []
@@ -423,7 +423,7 @@ def test_request_with_a_lost_answer_is_not_repeated(tmp_path: Path) -> None:
     assert world.values() == {"cpu-0": [5000]}
 
 
-def test_finishes_an_interrupted_run_of_other_nodes_first(tmp_path: Path) -> None:
+def test_interrupted_run_of_other_nodes_is_finished_first(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.steps_to_live = 6
     with pytest.raises(Killed):
@@ -435,7 +435,7 @@ def test_finishes_an_interrupted_run_of_other_nodes_first(tmp_path: Path) -> Non
     assert world.values() == {"cpu-0": [5000], "cpu-1": [5000]}
 
 
-def test_second_run_of_a_check_is_refused(tmp_path: Path) -> None:
+def test_second_concurrent_run_of_a_check_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     with alone(world.series / "cpu-memory" / ".run.lock", wait=False):
         with pytest.raises(BusyError, match="cpu-memory: already running"):
@@ -462,7 +462,7 @@ def test_unknown_node_is_refused(tmp_path: Path) -> None:
             world.run(nodes=[name])
 
 
-def test_a_broken_file_is_named_and_changes_nothing(tmp_path: Path) -> None:
+def test_broken_file_stops_the_run_and_is_named(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     world.run()
     path = world.series / "cpu-memory" / "cpu-0.jsonl"

@@ -1,4 +1,4 @@
-"""The time series keeps the newest records, and loses none to other writers or kills."""
+"""A time series keeps the newest records, even with concurrent writers and kills."""
 
 import threading
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_record_is_added_to_the_series_of_each_node(tmp_path: Path) -> None:
     assert series.of("network", "cpu-2") == []
 
 
-def test_the_same_measurement_is_added_once(tmp_path: Path) -> None:
+def test_measurement_is_added_to_a_series_only_once(tmp_path: Path) -> None:
     series = Series(tmp_path)
     series.add("network", record("a", "cpu-0", "cpu-1"))
     series.add("network", record("a", "cpu-0", "cpu-1", value=2))
@@ -32,7 +32,7 @@ def test_the_same_measurement_is_added_once(tmp_path: Path) -> None:
     assert [r.value for r in series.of("network", "cpu-0")] == [1, 3]
 
 
-def test_keeps_only_the_newest_records(tmp_path: Path) -> None:
+def test_series_keeps_only_the_newest_records(tmp_path: Path) -> None:
     series = Series(tmp_path, keep=3)
     for number in range(10):
         series.add("cpu-memory", record(str(number)))
@@ -50,7 +50,7 @@ def test_history_excludes_bad_values(tmp_path: Path) -> None:
     assert series.values("cpu-memory", "cpu-0") == [0, 2]
 
 
-def test_measurement_is_complete_only_with_all_its_nodes(
+def test_measurement_is_complete_when_all_its_nodes_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series, write, names = Series(tmp_path), files.replace, ["cpu-0", "cpu-1"]
@@ -70,7 +70,7 @@ def test_measurement_is_complete_only_with_all_its_nodes(
     assert series.of_run("network", "a", names) == {tuple(names): record("a", *names)}
 
 
-def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_records(tmp_path: Path) -> None:
     def write(prefix: str) -> None:
         for number in range(20):
             Series(tmp_path).add("cpu-memory", record(f"{prefix}{number}"))

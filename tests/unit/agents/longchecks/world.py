@@ -1,4 +1,4 @@
-"""A small fake of Slurm behind slurmrestd's API, with a fake clock and kills of the pod."""
+"""Small fake of Slurm with slurmrestd's API, a fake clock, and kills of the pod."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class FakeNode:
     reason: str = ""
     reason_time: int = 0
     user_until: int = 0
-    """Unix time until which a user's job runs on it."""
+    """Unix time at which a user's job on the node ends."""
     extra: str = ""
 
 
@@ -57,7 +57,7 @@ class World:
         self.now = START
         self.duration = 60
         self.preempted: set[int] = set()
-        """Ids of jobs that a user's job preempts once they run."""
+        """IDs of jobs that a user's job preempts as soon as they run."""
         self.forgets_after = 1800
         self.measure = measure
         self.series = folder / "series"
@@ -65,7 +65,7 @@ class World:
         self.outputs.mkdir(parents=True)
         self.requests: list[str] = []
         self.steps_to_live: int | None = None
-        """Requests and writes until the pod is killed; each is counted before and after it."""
+        """Steps until the pod is killed: one before and one after each request and each write."""
         self.lines: list[str] = []
         self._clients: dict[str, Client] = {}
 

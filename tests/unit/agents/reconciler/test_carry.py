@@ -1,4 +1,4 @@
-"""The requests that each action sends, and what prevents an action."""
+"""Actions send the right requests, and are skipped if the state has changed."""
 
 import json
 import subprocess
@@ -112,7 +112,7 @@ def carry(
 # --- Slurm ---------------------------------------------------------------------------------------
 
 
-def test_drains_a_node_that_has_no_reason_yet() -> None:
+def test_node_that_has_no_reason_yet_is_drained() -> None:
     world = World()
 
     assert carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m")) == ()
@@ -125,11 +125,11 @@ def test_drains_a_node_that_has_no_reason_yet() -> None:
     [
         {"reason": "broken-fan", "state": ["IDLE", "DRAIN"]},
         {"reason": "", "state": ["IDLE", "DRAIN"]},
-        {"reason": "somebody's note", "state": ["IDLE"]},
+        {"reason": "a note of an operator", "state": ["IDLE"]},
         {"reason": OURS, "state": ["IDLE", "DRAIN"]},
     ],
 )
-def test_drain_that_someone_set_meanwhile_keeps_its_reason(record: Object) -> None:
+def test_reason_that_others_set_meanwhile_is_not_overwritten(record: Object) -> None:
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
@@ -140,7 +140,7 @@ def test_drain_that_someone_set_meanwhile_keeps_its_reason(record: Object) -> No
 LIFT = Lift("cpu-1", OURS, moment(NOW))
 
 
-def test_lifts_an_unchanged_drain() -> None:
+def test_unchanged_drain_is_lifted() -> None:
     world = World(reason=OURS, state=["IDLE", "DRAIN"], since=NOW)
 
     assert carry(world, LIFT) == ()
@@ -163,7 +163,7 @@ def test_changed_drain_is_not_lifted(record: Object) -> None:
     assert world.changes == []
 
 
-def test_lost_node_becomes_down_with_its_earlier_reason() -> None:
+def test_lost_node_becomes_down_and_keeps_its_reason() -> None:
     world = World(reason=OURS, state=["MIXED", "DRAIN", "NOT_RESPONDING"])
 
     assert carry(world, Requeue("cpu-1", "as it was")) == ()
@@ -177,14 +177,14 @@ def test_lost_node_becomes_down_with_its_earlier_reason() -> None:
         {"reason": OURS, "state": ["MIXED", "DRAIN"]},
     ],
 )
-def test_node_that_responds_or_that_others_drained_is_not_down(record: Object) -> None:
+def test_only_lost_nodes_that_slurmstack_drained_become_down(record: Object) -> None:
     world = World(**record)
 
     assert len(carry(world, Requeue("cpu-1", OURS))) == 1
     assert world.changes == []
 
 
-def test_deletes_the_record_of_a_ghost() -> None:
+def test_record_of_a_removed_node_is_deleted() -> None:
     world = World()
 
     carry(world, Forget("cpu-7"))
@@ -194,7 +194,7 @@ def test_deletes_the_record_of_a_ghost() -> None:
 # --- Kubernetes ----------------------------------------------------------------------------------
 
 
-def test_deletes_a_pod_only_with_the_same_uid() -> None:
+def test_pod_is_deleted_only_if_its_uid_matches() -> None:
     world = World()
 
     carry(world, Restart(KEY, "u1"), memory={KEY: Climb(1, NOW)})
@@ -202,7 +202,7 @@ def test_deletes_a_pod_only_with_the_same_uid() -> None:
     assert world.changes == [("DELETE", "/api/v1/namespaces/slurm/pods/cpu-1", options)]
 
 
-def test_annotation_requests_a_reboot_and_null_withdraws_it() -> None:
+def test_annotation_requests_a_reboot_and_its_removal_withdraws_it() -> None:
     world = World()
 
     carry(world, Reboot(KEY, "machine-1", "b1", NOW), memory={KEY: Climb(2, NOW)})
@@ -216,7 +216,7 @@ def test_annotation_requests_a_reboot_and_null_withdraws_it() -> None:
 REPLACE = Replace(KEY, "machine-1", "u3", "cloud://1")
 
 
-def test_replaces_a_machine_by_deleting_its_node() -> None:
+def test_machine_is_replaced_by_deleting_its_kubernetes_node() -> None:
     world = World()
 
     carry(world, REPLACE, memory={KEY: Climb(3, NOW)})
@@ -249,7 +249,7 @@ def test_failed_command_is_reported_as_not_done() -> None:
     assert not loads(world.remembered[-1])[KEY].done
 
 
-def test_hook_succeeds_or_raises() -> None:
+def test_failed_hook_raises_an_error() -> None:
     run_hook(["sh", "-c", 'test "$MACHINE" = m'], {"MACHINE": "m"})
     with pytest.raises(subprocess.CalledProcessError):
         run_hook(["sh", "-c", "exit 3"], {})
@@ -259,7 +259,7 @@ TAINT = {"key": labels.UNHEALTHY, "effect": "NoSchedule"}
 OTHER = {"key": "gpu", "effect": "NoSchedule"}
 
 
-def test_mark_adds_a_condition_and_a_taint_beside_others() -> None:
+def test_mark_adds_a_condition_and_a_taint_and_keeps_others() -> None:
     world = World()
     world.taints = [OTHER]
 
@@ -273,7 +273,7 @@ def test_mark_adds_a_condition_and_a_taint_beside_others() -> None:
         "Xid",
     )
     assert taints["spec"]["taints"] == [OTHER, TAINT]
-    assert taints["metadata"] == {"resourceVersion": "9"}, "the patch must fail on a newer version"
+    assert taints["metadata"] == {"resourceVersion": "9"}, "the patch fails if the Node has changed"
 
 
 def test_unmark_removes_only_our_condition_and_taint() -> None:
@@ -293,7 +293,7 @@ def test_unmark_removes_only_our_condition_and_taint() -> None:
     }
 
 
-def test_changed_taints_are_left_for_the_next_pass() -> None:
+def test_taints_that_changed_meanwhile_are_left_for_the_next_pass() -> None:
     world = World()
     world.taints = [OTHER]
 
@@ -302,7 +302,7 @@ def test_changed_taints_are_left_for_the_next_pass() -> None:
     assert [path for _, path, _ in world.changes] == [f"{NODE}/status"]
 
 
-def test_event_asks_for_a_person() -> None:
+def test_event_reports_that_a_person_is_needed() -> None:
     world = World()
 
     carry(world, Tell(KEY, "Xid 79"), memory={KEY: Climb(4, NOW)})
@@ -314,7 +314,7 @@ def test_event_asks_for_a_person() -> None:
     assert event["involvedObject"] == about
 
 
-def test_writes_the_report_to_the_job() -> None:
+def test_report_is_written_to_an_annotation_of_the_job() -> None:
     world = World()
 
     carrier(world).annotate_job("all is well")
@@ -363,7 +363,7 @@ def test_refused_action_is_reported_and_others_continue(status: int) -> None:
     assert not loads(world.remembered[-1])[KEY].done
 
 
-def test_unavailable_slurm_stops_further_actions() -> None:
+def test_unavailable_slurm_stops_all_later_actions() -> None:
     world = World()
     world.refused["GET node/cpu-1"] = httpx.ConnectError("gone")
 
@@ -372,7 +372,7 @@ def test_unavailable_slurm_stops_further_actions() -> None:
     assert world.changes == []
 
 
-def test_missing_kubernetes_permission_stops_further_actions() -> None:
+def test_missing_kubernetes_permission_stops_all_later_actions() -> None:
     world = World()
     world.refused[f"PATCH {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
 
@@ -381,7 +381,7 @@ def test_missing_kubernetes_permission_stops_further_actions() -> None:
     assert [method for method, _, _ in world.changes] == ["PATCH"]
 
 
-def test_steps_are_counted_per_node_if_they_were_taken() -> None:
+def test_steps_are_counted_per_node_only_if_they_were_taken() -> None:
     world = World(state=["IDLE", "DRAIN"], reason="another's")
     world.refused[f"DELETE {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
     actions = (
@@ -405,7 +405,7 @@ def test_drain_and_lift_are_counted_as_steps() -> None:
     assert found.steps == {("cpu-1", "lift"): 1}
 
 
-def test_memory_is_parsed_as_it_was_written() -> None:
+def test_parsed_memory_equals_the_written_memory() -> None:
     memory = {KEY: Climb(2, NOW, True, "b1", NOW + 1), ("cpu-2", "pod"): Climb(0, NOW)}
 
     assert loads(dumps(memory)) == memory

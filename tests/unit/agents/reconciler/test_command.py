@@ -1,4 +1,4 @@
-"""The command: its output, its exit codes, and how it waits for a roll-out."""
+"""Output and exit codes of the command, and its wait for a roll-out."""
 
 import json
 import signal
@@ -39,14 +39,14 @@ from tests.unit.agents.reconciler.world import FakeApi, FakeSlurm, World
 
 
 class Kubernetes(FakeApi):
-    """Adds a Job, StatefulSets and events."""
+    """Fake API that also has a Job, StatefulSets and events."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.events: list[dict[str, Any]] = []
         self.reports: list[str] = []
         self.rolling = 0
-        """Number of further passes that see a roll-out."""
+        """Number of requests that still report a roll-out."""
 
     def items(self, path: str, kind: Any, **parameters: str) -> Any:
         if not path.endswith("/statefulsets"):
@@ -76,7 +76,7 @@ def statefulset(name: str, updated: str = "2", seen: int = 1) -> dict[str, Any]:
 
 
 class Setting:
-    """A world with two nodes, and the command in it."""
+    """A world with two nodes, and a reconciler for it."""
 
     def __init__(self, path: Path, **fields: Any) -> None:
         self.world = World(2, budget=2)
@@ -104,21 +104,21 @@ def setting(tmp_path: Path) -> Setting:
 # --- One pass ------------------------------------------------------------------------------------
 
 
-def test_exits_with_0_when_all_nodes_are_in_service(
+def test_command_exits_with_0_when_all_nodes_are_in_service(
     setting: Setting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert setting.run("--once") == 0
     assert capsys.readouterr().out == "2 of 2 nodes are in service\n"
 
 
-def test_exits_with_1_after_acting_on_a_node(setting: Setting) -> None:
+def test_command_exits_with_1_after_acting_on_a_node(setting: Setting) -> None:
     setting.world.boxes["cpu-1"].is_cordoned = True
 
     assert setting.run("--once") == 1
     assert setting.world.boxes["cpu-1"].reason.startswith("slurmstack:kubernetes:cordoned")
 
 
-def test_exits_with_3_when_a_person_is_needed(tmp_path: Path) -> None:
+def test_command_exits_with_3_when_a_person_is_needed(tmp_path: Path) -> None:
     setting = Setting(tmp_path / "wanted.json", share=0.1)
     for box in setting.world.boxes.values():
         box.is_cordoned = True
@@ -158,7 +158,7 @@ def test_unreadable_memory_exits_with_2_and_changes_nothing(setting: Setting) ->
 
 
 @pytest.mark.parametrize("options", [("--dry-run",), ("--once", "--dry-run")])
-def test_a_dry_run_shows_the_plan_and_changes_nothing(
+def test_dry_run_shows_the_plan_and_changes_nothing(
     setting: Setting, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
     setting.world.boxes["cpu-1"].is_cordoned = True
@@ -180,7 +180,7 @@ def test_json_output_is_one_line(setting: Setting, capsys: pytest.CaptureFixture
     assert output["notes"] == []
 
 
-def test_report_names_a_limited_number_of_nodes() -> None:
+def test_number_of_nodes_in_the_report_is_limited() -> None:
     machines = [machine(f"machine-{i}", is_cordoned=True) for i in range(60)]
     output = report.text(plan(observed(*machines, replicas=60), wanted(60), {}, NOW)).splitlines()
 
@@ -191,7 +191,7 @@ def test_report_names_a_limited_number_of_nodes() -> None:
 # --- Repeated passes -----------------------------------------------------------------------------
 
 
-def test_repeats_passes_after_a_failure_until_sigterm(
+def test_passes_continue_after_a_failure_until_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setting = Setting(tmp_path / "wanted.json", interval=0)
@@ -216,6 +216,7 @@ def test_repeats_passes_after_a_failure_until_sigterm(
     assert looks == 3
     failure, in_service = output.err.splitlines()
     assert failure.startswith('level=error msg="the pass over the nodes did not finish: ')
+    assert failure.endswith('; the next pass tries again"')
     assert in_service == 'level=info msg="2 of 2 nodes are in service"', (
         "an unchanged report is logged once"
     )
@@ -223,7 +224,7 @@ def test_repeats_passes_after_a_failure_until_sigterm(
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A free port, at which the reconciler serves its metrics."""
+    """Free port at which the reconciler serves its metrics."""
     number = free_port()
     monkeypatch.setenv("PORT", str(number))
     return number
@@ -245,11 +246,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("stopped")
-def test_metrics_report_findings_and_steps(setting: Setting, port: int) -> None:
+def test_metrics_show_findings_and_steps(setting: Setting, port: int) -> None:
     setting.world.boxes["cpu-1"].is_cordoned = True
 
     assert setting.run() == 0
-    # A reconciler's process ends here with its server; the process of the tests continues.
+    # The server of a real reconciler has ended here. In the test's process, it continues.
     found = series(httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).content)
     assert found['slurmstack_reconciler_passes_total{result="done"}'] == 1
     assert found['slurmstack_steps_total{node="cpu-1",step="drain"}'] == 1
@@ -261,7 +262,7 @@ def test_metrics_report_findings_and_steps(setting: Setting, port: int) -> None:
 
 
 @pytest.mark.usefixtures("stopped")
-def test_pass_without_an_answer_is_counted_as_failed(setting: Setting, port: int) -> None:
+def test_pass_without_an_answer_of_slurm_is_counted_as_failed(setting: Setting, port: int) -> None:
     setting.world.slurm_silent_at = 1
 
     assert setting.run() == 0
@@ -271,7 +272,7 @@ def test_pass_without_an_answer_is_counted_as_failed(setting: Setting, port: int
 
 
 @pytest.mark.usefixtures("stopped")
-def test_passes_run_although_the_port_is_in_use(
+def test_passes_run_even_if_the_metrics_port_is_in_use(
     setting: Setting, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as other:
@@ -284,7 +285,7 @@ def test_passes_run_although_the_port_is_in_use(
     assert in_service == 'level=info msg="2 of 2 nodes are in service"'
 
 
-def test_single_pass_serves_no_metrics(setting: Setting, port: int) -> None:
+def test_option_once_serves_no_metrics(setting: Setting, port: int) -> None:
     assert setting.run("--once") == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
@@ -293,7 +294,7 @@ def test_single_pass_serves_no_metrics(setting: Setting, port: int) -> None:
 # --- After a deploy ------------------------------------------------------------------------------
 
 
-def test_after_deploy_writes_the_report_to_job_and_event(setting: Setting) -> None:
+def test_option_after_deploy_writes_the_report_to_job_and_event(setting: Setting) -> None:
     setting.world.boxes["cpu-1"].is_cordoned = True
 
     assert setting.run("--after-deploy") == 0, "a node out of service does not fail the deploy"
@@ -312,7 +313,7 @@ def test_event_is_normal_when_all_nodes_are_in_service(setting: Setting) -> None
     assert [event["type"] for event in setting.kubernetes.events] == ["Normal"]
 
 
-def test_waits_until_the_roll_out_is_over(tmp_path: Path) -> None:
+def test_report_waits_until_the_roll_out_is_over(tmp_path: Path) -> None:
     setting = Setting(tmp_path / "wanted.json", rollout=900)
     setting.kubernetes.rolling = 3
 
@@ -320,7 +321,7 @@ def test_waits_until_the_roll_out_is_over(tmp_path: Path) -> None:
     assert setting.slept == 3 * command.PAUSE
 
 
-def test_waits_for_starting_nodes_up_to_the_rollout_limit(
+def test_report_waits_for_starting_nodes_up_to_the_rollout_limit(
     tmp_path: Path,
 ) -> None:
     setting = Setting(tmp_path / "wanted.json", rollout=60)
@@ -331,14 +332,14 @@ def test_waits_for_starting_nodes_up_to_the_rollout_limit(
     assert "cpu-1: pod" in setting.kubernetes.reports[0]
 
 
-def test_rollout_limit_0_does_not_wait(setting: Setting) -> None:
+def test_report_does_not_wait_if_the_rollout_limit_is_0(setting: Setting) -> None:
     setting.world.boxes["cpu-1"].pod_ready = False
 
     assert setting.run("--after-deploy") == 0
     assert setting.slept == 0
 
 
-def test_after_deploy_fails_when_slurm_is_unavailable(setting: Setting) -> None:
+def test_option_after_deploy_fails_when_slurm_is_unavailable(setting: Setting) -> None:
     setting.world.slurm_silent_at = 1
 
     assert setting.run("--after-deploy") == 2
@@ -359,7 +360,7 @@ def test_after_deploy_fails_when_slurm_is_unavailable(setting: Setting) -> None:
         (observed(node("cpu-1", started=moment(NOW - 60)), configured=NOW), True),
     ],
 )
-def test_waits_only_for_nodes_that_are_starting(seen: Any, coming: bool) -> None:
+def test_report_waits_only_for_nodes_that_are_starting(seen: Any, coming: bool) -> None:
     assert is_coming(seen, wanted(), NOW) is coming
 
 
@@ -372,7 +373,7 @@ def test_waits_only_for_nodes_that_are_starting(seen: Any, coming: bool) -> None
         (statefulset("another", updated="3"), []),
     ],
 )
-def test_nodeset_rolls_until_all_pods_have_the_last_revision(
+def test_roll_out_lasts_until_all_pods_have_the_last_revision(
     item: dict[str, Any], rolls: list[str]
 ) -> None:
     class One(FakeApi):
@@ -385,7 +386,7 @@ def test_nodeset_rolls_until_all_pods_have_the_last_revision(
 # --- Settings ------------------------------------------------------------------------------------
 
 
-def test_reads_what_the_settings_render(tmp_path: Path) -> None:
+def test_reconciler_reads_the_rendered_settings(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(wanted_nodes(settings(base=FULL)))
 
@@ -418,7 +419,7 @@ def test_evidence_expires_after_three_intervals(
     assert read(path).evidence == seconds
 
 
-def test_parameters_of_a_nodeset_override_its_size(tmp_path: Path) -> None:
+def test_node_parameters_in_the_settings_override_the_expected_size(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(
         wanted_nodes(settings(lambda v: v["nodesets"][0].update(parameters={"realmemory": 1024})))
@@ -429,7 +430,9 @@ def test_parameters_of_a_nodeset_override_its_size(tmp_path: Path) -> None:
     assert "realmemory=1024" in cpu.conf
 
 
-def test_exits_with_2_outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_exits_with_2_outside_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     names = {"OWNER": "v1 Pod me", "NAMESPACE": "slurm", "MEMORY": "memory", "REST_URL": "http://x"}
     for name, value in {**names, "JWT_KEY": str(tmp_path), "WANTED": str(tmp_path)}.items():

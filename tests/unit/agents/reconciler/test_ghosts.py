@@ -1,4 +1,4 @@
-"""Which records are ghosts."""
+"""Ghosts are records of lost dynamic nodes that are no longer in the settings."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.unit.agents.reconciler.things import NOW, node, observed, wanted
         ("empty-0", False),
     ],
 )
-def test_node_is_wanted_up_to_the_size_of_its_nodeset(name: str, is_one: bool) -> None:
+def test_wanted_nodes_have_numbers_below_the_size_of_their_nodeset(name: str, is_one: bool) -> None:
     assert is_wanted(name, {"cpu": 2, "big-mem": 1, "empty": 0}) is is_one
 
 
@@ -40,7 +40,7 @@ def test_only_lost_dynamic_idle_unwanted_nodes_are_ghosts() -> None:
     assert ghosts(nodes, {"cpu": 1}) == ["old-1", "old-2"]
 
 
-def test_foreign_drain_does_not_protect_a_ghost() -> None:
+def test_ghost_that_others_drained_is_deleted() -> None:
     gone = node("cpu-7", "DOWN", "DRAIN", "DYNAMIC_NORM", reason="broken-fan")
 
     assert plan(observed(gone), wanted(), {}, NOW).actions == (Forget("cpu-7"),)

@@ -35,7 +35,7 @@ def test_healthy_nodes_have_no_findings() -> None:
     assert all(one.is_in_service and not one.findings for one in found.values())
 
 
-def test_unwanted_node_is_not_judged() -> None:
+def test_node_outside_the_settings_is_not_judged() -> None:
     assert "cpu-2" not in views(observed(), wanted(2), NOW)
 
 
@@ -47,7 +47,7 @@ def changed(**fields: object) -> Observed:
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_unready_machine_drains_its_node(status: str) -> None:
+def test_node_on_an_unready_machine_is_drained(status: str) -> None:
     seen = changed(conditions={"Ready": Condition(status, "NodeStatusUnknown: no word")})
 
     (finding,) = view(seen).findings
@@ -55,11 +55,11 @@ def test_unready_machine_drains_its_node(status: str) -> None:
     assert "no word" in finding.text
 
 
-def test_missing_machine_is_not_ready() -> None:
+def test_missing_machine_has_the_finding_not_ready() -> None:
     assert causes(observed(without="machine machine-1")) == ["not-ready"]
 
 
-def test_cordon_and_announced_maintenance_are_wishes() -> None:
+def test_cordon_and_announced_maintenance_are_findings_of_kind_wish() -> None:
     key = "lab.example/maintenance"
     by_annotation = changed(annotations={key: "", "other": "x"})
     by_taint = changed(taints=({"key": key, "effect": "NoSchedule"},))
@@ -73,7 +73,7 @@ def test_cordon_and_announced_maintenance_are_wishes() -> None:
         assert (finding.cause, finding.kind, finding.drains) == (cause, Kind.WISH, True)
 
 
-def test_configured_condition_is_a_fault_or_unclear() -> None:
+def test_configured_condition_with_status_true_is_a_fault() -> None:
     def disk(status: str) -> View:
         return view(changed(conditions={**READY, "DiskPressure": Condition(status)}))
 
@@ -109,20 +109,20 @@ def test_other_conditions_and_taints_are_ignored() -> None:
         (observed(node("cpu-1", "IDLE", "NOT_RESPONDING")), "slurmd"),
     ],
 )
-def test_missing_node_has_the_cause_of_its_absence(seen: Observed, cause: str) -> None:
+def test_finding_names_the_cause_of_an_absent_node(seen: Observed, cause: str) -> None:
     (finding,) = view(seen).findings
 
     assert (finding.cause, finding.kind) == (cause, Kind.ABSENT)
 
 
-def test_dead_machine_hides_findings_that_it_explains() -> None:
+def test_dead_machine_gives_one_finding_and_hides_its_consequences() -> None:
     dead = machine("machine-1", conditions={"Ready": Condition("Unknown")})
     seen = observed(dead, pod("cpu-1", is_ready=False), node("cpu-1", "DOWN", "NOT_RESPONDING"))
 
     assert causes(seen) == ["not-ready"]
 
 
-def test_terminating_pod_within_its_grace_is_not_missing() -> None:
+def test_terminating_pod_within_its_grace_period_is_not_missing() -> None:
     leaving = pod("cpu-1", leaves=NOW + 60)
     record = drained("cpu-1", "slurmstack:leave")
 
@@ -133,7 +133,7 @@ def test_terminating_pod_within_its_grace_is_not_missing() -> None:
 # --- Configuration -------------------------------------------------------------------------------
 
 
-def test_a_slurmd_older_than_the_configuration_takes_no_jobs() -> None:
+def test_slurmd_that_started_before_the_configuration_takes_no_jobs() -> None:
     seen = view(observed(node("cpu-1", started=moment(NOW - 60)), configured=NOW - 30))
 
     (finding,) = seen.findings
@@ -151,17 +151,17 @@ def test_a_slurmd_older_than_the_configuration_takes_no_jobs() -> None:
         observed(node("cpu-1", started=moment(NOW - 60))),
     ],
 )
-def test_a_slurmd_as_new_as_the_configuration_takes_jobs(seen: Observed) -> None:
+def test_slurmd_that_started_after_the_configuration_takes_jobs(seen: Observed) -> None:
     assert view(seen).takes_jobs
 
 
-def test_starting_pod_hides_the_finding_about_an_old_slurmd() -> None:
+def test_starting_pod_hides_the_finding_about_an_old_configuration() -> None:
     old, starts = node("cpu-1", started=moment(NOW - 60)), pod("cpu-1", is_ready=False)
 
     assert causes(observed(old, starts, configured=NOW - 30)) == ["pod"]
 
 
-def test_a_pod_that_fails_before_slurm_notices_takes_no_jobs() -> None:
+def test_failed_pod_takes_no_jobs_even_before_slurm_notices() -> None:
     seen = view(observed(pod("cpu-1", is_ready=False, why="slurmd: CrashLoopBackOff")))
 
     assert (seen.is_in_service, seen.takes_jobs) == (True, False)
@@ -180,17 +180,17 @@ def test_a_pod_that_fails_before_slurm_notices_takes_no_jobs() -> None:
         ({"gres": "gpu:h100:4,gpu:a100:3"}, "GPUs 7, expected 8"),
     ],
 )
-def test_reports_a_node_of_the_wrong_size(fields: dict[str, object], message: str) -> None:
+def test_node_of_the_wrong_size_is_reported(fields: dict[str, object], message: str) -> None:
     (finding,) = view(observed(node("cpu-1", **fields))).findings
 
     assert (finding.cause, finding.text) == ("size", message)
 
 
-def test_right_number_of_shards_and_slices_has_no_finding() -> None:
+def test_gpus_of_several_types_are_added_up_and_shards_ignored() -> None:
     assert causes(observed(node("cpu-1", gres="shard:64,gpu:a:3,gpu:b:5(S:0)"))) == []
 
 
-def test_node_with_a_refused_registration_has_the_wrong_size() -> None:
+def test_refused_registration_is_reported_as_wrong_size() -> None:
     assert causes(observed(node("cpu-1", "IDLE", "INVALID_REG"))) == ["size"]
 
 
@@ -201,7 +201,7 @@ def test_size_of_an_outdated_pod_is_not_a_finding() -> None:
     assert causes(observed(small, pod("cpu-1", conf=CONF))) == ["size"]
 
 
-# --- Own and foreign drains ----------------------------------------------------------------------
+# --- Drains by slurmstack and by others ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_size_of_an_outdated_pod_is_not_a_finding() -> None:
         drained("cpu-1", "Not responding", "IDLE", "DRAIN"),
     ],
 )
-def test_foreign_drain_is_reported_and_not_lifted(record: object) -> None:
+def test_drain_by_others_is_reported_and_not_lifted(record: object) -> None:
     found = view(observed(record))  # type: ignore[arg-type]
 
     assert found.is_foreign
@@ -229,7 +229,7 @@ SINCE = NOW - 100
 
 
 @pytest.mark.parametrize("reason", [CHECK, CORDON])
-def test_own_drain_is_lifted_after_its_checks_passed(reason: str) -> None:
+def test_drain_by_slurmstack_is_lifted_after_checks_passed(reason: str) -> None:
     passed = drained("cpu-1", reason, extra=evidence(SINCE + 1))
 
     assert view(observed(passed)).may_be_lifted
@@ -239,7 +239,7 @@ def test_own_drain_is_lifted_after_its_checks_passed(reason: str) -> None:
     ("reason", "extra"),
     [
         (CHECK, ""),
-        (CHECK, "somebody's notes"),
+        (CHECK, "notes of an operator"),
         (CHECK, evidence(SINCE)),
         (CHECK, evidence(SINCE + 1, failed=["disk"])),
         (CHECK, evidence(SINCE + 1, failed=["gpu-xid"])),
@@ -251,17 +251,17 @@ def test_own_drain_is_lifted_after_its_checks_passed(reason: str) -> None:
         ("broken-fan", evidence(SINCE + 1)),
     ],
 )
-def test_no_drain_is_lifted_without_a_later_passed_check(reason: str, extra: str) -> None:
+def test_drain_stays_if_checks_failed_or_cannot_lift_it(reason: str, extra: str) -> None:
     assert not view(observed(drained("cpu-1", reason, extra=extra))).may_be_lifted
 
 
-def test_unknown_result_of_another_check_keeps_no_drain() -> None:
+def test_unknown_result_of_another_check_does_not_keep_a_drain() -> None:
     passed = drained("cpu-1", CHECK, extra=evidence(SINCE + 1, unknown=["clock"]))
 
     assert view(observed(passed)).may_be_lifted
 
 
-def test_kubernetes_drain_is_lifted_where_no_checks_run() -> None:
+def test_drain_for_kubernetes_is_lifted_if_no_checks_run() -> None:
     assert view(observed(drained("cpu-1", CORDON))).may_be_lifted
 
 
@@ -278,7 +278,7 @@ LOST = machine("machine-1", conditions={**READY, "DiskPressure": Condition("Unkn
         (CORDON, ["clock"], "clock"),
     ],
 )
-def test_failed_check_is_the_cause_of_a_drained_node(
+def test_cause_of_a_drained_node_is_the_failed_check(
     reason: str, failed: list[str], cause: str
 ) -> None:
     found = view(observed(drained("cpu-1", reason, extra=evidence(SINCE + 1, failed=failed))))
@@ -301,11 +301,11 @@ def test_failed_check_is_the_cause_of_a_drained_node(
         ),
     ],
 )
-def test_node_stays_drained_unless_known_to_be_healthy(seen: Observed) -> None:
+def test_node_with_a_problem_in_kubernetes_or_slurm_stays_drained(seen: Observed) -> None:
     assert not view(seen).may_be_lifted
 
 
-def test_reason_stays_ours_after_an_addition_by_slurmctld() -> None:
+def test_reason_is_recognized_after_slurmctld_appended_text() -> None:
     silent = f"{CHECK} : Not responding"
     back = drained("cpu-1", silent, since=SINCE, extra=evidence(SINCE + 1))
 

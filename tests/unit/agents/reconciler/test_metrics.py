@@ -35,7 +35,7 @@ def made(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -
 
 
 def series_of(seen: Observed, asked: Wanted = LADDER, memory: Memory | None = None) -> Series:
-    """Return the series of nodes after a pass that carried out nothing."""
+    """Return the series of nodes after a pass that took no step."""
     done = made(seen, asked, memory)
     return series(of_nodes(done, taken(done.memory, asked)))
 
@@ -47,7 +47,7 @@ def test_healthy_nodes_have_no_series_of_their_own() -> None:
     assert series_of(observed()) == {**NONE_OUT, "slurmstack_nodes_in_service": 3}
 
 
-def test_shows_each_finding_of_a_node_out_of_service() -> None:
+def test_each_finding_of_an_unavailable_node_has_a_series() -> None:
     seen = observed(
         drained("cpu-0", "broken-fan"),
         drained("cpu-1", "slurmstack:check:gpu-xid: 79"),
@@ -89,7 +89,7 @@ def test_repeated_finding_of_a_node_is_shown_once() -> None:
 def test_nodes_with_a_failed_or_restarted_munged_are_counted(
     munged: Munged | None, nodes: int
 ) -> None:
-    """Slurm may not have noticed yet, so the node is in service."""
+    """Slurm may not have noticed the failure yet, so the node is still in service."""
     login = pod("login-0", is_worker=False, munged=Munged(is_ready=False, ended=NOW))
     found = series_of(observed(pod("cpu-1", munged=munged), login))
 
@@ -110,14 +110,16 @@ def test_nodes_with_a_failed_or_restarted_munged_are_counted(
         ([node("cpu-1", extra=""), pod("cpu-1", ready_since=NOW - 181)], 1),
     ],
 )
-def test_unchecked_nodes_in_service_are_counted(changed: list[Node | Pod], nodes: int) -> None:
+def test_nodes_in_service_without_recent_checks_are_counted(
+    changed: list[Node | Pod], nodes: int
+) -> None:
     others = [node(name, extra=evidence(NOW - 60)) for name in ("cpu-0", "cpu-2")]
     found = series_of(observed(*others, *changed), wanted(evidence=180))
 
     assert found["slurmstack_nodes_unchecked"] == nodes
 
 
-def test_no_unchecked_nodes_without_wanted_checks() -> None:
+def test_metric_of_unchecked_nodes_is_missing_if_checks_are_disabled() -> None:
     assert "slurmstack_nodes_unchecked" not in series_of(observed(), wanted(evidence=None))
 
 
@@ -139,18 +141,18 @@ def test_reason_may_contain_any_characters() -> None:
         (Climb(4, NOW, done=True), "replace"),
     ],
 )
-def test_memory_gives_the_last_tried_step(climb: Climb, step: str) -> None:
+def test_last_tried_step_is_read_from_the_memory(climb: Climb, step: str) -> None:
     assert taken({KEY: climb}, LADDER).get(KEY, "none") == step
 
 
-def test_useless_steps_for_a_cause_are_not_shown_as_tried() -> None:
+def test_skipped_useless_steps_are_not_shown_as_tried() -> None:
     assert taken({("cpu-1", "not-ready"): Climb(1, NOW, done=True)}, LADDER) == {
         ("cpu-1", "not-ready"): "replace"
     }
     assert taken({("cpu-1", "unscheduled"): Climb(1, NOW)}, LADDER) == {}
 
 
-def test_finding_that_needs_a_person_shows_step_person() -> None:
+def test_finding_that_needs_a_person_has_step_person() -> None:
     at_its_end = {KEY: Climb(4, NOW, done=True)}
     assert 'slurmstack_node_finding{finding="gpu-xid",node="cpu-1",step="person"}' in series_of(
         FAULTY, memory=at_its_end
@@ -165,7 +167,7 @@ def test_finding_that_needs_a_person_shows_step_person() -> None:
 # --- Passes --------------------------------------------------------------------------------------
 
 
-def test_no_series_of_nodes_before_the_first_pass() -> None:
+def test_nodes_have_no_series_before_the_first_pass() -> None:
     assert series(Passes({}, lambda: NOW).collect()) == {
         'slurmstack_reconciler_passes_total{result="done"}': 0,
         'slurmstack_reconciler_passes_total{result="failed"}': 0,
@@ -196,7 +198,7 @@ def test_failed_pass_removes_findings_and_keeps_counters() -> None:
     }
 
 
-def test_drains_and_lifts_of_wanted_nodes_start_at_0() -> None:
+def test_counters_of_drains_and_lifts_start_at_0() -> None:
     """Prometheus sees no increase in a series that begins with 1."""
     steps: Counter[tuple[str, str]] = Counter()
     passes = Passes(steps, lambda: NOW)
@@ -218,7 +220,7 @@ def test_drains_and_lifts_of_wanted_nodes_start_at_0() -> None:
     assert {**none, **counted}.items() <= series(passes.collect()).items()
 
 
-def test_shows_the_last_pass_during_the_next() -> None:
+def test_metrics_show_the_last_pass_while_the_next_runs() -> None:
     passes = Passes({}, lambda: NOW)
     passes.done(1, made(FAULTY), {})
     before = series(passes.collect())
@@ -228,7 +230,7 @@ def test_shows_the_last_pass_during_the_next() -> None:
 
 
 def silences(*states: tuple[str, ...] | None) -> float:
-    """Return how often a node fell silent, by its state in each pass; None is a failed pass."""
+    """Return how often a node stopped responding, by its state in each pass (None: failed pass)."""
     passes = Passes({}, lambda: NOW)
     for state in states:
         passes.begin(["cpu-0", "cpu-1", "cpu-2"])
@@ -254,14 +256,14 @@ UP, LOST = ("IDLE",), ("IDLE", "NOT_RESPONDING")
         ((UP, ("IDLE", "DRAIN")), 0),
     ],
 )
-def test_each_loss_of_a_node_by_slurmctld_is_counted(
+def test_each_time_that_a_node_stops_responding_is_counted(
     states: tuple[tuple[str, ...] | None, ...], times: int
 ) -> None:
     assert silences(*states) == times
 
 
-def test_nodes_silent_before_the_first_pass_are_not_counted() -> None:
-    """The previous reconciler has counted them."""
+def test_nodes_lost_before_the_first_pass_are_not_counted() -> None:
+    """The previous reconciler has already counted these nodes."""
     assert silences(LOST, LOST) == 0
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' objects, as the reconciler reads them."""
+"""The reconciler reads objects of Kubernetes."""
 
 from typing import Any
 
@@ -133,13 +133,15 @@ def waited(name: str, message: str) -> Object:
         ([waited("a", "scontrol: error: no answer")], 0),
     ],
 )
-def test_reads_since_when_a_configuration_is_in_force(pods: list[Object], since: float) -> None:
+def test_waiting_job_reports_when_a_configuration_took_effect(
+    pods: list[Object], since: float
+) -> None:
     seen, _ = look(pods, [MACHINE])
 
     assert seen.configured == since
 
 
-def test_own_condition_marks_a_machine() -> None:
+def test_condition_of_the_reconciler_marks_a_machine() -> None:
     mark = {
         "type": labels.CONDITION_UNHEALTHY,
         "status": "True",
@@ -167,7 +169,7 @@ def waiting(reason: str) -> Object:
         ({"phase": "Running"}, "slurmd is not ready"),
     ],
 )
-def test_reports_why_a_pod_is_not_ready(status: Object, why: str) -> None:
+def test_message_about_an_unready_pod_names_the_cause(status: Object, why: str) -> None:
     seen, _ = look([{**POD, "status": status}], [MACHINE])
 
     assert seen.pods["cpu-1"].why.startswith(why)
@@ -191,14 +193,14 @@ AGAIN: Object = {
         ({**AGAIN, "lastState": {}}, Munged(is_ready=True, ended=0)),
     ],
 )
-def test_detects_a_restarted_munged(munge: Object, munged: Munged | None) -> None:
+def test_restart_of_munged_is_detected(munge: Object, munged: Munged | None) -> None:
     status = {"initContainerStatuses": [{"name": "guard", "restartCount": 3}, munge]}
     seen, _ = look([{**POD, "status": status}], [MACHINE])
 
     assert seen.pods["cpu-1"].munged == munged
 
 
-def test_the_number_of_requests_does_not_grow_with_the_nodes() -> None:
+def test_number_of_requests_is_independent_of_the_number_of_nodes() -> None:
     few = look([POD], [MACHINE])[1]
     many = look([POD] * 400, [MACHINE] * 400)[1]
 

@@ -1,4 +1,4 @@
-"""The actions that findings lead to."""
+"""Findings lead to the right actions."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_healthy_nodes_need_no_action_and_no_memory() -> None:
 # --- Drains --------------------------------------------------------------------------------------
 
 
-def test_finding_about_a_machine_drains_its_node() -> None:
+def test_node_is_drained_for_a_finding_about_its_machine() -> None:
     seen = observed(machine("machine-1", is_cordoned=True))
 
     reason = "slurmstack:kubernetes:cordoned: machine machine-1"
@@ -72,28 +72,28 @@ def test_finding_about_a_machine_drains_its_node() -> None:
         drained("cpu-1", "slurmstack:leave"),
         drained("cpu-1", "slurmstack:check:gpu-xid: 79"),
         node("cpu-1", "DOWN", reason="taken by ada"),
-        node("cpu-1", reason="a note of somebody's"),
+        node("cpu-1", reason="a note of an operator"),
     ],
 )
-def test_no_reason_is_overwritten(record: object) -> None:
+def test_drain_does_not_overwrite_an_existing_reason(record: object) -> None:
     seen = observed(machine("machine-1", is_cordoned=True), record)  # type: ignore[arg-type]
 
     assert not [one for one in actions(seen) if isinstance(one, Drain)]
 
 
-def test_terminating_node_is_not_drained() -> None:
+def test_node_with_a_terminating_pod_is_not_drained() -> None:
     seen = observed(machine("machine-1", is_cordoned=True), pod("cpu-1", leaves=NOW + 60))
 
     assert actions(seen) == []
 
 
-def test_pod_stuck_on_a_dead_machine_drains_its_node() -> None:
+def test_pod_stuck_on_a_dead_machine_causes_a_drain() -> None:
     seen = observed(machine("machine-1", conditions=DEAD), pod("cpu-1", leaves=NOW + 60))
 
     assert [type(one) for one in actions(seen)] == [Drain]
 
 
-def test_lift_names_the_reason_and_time_of_the_drain() -> None:
+def test_lift_contains_the_reason_and_time_of_the_drain() -> None:
     reason = "slurmstack:check:disk: full"
     seen = observed(drained("cpu-1", reason, extra=evidence(SINCE + 1)))
 
@@ -110,7 +110,7 @@ def all_cordoned(replicas: int) -> Observed:
 @pytest.mark.parametrize(
     ("replicas", "share", "most"), [(10, 0.1, 1), (10, 0.35, 3), (3, 0.1, 1), (4, 1.0, 4)]
 )
-def test_drains_up_to_the_share_and_reports_other_nodes(
+def test_share_limits_drains_and_other_nodes_are_reported(
     replicas: int, share: float, most: int
 ) -> None:
     made = plan(all_cordoned(replicas), wanted(replicas, share=share), {}, NOW)
@@ -120,7 +120,7 @@ def test_drains_up_to_the_share_and_reports_other_nodes(
     assert code(made) == (PERSON if most < replicas else OUT)
 
 
-def test_only_own_drains_use_up_the_share() -> None:
+def test_drains_by_others_do_not_use_up_the_share() -> None:
     cordon = "slurmstack:kubernetes:cordoned: machine machine-0"
     ours, theirs = drained("cpu-0", cordon), drained("cpu-0", "broken-fan")
     seen = [machine("machine-0", is_cordoned=True), machine("machine-1", is_cordoned=True)]
@@ -129,7 +129,7 @@ def test_only_own_drains_use_up_the_share() -> None:
     assert len(actions(observed(*seen, theirs), wanted(share=0.1))) == 1
 
 
-def test_dead_machines_are_drained_first() -> None:
+def test_nodes_on_dead_machines_are_drained_first() -> None:
     seen = observed(machine("machine-0", is_cordoned=True), machine("machine-1", conditions=DEAD))
 
     (drain,) = actions(seen, wanted(share=0.1))
@@ -159,7 +159,7 @@ def test_jobs_are_requeued_when_slurmd_and_machine_are_lost() -> None:
         {"reason": "broken-fan"},
     ],
 )
-def test_jobs_stay_if_slurmd_answers_or_the_drain_is_foreign(
+def test_jobs_stay_if_slurmd_responds_or_others_drained_the_node(
     fields: dict[str, object],
 ) -> None:
     seen = observed(machine("machine-1", conditions=DEAD), LOST.model_copy(update=fields))
@@ -167,7 +167,7 @@ def test_jobs_stay_if_slurmd_answers_or_the_drain_is_foreign(
     assert actions(seen) == []
 
 
-def test_jobs_stay_on_a_healthy_machine() -> None:
+def test_jobs_on_a_healthy_machine_are_not_requeued() -> None:
     assert not [one for one in actions(observed(LOST)) if isinstance(one, Requeue)]
 
 
@@ -185,32 +185,34 @@ def marks(seen: Observed) -> list[Action]:
     return [one for one in actions(seen) if isinstance(one, Mark | Unmark)]
 
 
-def test_a_drain_for_hardware_marks_the_machine_once() -> None:
+def test_drain_for_hardware_marks_the_machine_once() -> None:
     assert marks(observed(BROKEN)) == [Mark("machine-1", f"cpu-1: {XID}")]
     assert marks(observed(BROKEN, MARKED)) == []
 
 
 @pytest.mark.parametrize(
-    "half", [replace(MARKED, taints=()), replace(MARKED, conditions=READY)], ids=["cond", "taint"]
+    "half",
+    [replace(MARKED, taints=()), replace(MARKED, conditions=READY)],
+    ids=["only condition", "only taint"],
 )
-def test_half_a_mark_is_completed(half: Machine) -> None:
+def test_incomplete_mark_is_completed(half: Machine) -> None:
     assert marks(observed(BROKEN, half)) == [Mark("machine-1", f"cpu-1: {XID}")]
 
 
-def test_drain_for_another_cause_marks_nothing() -> None:
+def test_drain_for_another_cause_does_not_mark_the_machine() -> None:
     full = drained("cpu-1", "slurmstack:check:disk: full", extra=evidence(NOW, failed=["disk"]))
 
     assert marks(observed(full)) == []
     assert marks(observed(drained("cpu-1", "gpu-xid"))) == []
 
 
-def test_moved_pod_marks_its_machine_only_after_a_failed_check() -> None:
+def test_failure_before_a_move_does_not_mark_the_new_machine() -> None:
     moved = pod("cpu-1", machine="machine-0", started=NOW - 5)
 
     assert marks(observed(BROKEN, moved)) == []
 
 
-def test_mark_is_removed_after_checks_pass_in_service() -> None:
+def test_mark_is_removed_after_checks_pass_on_the_machine() -> None:
     well = node("cpu-1", extra=evidence(NOW - 10))
 
     assert marks(observed(well, MARKED)) == [Unmark("machine-1")]
@@ -225,17 +227,17 @@ def test_mark_is_removed_after_checks_pass_in_service() -> None:
         drained("cpu-1", "broken-fan", extra=evidence(NOW - 10)),
     ],
 )
-def test_the_mark_stays_until_checks_have_passed_there(record: object) -> None:
+def test_mark_stays_until_checks_have_passed_on_the_machine(record: object) -> None:
     assert marks(observed(record, MARKED)) == []  # type: ignore[arg-type]
 
 
-def test_foreign_condition_and_taint_are_not_a_mark() -> None:
+def test_taint_by_others_is_not_a_mark() -> None:
     theirs = machine("machine-1", taints=({"key": "other", "effect": "NoSchedule"},))
 
     assert marks(observed(theirs, node("cpu-1", extra=evidence(NOW)))) == []
 
 
-# --- The ladder ----------------------------------------------------------------------------------
+# --- Ladder of repairs ---------------------------------------------------------------------------
 
 FULL = ("recheck", "restart", "reboot", "replace")
 KEY = ("cpu-1", "gpu-xid")
@@ -275,11 +277,11 @@ def test_each_step_waits_twice_as_long_as_the_previous() -> None:
         memory = carried(made)
 
     assert [type(one) for one in taken] == [Restart, Reboot, Replace, Tell]
-    assert step(memory, at=at + 1_000_000).actions == (), "the event was sent before"
+    assert step(memory, at=at + 1_000_000).actions == (), "the event has already been sent"
     assert code(step(memory, at=at + 1)) == PERSON
 
 
-def test_steps_name_the_observed_objects() -> None:
+def test_steps_contain_the_ids_of_the_observed_objects() -> None:
     def at_rung(rung: int) -> Action:
         made = step({KEY: Climb(rung - 1, 0, done=True, target="x")})
         return made.actions[-1]
@@ -300,7 +302,7 @@ def test_step_that_was_not_done_is_repeated() -> None:
     assert climbed(made) == BEGUN
 
 
-def test_step_done_without_an_answer_is_not_repeated() -> None:
+def test_step_that_succeeded_without_an_answer_is_not_repeated() -> None:
     restarted = pod("cpu-1", uid="another", started=NOW - 5)
 
     made = step({KEY: BEGUN}, observed(BROKEN, MARKED, restarted))
@@ -309,7 +311,7 @@ def test_step_done_without_an_answer_is_not_repeated() -> None:
     assert climbed(made).done
 
 
-def test_a_restart_waits_for_jobs() -> None:
+def test_restart_waits_until_jobs_end() -> None:
     busy = BROKEN.model_copy(update={"alloc_cpus": 1})
 
     made = step({KEY: Climb(0, 0, done=True)}, observed(busy, MARKED))
@@ -325,9 +327,9 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
     ("changed", "message"),
     [
         (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits until the jobs of cpu-1 end"),
-        (pod("cpu-2", machine="machine-1"), "cpu-2 is not drained"),
-        (pod("cpu-9", machine="machine-1"), "cpu-9 is on the same machine"),
-        (pod("login-0", machine="machine-1", is_worker=False), "login-0 is on the same machine"),
+        (pod("cpu-2", machine="machine-1"), "drain cpu-2 on the same machine"),
+        (pod("cpu-9", machine="machine-1"), "move cpu-9 to another machine"),
+        (pod("login-0", machine="machine-1", is_worker=False), "move login-0 to another machine"),
     ],
 )
 def test_machine_in_use_is_not_rebooted(changed: object, message: str) -> None:
@@ -337,7 +339,7 @@ def test_machine_in_use_is_not_rebooted(changed: object, message: str) -> None:
     assert f"reboot: {message}" in [out.doing for out in made.out]
 
 
-def test_undrained_node_is_not_rebooted() -> None:
+def test_machine_of_an_undrained_node_is_not_rebooted() -> None:
     refused = node("cpu-1", "IDLE", "INVALID_REG")
     memory = {("cpu-1", "size"): Climb(0, 0, done=True)}
 
@@ -347,7 +349,7 @@ def test_undrained_node_is_not_rebooted() -> None:
     assert made.out[0].needs_person
 
 
-def test_a_new_machine_is_not_replaced() -> None:
+def test_new_machine_is_not_replaced() -> None:
     new = replace(MARKED, created=NOW - 60)
 
     made = step({KEY: Climb(2, 0, done=True, target="x")}, observed(BROKEN, new))
@@ -358,7 +360,7 @@ def test_a_new_machine_is_not_replaced() -> None:
     )
 
 
-def test_repairs_at_once_do_not_exceed_the_share() -> None:
+def test_share_limits_the_number_of_concurrent_repairs() -> None:
     broken = [drained(f"cpu-{i}", XID, extra=FAILED) for i in range(3)]
     memory = {(f"cpu-{i}", "gpu-xid"): Climb(0, 0, done=True) for i in range(3)}
 
@@ -369,7 +371,7 @@ def test_repairs_at_once_do_not_exceed_the_share() -> None:
     assert not [one for one in again.actions if isinstance(one, Restart)]
 
 
-def test_repairs_one_cause_of_a_node_at_a_time() -> None:
+def test_causes_of_a_node_are_repaired_one_after_the_other() -> None:
     away = pod("cpu-1", is_ready=False)
     memory = {KEY: Climb(0, 0, done=True), ("cpu-1", "pod"): Climb(0, 0, done=True)}
 
@@ -410,9 +412,9 @@ def test_steps_that_cannot_help_are_skipped(
         observed(drained("cpu-1", "broken-fan")),
         observed(BROKEN, MARKED, replace(MARKED, is_cordoned=True)),
     ],
-    ids=["foreign drain", "cordon"],
+    ids=["drain by others", "cordon"],
 )
-def test_foreign_drain_or_cordon_pauses_the_ladder(seen: Observed) -> None:
+def test_drain_by_others_or_a_cordon_pauses_the_repairs(seen: Observed) -> None:
     memory = {KEY: Climb(0, 0, done=True)}
 
     made = step(memory, seen)
@@ -421,7 +423,7 @@ def test_foreign_drain_or_cordon_pauses_the_ladder(seen: Observed) -> None:
     assert made.memory == memory
 
 
-def test_solved_cause_is_forgotten_after_the_remember_time() -> None:
+def test_solved_cause_is_forgotten_after_the_configured_time() -> None:
     memory = {KEY: Climb(1, NOW - 10, done=True, target="x")}
 
     gone = step(memory, observed())
@@ -436,7 +438,7 @@ def test_recurring_fault_continues_with_the_next_step() -> None:
     assert made.actions == (Restart(KEY, "cpu-1-uid"),)
 
 
-def test_absent_node_gets_its_full_time_again() -> None:
+def test_node_that_is_absent_again_gets_the_full_waiting_time() -> None:
     key = ("cpu-1", "pod")
     memory = {key: Climb(1, NOW - 9000, done=True, target="old", gone=NOW - 8000)}
 
@@ -446,7 +448,7 @@ def test_absent_node_gets_its_full_time_again() -> None:
     assert made.memory[key] == Climb(1, NOW, done=True)
 
 
-def test_memory_of_unwanted_nodes_is_dropped() -> None:
+def test_memory_of_removed_nodes_is_deleted() -> None:
     assert plan(observed(), wanted(), {("cpu-7", "pod"): Climb(0, NOW)}, NOW).memory == {}
 
 
@@ -456,7 +458,7 @@ REQUESTED = replace(MARKED, annotations={labels.REBOOT: f"machine-1-boot {NOW - 
 REBOOTING = {KEY: Climb(2, NOW - 60, done=True, target="machine-1-boot")}
 
 
-def test_reboot_request_stays_until_its_time_is_over() -> None:
+def test_reboot_request_stays_until_it_times_out() -> None:
     assert step(REBOOTING, observed(BROKEN, REQUESTED)).actions == ()
 
 
@@ -469,7 +471,7 @@ def test_reboot_request_stays_until_its_time_is_over() -> None:
         (REBOOTING, observed(REQUESTED)),
         ({}, observed(REQUESTED)),
     ],
-    ids=["rebooted", "jobs started", "foreign drain", "healthy", "not requested"],
+    ids=["rebooted", "jobs started", "drain by others", "healthy", "not in the memory"],
 )
 def test_obsolete_reboot_request_is_withdrawn(memory: Memory, seen: Observed) -> None:
     made = step(memory, seen)

@@ -1,4 +1,4 @@
-"""When a machine is rebooted, and when it is not."""
+"""The rebooter carries out only valid requests."""
 
 import threading
 from pathlib import Path
@@ -23,11 +23,11 @@ NOW = 1_800_000_000
         ("", False),
     ],
 )
-def test_request_is_valid_once_for_the_current_boot(request_: str, asked: bool) -> None:
+def test_request_is_valid_only_for_the_current_boot(request_: str, asked: bool) -> None:
     assert is_asked(request_, "boot-1", NOW - 1000) is asked
 
 
-def test_the_request_is_read_from_its_own_machine() -> None:
+def test_rebooter_reads_only_the_request_for_its_own_machine() -> None:
     world = World(2, 1)
     world.boxes["cpu-1"].annotations["slurmstack.dev/reboot"] = f"boot-1 {NOW}"
 
@@ -35,7 +35,7 @@ def test_the_request_is_read_from_its_own_machine() -> None:
     assert request_of(FakeApi(world), "machine-0") == ""
 
 
-def test_the_boot_is_read_from_proc(tmp_path: Path) -> None:
+def test_boot_id_and_start_time_are_read_from_proc(tmp_path: Path) -> None:
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text("b1\n")
     (tmp_path / "stat").write_text("cpu 1 2 3\nbtime 1700000000\nprocesses 9\n")
@@ -47,12 +47,12 @@ def test_the_boot_is_read_from_proc(tmp_path: Path) -> None:
     assert started(tmp_path) == 1_700_000_005.0
 
 
-def test_reads_boot_id_and_boot_time_of_this_machine() -> None:
+def test_boot_id_and_start_time_of_this_machine_are_read() -> None:
     assert boot_id()
     assert 0 < started() < 4_000_000_000
 
 
-def test_asks_init_first_and_then_the_kernel(
+def test_rebooter_asks_init_first_and_then_the_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[object] = []
@@ -78,7 +78,7 @@ def test_asks_init_first_and_then_the_kernel(
     assert done[-1] == 0x01234567, "RB_AUTOBOOT of reboot(2)"
 
 
-def test_a_reboot_that_the_kernel_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reboot_that_the_kernel_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Libc:
         def __init__(self, *_: object, **__: object) -> None:
             pass

@@ -1,6 +1,6 @@
-"""Random sequences of failures, repairs, foreign drains, restarts and silences.
+"""Random sequences of failures, repairs, drains by others, restarts and lost answers.
 
-The world asserts what must hold at each step; see world.py.
+The world asserts the rules for each step; see world.py.
 """
 
 import copy
@@ -41,7 +41,7 @@ def settings(nodes: int, share: float) -> str:
 
 
 def reconciler(world: World, path: Path) -> Reconciler:
-    """Return a reconciler that has just started: it knows only what the world stores."""
+    """Return a new reconciler. It knows only what the world stores."""
     place = Place("slurm", "memory", {"kind": "Deployment", "name": "reconciler"})
     return Reconciler(FakeSlurm(world), FakeApi(world), place, path, lambda: world.now)
 
@@ -116,11 +116,11 @@ def disturb(world: World, path: Path, chance: random.Random) -> None:
         foreign = {name: box.reason for name, box in world.boxes.items() if box.is_foreign}
         look(world, path, chance)
         after = {name: box.reason for name, box in world.boxes.items() if box.is_foreign}
-        assert after == foreign, "foreign drains are unchanged"
+        assert after == foreign, "drains by others are unchanged"
 
 
 def settle(world: World, path: Path) -> None:
-    """Repair everything; then run the checks and the reconciler every minute."""
+    """Repair everything. Run the checks and the reconciler every minute afterwards."""
     world.repair_all()
     for _ in range(8):
         world.now += 60
@@ -131,7 +131,7 @@ def settle(world: World, path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_only_healthy_nodes_return_and_foreign_drains_stay(tmp_path: Path, batch: int) -> None:
+def test_only_healthy_nodes_return_and_drains_by_others_stay(tmp_path: Path, batch: int) -> None:
     path = tmp_path / "wanted.json"
     for seed in range(batch, SEQUENCES, BATCHES):
         chance = random.Random(seed)
@@ -200,7 +200,7 @@ def an_hour(path: Path, killed_at: int | None) -> Iterator[World]:
 
 
 def state(world: World) -> object:
-    """Return all that the rest of the hour depends on, and the events until now."""
+    """Return everything on which the rest of the hour depends, and the events so far."""
     return copy.deepcopy(world.boxes), world.memory, person_needed(world)
 
 
@@ -217,7 +217,7 @@ def end(world: World) -> object:
     return seen, climbing, person_needed(world)
 
 
-def test_kill_before_any_request_does_not_change_the_end(tmp_path: Path) -> None:
+def test_kill_before_any_request_does_not_change_the_result(tmp_path: Path) -> None:
     path = tmp_path / "wanted.json"
     path.write_text(settings(4, 1.0))
 
@@ -230,7 +230,7 @@ def test_kill_before_any_request_does_not_change_the_end(tmp_path: Path) -> None
     first_half = undisturbed.calls // 2
     for request in range(1, first_half):
         for world, expected in zip(an_hour(path, request), states, strict=True):
-            # The same state leads to the same rest of the hour.
+            # From an equal state, the rest of the hour is equal too.
             if world.killed_at is None and state(world) == expected:
                 break
         else:

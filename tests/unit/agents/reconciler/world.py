@@ -1,6 +1,6 @@
-"""Small fakes of Slurm and Kubernetes: they carry out requests, and check that each is allowed.
+"""Small fakes of Slurm and Kubernetes that carry out only allowed requests.
 
-The fakes assert all promises about drains, at the point where a request would break them.
+The fakes assert all rules for drains when a request arrives.
 """
 
 import functools
@@ -44,7 +44,7 @@ class Box:
     jobs: int = 0
     # Kubernetes.
     pod: int | None = 1
-    """Its generation; None while no pod exists."""
+    """Generation of the pod, or None while no pod exists."""
     pod_ready: bool = True
     machine: int = 1
     boot: int = 1
@@ -58,7 +58,7 @@ class Box:
     fault: bool = False
     fault_since: int = 0
     checked: int = 0
-    """Unix time of the last run of its checks."""
+    """Unix time of the last run of the node's checks."""
 
     @property
     def has_trouble(self) -> bool:
@@ -92,7 +92,7 @@ class Box:
 
 
 class World:
-    """All nodes, and the clock. `budget` is the number of nodes that we may drain."""
+    """All nodes and the clock. The reconciler may drain `budget` nodes."""
 
     def __init__(self, nodes: int, budget: int) -> None:
         self.boxes = {f"cpu-{i}": Box(f"cpu-{i}") for i in range(nodes)}
@@ -146,7 +146,7 @@ class World:
         box.ready, box.is_silent, box.pod_ready = "Unknown", True, False
 
     def come_back(self, box: Box) -> None:
-        """Return to service as with ReturnToService=2; drains and their reasons stay."""
+        """Return to service, as with ReturnToService=2. Drains and their reasons stay."""
         box.ready, box.is_silent, box.is_down, box.pod_ready = "True", False, False, True
         if box.pod is None:
             box.pod = self.now
@@ -188,7 +188,7 @@ class FakeSlurm(Client):
         return tuple(box.record() for box in self._world.boxes.values())
 
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
-        # Ask at once, so that requests always have the same order.
+        # Send the request now, so that requests always have the same order.
         found = self.nodes()
         return lambda: found
 
@@ -198,21 +198,21 @@ class FakeSlurm(Client):
 
     def drain(self, node: str, reason: str) -> None:
         box = self._receive("drain", node)
-        assert not box.reason, f"'{box.reason}' is overwritten"
+        assert not box.reason, f"the reason '{box.reason}' is overwritten"
         assert is_own(reason)
         box.is_drained, box.reason, box.since = True, reason, self._world.now
         ours = [one for one in self._world.boxes.values() if one.reason.startswith(KUBERNETES)]
-        assert len(ours) <= self._world.budget, "our drains exceed the budget"
+        assert len(ours) <= self._world.budget, "the reconciler's drains exceed the budget"
 
     def resume(self, node: str) -> None:
         box = self._receive("lift", node)
         assert box.is_drained
-        assert is_own(box.reason), f"the foreign drain '{box.reason}' is lifted"
+        assert is_own(box.reason), f"the drain '{box.reason}' by others is lifted"
         assert box.checked > box.since or not box.extra, "no check has passed since the drain"
         assert not box.has_trouble, "Kubernetes reports a problem"
         assert not box.is_silent
         assert not box.is_down
-        assert not box.fault or box.fault_since >= box.checked, "its checks have found a fault"
+        assert not box.fault or box.fault_since >= box.checked, "the checks have found a fault"
         box.is_drained, box.reason, box.since = False, "", 0
 
     def down(self, node: str, reason: str) -> None:
@@ -220,7 +220,7 @@ class FakeSlurm(Client):
         assert reason == box.reason
         assert is_own(box.reason)
         assert box.is_silent
-        assert box.ready != "True", "its machine is healthy and may still run its jobs"
+        assert box.ready != "True", "the machine is healthy and may still run the jobs"
         box.is_down, box.jobs, box.since = True, 0, self._world.now
 
     def forget(self, node: str) -> None:
@@ -239,7 +239,7 @@ class FakeApi(Api):
     def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
         selector = parameters.get("labelSelector", "")
         for box in list(self._world.boxes.values()):
-            # One request for each node, so that an answer may break off in the middle.
+            # One request per node, so that a list may fail in the middle.
             self._world.receive("kubernetes")
             found = [_machine(box)] if path != PODS else _pods(box)
             for one in found:
@@ -275,8 +275,8 @@ class FakeApi(Api):
 
     def _delete_pod(self, box: Box, body: Any) -> Object:
         assert body["preconditions"]["uid"] == str(box.pod)
-        assert not box.jobs, "jobs run on it"
-        assert not box.is_foreign, "its drain is foreign"
+        assert not box.jobs, "jobs run on the node"
+        assert not box.is_foreign, "others have drained the node"
         self._world.done["restart"] += 1
         self._world.lose_pod(box)
         return {}
@@ -316,7 +316,7 @@ def is_marked(box: Box) -> bool:
 
 
 def _selects(selector: str, metadata: Object) -> bool:
-    """Return whether an object has all labels of a selector, and none that it excludes."""
+    """Return whether a label selector matches an object."""
     return _selects_labels(selector, tuple(metadata.get("labels", {}).items()))
 
 

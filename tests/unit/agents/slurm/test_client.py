@@ -1,4 +1,4 @@
-"""The client repeats only safe requests, and never invents an answer."""
+"""The client repeats only safe requests, and never returns an empty list for an error."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ LOST: tuple[Callable[[], Exception], ...] = (
 
 
 class Rest:
-    """A slurmrestd that gives one reply after the other."""
+    """Fake slurmrestd that returns the given replies in order."""
 
     def __init__(self, *replies: Reply, seconds: float = 0) -> None:
         self.requests: list[httpx.Request] = []
@@ -69,7 +69,7 @@ class Rest:
 # --- Version and tokens ---------------------------------------------------------------------------
 
 
-def test_a_slurmrestd_without_the_version_is_an_error() -> None:
+def test_slurmrestd_without_the_api_version_is_an_error() -> None:
     reply = httpx.Response(404, text="Unable find requested URL.")
 
     with pytest.raises(SlurmError, match="HTTP 404 Unable find requested URL") as error:
@@ -77,7 +77,7 @@ def test_a_slurmrestd_without_the_version_is_an_error() -> None:
     assert error.value.fault is Fault.UNEXPECTED
 
 
-def test_every_request_carries_the_token() -> None:
+def test_every_request_contains_the_token() -> None:
     rest = Rest(ok(NO_NODES))
     rest.client().nodes()
     assert rest.requests[0].headers["X-SLURM-USER-TOKEN"] == "t.o.k"
@@ -91,7 +91,7 @@ def test_every_request_carries_the_token() -> None:
         failed(500, 1007, "Protocol authentication error"),
     ],
 )
-def test_refused_token_is_reported_and_not_quoted(reply: httpx.Response) -> None:
+def test_error_about_a_refused_token_does_not_quote_it(reply: httpx.Response) -> None:
     rest = Rest(reply)
     with pytest.raises(SlurmError, match=r"GET nodes/: token refused: .*uthentication") as error:
         rest.client().nodes()
@@ -99,7 +99,7 @@ def test_refused_token_is_reported_and_not_quoted(reply: httpx.Response) -> None
     assert "t.o.k" not in str(error.value)
 
 
-def test_unreadable_key_is_a_token_error() -> None:
+def test_unreadable_key_file_is_a_token_error() -> None:
     def no_token() -> str:
         raise FileNotFoundError(2, "No such file or directory", "/etc/key")
 
@@ -114,7 +114,7 @@ def test_unreadable_key_is_a_token_error() -> None:
 @pytest.mark.parametrize(
     "trouble", [lambda: failed(*NO_CONTROLLER), lambda: httpx.ReadTimeout("timed out")]
 )
-def test_slow_failures_are_repeated_only_once(
+def test_request_that_fails_slowly_is_repeated_only_once(
     trouble: Callable[[], Reply],
 ) -> None:
     rest = Rest(trouble(), trouble(), trouble(), ok(NO_NODES), seconds=15)
@@ -159,9 +159,9 @@ def test_request_that_may_have_succeeded_is_not_repeated(
     assert len(rest.requests) == 1
 
 
-def test_submit_with_a_lost_answer_has_an_unknown_result() -> None:
+def test_result_of_a_submit_with_a_lost_answer_is_unknown() -> None:
     with pytest.raises(
-        SlurmError, match=r"POST job/submit: .*it is unknown whether Slurm carried it out"
+        SlurmError, match=r"POST job/submit: .*it is unknown whether Slurm carried out the request"
     ):
         Rest(httpx.ReadTimeout("timed out")).client().submit(JOB)
 
@@ -175,7 +175,9 @@ def test_submit_that_was_never_sent_is_repeated() -> None:
     "trouble", [lambda: httpx.ConnectError("refused"), lambda: failed(*NO_CONTROLLER)]
 )
 @pytest.mark.parametrize("kind", ["nodes", "jobs", "partitions", "reservations", "statistics"])
-def test_unreachable_slurm_never_looks_empty(trouble: Callable[[], Reply], kind: str) -> None:
+def test_unreachable_slurm_is_an_error_and_never_an_empty_list(
+    trouble: Callable[[], Reply], kind: str
+) -> None:
     rest = Rest(*(trouble() for _ in range(10)))
     with pytest.raises(SlurmError, match="unreachable") as error:
         getattr(rest.client(), kind)()
@@ -186,7 +188,7 @@ def test_unreachable_slurm_never_looks_empty(trouble: Callable[[], Reply], kind:
 # --- Answers of Slurm -----------------------------------------------------------------------------
 
 
-def test_begin_nodes_returns_nodes_when_waited_for() -> None:
+def test_result_of_begin_nodes_returns_the_nodes_or_raises() -> None:
     assert Rest(ok(NO_NODES)).client().begin_nodes()() == ()
 
     wait = Rest(httpx.Response(401, text="Authentication failure")).client().begin_nodes()
@@ -201,7 +203,7 @@ def test_error_contains_slurms_message_and_number() -> None:
     assert (error.value.fault, error.value.numbers) == (Fault.SLURM, (2000,))
 
 
-def test_answer_with_errors_fails_despite_http_200() -> None:
+def test_answer_that_contains_errors_fails_even_with_http_200() -> None:
     with pytest.raises(SlurmError, match="GET node/nope: refused by Slurm"):
         Rest(failed(200, 0, "No error")).client().node("nope")
 
@@ -215,7 +217,7 @@ def test_answer_with_errors_fails_despite_http_200() -> None:
         httpx.Response(500, text=""),
     ],
 )
-def test_foreign_answer_is_unexpected(reply: httpx.Response) -> None:
+def test_answer_of_another_server_is_reported_as_unexpected(reply: httpx.Response) -> None:
     with pytest.raises(SlurmError, match="unexpected answer: HTTP") as error:
         Rest(reply).client().nodes()
     assert error.value.fault is Fault.UNEXPECTED
@@ -242,7 +244,7 @@ def test_every_error_is_one_line() -> None:
         (lambda client: client.annotate("cpu-0", extra=""), "/node/cpu-0", {"extra": ""}),
     ],
 )
-def test_changes_only_the_requested_fields_of_a_node(
+def test_update_of_a_node_sends_only_the_changed_fields(
     ask: Callable[[Client], object], path: str, body: dict[str, Any]
 ) -> None:
     rest = Rest(ok(DONE))
@@ -251,7 +253,7 @@ def test_changes_only_the_requested_fields_of_a_node(
     assert json.loads(rest.requests[0].content) == body
 
 
-def test_a_node_name_stays_one_part_of_the_path() -> None:
+def test_name_of_a_node_is_escaped_in_the_path() -> None:
     rest = Rest(ok(DONE))
     rest.client().drain("../job/1?x", "slurmstack:test")
     assert rest.requests[0].url.raw_path == b"/slurm/v0.0.42/node/..%2Fjob%2F1%3Fx"
@@ -272,6 +274,6 @@ def test_cancelling_an_unknown_job_is_an_error() -> None:
         Rest(failed(404, 2017, "Invalid job id specified")).client().cancel(999)
 
 
-def test_reports_an_error_about_the_job_itself() -> None:
+def test_cancelling_reports_an_error_in_the_status_of_the_job() -> None:
     with pytest.raises(SlurmError, match=r"DELETE job/4: refused by Slurm: .*Access denied"):
         Rest(cancelled(2002, "Access denied")).client().cancel(4)

@@ -1,6 +1,6 @@
 """The client reads recorded answers of slurmrestd 24.11.5.
 
-The recordings come from one cluster of two nodes. They contain two of its jobs, and no `meta`.
+The recordings come from a cluster with two nodes. They contain two jobs, and no `meta`.
 """
 
 import json
@@ -54,7 +54,7 @@ def test_nodes_are_read(client: Client) -> None:
     assert drained.comment == "rack 4"
 
 
-def test_a_running_job_is_read(client: Client) -> None:
+def test_running_job_is_read(client: Client) -> None:
     job = client.jobs()[0]
 
     assert (job.id, job.name, job.state, job.nodes) == (1, "train", frozenset({"RUNNING"}), "sim-0")
@@ -66,7 +66,7 @@ def test_a_running_job_is_read(client: Client) -> None:
     assert job.submit_time == job.start_time == datetime.fromtimestamp(1795255675, UTC)
 
 
-def test_pending_array_is_one_record(client: Client) -> None:
+def test_pending_job_array_is_one_record(client: Client) -> None:
     job = client.jobs()[1]
 
     assert (job.id, job.array_id, job.array_task, job.array_tasks) == (4, 4, None, "1-5%2")
@@ -134,7 +134,7 @@ def test_answer_without_records_is_an_error(kind: str) -> None:
         getattr(client, kind)()
 
 
-def test_unset_job_fields_are_left_to_slurm() -> None:
+def test_job_request_omits_fields_that_are_not_set() -> None:
     job = JobRequest(name="check", script="#!/bin/sh\n", directory="/tmp", memory_per_node=100)
 
     assert job.body() == {

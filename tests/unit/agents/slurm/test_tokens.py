@@ -1,4 +1,4 @@
-"""Tokens have the form that slurmctld accepts, and are fresh when they are used."""
+"""Tokens have the format that slurmctld accepts, and have not expired."""
 
 import base64
 import json
@@ -17,12 +17,12 @@ def claims(token: str) -> dict[str, object]:
     return decoded
 
 
-def test_a_token_names_its_user_and_its_time() -> None:
+def test_token_contains_its_user_and_validity_period() -> None:
     token = make_token(b"key", "researcher", 60, now=1000.7)
     assert claims(token) == {"sun": "researcher", "iat": 1000, "exp": 1060}
 
 
-def test_signature_of_a_token_matches_openssl() -> None:
+def test_signature_of_a_token_equals_that_of_openssl() -> None:
     # Computed with `openssl dgst -sha256 -hmac key` over the first two parts.
     assert make_token(b"key", "slurm", 60, now=0).split(".") == [
         "eyJhbGciOiAiSFMyNTYiLCAidHlwIjogIkpXVCJ9",
@@ -44,7 +44,7 @@ def test_token_is_reused_until_shortly_before_it_expires(tmp_path: Path) -> None
     assert claims(token())["exp"] == now + LIFETIME
 
 
-def test_next_token_uses_a_changed_key_file(tmp_path: Path) -> None:
+def test_new_token_is_signed_with_the_changed_key(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"one")
     now = 1000.0
@@ -56,7 +56,7 @@ def test_next_token_uses_a_changed_key_file(tmp_path: Path) -> None:
     assert token() == make_token(b"two", "slurm", LIFETIME, now)
 
 
-def test_a_token_from_a_file_is_read_each_time(tmp_path: Path) -> None:
+def test_token_file_is_read_on_every_use(tmp_path: Path) -> None:
     file = tmp_path / "token"
     token = from_file(file)
     for content in ("a.b.c\n", "d.e.f\n"):
@@ -64,7 +64,7 @@ def test_a_token_from_a_file_is_read_each_time(tmp_path: Path) -> None:
         assert token() == content.strip()
 
 
-def test_the_command_prints_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_command_prints_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"key")
     assert main(["token", "--user", "slurm", "--lifetime", "60", "--key", str(key)]) == 0
@@ -75,6 +75,6 @@ def test_the_command_prints_a_token(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert printed["exp"] - printed["iat"] == 60
 
 
-def test_error_names_a_missing_key(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_names_a_missing_key_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "--user", "slurm", "--key", "/nowhere/key"]) == 1
     assert "/nowhere/key: No such file" in capsys.readouterr().err

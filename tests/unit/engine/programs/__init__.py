@@ -1,1 +1,1 @@
-"""The whole engine: small programs, the life of a stack, and the state that remains."""
+"""The whole engine runs small programs: their operations, and the state that remains."""

@@ -1,4 +1,4 @@
-"""The engine's command, run in its own process."""
+"""Run the engine's command in a process of its own."""
 
 import os
 import subprocess

@@ -20,7 +20,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
         return RandomProvider() if package == "random" else FakeProvider(world, config)
 
     monkeypatch.setattr(providers, "load", load)
-    monkeypatch.setattr(secrets, "_ROUNDS", 1000)  # tests do not depend on the key's strength
+    monkeypatch.setattr(secrets, "_ROUNDS", 1000)  # no test depends on the key's strength
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "open sesame")
     monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     (tmp_path / "Pulumi.yaml").write_text("name: sandbox\nruntime: python\n")

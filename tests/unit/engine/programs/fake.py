@@ -1,9 +1,12 @@
-"""A provider whose resources are dictionary entries, and which fails and waits on request.
+"""A provider whose resources are dictionary entries. It can fail or wait on request.
 
-Inputs of ``test:index:Thing``: a change of ``value`` updates in place; a change of ``key``
-replaces, and deletes first where ``fixed`` is true; ``fail`` names the operation that fails
-("create", "update", "delete") or "half" for a create that never becomes ready; ``delay`` is the
-duration of a create in seconds.
+Inputs of ``test:index:Thing``:
+
+- ``value``: a change updates the thing in place.
+- ``key``: a change replaces the thing; with ``fixed``, the provider deletes the old thing first.
+- ``fail``: the operation that fails ("create", "update", "delete"), or "half" for a create after
+  which the thing never becomes ready.
+- ``delay``: duration of a create, in seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from engine.values import Properties, Unknown
 
 
 class World:
-    """Existing things, and a log of operations in order: ``create a``, ``delete a``."""
+    """Existing things, and a log of the operations in order, such as ``create a``."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -41,7 +44,7 @@ class World:
             return made
 
     def drain(self) -> list[str]:
-        """Operations since the last call."""
+        """Return the operations since the last call."""
         with self.lock:
             done, self.log = self.log, []
             return done

@@ -1,4 +1,4 @@
-"""A project in a temporary directory; the engine runs it in this process."""
+"""A project in a temporary directory, which the engine runs in this process."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Sandbox:
     root: Path
     world: World
     packs: tuple[PackProject, ...] = ()
-    """Policy packs that judge the deployment."""
+    """Policy packs of the deployment."""
 
     def write(self, program: str, preamble: str = PREAMBLE) -> None:
         (self.root / "__main__.py").write_text(preamble + textwrap.dedent(program))
@@ -167,7 +167,7 @@ class Sandbox:
 
     @property
     def stored(self) -> dict[str, dict[str, Any]]:
-        """Resources of the state by name, except condemned ones."""
+        """Return the state's resources by name, without originals that wait for deletion."""
         return {
             r["urn"].split("::", 3)[3]: r
             for r in self.state.get("resources", [])

@@ -1,4 +1,4 @@
-"""The command, run in its own process."""
+"""The engine's command: its output, its options and its exit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(tmp_path: Path) -> Command:
     return command
 
 
-def test_commands_work_from_up_to_destroy(command: Command) -> None:
+def test_up_preview_and_destroy_work_through_the_command(command: Command) -> None:
     up = command("up", "--yes")
     assert up.returncode == 0, up.stderr
     assert re.search(r"^\+ 3 created \(done in [\d.]+ s\)$", up.stdout, re.MULTILINE)
@@ -76,20 +76,20 @@ def test_commands_work_from_up_to_destroy(command: Command) -> None:
     changed = command("preview", "--expect-no-changes")
     assert changed.returncode == 1
     assert "length: 2 => 3  (forces replacement)" in changed.stdout
-    assert "error: expected no changes, but there are 1" in changed.stderr
+    assert "error: expected no changes, found 1; review them above" in changed.stderr
 
     assert command("destroy", "--yes").returncode == 0
     assert json.loads(command("stack", "export").stdout)["deployment"].get("resources") is None
 
 
-def test_json_mode_prints_only_json(command: Command) -> None:
+def test_json_option_prints_only_json(command: Command) -> None:
     document = json.loads(command("up", "--yes", "--json").stdout)
     assert document["result"] == "succeeded"
     assert document["changes"] == {"create": 3}
     assert document["outputs"]["key"] == "[secret]"
 
 
-def test_up_and_destroy_require_yes_without_a_terminal(command: Command) -> None:
+def test_up_and_destroy_require_yes_if_there_is_no_terminal(command: Command) -> None:
     for verb in ("up", "destroy"):
         refused = command(verb)
         assert refused.returncode == 1
@@ -107,7 +107,7 @@ def test_up_and_destroy_require_yes_without_a_terminal(command: Command) -> None
         (("stack", "export"), None),
     ],
 )
-def test_mistakes_are_reported_in_one_line(
+def test_wrong_arguments_are_reported_in_one_line(
     command: Command, arguments: tuple[str, ...], message: str | None
 ) -> None:
     without_state = command(*arguments)
@@ -140,7 +140,7 @@ def test_wrong_passphrase_is_reported_in_one_line(command: Command) -> None:
     assert command("stack", "output").returncode == 0, "hidden outputs need no passphrase"
 
 
-def test_second_interrupt_kills_a_program_that_ignores_the_first(
+def test_second_interrupt_kills_a_program_that_ignores_the_first_one(
     command: Command, tmp_path: Path
 ) -> None:
     command.write(
@@ -164,10 +164,10 @@ def test_second_interrupt_kills_a_program_that_ignores_the_first(
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 130
         assert "the next run checks interrupted operations" in process.stderr.read()
-    assert not list(tmp_path.rglob("locks/**/*.json")), "the lock is released"
+    assert not list(tmp_path.rglob("locks/**/*.json")), "the lock must be released"
 
 
-def test_program_ends_with_a_killed_engine(command: Command) -> None:
+def test_program_ends_when_the_engine_is_killed(command: Command) -> None:
     command.write("import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(60)\n")
     with subprocess.Popen(
         command.arguments("preview"),
@@ -186,7 +186,7 @@ def test_program_ends_with_a_killed_engine(command: Command) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_helm_release_is_previewed_offline_but_not_deployed(
+def test_helm_release_can_be_previewed_offline_but_not_deployed(
     command: Command,
 ) -> None:
     command.write(RELEASE)

@@ -1,4 +1,4 @@
-"""Failures, their messages, and how the next run recovers."""
+"""Failures, their messages, and the recovery in the next run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from engine.events import Severity
 from tests.unit.engine.programs.sandbox import PREAMBLE, Sandbox
 
 
-def test_failed_resource_is_named_and_its_dependents_are_skipped(sandbox: Sandbox) -> None:
+def test_failed_resource_is_reported_and_its_dependents_are_skipped(sandbox: Sandbox) -> None:
     outcome = sandbox.up(
         'a = Thing("a", fail="create")\nThing("b", value=a.self)\npulumi.export("x", a.self)'
     )
     assert outcome.code == 1
     assert outcome.record.failures == {"a": "the world is full"}
-    assert outcome.errors == ["the world is full"], "the only error"
+    assert outcome.errors == ["the world is full"], "there must be no other error"
     assert sandbox.world.drain() == []
     assert "pending_operations" not in sandbox.state
 
@@ -35,7 +35,7 @@ def test_resources_created_before_a_failure_are_kept(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == ["create b"]
 
 
-def test_nothing_is_deleted_after_a_failure(sandbox: Sandbox) -> None:
+def test_deployment_deletes_nothing_after_a_failure(sandbox: Sandbox) -> None:
     sandbox.up('Thing("old")')
     sandbox.world.drain()
     assert sandbox.up('Thing("new", fail="create")').code == 1
@@ -62,7 +62,7 @@ def test_failed_update_leaves_the_state_unchanged(sandbox: Sandbox) -> None:
     assert sandbox.stored["a"]["inputs"]["value"] == "1"
 
 
-def test_failed_deletion_keeps_the_dependencies(sandbox: Sandbox) -> None:
+def test_failed_deletion_of_a_resource_keeps_its_dependencies(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", value=a.self, fail="delete")')
     sandbox.world.drain()
     outcome = sandbox.destroy()
@@ -71,13 +71,13 @@ def test_failed_deletion_keeps_the_dependencies(sandbox: Sandbox) -> None:
     assert {"a", "b", "default", "sandbox-dev"} <= set(sandbox.stored)
 
 
-def test_invalid_input_is_named(sandbox: Sandbox) -> None:
+def test_error_names_the_invalid_input(sandbox: Sandbox) -> None:
     outcome = sandbox.preview('Thing("a", value="bad")')
     assert outcome.code == 1
     assert outcome.errors == ["value: bad is not good; choose another"]
 
 
-def test_duplicate_name_is_refused(sandbox: Sandbox) -> None:
+def test_duplicate_resource_name_is_refused(sandbox: Sandbox) -> None:
     outcome = sandbox.up('a = Thing("a")\nThing("a", Options(depends_on=a))')
     assert outcome.code == 1
     assert outcome.errors == [
@@ -85,7 +85,7 @@ def test_duplicate_name_is_refused(sandbox: Sandbox) -> None:
     ]
 
 
-def test_reason_of_an_aborting_program_is_one_line(sandbox: Sandbox) -> None:
+def test_reason_of_an_aborted_program_is_one_line(sandbox: Sandbox) -> None:
     for program in (
         'raise pulumi.RunError("no such zone")',
         'import sys; sys.exit("no such zone")',
@@ -123,7 +123,7 @@ def test_program_that_exits_early_deletes_nothing(sandbox: Sandbox) -> None:
 def test_killed_program_is_reported(sandbox: Sandbox) -> None:
     outcome = sandbox.up("import os; os.kill(os.getpid(), 9)")
     assert outcome.code == 1
-    assert outcome.errors == ["the program's process was ended by signal 9"]
+    assert outcome.errors == ["the program was ended by signal 9; read its output"]
 
 
 def test_output_and_logs_of_the_program_are_shown(sandbox: Sandbox) -> None:
@@ -155,7 +155,7 @@ def test_missing_passphrase_is_refused_before_any_operation(
     assert sandbox.preview().code == 0, "a preview of a new stack needs no passphrase"
 
 
-def test_unsupported_request_is_refused_by_name(sandbox: Sandbox) -> None:
+def test_error_names_the_unsupported_request(sandbox: Sandbox) -> None:
     for program, named in (
         ('Thing("a", Options(import_="x"))', "import"),
         ('pulumi.runtime.invoke("test:index:find", {})\n', "function test:index:find"),
@@ -165,7 +165,7 @@ def test_unsupported_request_is_refused_by_name(sandbox: Sandbox) -> None:
         assert named in outcome.errors[0]
 
 
-def test_unknown_stack_layout_is_refused(sandbox: Sandbox) -> None:
+def test_stack_with_an_unknown_layout_version_is_refused(sandbox: Sandbox) -> None:
     meta = sandbox.root / ".local/state/.pulumi/meta.yaml"
     meta.parent.mkdir(parents=True)
     meta.write_text("version: 9\n")
@@ -197,7 +197,7 @@ def test_interrupted_update_stops_cleanly_and_can_be_repeated(
     assert sandbox.world.drain() == ["create b", "create c"]
 
 
-def test_engine_waits_for_an_operation_that_ignores_interruption(sandbox: Sandbox) -> None:
+def test_engine_waits_for_an_operation_that_ignores_the_interrupt(sandbox: Sandbox) -> None:
     def slow(_name: str) -> None:
         _interrupt(_name)
         threading.Event().wait(0.5)
@@ -205,7 +205,7 @@ def test_engine_waits_for_an_operation_that_ignores_interruption(sandbox: Sandbo
     sandbox.world.on_create = slow
     outcome = sandbox.up('Thing("a")')
     assert outcome.code == 130
-    assert "a" in sandbox.stored, "the operation created it, so the state has it"
+    assert "a" in sandbox.stored, "the operation created the resource, so the state must list it"
 
 
 def _pend(sandbox: Sandbox, kind: str, resource: dict[str, object]) -> None:
@@ -214,7 +214,7 @@ def _pend(sandbox: Sandbox, kind: str, resource: dict[str, object]) -> None:
     sandbox.state_file.write_text(json.dumps(document))
 
 
-def test_interrupted_create_that_succeeded_is_found_and_continued(sandbox: Sandbox) -> None:
+def test_next_run_finds_a_resource_whose_create_was_interrupted(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")\nThing("b")')
     begun = sandbox.stored["b"]
     sandbox.up('Thing("a")')
@@ -228,7 +228,7 @@ def test_interrupted_create_that_succeeded_is_found_and_continued(sandbox: Sandb
     assert "pending_operations" not in sandbox.state
 
 
-def test_interrupted_create_that_did_not_happen_is_repeated(
+def test_next_run_repeats_an_interrupted_create_that_created_nothing(
     sandbox: Sandbox,
 ) -> None:
     sandbox.up('Thing("a")\nThing("b")')
@@ -240,7 +240,7 @@ def test_interrupted_create_that_did_not_happen_is_repeated(
     assert sandbox.world.drain() == ["create b"]
 
 
-def test_interrupted_create_without_known_id_is_repeated_under_its_name(
+def test_next_run_creates_again_if_the_id_is_unknown(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False
@@ -254,7 +254,7 @@ def test_interrupted_create_without_known_id_is_repeated_under_its_name(
     assert "pending_operations" not in sandbox.state
 
 
-def test_interrupted_create_without_known_id_warns_if_dropped(
+def test_engine_warns_about_a_dropped_create_with_unknown_id(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False
@@ -268,7 +268,7 @@ def test_interrupted_create_without_known_id_warns_if_dropped(
     assert "pending_operations" not in sandbox.state
 
 
-def test_destroy_deletes_an_orphan_of_an_interrupted_run(sandbox: Sandbox) -> None:
+def test_destroy_deletes_a_resource_that_an_interrupted_run_created(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")\nThing("b")')
     begun = sandbox.stored["b"]
     sandbox.up('Thing("a")')
@@ -278,7 +278,7 @@ def test_destroy_deletes_an_orphan_of_an_interrupted_run(sandbox: Sandbox) -> No
     assert sandbox.world.things == {}
 
 
-def test_interrupted_update_of_a_resource_is_repeated(sandbox: Sandbox) -> None:
+def test_next_run_repeats_an_interrupted_update_of_a_resource(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     _pend(sandbox, "updating", sandbox.stored["a"])
     sandbox.world.drain()
@@ -286,7 +286,7 @@ def test_interrupted_update_of_a_resource_is_repeated(sandbox: Sandbox) -> None:
     assert sandbox.up().steps == []
 
 
-def test_resource_deleted_by_an_interrupted_run_is_recreated(sandbox: Sandbox) -> None:
+def test_next_run_recreates_a_resource_that_an_interrupted_run_deleted(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     sandbox.world.things.clear()
     _pend(sandbox, "deleting", sandbox.stored["a"])
@@ -307,7 +307,7 @@ def test_update_takes_over_the_lock_of_an_ended_process(sandbox: Sandbox) -> Non
     assert not stale.exists()
 
 
-def test_a_lock_of_a_running_update_is_respected(sandbox: Sandbox) -> None:
+def test_update_stops_if_another_update_has_the_lock(sandbox: Sandbox) -> None:
     locks = sandbox.root / ".local/state/.pulumi/locks/organization/sandbox/dev"
     locks.mkdir(parents=True)
     held = locks / "held.json"
@@ -319,7 +319,7 @@ def test_a_lock_of_a_running_update_is_respected(sandbox: Sandbox) -> None:
     assert sandbox.preview().code == 0, "a preview takes no lock"
 
 
-def test_program_may_be_in_a_subdirectory(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_program_may_be_in_a_subdirectory_of_the_project(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: sandbox\nruntime: python\nmain: inner\n")
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/helper.py").write_text("NAME = 'from-helper'\n")

@@ -1,4 +1,4 @@
-"""The life of a stack, from its first update to its destruction."""
+"""The life of a stack, from the first update to its destruction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pulumi.export("b", b.value)
 """
 
 
-def test_update_creates_resources_in_order(sandbox: Sandbox) -> None:
+def test_update_creates_resources_after_their_dependencies(sandbox: Sandbox) -> None:
     outcome = sandbox.up(TWO)
     assert outcome.code == 0, outcome.errors
     assert sandbox.world.drain() == ["create a", "create b"]
@@ -30,7 +30,7 @@ def test_second_preview_and_update_show_no_changes(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_a_preview_changes_nothing_and_writes_nothing(sandbox: Sandbox) -> None:
+def test_preview_changes_no_resource_and_writes_no_file(sandbox: Sandbox) -> None:
     outcome = sandbox.preview(TWO)
     assert outcome.code == 0, outcome.errors
     assert [step for step in outcome.steps if step[0] == "create"] == [
@@ -42,12 +42,12 @@ def test_a_preview_changes_nothing_and_writes_nothing(sandbox: Sandbox) -> None:
     assert not sandbox.state_file.exists()
 
 
-def test_expect_no_changes_fails_on_a_change(sandbox: Sandbox) -> None:
+def test_expect_no_changes_option_fails_if_there_are_changes(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     assert sandbox.preview(TWO.replace('"1"', '"2"'), expect_no_changes=True).code == 1
 
 
-def test_edit_updates_in_place_and_shows_the_change(sandbox: Sandbox) -> None:
+def test_edit_updates_a_resource_in_place_and_shows_the_change(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     sandbox.world.drain()
     preview = sandbox.preview('Thing("a", value="2")')
@@ -59,7 +59,7 @@ def test_edit_updates_in_place_and_shows_the_change(sandbox: Sandbox) -> None:
     assert sandbox.stored["a"]["inputs"]["value"] == "2"
 
 
-def test_dropped_resources_are_deleted_dependents_first(sandbox: Sandbox) -> None:
+def test_dependents_are_deleted_before_the_resources_that_they_use(sandbox: Sandbox) -> None:
     sandbox.up(
         'a = Thing("a")\nb = Thing("b", value=a.self)\nc = Thing("c", opts=Options(depends_on=b))'
     )
@@ -79,7 +79,7 @@ def test_children_are_deleted_before_their_parents(sandbox: Sandbox) -> None:
     assert sandbox.state.get("resources", []) == []
 
 
-def test_empty_stack_can_be_destroyed_and_created_again(sandbox: Sandbox) -> None:
+def test_destroyed_stack_can_be_destroyed_and_created_again(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     assert sandbox.destroy().code == 0
     assert sandbox.destroy().code == 0
@@ -96,7 +96,7 @@ def test_independent_resources_are_created_in_parallel(sandbox: Sandbox) -> None
     assert sandbox.up('for n in "abc":\n    Thing(n)').code == 0
 
 
-def test_parallel_limits_the_number_of_concurrent_operations(sandbox: Sandbox) -> None:
+def test_parallel_option_limits_the_number_of_concurrent_operations(sandbox: Sandbox) -> None:
     running, most = [0], [0]
     lock = threading.Lock()
 
@@ -133,12 +133,12 @@ def test_secrets_are_encrypted_in_state_and_marked_in_outputs(sandbox: Sandbox) 
     assert sandbox.preview(expect_no_changes=True).code == 0
 
 
-def test_only_the_owner_can_read_the_state(sandbox: Sandbox) -> None:
+def test_state_files_are_readable_only_by_the_owner(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     assert sandbox.state_file.stat().st_mode & 0o077 == 0
 
 
-def test_each_update_leaves_an_entry_in_the_history(sandbox: Sandbox) -> None:
+def test_each_update_adds_an_entry_to_the_history(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     sandbox.destroy()
     history = sandbox.root / ".local/state/.pulumi/history/sandbox/dev"
@@ -146,7 +146,7 @@ def test_each_update_leaves_an_entry_in_the_history(sandbox: Sandbox) -> None:
     assert len(list(history.glob("*.checkpoint.json"))) == 2
 
 
-def test_config_reaches_the_program(sandbox: Sandbox) -> None:
+def test_program_reads_the_config_of_the_stack(sandbox: Sandbox) -> None:
     sandbox.config("config:\n  sandbox:size: 3\n  sandbox:shape:\n    sides: 4\n")
     outcome = sandbox.up(
         """
@@ -158,7 +158,7 @@ def test_config_reaches_the_program(sandbox: Sandbox) -> None:
     assert outcome.outputs == {"size": 3, "shape": {"sides": 4}}
 
 
-def test_a_missing_config_value_is_named_and_nothing_is_deleted(sandbox: Sandbox) -> None:
+def test_error_names_a_missing_config_value_and_nothing_is_deleted(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     sandbox.world.drain()
     outcome = sandbox.up('pulumi.Config().require("size")')
@@ -167,12 +167,12 @@ def test_a_missing_config_value_is_named_and_nothing_is_deleted(sandbox: Sandbox
     assert sandbox.world.drain() == []
 
 
-def test_a_component_has_the_outputs_it_registers(sandbox: Sandbox) -> None:
+def test_state_has_the_outputs_that_a_component_registers(sandbox: Sandbox) -> None:
     sandbox.up('g = Group("g")\ng.register_outputs({"answer": 42})')
     assert sandbox.stored["g"]["outputs"] == {"answer": 42}
 
 
-def test_a_default_provider_takes_its_config_from_the_stack(sandbox: Sandbox) -> None:
+def test_default_provider_gets_its_config_from_the_stack(sandbox: Sandbox) -> None:
     sandbox.config("config:\n  test:region: north\n")
     sandbox.up('Thing("a")')
     assert sandbox.stored["default"]["inputs"]["region"] == "north"
@@ -187,7 +187,7 @@ def test_external_resource_is_read_and_never_deleted(sandbox: Sandbox) -> None:
     assert "there-9" in sandbox.world.things
 
 
-def test_reading_a_missing_resource_fails(sandbox: Sandbox) -> None:
+def test_reading_a_missing_external_resource_fails(sandbox: Sandbox) -> None:
     outcome = sandbox.up('Thing("there", opts=Options(id="there-9"))')
     assert outcome.code == 1
     assert "'there-9': no such resource" in outcome.errors[0]

@@ -1,4 +1,4 @@
-"""A cluster on one's own machines: the engine runs the right scripts in the right order.
+"""A cluster of kind metal: the engine runs the right scripts in the right order.
 
 A fake `ssh` replaces the machines.
 """
@@ -34,7 +34,7 @@ settings = from_config(pulumi.runtime.get_config_env())
 pulumi.export("kubeconfig", cluster.make(settings, "dev").kubeconfig)
 """
 SSH = f"""#!/bin/bash
-# Keeps who is told to run which script, and answers as the machine would.
+# Records which host must run which script, and prints what the machine would print.
 host="${{@: -2:1}}"
 eval "words=(${{!#}})"
 while [[ ${{words[0]}} != -c ]]; do words=("${{words[@]:1}}"); done
@@ -59,7 +59,7 @@ NODESET = {"name": "cpu", "replicas": 1, "cpus": 4, "memory": "8GiB", "drain_gra
 
 
 class Lab:
-    """Three machines with a stack on them."""
+    """A stack on three machines."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -82,13 +82,13 @@ class Lab:
         return run()
 
     def up(self) -> list[str]:
-        """Deploy successfully; return the scripts that ran, in order."""
+        """Deploy successfully, and return the scripts that ran, in order."""
         outcome = self.deploy(self.sandbox.up)
         assert outcome.code == 0, outcome.errors
         return self.ran()
 
     def ran(self) -> list[str]:
-        """Scripts that ran since the last call: the last number of the address, and the script."""
+        """Return the scripts since the last call, each with the last byte of its host's address."""
         log = self.sandbox.root / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -117,13 +117,13 @@ def lab(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """State of the stack after its cluster was created, shared by all tests that start there."""
+    """Return the state after the cluster was created, for all tests that start with it."""
     return {}
 
 
 @pytest.fixture
 def running(lab: Lab, made: dict[str, str]) -> Lab:
-    """The same lab with its cluster created."""
+    """Return the lab after its cluster was created."""
     file = lab.sandbox.state_file
     if not made:
         lab.up()
@@ -150,7 +150,7 @@ def test_cluster_is_created_once_and_machines_join_in_order(lab: Lab) -> None:
     assert ran[-1] == "1 label.sh"
 
 
-def test_second_deploy_contacts_no_machine(running: Lab) -> None:
+def test_second_deploy_without_changes_contacts_no_machine(running: Lab) -> None:
     assert running.deploy(lambda: running.sandbox.preview(expect_no_changes=True)).code == 0
     assert running.up() == []
 
@@ -164,7 +164,7 @@ def test_preview_contacts_no_machine_and_needs_no_key(lab: Lab, tmp_path: Path) 
     assert lab.ran() == []
 
 
-def test_state_hides_the_key_the_kubeconfig_and_tokens(running: Lab) -> None:
+def test_state_contains_keys_kubeconfig_and_tokens_only_encrypted(running: Lab) -> None:
     state = running.sandbox.state_file.read_text()
 
     assert "metal-member-cpu-a" in state
@@ -172,7 +172,7 @@ def test_state_hides_the_key_the_kubeconfig_and_tokens(running: Lab) -> None:
         assert secret not in state
 
 
-def test_adding_a_machine_changes_no_other_machine(running: Lab) -> None:
+def test_new_machine_joins_without_changes_to_other_machines(running: Lab) -> None:
     new = {"name": "cpu-c", "address": "192.0.2.4", "host_key": KEY, "nodeset": "cpu"}
     running.cluster["machines"].append(new)
 
@@ -191,7 +191,7 @@ def test_removed_machine_is_drained_deleted_and_then_reset(running: Lab) -> None
     assert running.up() == ["1 leave.sh cpu-b 360", "3 reset.sh"]
 
 
-def test_new_machine_of_the_same_name_joins_after_the_old(running: Lab) -> None:
+def test_new_machine_joins_after_another_of_its_name_left(running: Lab) -> None:
     running.machine("cpu-b")["address"] = "192.0.2.9"
 
     ran = scripts(running.up())
@@ -208,7 +208,7 @@ def test_reinstalled_machine_joins_again(running: Lab) -> None:
     assert set(ran) == {"1 admit.sh", "3 prepare.sh", "3 member.sh"}
 
 
-def test_lost_machine_is_removed_without_contact(running: Lab) -> None:
+def test_lost_machine_is_removed_without_connecting_to_it(running: Lab) -> None:
     (running.sandbox.root / "192.0.2.3.gone").touch()
     running.machine("cpu-b")["lost"] = True
     assert running.up() == []
@@ -217,7 +217,7 @@ def test_lost_machine_is_removed_without_contact(running: Lab) -> None:
     assert running.up() == ["1 leave.sh cpu-b 360"]
 
 
-def test_failed_join_is_continued(lab: Lab) -> None:
+def test_next_deploy_continues_a_failed_join(lab: Lab) -> None:
     gone = lab.sandbox.root / "192.0.2.3.gone"
     gone.touch()
     outcome = lab.deploy(lab.sandbox.up)
@@ -229,7 +229,7 @@ def test_failed_join_is_continued(lab: Lab) -> None:
     assert {"3 prepare.sh", "3 member.sh"} <= set(scripts(lab.up()))
 
 
-def test_protected_data_block_replacing_or_removing_a_control_plane(running: Lab) -> None:
+def test_protect_data_prevents_replacing_or_removing_a_control_plane(running: Lab) -> None:
     running.machine("head")["address"] = "192.0.2.9"
     assert running.deploy(running.sandbox.up).code != 0
     assert not {"1 reset.sh", "9 member.sh"} & set(scripts(running.ran()))

@@ -1,11 +1,11 @@
-"""How resource options forbid, keep and rename."""
+"""Resource options that prevent deletion, keep resources or rename them."""
 
 from __future__ import annotations
 
 from tests.unit.engine.programs.sandbox import Sandbox
 
 
-def test_protected_resource_stops_every_deletion(sandbox: Sandbox) -> None:
+def test_one_protected_resource_prevents_every_deletion(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(protect=True))\nThing("b")')
     sandbox.world.drain()
     outcome = sandbox.up("pass")
@@ -19,12 +19,12 @@ def test_protected_resource_stops_every_deletion(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_a_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
+def test_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(protect=True), key="1")')
     sandbox.world.drain()
     for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
         assert outcome.code == 1
-        assert "it is protected, and this change would replace it" in outcome.errors[0]
+        assert "is protected, but this change would replace it" in outcome.errors[0]
     assert sandbox.world.drain() == []
 
 
@@ -33,7 +33,7 @@ def test_one_update_can_unprotect_and_replace_a_resource(sandbox: Sandbox) -> No
     assert sandbox.up('Thing("a", key="2")').counts == {"replace": 1}
 
 
-def test_protected_dependent_stops_a_replacement_before_any_deletion(
+def test_protected_dependent_prevents_a_replacement_before_any_deletion(
     sandbox: Sandbox,
 ) -> None:
     program = 'a = Thing("a", key="{}", fixed=True)\nThing("b", Options(protect=True), on=a.self)'
@@ -45,17 +45,17 @@ def test_protected_dependent_stops_a_replacement_before_any_deletion(
     assert sandbox.world.drain() == []
 
 
-def test_children_inherit_protection(sandbox: Sandbox) -> None:
+def test_children_inherit_protect_from_their_parent(sandbox: Sandbox) -> None:
     sandbox.up('g = Group("g", Options(protect=True))\nThing("a", Options(parent=g))')
     assert sandbox.stored["a"]["protect"] is True
 
 
-def test_children_inherit_retention(sandbox: Sandbox) -> None:
+def test_children_inherit_retain_on_delete_from_their_parent(sandbox: Sandbox) -> None:
     sandbox.up('g = Group("g", Options(retain_on_delete=True))\nThing("a", Options(parent=g))')
     assert sandbox.stored["a"]["retainOnDelete"] is True
 
 
-def test_retained_resource_leaves_the_state_but_is_not_deleted(sandbox: Sandbox) -> None:
+def test_retained_resource_leaves_the_state_but_still_exists(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(retain_on_delete=True))')
     sandbox.world.drain()
     assert sandbox.up("pass").counts == {"delete": 1}
@@ -63,21 +63,21 @@ def test_retained_resource_leaves_the_state_but_is_not_deleted(sandbox: Sandbox)
     assert list(sandbox.world.things) == ["a-1"]
 
 
-def test_deleted_with_skips_the_resources_own_deletion(sandbox: Sandbox) -> None:
+def test_resource_with_deleted_with_is_not_deleted_separately(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.destroy().code == 0
     assert sandbox.world.drain() == ["delete a"]
 
 
-def test_deleted_with_a_kept_resource_deletes_normally(sandbox: Sandbox) -> None:
+def test_resource_is_deleted_if_its_deleted_with_target_stays(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.up('a = Thing("a")').code == 0
     assert sandbox.world.drain() == ["delete b"]
 
 
-def test_alias_keeps_a_renamed_resource(sandbox: Sandbox) -> None:
+def test_alias_keeps_a_resource_that_got_another_name(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a", value="1")\nThing("b", value=a.self)')
     sandbox.world.drain()
     outcome = sandbox.up(
@@ -90,7 +90,7 @@ def test_alias_keeps_a_renamed_resource(sandbox: Sandbox) -> None:
     assert sandbox.stored["b"]["dependencies"] == [sandbox.stored["new"]["urn"]]
 
 
-def test_children_of_a_renamed_component_are_kept(sandbox: Sandbox) -> None:
+def test_alias_of_a_renamed_component_keeps_its_children(sandbox: Sandbox) -> None:
     sandbox.up('g = Group("g")\nThing("g-a", Options(parent=g))')
     sandbox.world.drain()
     outcome = sandbox.up(
@@ -112,7 +112,7 @@ def test_alias_keeps_a_resource_that_got_a_parent(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_alias_of_an_existing_resource_is_refused(sandbox: Sandbox) -> None:
+def test_alias_that_names_another_existing_resource_is_refused(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a")')
     aliased = 'Thing("b", Options(aliases=[pulumi.Alias(name="a")]))'
     for program in (
@@ -125,12 +125,12 @@ def test_alias_of_an_existing_resource_is_refused(sandbox: Sandbox) -> None:
         assert len(outcome.errors) == 1
 
 
-def test_a_timeout_reaches_the_provider_in_seconds_and_is_stored(sandbox: Sandbox) -> None:
+def test_custom_timeout_is_stored_and_passed_to_the_provider(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(custom_timeouts=pulumi.CustomTimeouts(create="1h30m")))')
     assert sandbox.stored["a"]["customTimeouts"] == {"create": 5400}
 
 
-def test_explicit_provider_manages_the_resources_that_name_it(sandbox: Sandbox) -> None:
+def test_explicit_provider_manages_the_resources_that_use_it(sandbox: Sandbox) -> None:
     outcome = sandbox.up(
         """
         class Provider(pulumi.ProviderResource):

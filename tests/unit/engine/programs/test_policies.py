@@ -1,4 +1,4 @@
-"""The engine deploys only what the policy packs allow; real packs run in their own processes."""
+"""The engine deploys only what policy packs allow. Real packs run, in their own processes."""
 
 import json
 import textwrap
@@ -84,19 +84,19 @@ def pack(root: Path, program: str) -> Path:
 
 @pytest.fixture
 def judged(sandbox: Sandbox) -> Sandbox:
-    """A project that this repository's own pack judges."""
+    """Return a project with the policy pack of this repository."""
     sandbox.packs = (find_pack(ROOT / "policy"),)
     return sandbox
 
 
 @pytest.fixture
 def small(sandbox: Sandbox) -> Sandbox:
-    """A project that a pack with a policy of each kind judges."""
+    """Return a project with a pack that has a policy of each kind."""
     sandbox.packs = (find_pack(pack(sandbox.root, SMALL_PACK)),)
     return sandbox
 
 
-# --- This project's pack -------------------------------------------------------------------------
+# --- The policy pack of this repository ----------------------------------------------------------
 
 
 def test_preview_reports_all_violations_and_fails(judged: Sandbox) -> None:
@@ -111,11 +111,11 @@ def test_preview_reports_all_violations_and_fails(judged: Sandbox) -> None:
     (message,) = (v.message for v in outcome.violations if v.policy == "non-root")
     assert message.startswith("No container runs as root, unless its daemon requires it\n")
     assert "container root runs as the user of its image" in message
-    assert ("create", "after") in outcome.steps, "the pack judges the rest as well"
+    assert ("create", "after") in outcome.steps, "the pack must also judge the remaining resources"
     assert judged.world.things == {}
 
 
-def test_update_stops_before_it_creates_a_forbidden_resource(judged: Sandbox) -> None:
+def test_update_stops_before_the_create_of_a_forbidden_resource(judged: Sandbox) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
     outcome = judged.up()
 
@@ -129,7 +129,7 @@ def test_update_stops_before_it_creates_a_forbidden_resource(judged: Sandbox) ->
     assert "bad" not in judged.stored
 
 
-def test_up_command_previews_before_it_creates(
+def test_up_command_previews_before_it_creates_resources(
     judged: Sandbox, capfd: pytest.CaptureFixture[str]
 ) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
@@ -154,7 +154,7 @@ def test_up_command_previews_before_it_creates(
     assert judged.world.drain() == ["create good"]
 
 
-def test_values_unknown_in_the_preview_are_judged_in_the_update(judged: Sandbox) -> None:
+def test_update_judges_values_that_are_unknown_in_the_preview(judged: Sandbox) -> None:
     judged.write(LEVELS, PREAMBLE + OBJECT)
     preview = judged.preview()
 
@@ -171,7 +171,7 @@ def test_values_unknown_in_the_preview_are_judged_in_the_update(judged: Sandbox)
     assert judged.world.drain() == ["create thing"]
 
 
-def test_stack_config_sets_exceptions_and_an_unknown_one_fails(
+def test_stack_config_sets_policy_exceptions_and_unknown_ones_fail(
     judged: Sandbox,
 ) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)
@@ -189,7 +189,7 @@ def test_stack_config_sets_exceptions_and_an_unknown_one_fails(
     assert "other" not in str(judged.world.things)
 
 
-# --- Any pack ------------------------------------------------------------------------------------
+# --- Other policy packs --------------------------------------------------------------------------
 
 
 def test_advisory_violations_are_reported_but_do_not_fail(small: Sandbox) -> None:
@@ -205,7 +205,7 @@ def test_advisory_violations_are_reported_but_do_not_fail(small: Sandbox) -> Non
     assert (verdict.name, verdict.version) == ("small", "1.2.3")
 
 
-def test_policy_uses_the_config_of_its_pack(small: Sandbox) -> None:
+def test_policy_uses_the_config_that_its_pack_sets(small: Sandbox) -> None:
     outcome = small.preview('Thing("a", value="forbidden")\nThing("b", value="old")')
 
     assert {(v.policy, v.level, v.urn.split("::")[-1]) for v in outcome.violations} == {
@@ -215,7 +215,7 @@ def test_policy_uses_the_config_of_its_pack(small: Sandbox) -> None:
     assert outcome.code == 1
 
 
-def test_stack_policies_run_at_the_end(small: Sandbox) -> None:
+def test_stack_policies_run_after_all_resources_are_registered(small: Sandbox) -> None:
     program = 'Thing("a", value="alone")\nThing("b")\nThing("c")'
     preview = small.preview(program)
 
@@ -226,12 +226,12 @@ def test_stack_policies_run_at_the_end(small: Sandbox) -> None:
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}
 
-    # Without a preview before it, an update finds out only at its end, as with Pulumi's engine.
+    # Without a preview, an update detects the violation only at its end, as with Pulumi's engine.
     assert small.up().code == 1
     assert len(small.world.things) == 3
 
 
-def test_failing_policy_stops_the_deployment(small: Sandbox) -> None:
+def test_error_in_a_policy_stops_the_deployment(small: Sandbox) -> None:
     for outcome in (small.preview('Thing("a", value="doubtful")'), small.up()):
         assert outcome.code == 1
         assert "policy pack small: evaluation failed" in outcome.errors[0]
@@ -255,7 +255,9 @@ def test_failing_policy_stops_the_deployment(small: Sandbox) -> None:
         ),
     ],
 )
-def test_unusable_pack_stops_the_deployment(sandbox: Sandbox, program: str, reason: str) -> None:
+def test_unusable_policy_pack_stops_the_deployment(
+    sandbox: Sandbox, program: str, reason: str
+) -> None:
     sandbox.packs = (find_pack(pack(sandbox.root, program)),)
     outcome = sandbox.up('Thing("a")')
 
@@ -264,7 +266,7 @@ def test_unusable_pack_stops_the_deployment(sandbox: Sandbox, program: str, reas
     assert sandbox.world.things == {}
 
 
-def test_a_folder_without_a_pack_is_refused(
+def test_folder_without_a_policy_pack_is_refused(
     sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(

@@ -1,4 +1,4 @@
-"""The engine's `preview --json` prints what the `pulumi` command prints, and needs no cluster."""
+"""`preview --json` prints the same as the `pulumi` command, and needs no cluster."""
 
 import json
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ def previewed(command: Command) -> Preview:
 
 
 def by_name(preview: Preview) -> Mapping[str, Step]:
-    """Steps by name, without changes of secrets, which only this engine reports."""
+    """Return the steps by name, without changes of secrets: only this engine reports those."""
     return {
         step.name: replace(step, changes=tuple(c for c in step.changes if c.old != c.new))
         for step in preview.steps
     }
 
 
-def test_one_reader_understands_both_engines(command: Command) -> None:
+def test_json_previews_of_both_engines_have_the_same_content(command: Command) -> None:
     command.write((RECORDED / "program.py").read_text())
     configure(command, length=2)
     assert command("up", "--yes").returncode == 0
@@ -52,7 +52,7 @@ def test_one_reader_understands_both_engines(command: Command) -> None:
 
     configure(command, length=3, bold=True)
     protected = previewed(command)
-    # This engine stops at the first refusal; Pulumi's continues with the others.
+    # This engine stops at the first refusal; Pulumi's engine continues with other resources.
     assert refusals(protected)
     assert set(refusals(protected)) <= set(refusals(recorded("protected")))
     assert protected.errors
@@ -60,7 +60,7 @@ def test_one_reader_understands_both_engines(command: Command) -> None:
         assert step == by_name(recorded("protected"))[name]
 
 
-def test_dropped_protected_resources_are_reported(command: Command) -> None:
+def test_preview_reports_protected_resources_that_the_program_drops(command: Command) -> None:
     command.write((RECORDED / "program.py").read_text())
     configure(command, length=2)
     assert command("up", "--yes").returncode == 0
@@ -87,7 +87,7 @@ k8s.core.v1.ConfigMap(
 """
 
 
-def test_missing_cluster_can_be_previewed_but_not_deployed_to(
+def test_preview_works_without_a_cluster_but_deploy_fails(
     command: Command,
 ) -> None:
     command.write(CONFIG_MAP)

@@ -1,4 +1,4 @@
-"""Replacements: their order, and the resources they take with them."""
+"""The order of replacements, and the resources that are replaced together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_dependents_are_updated_before_the_original_is_deleted(sandbox: Sandbox)
     assert sandbox.world.drain() == ["create a", "update b", "delete a"]
 
 
-def test_generated_name_changes_only_on_replacement(sandbox: Sandbox) -> None:
+def test_generated_name_changes_only_if_the_resource_is_replaced(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", key="1", value="1")')
     first = sandbox.stored["a"]["inputs"]["label"]
     sandbox.up('Thing("a", key="1", value="2")')
@@ -32,7 +32,7 @@ def test_generated_name_changes_only_on_replacement(sandbox: Sandbox) -> None:
     assert sandbox.stored["a"]["inputs"]["label"] != first
 
 
-def test_resource_with_a_fixed_name_is_deleted_before_replacement(sandbox: Sandbox) -> None:
+def test_resource_with_a_fixed_name_is_deleted_before_its_replacement(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", key="1", fixed=True)')
     sandbox.world.drain()
     outcome = sandbox.up('Thing("a", key="2", fixed=True)')
@@ -40,7 +40,7 @@ def test_resource_with_a_fixed_name_is_deleted_before_replacement(sandbox: Sandb
     assert outcome.counts == {"replace": 1}
 
 
-def test_delete_before_replace_sets_the_order(sandbox: Sandbox) -> None:
+def test_delete_before_replace_option_sets_the_order(sandbox: Sandbox) -> None:
     options = "Options(delete_before_replace={})"
     sandbox.up('Thing("a", Options(delete_before_replace=True), key="1")')
     sandbox.up('Thing("b", key="1", fixed=True)\nThing("a", key="1")')
@@ -54,7 +54,7 @@ def test_delete_before_replace_sets_the_order(sandbox: Sandbox) -> None:
     assert done.index("create b") < done.index("delete b")
 
 
-def test_dependents_that_must_be_replaced_are_deleted_first(sandbox: Sandbox) -> None:
+def test_dependents_that_need_replacement_are_deleted_first(sandbox: Sandbox) -> None:
     program = """
     a = Thing("a", key="{0}", fixed=True)
     b = Thing("b", on=a.self)
@@ -67,14 +67,14 @@ def test_dependents_that_must_be_replaced_are_deleted_first(sandbox: Sandbox) ->
     outcome = sandbox.up()
     assert outcome.code == 0, outcome.errors
     done = sandbox.world.drain()
-    assert done[:3] == ["delete d", "delete b", "delete a"], "dependents of the fixed name first"
+    assert done[:3] == ["delete d", "delete b", "delete a"], "dependents must be deleted first"
     assert done[3] == "create a"
-    assert sorted(done[4:]) == ["create b", "create d", "update c"], "c only uses it: updated"
+    assert sorted(done[4:]) == ["create b", "create d", "update c"], "c needs no replacement"
     assert outcome.counts == {"replace": 3, "update": 1} == preview.counts
     assert sandbox.preview(expect_no_changes=True).code == 0
 
 
-def test_next_run_creates_what_a_failed_replacement_deleted(
+def test_next_run_creates_a_resource_that_a_failed_replacement_deleted(
     sandbox: Sandbox,
 ) -> None:
     program = 'a = Thing("a", key="{}", fixed=True{})\nThing("b", on=a.self)'
@@ -89,7 +89,7 @@ def test_next_run_creates_what_a_failed_replacement_deleted(
     assert "pendingReplacement" not in sandbox.stored["a"]
 
 
-def test_resource_dropped_during_a_failed_replacement_is_forgotten(
+def test_program_may_drop_a_resource_after_a_failed_replacement(
     sandbox: Sandbox,
 ) -> None:
     sandbox.up('Thing("a", key="1", fixed=True)')
@@ -113,7 +113,7 @@ def test_next_run_deletes_an_original_whose_deletion_failed(sandbox: Sandbox) ->
     assert sandbox.world.drain() == ["delete a"]
 
 
-def test_a_replacement_that_is_not_ready_still_condemns_the_original(sandbox: Sandbox) -> None:
+def test_next_run_deletes_the_original_of_an_unready_replacement(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", key="1")')
     sandbox.world.drain()
     assert sandbox.up('Thing("a", key="2", fail="half")').code == 1
@@ -123,13 +123,13 @@ def test_a_replacement_that_is_not_ready_still_condemns_the_original(sandbox: Sa
     assert sandbox.world.drain() == ["update a", "delete a"]
 
 
-def test_replace_on_changes_replaces_instead_of_updating(sandbox: Sandbox) -> None:
+def test_replace_on_changes_option_replaces_instead_of_updating(sandbox: Sandbox) -> None:
     program = 'Thing("a", Options(replace_on_changes=["value"]), value="{}")'
     sandbox.up(program.format(1))
     assert sandbox.up(program.format(2)).counts == {"replace": 1}
 
 
-def test_ignore_changes_keeps_the_stored_inputs(sandbox: Sandbox) -> None:
+def test_ignore_changes_option_keeps_the_stored_inputs(sandbox: Sandbox) -> None:
     program = (
         'Thing("a", Options(ignore_changes=["value", "tags.x"]),'
         ' value="{0}", tags={{"x": "{0}", "y": "1"}})'
@@ -142,20 +142,20 @@ def test_ignore_changes_keeps_the_stored_inputs(sandbox: Sandbox) -> None:
     assert sandbox.stored["a"]["inputs"]["tags"] == {"x": "1", "y": "2"}
 
 
-def test_replace_with_replaces_both_resources(sandbox: Sandbox) -> None:
+def test_replace_with_option_replaces_both_resources(sandbox: Sandbox) -> None:
     program = 'a = Thing("a", key="{}")\nThing("b", Options(replace_with=[a]))'
     sandbox.up(program.format(1))
     assert sandbox.up(program.format(2)).counts == {"replace": 2}
 
 
-def test_changed_trigger_replaces_the_resource(sandbox: Sandbox) -> None:
+def test_changed_replacement_trigger_replaces_the_resource(sandbox: Sandbox) -> None:
     program = 'Thing("a", Options(replacement_trigger="{}"))'
     sandbox.up(program.format("monday"))
     assert sandbox.up(program.format("monday")).steps == []
     assert sandbox.up(program.format("tuesday")).counts == {"replace": 1}
 
 
-def test_changed_provider_config_keeps_its_resources(sandbox: Sandbox) -> None:
+def test_changed_config_of_a_provider_replaces_no_resource(sandbox: Sandbox) -> None:
     sandbox.config("config:\n  test:region: north\n")
     first = sandbox.up('Thing("a")')
     assert first.code == 0, first

@@ -1,4 +1,4 @@
-"""A small Kubernetes API over real HTTP, which can fail in all the ways of a real one."""
+"""A small Kubernetes API over real HTTP, which can fail like a real API server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {
 
 @dataclass
 class FakeApi:
-    """Objects by path; each function of ``script`` may answer a request first."""
+    """Objects by path. Each function in ``script`` may answer one request in place of the API."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class FakeApi:
 
     @property
     def kubeconfig(self) -> str:
-        """The contents of a kubeconfig for this API."""
+        """Return the contents of a kubeconfig for this API."""
         return json.dumps(
             {
                 "current-context": "fake",
@@ -53,7 +53,7 @@ class FakeApi:
         )
 
     def writes(self) -> list[str]:
-        """Requests that changed something, as "METHOD path"."""
+        """Return the requests that changed an object, as "METHOD path"."""
         return [
             f"{method} {path}"
             for method, path, query in self.requests
@@ -117,7 +117,7 @@ def serving() -> Iterator[FakeApi]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # sends each answer as one packet: a second one would wait for the first
+        wbufsize = -1  # one packet per response: a second packet would wait for the first
 
         def _serve(self) -> None:
             url = urlsplit(self.path)

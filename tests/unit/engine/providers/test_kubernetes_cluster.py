@@ -1,4 +1,4 @@
-"""Which cluster the settings mean, and the errors where none can be found."""
+"""The cluster that the provider's settings select, and errors if they select none."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def found(**config: Any) -> Cluster:
     return find_cluster(read_settings(config))
 
 
-def test_path_is_relative_to_the_project(tmp_path: Path) -> None:
+def test_kubeconfig_path_is_relative_to_the_project(tmp_path: Path) -> None:
     (tmp_path / ".local").mkdir()
     (tmp_path / ".local" / "kubeconfig").write_text(yaml.safe_dump(kubeconfig()))
     cluster = found(kubeconfig=".local/kubeconfig")
@@ -50,22 +50,22 @@ def test_path_is_relative_to_the_project(tmp_path: Path) -> None:
     assert cluster.namespace == "default"
     assert cluster.document is not None
     key = cluster.document["users"][0]["user"]["client-key"]
-    assert key == str(tmp_path / ".local" / "keys" / "me"), "files are relative to the kubeconfig"
+    assert key == str(tmp_path / ".local" / "keys" / "me"), "relative to the kubeconfig's folder"
 
 
 @pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])
-def test_kubeconfig_may_be_the_content_instead_of_a_path(dump: Any) -> None:
+def test_kubeconfig_setting_may_be_the_content_instead_of_a_path(dump: Any) -> None:
     assert found(kubeconfig=dump(kubeconfig())).server == "https://127.0.0.1:16443"
 
 
-def test_context_and_namespace_can_be_set() -> None:
+def test_provider_config_can_set_context_and_namespace() -> None:
     text = json.dumps(kubeconfig(namespace="first"))
     assert found(kubeconfig=text).namespace == "first"
     assert found(kubeconfig=text, context="two").namespace == "other"
     assert found(kubeconfig=text, context="two", namespace="mine").namespace == "mine"
 
 
-def test_several_files_in_the_environment_variable_are_merged(
+def test_kubeconfig_variable_may_list_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text(yaml.safe_dump({"current-context": "two"}))
@@ -74,7 +74,7 @@ def test_several_files_in_the_environment_variable_are_merged(
     assert found().namespace == "other"
 
 
-def test_service_account_is_the_default_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_in_a_pod_uses_the_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert found().server == "https://10.0.0.1:443"
 
@@ -103,24 +103,28 @@ def test_config_without_a_valid_cluster_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_error_never_contains_content_of_the_kubeconfig() -> None:
+def test_error_never_shows_content_of_the_kubeconfig() -> None:
     with pytest.raises(EngineError) as error:
         found(kubeconfig="token: [hush\nx")
     assert "hush" not in str(error.value)
 
 
-def test_missing_file_in_the_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_missing_file_of_the_kubeconfig_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("KUBECONFIG", "/does/not/exist")
     with pytest.raises(EngineError, match="KUBECONFIG: /does/not/exist does not exist"):
         found()
 
 
-def test_future_cluster_is_not_known() -> None:
+def test_cluster_with_an_unknown_kubeconfig_is_unknown() -> None:
     assert not read_settings({"kubeconfig": UNKNOWN}).known
     assert read_settings({"kubeconfig": "x", "namespace": UNKNOWN}).known
 
 
-def test_flags_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_can_set_flags_of_the_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
     monkeypatch.setenv("PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE", "true")
     assert read_settings({}).delete_unreachable
@@ -142,7 +146,7 @@ def test_loopback_addresses_are_recognized(server: str, local: bool) -> None:
     assert is_loopback(server) is local
 
 
-def test_reachability_behind_a_proxy_is_not_checked(
+def test_provider_does_not_check_reachability_behind_a_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")

@@ -32,7 +32,7 @@ SECRET = Kind("v1", "Secret")
 
 
 def offline(**config: Any) -> KubernetesProvider:
-    """Return a provider whose cluster does not exist yet: it can check and compare."""
+    """Return a provider whose cluster does not exist yet, but which can check and compare."""
     return KubernetesProvider({"kubeconfig": UNKNOWN, **config}, preview=True)
 
 
@@ -57,19 +57,19 @@ def offline(**config: Any) -> KubernetesProvider:
         ),
     ],
 )
-def test_a_type_token_names_a_kind(token: str, inputs: Properties, kind: Kind) -> None:
+def test_type_token_gives_the_kubernetes_kind(token: str, inputs: Properties, kind: Kind) -> None:
     assert kind_of(token, inputs) == kind
 
 
 @pytest.mark.parametrize(
     "token", ["kubernetes:helm.sh/v3:Release", "kubernetes:yaml/v2:ConfigFile", "kubernetes:x"]
 )
-def test_type_other_than_an_object_is_refused(token: str) -> None:
+def test_type_that_is_not_a_single_object_is_refused(token: str) -> None:
     with pytest.raises(CheckError, match="deploy it with the `pulumi` command"):
         kind_of(token, {})
 
 
-def test_scopes_of_built_in_kinds_need_no_cluster() -> None:
+def test_scope_of_a_built_in_kind_needs_no_cluster() -> None:
     assert is_namespaced(Kind("v1", "Pod")) is True
     assert is_namespaced(Kind("storage.k8s.io/v1", "StorageClass")) is False
     assert is_namespaced(Kind("example.org/v1", "Widget")) is None
@@ -78,7 +78,7 @@ def test_scopes_of_built_in_kinds_need_no_cluster() -> None:
 # ------------------------------------------------------------------------------------- names
 
 
-def test_an_object_without_a_name_is_named_after_its_resource() -> None:
+def test_name_of_an_unnamed_object_starts_with_the_resource_name() -> None:
     inputs = checked(CONFIG_MAP, URN, {}, {"data": {"a": "1"}}, "slurm")
     meta = inputs["metadata"]
     assert isinstance(meta, dict)
@@ -89,7 +89,7 @@ def test_an_object_without_a_name_is_named_after_its_resource() -> None:
     assert (inputs["apiVersion"], inputs["kind"]) == ("v1", "ConfigMap")
 
 
-def test_generated_name_is_kept() -> None:
+def test_generated_name_stays_the_same_in_later_checks() -> None:
     first = checked(CONFIG_MAP, URN, {}, {}, "slurm")
     again = checked(CONFIG_MAP, URN, first, {"data": {"a": "2"}}, "slurm")
     assert again["metadata"] == first["metadata"]
@@ -100,31 +100,31 @@ def test_replacement_gets_a_new_generated_name() -> None:
     assert checked(CONFIG_MAP, URN, {}, {}, "slurm")["metadata"] != first["metadata"]
 
 
-def test_given_name_and_namespace_are_kept() -> None:
+def test_name_and_namespace_from_the_program_are_kept() -> None:
     news: Properties = {"metadata": {"name": "fixed", "namespace": "mine"}}
     assert checked(CONFIG_MAP, URN, {}, news, "slurm")["metadata"] == news["metadata"]
 
 
-def test_check_does_not_change_the_programs_inputs() -> None:
+def test_check_does_not_change_the_inputs_of_the_program() -> None:
     news: Properties = {"metadata": {}}
     checked(CONFIG_MAP, URN, {}, news, "slurm")
     assert news == {"metadata": {}}
 
 
-def test_cluster_wide_kind_gets_no_namespace() -> None:
+def test_cluster_wide_object_gets_no_namespace() -> None:
     news: Properties = {"metadata": {"name": "a", "namespace": "mistaken"}}
     assert checked(Kind("v1", "Namespace"), URN, {}, news, None)["metadata"] == {"name": "a"}
 
 
 @pytest.mark.parametrize("unknown", ["metadata", "name", "namespace"])
-def test_unknown_value_is_not_replaced_by_a_default(unknown: str) -> None:
+def test_default_does_not_replace_an_unknown_value(unknown: str) -> None:
     news: Properties = {"metadata": UNKNOWN if unknown == "metadata" else {unknown: UNKNOWN}}
     inputs = checked(CONFIG_MAP, URN, {}, news, "slurm")
     meta = inputs["metadata"]
     assert (meta if unknown == "metadata" else meta[unknown]) is UNKNOWN  # type: ignore[index,call-overload]
 
 
-def test_generate_name_is_refused_with_the_remedy() -> None:
+def test_generatename_is_refused_and_the_error_names_the_remedy() -> None:
     with pytest.raises(
         CheckError, match=r"metadata\.generateName: not supported .* set metadata\.name"
     ):
@@ -154,7 +154,7 @@ def test_unknown_string_data_stays_string_data() -> None:
     assert inputs["stringData"] == {"a": UNKNOWN}
 
 
-def test_fields_that_only_the_server_sets_are_dropped() -> None:
+def test_inputs_drop_fields_that_only_the_server_sets() -> None:
     news: Properties = {"metadata": {"name": "a", "uid": "1", "creationTimestamp": None}}
     assert checked(CONFIG_MAP, URN, {}, news, None)["metadata"] == {"name": "a"}
 
@@ -163,7 +163,7 @@ def test_fields_that_only_the_server_sets_are_dropped() -> None:
     ("one", "other"),
     [("0.5", "500m"), ("1024Mi", "1Gi"), ("1e3", "1k"), (2, "2"), ("1.5Gi", "1536Mi")],
 )
-def test_different_spellings_of_a_quantity_are_equal(one: Any, other: Any) -> None:
+def test_quantities_of_the_same_amount_are_equal(one: Any, other: Any) -> None:
     assert quantity(one) == quantity(other)
     old = {"spec": {"resources": {"requests": {"cpu": one}}}}
     new = {"spec": {"resources": {"requests": {"cpu": other}}}}
@@ -171,11 +171,11 @@ def test_different_spellings_of_a_quantity_are_equal(one: Any, other: Any) -> No
 
 
 @given(st.text(max_size=6))
-def test_quantity_accepts_any_text(text: str) -> None:
+def test_any_text_can_be_parsed_as_a_quantity(text: str) -> None:
     quantity(text)
 
 
-def test_text_outside_resources_is_not_a_quantity() -> None:
+def test_only_text_of_resources_is_compared_as_a_quantity() -> None:
     assert differences({"data": {"a": "0.5"}}, {"data": {"a": "500m"}}) == (("data", "a"),)
 
 
@@ -310,16 +310,16 @@ EDITS: list[tuple[str, str, dict[str, Any], dict[str, Any], bool]] = [
 @pytest.mark.parametrize(
     ("case", "token", "old", "new", "replaced"), EDITS, ids=[e[0] for e in EDITS]
 )
-def test_edit_updates_in_place_unless_the_api_forbids_it(
+def test_edit_replaces_an_object_only_if_the_api_requires_it(
     case: str, token: str, old: dict[str, Any], new: dict[str, Any], replaced: bool
 ) -> None:
     found = diff(f"kubernetes:{token}", old, new)
     assert found.changed
     assert bool(found.replaces) is replaced, case
-    assert found.delete_before_replace is replaced, "a fixed name is free only after the deletion"
+    assert found.delete_before_replace is replaced, "a fixed name is free only after deletion"
 
 
-def test_config_map_is_replaced_unless_mutable() -> None:
+def test_configmap_is_replaced_unless_the_provider_makes_it_mutable() -> None:
     provider = offline()
     token = "kubernetes:core/v1:ConfigMap"
     old = provider.check(token, URN, {}, {"data": {"a": "1"}})
@@ -329,7 +329,7 @@ def test_config_map_is_replaced_unless_mutable() -> None:
     assert not found.delete_before_replace, "generated names do not collide"
 
 
-def test_new_namespace_needs_no_deletion_first() -> None:
+def test_move_to_another_namespace_creates_before_it_deletes() -> None:
     token = "kubernetes:core/v1:ConfigMap"
     provider = offline()
     old = provider.check(token, URN, {}, {"metadata": {"name": "a", "namespace": "x"}})
@@ -345,7 +345,7 @@ def test_equal_inputs_show_no_change() -> None:
     )
 
 
-def test_unknown_value_is_a_change() -> None:
+def test_unknown_value_is_shown_as_a_change() -> None:
     found = diff("kubernetes:core/v1:ConfigMap", {"data": {"a": "1"}}, {"data": {"a": UNKNOWN}})
     assert found.changed == ("data.a",)
 
@@ -353,7 +353,7 @@ def test_unknown_value_is_a_change() -> None:
 # -------------------------------------------------------------------------------- live objects
 
 
-def test_checkpoint_has_the_live_object_and_the_inputs() -> None:
+def test_state_has_the_live_object_and_the_inputs() -> None:
     live = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}, "extra": None}
     outputs = checkpoint(live, {"apiVersion": "v1", "data": {"a": "1"}}, "pulumi-kubernetes-ab")
     assert outputs == {
@@ -364,14 +364,14 @@ def test_checkpoint_has_the_live_object_and_the_inputs() -> None:
     }
 
 
-def test_schema_extensions_have_dashes_only_on_the_server() -> None:
+def test_schema_extension_names_have_dashes_only_on_the_server() -> None:
     stored = {"spec": {"schema": {"x_kubernetes_preserve_unknown_fields": True}}}
     sent = {"spec": {"schema": {"x-kubernetes-preserve-unknown-fields": True}}}
     assert to_server(stored) == sent
     assert checkpoint(sent, stored, "m")["spec"] == stored["spec"]
 
 
-def test_refresh_shows_only_foreign_changes() -> None:
+def test_refresh_shows_only_changes_that_others_made_to_inputs() -> None:
     inputs = {
         "data": {"kept": "1", "edited": "1", "removed": "1"},
         "spec": {
@@ -400,7 +400,7 @@ def entry(manager: str, operation: str, **fields: Any) -> dict[str, Any]:
     return {"manager": manager, "operation": operation, "fieldsV1": fields}
 
 
-def test_fields_of_a_plain_create_move_to_the_applying_manager() -> None:
+def test_apply_manager_takes_over_fields_of_a_plain_create() -> None:
     data: dict[str, Any] = {"f:a": {}, "f:b": {}}
     entries = [
         entry("pulumi-kubernetes", "Update", **{"f:data": data, "f:meta": {}}),
@@ -414,7 +414,7 @@ def test_fields_of_a_plain_create_move_to_the_applying_manager() -> None:
     ]
 
 
-def test_applied_fields_are_not_adopted() -> None:
+def test_fields_that_another_manager_applied_are_not_taken_over() -> None:
     live = {"metadata": {"managedFields": [entry("ours", "Apply"), entry("someone", "Update")]}}
     assert adopted_fields(live, "ours") is None
     assert is_managed_by(live, "ours")

@@ -1,4 +1,4 @@
-"""The provider against an API that answers like a real one, errors included."""
+"""The provider with a fake API that responds, and fails, like a real one."""
 
 import threading
 import time
@@ -54,33 +54,35 @@ def test_object_is_created_changed_and_deleted(fake: FakeApi, provider: Make) ->
     kubernetes.delete(made, Operation())
 
 
-def test_an_interrupted_creation_is_continued(fake: FakeApi, provider: Make) -> None:
+def test_create_takes_over_an_object_of_an_interrupted_create(
+    fake: FakeApi, provider: Make
+) -> None:
     create(provider(), inputs(data={"a": "1"}))
     again = create(provider(), inputs(data={"a": "2"}))
     assert again.outputs["data"] == {"a": "2"}
 
 
-def test_foreign_object_is_not_touched(fake: FakeApi, provider: Make) -> None:
+def test_create_refuses_an_existing_object(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         create(provider(), inputs())
     assert fake.writes() == []
 
 
-def test_upsert_takes_over_a_foreign_object(fake: FakeApi, provider: Make) -> None:
+def test_upsert_takes_over_an_object_of_another_manager(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     create(provider(upsertExistingObjects=True), inputs(data={"a": "1"}))
     assert fake.objects[PATH]["data"] == {"a": "1"}
 
 
-def test_create_waits_for_an_object_in_deletion(fake: FakeApi, provider: Make) -> None:
+def test_create_waits_until_an_object_in_deletion_is_gone(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign(deletionTimestamp="2026-01-01T00:00:00Z")
     threading.Timer(0.05, fake.objects.pop, (PATH,)).start()
     create(provider(), inputs())
     assert fake.objects[PATH]["metadata"]["uid"] != "u"
 
 
-def test_update_creates_a_vanished_object_again(fake: FakeApi, provider: Make) -> None:
+def test_update_creates_an_object_that_disappeared(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs(data={"a": "1"}))
     fake.objects.clear()
@@ -88,7 +90,9 @@ def test_update_creates_a_vanished_object_again(fake: FakeApi, provider: Make) -
     assert fake.objects[PATH]["data"] == {"a": "2"}
 
 
-def test_patch_changes_a_foreign_object_then_releases_it(fake: FakeApi, provider: Make) -> None:
+def test_patch_changes_an_existing_object_and_deletion_only_releases_it(
+    fake: FakeApi, provider: Make
+) -> None:
     fake.objects[PATH] = foreign()
     kubernetes = provider()
     token = "kubernetes:core/v1:ConfigMapPatch"
@@ -98,7 +102,7 @@ def test_patch_changes_a_foreign_object_then_releases_it(fake: FakeApi, provider
     assert [w.split()[0] for w in fake.writes()] == ["PATCH", "PATCH"]
 
 
-def test_apply_first_takes_over_fields_of_a_plain_create(fake: FakeApi, provider: Make) -> None:
+def test_update_first_takes_over_fields_of_a_plain_create(fake: FakeApi, provider: Make) -> None:
     entry = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:data": {}}}
     fake.objects[PATH] = foreign(managedFields=[entry])
     old = Resource(URN, TOKEN, "settings", "slurm/settings", inputs(), {})
@@ -106,7 +110,9 @@ def test_apply_first_takes_over_fields_of_a_plain_create(fake: FakeApi, provider
     assert fake.writes() == [f"PATCH {PATH}", f"PATCH {PATH}"]
 
 
-def test_concurrent_status_update_does_not_stop_the_takeover(fake: FakeApi, provider: Make) -> None:
+def test_concurrent_status_update_does_not_prevent_the_takeover(
+    fake: FakeApi, provider: Make
+) -> None:
     entry = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:data": {}}}
     fake.objects[PATH] = foreign(managedFields=[entry])
     raced = [(422, status(422, "Invalid", "the test operation failed"))]
@@ -130,7 +136,9 @@ def test_next_update_runs_a_failed_job_again(fake: FakeApi, provider: Make) -> N
 # ------------------------------------------------------------------------------------- preview
 
 
-def test_preview_predicts_the_object_and_writes_nothing(fake: FakeApi, provider: Make) -> None:
+def test_preview_shows_the_resulting_object_and_writes_nothing(
+    fake: FakeApi, provider: Make
+) -> None:
     outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": "1"}), None)
     assert outputs["data"] == {"a": "1"}
     assert "uid" not in outputs["metadata"]  # type: ignore[operator]
@@ -138,7 +146,7 @@ def test_preview_predicts_the_object_and_writes_nothing(fake: FakeApi, provider:
     assert fake.objects == {}
 
 
-def test_preview_with_unknowns_returns_the_inputs(fake: FakeApi, provider: Make) -> None:
+def test_preview_with_unknown_values_returns_the_inputs(fake: FakeApi, provider: Make) -> None:
     outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": UNKNOWN}), None)
     assert outputs["data"] == {"a": UNKNOWN}
     assert fake.requests == []
@@ -150,7 +158,7 @@ def test_preview_reports_a_refusal_of_the_server(fake: FakeApi, provider: Make) 
         provider(preview=True).preview_outputs(TOKEN, inputs(data={"a b": "1"}), None)
 
 
-def test_preview_reports_a_name_conflict(fake: FakeApi, provider: Make) -> None:
+def test_preview_reports_an_object_of_the_same_name(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
         provider(preview=True).preview_outputs(TOKEN, inputs(), None)
@@ -162,7 +170,9 @@ def test_preview_of_a_replacement_ignores_the_old_object(fake: FakeApi, provider
     assert outputs["data"] == {"a": "2"}
 
 
-def test_only_kept_objects_have_a_version_in_a_preview(fake: FakeApi, provider: Make) -> None:
+def test_previewed_object_has_a_resourceversion_unless_it_is_replaced(
+    fake: FakeApi, provider: Make
+) -> None:
     """Policies recognize replacements by the missing version (policy/data.py)."""
     made = create(provider(), inputs(data={"a": "1"}))
     preview = provider(preview=True)
@@ -182,18 +192,18 @@ def test_preview_accepts_a_namespace_that_does_not_exist_yet(fake: FakeApi, prov
     assert outputs["data"] == {"a": "1"}
 
 
-def test_check_and_diff_send_no_request(fake: FakeApi, provider: Make) -> None:
+def test_check_and_diff_send_no_request_to_the_cluster(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider(preview=True)
     checked = kubernetes.check(TOKEN, URN, inputs(), inputs())
     kubernetes.diff(Resource(URN, TOKEN, "settings", "slurm/settings", checked, {}), checked)
     assert fake.requests == []
 
 
-def test_scope_of_a_custom_kind_comes_from_the_cluster(fake: FakeApi, provider: Make) -> None:
+def test_scope_of_a_custom_kind_is_read_from_the_cluster(fake: FakeApi, provider: Make) -> None:
     fake.kinds["/apis/example.org/v1"] = [("widgets", "Widget", False)]
     token = "kubernetes:example.org/v1:Widget"
     checked = provider().check(token, URN, {}, {"metadata": {"name": "w"}})
-    assert checked["metadata"] == {"name": "w"}, "a cluster-wide kind gets no namespace"
+    assert checked["metadata"] == {"name": "w"}, "a cluster-wide kind must get no namespace"
 
 
 # -------------------------------------------------------------------------------------- errors
@@ -258,7 +268,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("case", "scripted", "message"), REFUSALS, ids=[r[0] for r in REFUSALS])
-def test_refusal_names_the_object_in_one_line(
+def test_error_names_the_refused_object_in_one_line(
     fake: FakeApi, provider: Make, case: str, scripted: Any, message: str
 ) -> None:
     fake.script.append(scripted)
@@ -306,13 +316,15 @@ def test_missing_object_is_requested_once(fake: FakeApi, provider: Make) -> None
     assert asked.count(PATH) == 1
 
 
-def test_permanent_failure_is_reported(fake: FakeApi, provider: Make) -> None:
+def test_permanent_failure_is_reported_after_retries(fake: FakeApi, provider: Make) -> None:
     fake.script.append(lambda *_: (503, status(503, "ServiceUnavailable", "is shutting down")))
     with pytest.raises(EngineError, match="is shutting down"):
         create(provider(), inputs())
 
 
-def test_unreachable_cluster_error_names_address_and_remedy(fake: FakeApi, provider: Make) -> None:
+def test_error_for_an_unreachable_cluster_names_address_and_remedy(
+    fake: FakeApi, provider: Make
+) -> None:
     fake.port = 1  # no process listens there
     with pytest.raises(EngineError) as error:
         provider(preview=True).check(TOKEN, URN, {}, inputs())
@@ -322,7 +334,7 @@ def test_unreachable_cluster_error_names_address_and_remedy(fake: FakeApi, provi
     )
 
 
-def test_delete_unreachable_forgets_objects_of_a_lost_cluster(
+def test_deleteunreachable_drops_objects_of_a_lost_cluster_from_the_state(
     fake: FakeApi, provider: Make
 ) -> None:
     fake.port = 1
@@ -332,7 +344,7 @@ def test_delete_unreachable_forgets_objects_of_a_lost_cluster(
     provider(deleteUnreachable="true").delete(old, Operation())
 
 
-def test_objects_of_a_deleted_definition_are_treated_as_gone(provider: Make) -> None:
+def test_object_whose_custom_definition_is_missing_is_treated_as_deleted(provider: Make) -> None:
     token = "kubernetes:example.org/v1:Widget"
     old = Resource(URN, token, "w", "slurm/w", {"metadata": {"name": "w"}}, {})
     provider().delete(old, Operation())
@@ -342,7 +354,9 @@ def test_objects_of_a_deleted_definition_are_treated_as_gone(provider: Make) -> 
 # ------------------------------------------------------------------------------------- waiting
 
 
-def test_object_that_does_not_become_ready_is_kept(fake: FakeApi, provider: Make) -> None:
+def test_object_that_does_not_become_ready_stays_in_the_state(
+    fake: FakeApi, provider: Make
+) -> None:
     claim = inputs("PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
     shown: list[str] = []
     with pytest.raises(PartialFailure) as error:
@@ -355,7 +369,7 @@ def test_object_that_does_not_become_ready_is_kept(fake: FakeApi, provider: Make
     assert shown == ["waiting for a volume", ""]
 
 
-def test_readiness_ends_the_wait(fake: FakeApi, provider: Make) -> None:
+def test_wait_ends_when_the_object_is_ready(fake: FakeApi, provider: Make) -> None:
     claim = inputs("PersistentVolumeClaim", spec={}, status={"phase": "Pending"})
     path = "/api/v1/namespaces/slurm/persistentvolumeclaims/settings"
 
@@ -369,13 +383,13 @@ def test_readiness_ends_the_wait(fake: FakeApi, provider: Make) -> None:
     assert made.outputs["status"] == {"phase": "Bound"}
 
 
-def test_skip_await_skips_the_wait(provider: Make) -> None:
+def test_skipawait_annotation_skips_the_wait(provider: Make) -> None:
     claim = inputs("PersistentVolumeClaim", spec={})
     claim["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}  # type: ignore[index,call-overload]
     create(provider(), claim, CLAIM)
 
 
-def test_cancelled_wait_keeps_the_object(provider: Make) -> None:
+def test_object_stays_in_the_state_after_a_cancelled_wait(provider: Make) -> None:
     cancelled = threading.Event()
     threading.Timer(0.05, cancelled.set).start()
     claim = inputs("PersistentVolumeClaim", spec={})
@@ -384,7 +398,9 @@ def test_cancelled_wait_keeps_the_object(provider: Make) -> None:
     assert error.value.outputs["kind"] == "PersistentVolumeClaim"
 
 
-def test_deletion_waits_for_finalizers_and_names_them(fake: FakeApi, provider: Make) -> None:
+def test_deletion_waits_for_finalizers_and_the_error_names_them(
+    fake: FakeApi, provider: Make
+) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
     fake.on_delete = lambda _object: False
@@ -393,7 +409,7 @@ def test_deletion_waits_for_finalizers_and_names_them(fake: FakeApi, provider: M
         kubernetes.delete(made, Operation(timeout=0.05))
 
 
-def test_new_object_of_the_same_name_ends_the_deletion(fake: FakeApi, provider: Make) -> None:
+def test_deletion_ends_if_another_object_has_the_name(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
 
@@ -405,7 +421,7 @@ def test_new_object_of_the_same_name_ends_the_deletion(fake: FakeApi, provider: 
     kubernetes.delete(made, Operation(timeout=1))
 
 
-def test_refresh_reads_foreign_changes(fake: FakeApi, provider: Make) -> None:
+def test_refresh_reads_changes_that_others_made(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs(data={"a": "1"}))
     fake.objects[PATH]["data"] = {"a": "2", "b": "3"}
@@ -418,7 +434,7 @@ def test_refresh_reads_foreign_changes(fake: FakeApi, provider: Make) -> None:
     assert outputs["__fieldManager"] == made.outputs["__fieldManager"]
 
 
-def test_object_of_an_interrupted_creation_is_found(fake: FakeApi, provider: Make) -> None:
+def test_read_finds_the_object_of_an_interrupted_create(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
     found = kubernetes.read(TOKEN, URN, "", made.inputs, {})
@@ -426,15 +442,13 @@ def test_object_of_an_interrupted_creation_is_found(fake: FakeApi, provider: Mak
     assert found[0] == "slurm/settings"
 
 
-def test_foreign_object_is_not_mistaken_for_an_interrupted_creation(
-    fake: FakeApi, provider: Make
-) -> None:
+def test_read_ignores_an_object_of_another_manager(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
     assert kubernetes.read(TOKEN, f"{URN}-another", "", made.inputs, {}) is None
 
 
-def test_refresh_of_a_deleted_object_returns_none(provider: Make) -> None:
+def test_refresh_reports_that_an_object_was_deleted(provider: Make) -> None:
     assert provider().read(TOKEN, URN, "slurm/settings", inputs()) is None
 
 
@@ -445,11 +459,11 @@ CHART: Properties = {"name": "cilium", "chart": "cilium", "values": {"MTU": 9000
 
 
 def release(outputs: Properties | None = None, **added: Any) -> Resource:
-    """Return a release that the `pulumi` command created, with the fields that its plugin adds."""
+    """Return a release that the `pulumi` command created, with the fields that it adds."""
     return Resource(URN, RELEASE, "cilium", "cilium", {**CHART, **added}, outputs or {})
 
 
-def test_release_is_previewed_without_a_cluster(provider: Make, fake: FakeApi) -> None:
+def test_helm_release_can_be_previewed_without_a_cluster(provider: Make, fake: FakeApi) -> None:
     fake.port = 1  # no process listens there
     kubernetes = provider(preview=True)
 
@@ -459,7 +473,7 @@ def test_release_is_previewed_without_a_cluster(provider: Make, fake: FakeApi) -
     assert kubernetes.preview_outputs(RELEASE, news, None) == CHART
 
 
-def test_existing_release_shows_no_changes(provider: Make) -> None:
+def test_unchanged_helm_release_shows_no_changes(provider: Make) -> None:
     kubernetes = provider()
     old = release(resourceNames={"DaemonSet": ["kube-system/cilium"]})
 
@@ -467,12 +481,14 @@ def test_existing_release_shows_no_changes(provider: Make) -> None:
 
 
 @pytest.mark.parametrize("olds", [{}, {**CHART, "values": {"MTU": 1500}}], ids=["new", "changed"])
-def test_release_is_refused_in_one_line_naming_the_remedy(provider: Make, olds: Properties) -> None:
+def test_helm_release_is_refused_and_the_error_names_the_remedy(
+    provider: Make, olds: Properties
+) -> None:
     with pytest.raises(CheckError, match=r"requires Helm: deploy it with the `pulumi` command$"):
         provider().check(RELEASE, URN, olds, CHART)
 
 
-def test_only_a_new_name_replaces_a_release(provider: Make) -> None:
+def test_helm_release_is_replaced_only_if_its_name_changes(provider: Make) -> None:
     kubernetes = provider(preview=True)
     edited = kubernetes.diff(release(), {**CHART, "values": {"MTU": 1500}})
     renamed = kubernetes.diff(release(), {**CHART, "name": "network"})

@@ -1,4 +1,4 @@
-"""Readiness of objects as the API sends them, and the notes shown while they are not ready."""
+"""When an object is ready, and the notes that are shown until then."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """Replaces the API: lists objects by kind, and records deletions."""
+    """A fake of the API that lists objects by kind and records deletions."""
 
     lists: Mapping[str, list[Object]] = field(default_factory=dict)
     logs: str = ""
@@ -57,7 +57,7 @@ def look(
 
 
 def pod(name: str = "it-0", *, ready: bool = False, **fields: Any) -> Object:
-    """A pod of the workload ``it``; ``containers`` are container statuses."""
+    """Return a pod of the workload ``it``. ``containers`` are container statuses."""
     conditions = [
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(fields.pop("age", 0))},
         {"type": "Ready", "status": "True" if ready else "False"},
@@ -141,7 +141,7 @@ def stateful_set(
         "OnDelete waits for a deletion",
     ],
 )
-def test_stateful_set_is_ready_when_all_pods_are(live: Object, note: str) -> None:
+def test_statefulset_is_ready_when_all_its_pods_are_ready(live: Object, note: str) -> None:
     progress = look(STATEFUL_SET, live)
     assert progress.done is (note == "")
     assert progress.note == note
@@ -160,7 +160,7 @@ def test_pods_of_another_owner_are_ignored() -> None:
     assert not progress.failure
 
 
-def test_broken_pod_of_the_old_revision_is_deleted() -> None:
+def test_broken_pod_of_an_old_revision_is_deleted() -> None:
     broken = pod("it-0", labels={"controller-revision-hash": "r1"})
     broken["status"]["containerStatuses"] = [waiting("ImagePullBackOff")]
     cluster = Cluster({"Pod": [broken]})
@@ -180,7 +180,9 @@ def test_broken_pod_of_the_old_revision_is_deleted() -> None:
     ],
     ids=["a new pod", "a starting pod", "Parallel", "OnDelete"],
 )
-def test_pod_is_not_deleted(revision: str, containers: list[Object], spec: Object) -> None:
+def test_pod_that_the_statefulset_replaces_itself_is_not_deleted(
+    revision: str, containers: list[Object], spec: Object
+) -> None:
     broken = pod("it-0", labels={"controller-revision-hash": revision}, containers=containers)
     cluster = Cluster({"Pod": [broken]})
     live = stateful_set(readyReplicas=0, updateRevision="r2", spec=spec)
@@ -213,7 +215,7 @@ def test_pod_is_not_deleted(revision: str, containers: list[Object], spec: Objec
     ],
     ids=["a bad image name", "an unavailable image", "a missing Secret", "crashes"],
 )
-def test_hopeless_pod_fails_the_wait_with_its_reason(
+def test_wait_fails_with_the_reason_of_a_hopeless_pod(
     container: Object, age: float, message: str
 ) -> None:
     cluster = Cluster({"Pod": [pod(containers=[container], age=age)]}, logs="no such file")
@@ -229,9 +231,9 @@ def test_hopeless_pod_fails_the_wait_with_its_reason(
         (waiting("CrashLoopBackOff", restartCount=2, lastState=CRASHED), 100),
         (waiting("ContainerCreating"), 500),
     ],
-    ids=["a slow registry", "a Secret that comes later", "a few crashes", "a slow volume"],
+    ids=["a slow registry", "a Secret that is created later", "a few crashes", "a slow volume"],
 )
-def test_wait_continues(container: Object, age: float) -> None:
+def test_wait_continues_while_a_pod_can_recover(container: Object, age: float) -> None:
     cluster = Cluster({"Pod": [pod(containers=[container], age=age)]})
     assert not look(STATEFUL_SET, stateful_set(readyReplicas=0), cluster).failure
 
@@ -243,7 +245,7 @@ def test_note_shows_a_crash_before_the_wait_fails() -> None:
     assert str(progress) == "0 of 2 pods ready: it-0: main: Error, exit code 2, 1 restart"
 
 
-def test_slow_start_shows_the_warning_event() -> None:
+def test_note_shows_the_warning_event_of_a_slow_start() -> None:
     event = {"type": "Warning", "reason": "FailedMount", "message": 'secret "x"\nnot found'}
     cluster = Cluster(
         {"Pod": [pod(containers=[waiting("ContainerCreating")], age=10)], "Event": [event]}
@@ -252,13 +254,13 @@ def test_slow_start_shows_the_warning_event() -> None:
     assert progress.detail == 'it-0: FailedMount: secret "x" not found'
 
 
-def test_unschedulable_pod_shows_the_reason() -> None:
+def test_note_shows_why_a_pod_cannot_be_scheduled() -> None:
     conditions = [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}
     ]
     pods = Pods(cast(Api, Cluster()), (pod(conditions=conditions),))
     assert pods.trouble() == "pod slurm/it-0: Unschedulable: 0/2"
-    assert not pods.failure(), "a node may be added while the update waits"
+    assert not pods.failure(), "a node may join while the update waits"
 
 
 # --------------------------------------------------------------------------------- Deployments
@@ -298,7 +300,7 @@ def test_deployment_is_ready_when_only_new_pods_remain() -> None:
     assert not look(DEPLOYMENT, deployment(observedGeneration=0)).done
 
 
-def test_only_pods_of_the_newest_generation_count() -> None:
+def test_deployment_is_ready_only_with_pods_of_the_newest_generation() -> None:
     old = pod("old", owner="rs9", containers=[waiting("InvalidImageName")])
     new = pod("new", owner="rs10")
     cluster = Cluster({"ReplicaSet": REPLICA_SETS, "Pod": [old, new]})
@@ -307,7 +309,7 @@ def test_only_pods_of_the_newest_generation_count() -> None:
     assert progress.detail == "new: starting"
 
 
-def test_crashed_container_must_run_for_some_time() -> None:
+def test_restarted_container_is_ready_only_after_running_for_some_time() -> None:
     def running(seconds: float) -> Cluster:
         state = {"running": {"startedAt": ago(seconds)}}
         up = {"name": "main", "ready": True, "restartCount": 1, "state": state}
@@ -331,7 +333,7 @@ def test_deployment_without_progress_has_failed() -> None:
 JOB = Kind("batch/v1", "Job")
 
 
-def test_a_job_is_ready_when_it_is_complete() -> None:
+def test_job_is_ready_when_it_is_complete() -> None:
     complete = {"conditions": [{"type": "Complete", "status": "True"}]}
     assert look(JOB, {"status": complete}).done
     assert look(JOB, {"spec": {"suspend": True}}).done
@@ -339,7 +341,7 @@ def test_a_job_is_ready_when_it_is_complete() -> None:
     assert str(progress) == "1 of 3 completions, 1 failed"
 
 
-def test_failure_of_a_job_shows_how_its_pod_ended() -> None:
+def test_error_of_a_failed_job_shows_how_its_pod_ended() -> None:
     failed = {
         "type": "Failed",
         "status": "True",
@@ -479,12 +481,12 @@ READY: list[tuple[str, Kind, Object, Object, bool]] = [
 @pytest.mark.parametrize(
     ("case", "kind", "live", "around", "done"), READY, ids=[r[0] for r in READY]
 )
-def test_readiness_follows_the_kind(
+def test_each_kind_has_its_own_condition_of_readiness(
     case: str, kind: Kind, live: Object, around: dict[str, list[Object]], done: bool
 ) -> None:
     progress = look(kind, live, Cluster(around))
     assert progress.done is done, case
-    assert done or progress.note, "a wait names its reason"
+    assert done or progress.note, "a wait must name its reason"
 
 
 # --------------------------------------------------------------------------------- annotations
@@ -508,24 +510,26 @@ def annotated(**annotations: str) -> Object:
         ('["condition=A", "jsonpath={.status.b}"]', {"b": 1}, False),
     ],
 )
-def test_wait_for_accepts_custom_conditions(wanted: str, status: Object, done: bool) -> None:
+def test_waitfor_annotation_accepts_custom_conditions(
+    wanted: str, status: Object, done: bool
+) -> None:
     progress = look(
         Kind("example.org/v1", "Widget"), {**annotated(waitFor=wanted), "status": status}
     )
     assert progress.done is done
 
 
-def test_invalid_condition_is_refused() -> None:
+def test_invalid_waitfor_condition_is_refused() -> None:
     with pytest.raises(EngineError, match=r"pulumi\.com/waitFor: 'forever'"):
         look(Kind("example.org/v1", "Widget"), annotated(waitFor="forever"))
 
 
-def test_skip_await_makes_an_object_ready() -> None:
+def test_skipawait_annotation_makes_an_object_ready() -> None:
     live = {**stateful_set(readyReplicas=0), **annotated(skipAwait="true")}
     assert look(STATEFUL_SET, live).done
 
 
-def test_timeout_comes_from_option_annotation_or_default() -> None:
+def test_timeout_comes_from_the_option_the_annotation_or_the_default() -> None:
     assert timeout_of(Operation(timeout=5), annotated(timeoutSeconds="7")) == 5
     assert timeout_of(Operation(), annotated(timeoutSeconds="7")) == 7
     assert timeout_of(Operation(), annotated(timeoutSeconds="soon")) == 600

@@ -7,12 +7,12 @@ from engine.providers import Operation, Resource, load, with_secrecy
 from engine.values import Properties, Secret
 
 
-def test_error_names_the_package_without_a_provider_and_the_remedy() -> None:
+def test_error_for_an_unsupported_package_names_it_and_the_remedy() -> None:
     with pytest.raises(EngineError, match=r"package 'aws': .* deploy this stack with"):
         load("aws", {}, preview=False)
 
 
-def test_results_and_repeated_inputs_are_secret_where_inputs_are() -> None:
+def test_outputs_that_repeat_a_secret_input_are_secret() -> None:
     like: Properties = {"data": {"a": Secret("hush"), "b": "plain"}}
     result: Properties = {"data": {"a": "hush", "b": "plain"}, "status": "ok"}
     marked = with_secrecy({**result, "__inputs": dict(result)}, like, frozenset())
@@ -20,12 +20,12 @@ def test_results_and_repeated_inputs_are_secret_where_inputs_are() -> None:
     assert marked == {**secret, "__inputs": secret}
 
 
-def test_always_secret_outputs_are_secret_without_secret_inputs() -> None:
+def test_provider_can_mark_outputs_as_always_secret() -> None:
     marked = with_secrecy({"data": {"a": "x"}, "kind": "Secret"}, {}, frozenset({"data"}))
     assert marked == {"data": Secret({"a": "x"}), "kind": "Secret"}
 
 
-def test_preview_plans_unsupported_packages_by_their_inputs() -> None:
+def test_preview_compares_inputs_of_packages_without_a_provider() -> None:
     provider = load("aws", {}, preview=True)
     inputs: Properties = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "lab"}}
     old = Resource("urn", "aws:ec2/vpc:Vpc", "lab", "vpc-1", inputs, {**inputs, "arn": "arn:1"})

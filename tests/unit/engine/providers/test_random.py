@@ -1,4 +1,4 @@
-"""Random values are drawn once, as with Pulumi's random provider, and kept."""
+"""Random values are generated once and kept, as with Pulumi's random provider."""
 
 import string
 import uuid
@@ -119,7 +119,7 @@ def draw(name: str, inputs: Properties) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_outputs_match_pulumis_names_and_types(
+def test_outputs_have_the_names_and_types_that_pulumi_uses(
     name: str, inputs: Properties, stored: Properties
 ) -> None:
     drawn = draw(name, inputs)
@@ -139,7 +139,7 @@ def test_state_that_pulumi_wrote_shows_no_changes(
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_changed_keeper_draws_a_new_value(
+def test_changed_keeper_generates_a_new_value(
     name: str, inputs: Properties, stored: Properties
 ) -> None:
     news: Properties = {**inputs, "keepers": {"epoch": "2"}}
@@ -147,26 +147,28 @@ def test_changed_keeper_draws_a_new_value(
 
 
 @pytest.mark.parametrize(("name", "inputs", "stored"), STORED, ids=[s[0] for s in STORED])
-def test_refresh_keeps_the_drawn_value(name: str, inputs: Properties, stored: Properties) -> None:
+def test_refresh_keeps_the_generated_value(
+    name: str, inputs: Properties, stored: Properties
+) -> None:
     assert PROVIDER.read(token(name), "urn", "id", inputs, stored) == ("id", inputs, stored)
 
 
-def test_explicit_default_is_not_a_change() -> None:
+def test_explicit_default_value_is_not_a_change() -> None:
     old = resource("RandomString", {"length": 8})
     assert not PROVIDER.diff(old, {"length": 8, "special": True, "number": True}).changed
 
 
-def test_unknown_keeper_draws_a_new_value() -> None:
+def test_unknown_keeper_generates_a_new_value() -> None:
     old = resource("RandomBytes", {"length": 8, "keepers": {"a": "b"}})
     assert PROVIDER.diff(old, {"length": 8, "keepers": UNKNOWN}).replaces == ("keepers",)
 
 
-def test_drawn_values_are_unknown_in_a_preview() -> None:
+def test_generated_values_are_unknown_in_a_preview() -> None:
     outputs = PROVIDER.preview_outputs(token("RandomBytes"), {"length": 8}, None)
     assert outputs == {"length": 8, "base64": UNKNOWN, "hex": UNKNOWN}
 
 
-def test_passwords_and_bytes_are_secret_and_ids_are_not() -> None:
+def test_passwords_and_bytes_are_secret_but_ids_are_not() -> None:
     assert PROVIDER.secret_outputs(token("RandomBytes")) == {"base64", "hex"}
     assert PROVIDER.secret_outputs(token("RandomPassword")) == {"bcryptHash", "result"}
     assert PROVIDER.secret_outputs(token("RandomId")) == frozenset()
@@ -178,7 +180,9 @@ def test_passwords_and_bytes_are_secret_and_ids_are_not() -> None:
     ),
     extra=st.integers(1, 10),
 )
-def test_string_has_the_given_length_and_minima(minima: dict[str, int], extra: int) -> None:
+def test_string_has_the_given_length_and_minimum_character_numbers(
+    minima: dict[str, int], extra: int
+) -> None:
     length = sum(minima.values()) + extra
     result = draw("RandomString", {**minima, "length": length, "overrideSpecial": "-_"})["result"]
     assert len(result) == length
@@ -191,7 +195,7 @@ def test_string_has_the_given_length_and_minima(minima: dict[str, int], extra: i
         assert sum(c in characters for c in result) >= minima[name]
 
 
-def test_only_allowed_kinds_of_characters_are_drawn() -> None:
+def test_string_contains_only_allowed_kinds_of_characters() -> None:
     inputs: Properties = {"length": 200, "upper": False, "special": False, "number": False}
     assert set(draw("RandomString", inputs)["result"]) <= set(string.ascii_lowercase)
 
@@ -202,7 +206,7 @@ def test_id_has_the_same_value_in_every_notation() -> None:
     assert len(bytes.fromhex(draw("RandomBytes", {"length": 32})["hex"])) == 32
 
 
-def test_shuffle_returns_each_item_once_before_repeating() -> None:
+def test_shuffle_returns_every_item_before_it_repeats_one() -> None:
     results = draw("RandomShuffle", {"inputs": ["a", "b", "c"], "resultCount": 5})["results"]
     assert sorted(results[:3]) == ["a", "b", "c"]
     assert len(results) == 5
@@ -231,24 +235,26 @@ REFUSED: list[tuple[str, Properties, str]] = [
     (
         "RandomString",
         {"length": 3, "upper": False, "lower": False, "numeric": False, "special": False},
-        "lower: leaves no characters; set lower, upper",
+        "lower: false: set at least one of lower, upper",
     ),
     ("RandomInteger", {"min": 3, "max": 2}, "min: 3: expected at most max"),
 ]
 
 
 @pytest.mark.parametrize(("name", "inputs", "message"), REFUSED, ids=[r[2] for r in REFUSED])
-def test_invalid_inputs_are_refused(name: str, inputs: Properties, message: str) -> None:
+def test_invalid_inputs_of_random_resources_are_refused(
+    name: str, inputs: Properties, message: str
+) -> None:
     with pytest.raises(CheckError) as error:
         PROVIDER.check(token(name), "urn", {}, inputs)
     assert str(error.value).startswith(message)
 
 
-def test_unknown_inputs_are_not_judged() -> None:
+def test_unknown_inputs_are_not_checked() -> None:
     news = cast(Properties, {"length": UNKNOWN, "minUpper": 4})
     assert PROVIDER.check(token("RandomString"), "urn", {}, news) == news
 
 
-def test_unknown_type_is_named() -> None:
+def test_error_names_an_unknown_random_type() -> None:
     with pytest.raises(EngineError, match="RandomThing"):
         PROVIDER.check("random:index/randomThing:RandomThing", "urn", {}, {})
