@@ -54,7 +54,7 @@ def test_slurmd_obeys_only_slurmctld(
 
 
 def test_slurmd_refuses_a_credential_made_for_another_message(
-    answers: Callable[[str], Answers]
+    answers: Callable[[str], Answers],
 ) -> None:
     """Otherwise, a user who gets one credential of root could act as root on every daemon."""
     outcome = answers("login")["any credential"]["to ping slurmd"]

@@ -98,7 +98,7 @@ DRAINED = ("drained new disk", "drained* new disk")
 
 
 def test_drain_by_an_operator_stays_when_the_jail_returns(
-    node: tuple[Slurmctld, Slurmctld]
+    node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     controller, worker = node
     controller.run(f"scontrol update nodename={NODE} state=drain reason='new disk'", user="root")

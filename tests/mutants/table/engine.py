@@ -13,8 +13,7 @@ FAULTS: Final = (
         "engine/planning.py",
         "                before[target].add(resource)\n",
         "                before[resource].add(target)\n",
-        f"{_UNIT}/test_planning.py"
-        "::test_dependents_and_children_are_deleted_before_the_resource",
+        f"{_UNIT}/test_planning.py::test_dependents_and_children_are_deleted_before_the_resource",
     ),
     Fault(
         "the state contains a secret as plain text",

@@ -202,7 +202,10 @@ def groups_of_others(root: Path) -> Path:
     ("made", "why"),
     [
         (no_cgroups, "{root} has no cgroups: enable them in the machine's kernel"),
-        (groups_of_others, "{root}/freezer: the container runtime must mount the container's own group"),
+        (
+            groups_of_others,
+            "{root}/freezer: the container runtime must mount the container's own group",
+        ),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),
     ],

@@ -59,7 +59,7 @@ def test_unreadable_token_is_an_error() -> None:
 
 
 def test_missing_credentials_outside_a_cluster_are_an_error(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
