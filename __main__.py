@@ -7,9 +7,12 @@ import pulumi
 from components import cluster as clusters
 from components.composition import Slurm, SlurmArgs
 from components.network import cilium
-from components.settings import SettingsError, from_config
+from components.settings import SettingsError, check_file, from_config
+
+ROOT = Path(__file__).parent
 
 try:
+    check_file(pulumi.get_stack(), ROOT)
     settings = from_config(pulumi.runtime.get_config_env())
     cluster = clusters.make(settings, pulumi.get_stack())
     provider = clusters.provider(cluster)
@@ -18,7 +21,7 @@ try:
     drivers = clusters.install_drivers(settings, cluster, network, provider)
     slurm = Slurm(
         settings.cluster_name,
-        SlurmArgs(settings, Path(__file__).parent, cluster, after=(*network, *drivers)),
+        SlurmArgs(settings, ROOT, cluster, after=(*network, *drivers)),
         opts,
     )
 except SettingsError as error:

@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from engine.config import ConfigValue, StackFile, parse_config, read_stack_file
+from engine.config import StackFile, read_stack_file
 from engine.errors import EngineError
+from stackfile import ConfigValue, StackFileError, parse_config
 
 _NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _PACK: Final = "PulumiPolicy.yaml"
@@ -160,4 +161,7 @@ def _defaults(file: Path, name: str, config: Any) -> dict[str, ConfigValue]:
             values[key] = entry
         elif "value" in entry or "default" in entry:
             values[key] = entry.get("value", entry.get("default"))
-    return parse_config(file, values, namespace=name)
+    try:
+        return parse_config(values, namespace=name)
+    except StackFileError as error:
+        raise EngineError(f"{file}: {error}") from error

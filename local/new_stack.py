@@ -36,6 +36,7 @@ from components.settings import (
 )
 from components.settings.types import known_names
 from local.paths import ROOT
+from stackfile import StackFileError, parse
 
 HEAD = f"# yaml-language-server: $schema={STACK_SCHEMA.relative_to(ROOT)}\n"
 """With this line, editors complete and check the file."""
@@ -89,8 +90,8 @@ def parse_option(text: str) -> tuple[Key, Any]:
     if not separator or not all(steps):
         raise SettingsError(f"--set {text}: expected key=value, as in cluster.kind=existing")
     try:
-        return steps, yaml.safe_load(value)
-    except yaml.YAMLError:
+        return steps, parse(value)
+    except StackFileError:
         raise SettingsError(f"--set {text}: expected YAML after '='; put it in quotes") from None
 
 
@@ -230,8 +231,8 @@ def _understood(field: FieldInfo, text: str) -> Any:
 def _yaml(text: str) -> list[Any]:
     """Return a text's value as YAML in a list, empty if it is invalid."""
     try:
-        return [yaml.safe_load(text)]
-    except yaml.YAMLError:
+        return [parse(text)]
+    except StackFileError:
         return []
 
 

@@ -42,7 +42,7 @@ from components.settings.nodesets import Gpus, Nodeset, Toleration
 from components.settings.operators import Operators
 from components.settings.partitions import Partition
 from components.settings.policy import Policy
-from components.settings.reading import SettingsError, from_config, read_stack
+from components.settings.reading import SettingsError, check_file, from_config, read_stack
 from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
@@ -102,6 +102,7 @@ __all__ = [
     "Topology",
     "User",
     "Volume",
+    "check_file",
     "endpoint_host",
     "endpoint_port",
     "from_config",

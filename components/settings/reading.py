@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from components.conventions import PROJECT
 from components.settings.clusters import KINDS
 from components.settings.models import Settings
-from components.settings.types import duplicates, known_names
+from components.settings.types import known_names
+from stackfile import ConfigValue, StackFileError, as_text, parse_config, read
 
 
 class SettingsError(Exception):
@@ -28,76 +28,46 @@ def from_config(config: Mapping[str, str]) -> Settings:
 
     Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`.
     """
-    source = "the stack's configuration"
-    ours = {key: value for key, value in config.items() if key.startswith(_PREFIX)}
-    return _validate({key: _decode(f"{source}: {key}", ours[key]) for key in ours}, source)
+    return _settings(config, "the stack's configuration")
 
 
 def read_stack(stack: str, root: Path) -> Settings:
-    """Return the settings from `Pulumi.<stack>.yaml` below `root`. Raises `SettingsError`."""
+    """Return the settings from `Pulumi.<stack>.yaml` below `root`, as a deploy receives them.
+
+    Raises `SettingsError`.
+    """
+    name, document = _file(stack, root)
+    if document is None:
+        raise SettingsError(
+            f"no stack '{stack}': {name} does not exist; "
+            f"existing stacks: {', '.join(_stacks(root)) or 'none'}"
+        )
+    if not document:
+        raise SettingsError(f"{name}: add a mapping 'config' with {_PREFIX}… keys")
+    return _settings({key: as_text(value) for key, value in document.items()}, name)
+
+
+def check_file(stack: str, root: Path) -> None:
+    """Refuse a stack file with duplicate keys: the `pulumi` command would ignore one of them.
+
+    A stack may have no file, or another one (`--config-file`). Raises `SettingsError`.
+    """
+    _file(stack, root)
+
+
+def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
+    """Return the name of the stack's file and its configuration, or None without a file."""
     path = root / f"Pulumi.{stack}.yaml"
     try:
-        document = _parse(path)
+        return path.name, parse_config(read(path).get("config"))
     except FileNotFoundError:
-        raise SettingsError(
-            f"no stack '{stack}': {path.name} does not exist; "
-            f"existing stacks: {', '.join(_stacks(root)) or 'none'}"
-        ) from None
-    config = document.get("config") if isinstance(document, dict) else None
-    if not isinstance(config, dict):
-        raise SettingsError(f"{path.name}: add a mapping 'config' with {_PREFIX}… keys")
-    for key in map(str, config):
-        if ":" not in key:
-            raise SettingsError(f"{path.name}: {key}: write the full key, '{_PREFIX}{key}'")
-    return _validate({str(key): value for key, value in config.items()}, path.name)
+        return path.name, None
+    except StackFileError as error:
+        raise SettingsError(f"{path.name}: {error}") from None
 
 
 def _stacks(root: Path) -> list[str]:
     return sorted(path.name.split(".")[1] for path in root.glob("Pulumi.*.yaml"))
-
-
-class _Loader(yaml.SafeLoader):
-    """Loader that refuses duplicate keys, because Pulumi does; PyYAML would use the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in duplicates(keys):
-            raise yaml.constructor.ConstructorError(
-                problem=f"duplicate key '{key}'; keep one",
-                problem_mark=node.start_mark,
-            )
-        return super().construct_mapping(node, deep)
-
-
-def _parse(path: Path) -> Any:
-    """Parse a YAML file. Raises `FileNotFoundError`, and `SettingsError` for all other errors."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  # a safe loader
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SettingsError(
-            f"{path.name}: cannot be read: {error.strerror}; expected a readable file"
-        ) from None
-    except UnicodeDecodeError:
-        raise SettingsError(
-            f"{path.name}: expected text in UTF-8; save the file as UTF-8"
-        ) from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise SettingsError(f"{path.name}: invalid YAML: {place}{error.problem}") from None
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path.name}: invalid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise SettingsError(f"{path.name}: invalid YAML: nested too deeply") from None
-    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
-        # PyYAML's own constructors raise these errors, for example for a date with day 45, or for
-        # '!!bool maybe'.
-        raise SettingsError(
-            f"{path.name}: invalid YAML: a value is not a valid date or number ({error}); "
-            "put it in quotes"
-        ) from None
 
 
 def _decode(key: str, value: str) -> Any:
@@ -115,9 +85,11 @@ def _decode(key: str, value: str) -> Any:
     )
 
 
-def _validate(config: Mapping[str, Any], source: str) -> Settings:
+def _settings(config: Mapping[str, str], source: str) -> Settings:
     values = {
-        key.removeprefix(_PREFIX): value for key, value in config.items() if key.startswith(_PREFIX)
+        key.removeprefix(_PREFIX): _decode(f"{source}: {key}", value)
+        for key, value in config.items()
+        if key.startswith(_PREFIX)
     }
     try:
         return Settings.model_validate(values)

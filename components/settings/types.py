@@ -335,7 +335,7 @@ def parse_time(value: str) -> float:
 
 
 def _slurm_time(value: object) -> str:
-    # YAML 1.1 reads 12:00:00 without quotes as 43200, a number that Slurm would read as minutes.
+    # A number without quotes may be meant as seconds, but Slurm would read it as minutes.
     try:
         if isinstance(value, str) and parse_time(value) > 0:
             return value

@@ -8,7 +8,8 @@ from typing import Final
 from local.paths import ROOT
 
 FOLDERS: Final = (
-    *("agents", "components", "engine", "images", "local", "monitoring", "plans", "policy"),
+    *("agents", "components", "engine", "images", "local"),
+    *("monitoring", "plans", "policy", "stackfile"),
 )
 LONGEST: Final = 60
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import Ciphertext, parse_config, read_stack_file
+from engine.config import read_stack_file
 from engine.errors import EngineError
+from stackfile import Ciphertext, parse_config
 
 
 class Reversing:
@@ -96,7 +97,7 @@ def test_old_form_of_a_config_key_is_accepted(file: Path) -> None:
 
 
 def test_key_without_namespace_belongs_to_the_project() -> None:
-    assert parse_config(Path("Pulumi.yaml"), {"a": 1, "q:b": 2}, "p") == {"p:a": 1, "q:b": 2}
+    assert parse_config({"a": 1, "q:b": 2}, "p") == {"p:a": 1, "q:b": 2}
 
 
 REFUSED = [
@@ -104,9 +105,11 @@ REFUSED = [
     ("config: [1]", "config: expected a mapping"),
     ("[]", "expected a mapping with the key `config`"),
     ("conifg: {}", "conifg: unknown key"),
-    ("config: {'a:b': [", "not valid YAML: line 1"),
+    ("config: {'a:b': [", "invalid YAML: line 1"),
     ("config: {'a:b': !!binary aGk=}", "a:b: unsupported type bytes"),
     ("config: {'a:b': 1e400}", "a:b: inf: expected a finite number"),
+    ("config: {'a:b': 1, 'a:b': 2}", "duplicate key 'a:b'; keep one"),
+    ("config: {'a:b': 1, 'a:config:b': 2}", "a:config:b: is another form of a:b; keep one"),
     ("secretsprovider: awskms://x", "secretsprovider: 'awskms://x'"),
     ("environment: [base]", "environment"),
 ]

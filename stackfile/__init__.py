@@ -1,0 +1,196 @@
+"""Reader of a stack's file, `Pulumi.<stack>.yaml`, by the rules of the Pulumi command.
+
+The engine, the program and the tools around it all use this reader, so they agree on each value.
+Unlike the Pulumi command, the reader refuses duplicate keys: one of the values would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+_FIELDS: Final = frozenset(
+    {"config", "encryptionsalt", "secretsprovider", "encryptedkey", "environment"}
+)
+
+
+class StackFileError(Exception):
+    """An invalid stack file. The text is one line; it names the key, but not the file."""
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """An encrypted value of the file (`secure: …`)."""
+
+    text: str
+
+
+ConfigValue: TypeAlias = (
+    "bool | int | float | str | Ciphertext | list[ConfigValue] | dict[str, ConfigValue] | None"
+)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the top level of a stack file. Raises `FileNotFoundError` and `StackFileError`."""
+    try:
+        document = parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StackFileError(f"cannot be read: {error.strerror}; check its permissions") from None
+    except UnicodeDecodeError:
+        raise StackFileError("expected text in UTF-8; save the file as UTF-8") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise StackFileError("expected a mapping with the key `config`")
+    unknown = sorted(str(key) for key in document if key not in _FIELDS)
+    if unknown:
+        raise StackFileError(f"{unknown[0]}: unknown key; move it under `config`")
+    return document
+
+
+def parse(text: str) -> Any:
+    """Parse YAML as the Pulumi command does. Raises `StackFileError`."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506  # a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise StackFileError(f"invalid YAML: {place}{error.problem}") from None
+    except yaml.YAMLError as error:
+        raise StackFileError(f"invalid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise StackFileError("invalid YAML: nested too deeply") from None
+    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+        # PyYAML's own constructors raise these errors, for example for '!!bool maybe'.
+        raise StackFileError(
+            f"invalid YAML: a value does not fit its type ({error}); put it in quotes"
+        ) from None
+
+
+def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigValue]:
+    """Parse the `config` of a stack or project file. Raises `StackFileError`.
+
+    A key without a namespace gets `namespace`, the project. If `namespace` is None, such a key is
+    an error.
+    """
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise StackFileError("config: expected a mapping of <namespace>:<name> to values")
+    parsed: dict[str, ConfigValue] = {}
+    for written, value in config.items():
+        key = _key(written, namespace)
+        if key in parsed:
+            raise StackFileError(f"config: {written}: is another form of {key}; keep one")
+        try:
+            parsed[key] = _value(str(written), value)
+        except RecursionError:
+            raise StackFileError(
+                f"{written}: is nested too deeply or contains itself; write it with fewer levels"
+            ) from None
+    return parsed
+
+
+def as_text(value: ConfigValue) -> str:
+    """Return a value as programs receive it: text as it is, other values as JSON.
+
+    An encrypted value is a mapping, as in the file.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(value).replace("e-0", "e-")  # 1e-5 as in other JSON writers
+    return json.dumps(
+        value,
+        default=lambda encrypted: {"secure": encrypted.text},
+        separators=(",", ":"),
+        sort_keys=True,
+        ensure_ascii=False,
+    )
+
+
+def has_secret(value: ConfigValue) -> bool:
+    """Return whether a value is encrypted, or a part of it."""
+    if isinstance(value, Mapping):
+        return any(has_secret(item) for item in value.values())
+    if isinstance(value, list):
+        return any(has_secret(item) for item in value)
+    return isinstance(value, Ciphertext)
+
+
+def _key(key: Any, namespace: str | None) -> str:
+    parts = str(key).split(":")
+    match parts:
+        case [name] if namespace:
+            return f"{namespace}:{name}"
+        case [_, _]:
+            return ":".join(parts)
+        case [package, "config", name]:
+            return f"{package}:{name}"  # an old syntax of keys
+    raise StackFileError(f"config: {key}: expected a key of the form <namespace>:<name>")
+
+
+def _value(key: str, value: Any) -> ConfigValue:
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(value.get("secure"), str):
+            return Ciphertext(value["secure"])
+        return {str(name): _value(f"{key}.{name}", item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_value(f"{key}[{index}]", item) for index, item in enumerate(value)]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # programs read JSON, which does not distinguish 1.0 from 1
+    if isinstance(value, float) and not math.isfinite(value):
+        raise StackFileError(f"{key}: {value}: expected a finite number")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise StackFileError(
+        f"{key}: unsupported type {type(value).__name__}; expected text, a number, a"
+        " boolean, a list or a mapping; put the value in quotes"
+    )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Pulumi reads it: only true and false are booleans; `yes` and `1:30` are text."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"duplicate key '{key.value}'; keep one",
+                        problem_mark=key.start_mark,
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_SCALARS: Final = (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("int", r"[-+]?(0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?",
+        "-+.0123456789",
+    ),
+    ("merge", r"<<", "<"),
+)
+for _tag, _pattern, _first in _SCALARS:
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first)
+    )
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^$"), [""])
