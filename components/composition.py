@@ -16,6 +16,7 @@ from components.cluster.interface import Cluster, NodeClass
 from components.health import admission
 from components.health.longchecks import LongChecks, LongChecksArgs
 from components.health.reconciler import Reconciler, ReconcilerArgs
+from components.identity import secrets
 from components.identity.auth import AuthKey, AuthKeyArgs, auth
 from components.identity.directory import Directory, DirectoryArgs, Sssd
 from components.identity.jwt import JwtKey, JwtKeyArgs
@@ -26,6 +27,7 @@ from components.monitoring.logs import Logs, LogsArgs
 from components.monitoring.node_exporter import NodeExporter, NodeExporterArgs
 from components.monitoring.prometheus import Monitoring, MonitoringArgs
 from components.network import ciliumpolicies, flows, guard, policies
+from components.outputs import once_known
 from components.settings import BundledDatabase, Settings
 from components.site import MountedJail, Site, Slurmctld
 from components.slurm.configuration import SlurmConfig, SlurmConfigArgs
@@ -86,7 +88,10 @@ class Slurm(pulumi.ComponentResource):
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        self.namespace = _namespace(args, child)
+        namespace = _namespace(args, child)
+        # Pods use Secrets as soon as they are created.
+        made = secrets.create(args.settings.secrets, namespace, child)
+        self.namespace = once_known(namespace, *made)
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
         # A deploy that would change the jail's volume must fail before it changes anything else.

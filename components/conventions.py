@@ -77,8 +77,21 @@ MEMORY_CONFIG: Final = "reconciler-memory"
 LONG_CHECKS_CLAIM: Final = "longchecks"
 LONG_CHECKS_CONFIG: Final = "longchecks"
 HOST_KEY_SECRET: Final = "login-host-key"
+ALERTMANAGER_SECRET: Final = "alertmanager-config"
 USER_IMAGES_CONFIG: Final = "user-images"
 NODE_SSH_SECRET: Final = "node-ssh"
+OWN_SECRETS: Final = frozenset(
+    {
+        ALERTMANAGER_SECRET,
+        AUTH_SECRET,
+        DATABASE_SECRET,
+        GRAFANA_SECRET,
+        HOST_KEY_SECRET,
+        JWT_SECRET,
+        NODE_SSH_SECRET,
+    }
+)
+"""Secrets with credentials that the stack generates or renders."""
 SLURM_CONFIG: Final = "slurm-config"
 """ConfigMap that slurmctld reads."""
 SLURM_CONFIG_CANDIDATE: Final = "slurm-config-candidate"

@@ -426,12 +426,13 @@ def secret(
     namespace: pulumi.Input[str],
     data: Mapping[str, pulumi.Input[str]],
     opts: pulumi.ResourceOptions,
+    kind: str = "Opaque",
 ) -> k8s.core.v1.Secret:
     """Create a Secret with a fixed name and these entries."""
     return k8s.core.v1.Secret(
         resource_name,
         metadata={"name": name, "namespace": namespace},
-        type="Opaque",
+        type=kind,
         string_data=data,
         opts=opts,
     )

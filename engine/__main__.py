@@ -1,8 +1,9 @@
-"""Deploy a Pulumi program. Each command works as in Pulumi.
+"""Deploy a Pulumi program. Each command except encrypt works as in Pulumi.
 
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
 python -m engine stack output login_host_key --stack dev --show-secrets
+python -m engine encrypt --stack dev <password.txt
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from getpass import getpass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +24,7 @@ from engine.project import PackProject, Project, find_pack, find_project
 from engine.secrets import PassphraseCrypter, passphrase_from_environment
 from engine.show import redacted
 from engine.state import Checkpoint, in_the_clear
-from engine.update import INTERRUPTED, Request, run
+from engine.update import INTERRUPTED, Request, encrypt, run
 from engine.values import plain
 from engine.work import describe_bug
 
@@ -67,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--show-secrets", action="store_true", help="print secrets in plain text"
         )
+    commands.add_parser(
+        "encrypt", parents=[common], help="encrypt a value, from standard input, for the stack file"
+    )
     return parser
 
 
@@ -162,6 +167,16 @@ def _export(options: argparse.Namespace, project: Project) -> int:
     return 0
 
 
+def _encrypt(options: argparse.Namespace, project: Project) -> int:
+    name = _stack_name(options)
+    text = getpass("value: ") if sys.stdin.isatty() else sys.stdin.read().removesuffix("\n")
+    if not text:
+        raise EngineError("no value: write it to standard input")
+    encrypted = {"secure": encrypt(project, name, text)}
+    print(json.dumps(encrypted) if options.json else f"secure: {encrypted['secure']}")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code: 0 done, 1 failed, 130 stopped by the user."""
     options = _parser().parse_args(arguments)
@@ -170,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "stack":
             read = _output if options.read == "output" else _export
             return read(options, project)
+        if options.command == "encrypt":
+            return _encrypt(options, project)
         if options.command == "preview":
             expect = options.expect_no_changes
             request = Request("update", True, options.parallel, expect, _packs(options))

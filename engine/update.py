@@ -82,6 +82,28 @@ def _crypters(
     return state, opened.get(config_salt or "")
 
 
+def encrypt(project: Project, name: str, text: str) -> str:
+    """Return a text encrypted for the config of a stack.
+
+    A stack file without a salt gets one. Raises EngineError and WrongPassphrase.
+    """
+    file = project.read_stack(name)
+    if not file.path.exists():
+        raise EngineError(f"no stack {name!r}: {file.path.name} does not exist; create it first")
+    passphrase = passphrase_from_environment()
+    if file.encryption_salt:
+        return PassphraseCrypter.from_state(passphrase, file.encryption_salt).encrypt(text)
+    checkpoint = Backend(project.state_directory(), project.name, name).read()
+    if checkpoint and checkpoint.salt:  # one passphrase for the state and the config
+        crypter = PassphraseCrypter.from_state(passphrase, checkpoint.salt)
+    else:
+        crypter = PassphraseCrypter.new(passphrase)
+    end = "" if file.path.read_text().endswith("\n") else "\n"
+    with file.path.open("a") as writing:
+        writing.write(f"{end}encryptionsalt: {crypter.state}\n")
+    return crypter.encrypt(text)
+
+
 @dataclass(frozen=True)
 class Request:
     """A user's request. ``parallel`` is the number of simultaneous operations."""

@@ -76,12 +76,8 @@ def scrape_interval(settings: Settings) -> int:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return the files of Prometheus and Alertmanager by name, except files from a Secret."""
-    bundled = settings.monitoring.bundled
-    documents = {PROMETHEUS_FILE: prometheus(settings)}
-    if not bundled.alertmanager_secret:
-        documents[ALERTMANAGER_FILE] = alertmanager(bundled)
-    return {**_rule_files(), **{name: text(document) for name, document in documents.items()}}
+    """Return Prometheus' files by name."""
+    return {**_rule_files(), PROMETHEUS_FILE: text(prometheus(settings))}
 
 
 @cache
@@ -150,10 +146,13 @@ def _keep(label: str, value: str) -> Document:
     return {"action": "keep", "source_labels": [label], "regex": value}
 
 
-def alertmanager(settings: Bundled) -> Document:
-    """Return Alertmanager's configuration: send all alerts to the webhook, if there is one."""
-    posted = [{"url": settings.webhook, "send_resolved": True}]
-    return {
+def alertmanager(settings: Bundled) -> str:
+    """Return Alertmanager's configuration: send all alerts to the webhook, if there is one.
+
+    The webhook's URL may contain a token.
+    """
+    url = settings.webhook.get_secret_value() if settings.webhook else None
+    document = {
         "route": {
             "receiver": "operator",
             "group_by": ["alertname"],
@@ -162,9 +161,13 @@ def alertmanager(settings: Bundled) -> Document:
             "repeat_interval": _REPEAT,
         },
         "receivers": [
-            {"name": "operator", **({"webhook_configs": posted} if settings.webhook else {})}
+            {
+                "name": "operator",
+                **({"webhook_configs": [{"url": url, "send_resolved": True}]} if url else {}),
+            }
         ],
     }
+    return text(document)
 
 
 # --- Grafana -------------------------------------------------------------------------------------

@@ -56,6 +56,17 @@ def _bundled(
     files = pods.config_map(
         f"{name}-config", c.MONITORING_CONFIG, args.site.namespace, config, opts
     ).metadata.name
+    alerting = settings.alertmanager_secret
+    if alerting is None:
+        text = monitoringconf.alertmanager(settings)
+        config = {**config, monitoringconf.ALERTMANAGER_FILE: text}
+        alerting = pods.secret(
+            f"{name}-alertmanager",
+            c.ALERTMANAGER_SECRET,
+            args.site.namespace,
+            {monitoringconf.ALERTMANAGER_FILE: pulumi.Output.secret(text)},
+            opts,
+        ).metadata.name
     data = pods.claim(
         f"{name}-data",
         c.MONITORING_CLAIM,
@@ -68,7 +79,7 @@ def _bundled(
         metadata={"name": c.MONITORING, "namespace": args.site.namespace},
         spec=pods.workload(
             c.MONITORING,
-            _pod(args, settings, account, data.metadata.name, files),
+            _pod(args, settings, account, data.metadata.name, files, alerting),
             # Restart both daemons, although they can reload these files: only a restart with an
             # invalid file makes the deploy fail.
             {c.ANNOTATION_CHECKSUM: c.checksum(config)},
@@ -100,6 +111,7 @@ def _pod(
     account: rights.Account,
     data: pulumi.Input[str],
     files: pulumi.Input[str],
+    alerting: pulumi.Input[str],
 ) -> pods.Spec:
     return {
         **pods.pod_defaults(args.site.images),
@@ -112,9 +124,7 @@ def _pod(
         "volumes": [
             pods.claim_volume("data", data),
             pods.config_volume("config", files),
-            pods.secret_volume("alertmanager", settings.alertmanager_secret)
-            if settings.alertmanager_secret
-            else pods.config_volume("alertmanager", files, [monitoringconf.ALERTMANAGER_FILE]),
+            pods.secret_volume("alertmanager", alerting),
         ],
     }
 

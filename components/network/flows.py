@@ -182,7 +182,7 @@ def _watched(settings: Settings) -> list[Reach]:
     return [
         Reach((c.NODE_EXPORTER_PORT,), entities=MACHINES),
         *([Reach((DCGM_PORT,), namespaces=(gpus,))] if gpus else []),
-        *([_server(bundled.webhook)] if bundled.webhook else []),
+        *([_server(bundled.webhook.get_secret_value())] if bundled.webhook else []),
         # Allow all servers: only the site's Secret names the receivers.
         *([Reach(TELLING_PORTS, entities=_ANYWHERE)] if bundled.alertmanager_secret else []),
     ]

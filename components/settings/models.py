@@ -19,6 +19,7 @@ from components.conventions import (
     CHECKS_USER,
     GPU_NAMESPACE,
     JAIL,
+    OWN_SECRETS,
     USER_IDS,
     node_names,
 )
@@ -50,6 +51,8 @@ from components.settings.types import (
     Path,
     ProjectFile,
     Registry,
+    SecretEntry,
+    SecretText,
     SlurmTime,
     SshKey,
     UserName,
@@ -274,6 +277,9 @@ class Settings(Model):
     into local nodes."""
     pull_secrets: tuple[Domain, ...] = ()
     """Secrets in the stack's namespace with the registry's credentials."""
+    secrets: dict[Domain, dict[SecretEntry, SecretText]] = {}
+    """Secrets that the stack creates in its namespace, by name, with encrypted entries. Other
+    settings, such as `pull_secrets`, name them."""
     protect_data: bool = True
     """Refuse deploys that would delete the jail or the controller's state."""
     jail: Jail = Field(default_factory=Jail)
@@ -314,6 +320,17 @@ class Settings(Model):
                 raise cross_field(field, f"two are named '{name}'; give each a unique name")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two have the uid {uid}; give each a unique uid")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_are_the_sites(self) -> Self:
+        for name, entries in self.secrets.items():
+            if name in OWN_SECRETS:
+                raise cross_field(
+                    f"secrets.{name}", "is the name of the stack's own Secret; choose another name"
+                )
+            if not entries:
+                raise cross_field(f"secrets.{name}", "has no entries; add one, or remove it")
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from components.settings.types import (
     Model,
     Number,
     ProjectFile,
+    SecretUrl,
     Url,
     cross_field,
 )
@@ -50,9 +51,9 @@ class Bundled(Model):
     """Size of the volume for Prometheus and Alertmanager."""
     storage_class: str | None = None
     """StorageClass of the volume; by default the cluster's default."""
-    webhook: Url | None = None
-    """URL that Alertmanager posts alerts to, in Alertmanager's own format. It is not secret in the
-    cluster."""
+    webhook: SecretUrl | None = None
+    """URL that Alertmanager posts alerts to, in Alertmanager's own format. Encrypt a URL with a
+    token. Network policies show its host and port."""
     alertmanager_secret: Domain | None = None
     """Secret in the stack's namespace. Its entry `alertmanager.yml` replaces the stack's own
     configuration of Alertmanager, for mail, chats and on-call services."""
@@ -63,8 +64,8 @@ class Bundled(Model):
         if self.webhook and self.alertmanager_secret:
             raise cross_field(
                 "webhook",
-                f"{self.webhook}: has no effect with alertmanager_secret; add this URL to the "
-                "Secret's alertmanager.yml instead",
+                "has no effect with alertmanager_secret; add this URL to the Secret's "
+                "alertmanager.yml instead",
             )
         return self
 

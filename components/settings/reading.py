@@ -12,7 +12,7 @@ from components.conventions import PROJECT
 from components.settings.clusters import KINDS
 from components.settings.models import Settings
 from components.settings.types import known_names
-from stackfile import ConfigValue, StackFileError, as_text, parse_config, read
+from stackfile import Ciphertext, ConfigValue, StackFileError, as_text, parse_config, read
 
 
 class SettingsError(Exception):
@@ -59,11 +59,39 @@ def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
     """Return the name of the stack's file and its configuration, or None without a file."""
     path = root / f"Pulumi.{stack}.yaml"
     try:
-        return path.name, parse_config(read(path).get("config"))
+        config = parse_config(read(path).get("config"))
+        for key, value in config.items():
+            if key.startswith(_PREFIX):
+                _check_encryption(key, value)
+        return path.name, config
     except FileNotFoundError:
         return path.name, None
     except StackFileError as error:
         raise SettingsError(f"{path.name}: {error}") from None
+
+
+def _check_encryption(key: str, value: ConfigValue) -> None:
+    """Raise `StackFileError` if a credential is not encrypted, or if another value is.
+
+    Other values reach ConfigMaps and the state, so they would not stay secret.
+    """
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_encryption(f"{key}.{name}", item)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_encryption(f"{key}[{index}]", item)
+    elif isinstance(value, Ciphertext):
+        if not key.startswith((_SECRETS, _WEBHOOK)):
+            raise StackFileError(
+                f"{key}: is encrypted: expected plain text, because this setting is not kept "
+                "secret; set it with `pulumi config set --plaintext`"
+            )
+    elif key.startswith(_SECRETS) and isinstance(value, str):
+        raise StackFileError(
+            f"{key}: expected an encrypted value; encrypt it with `pulumi config set --secret "
+            f"--path`, or `python -m engine encrypt`"
+        )
 
 
 def _stacks(root: Path) -> list[str]:
@@ -110,6 +138,8 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
 # --- Errors for users ----------------------------------------------------------------------------
 
 _PREFIX = f"{PROJECT}:"
+_SECRETS = f"{PROJECT}:secrets."
+_WEBHOOK = f"{PROJECT}:monitoring.bundled.webhook"
 _MOST = 10
 """Limit of problems in one line."""
 _MAPPING = "a mapping, such as {{key: value}}"
@@ -159,11 +189,9 @@ def _problem(details: ErrorDetails) -> str:
     key, kind, context = _key(place), details["type"], details.get("ctx", {})
     if kind == "cross_field":
         return f"{_key([*place, *context['key'].split('.')])}: {details['msg']}"
-    if _is_encrypted(details["input"]) or (kind == "extra_forbidden" and place[-1] == "secure"):
-        return (
-            f"{key}: is encrypted: expected plain text; set it with `pulumi config set --plaintext`"
-        )
     match kind:
+        case "secret":  # hide the value
+            return f"{key}: {details['msg']}"
         case "extra_forbidden":
             return f"{key}: unknown key; {known_names(str(place[-1]), _fields_at(place[:-1]))}"
         case "missing":
@@ -186,11 +214,6 @@ def _problem(details: ErrorDetails) -> str:
 def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:
     """Return whether `other` is inside `place`."""
     return len(other) > len(place) and other[: len(place)] == place
-
-
-def _is_encrypted(value: object) -> bool:
-    """Return whether the stack file has a secret here (`pulumi config set --secret`)."""
-    return isinstance(value, dict) and list(value) == ["secure"]
 
 
 def _shown(value: object) -> str:

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from components.conventions import RESERVED_NAMES
@@ -57,6 +65,7 @@ _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 # Amazon's instance families with ARM CPUs have a 'g' after the generation. Exceptions are the first
 # family, a1, and the families with Grace CPUs (EC2, instance type naming conventions).
 _ARM_INSTANCE = re.compile(r"(a1|[a-z]+\d+[a-z]*g[a-z]*|p\d+[a-z]*-gb\d+)\..+")
+_SECRET_ENTRY = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
@@ -175,6 +184,25 @@ def _url(value: str) -> str:
     return value
 
 
+def _secret(value: object) -> SecretStr:
+    """Accept text, or a value that is encrypted in a stack file. Errors hide the value."""
+    if isinstance(value, dict) and list(value) == ["secure"]:
+        return SecretStr("")
+    if isinstance(value, str) and value:
+        return SecretStr(value)
+    raise PydanticCustomError("secret", "expected text that is not empty")
+
+
+def _secret_url(value: object) -> SecretStr:
+    secret = _secret(value)
+    if secret:
+        try:
+            _url(secret.get_secret_value())
+        except PydanticCustomError as error:
+            raise PydanticCustomError("secret", error.message_template) from None
+    return secret
+
+
 def endpoint_port(endpoint: str) -> int:
     """Return the TCP port of an `Endpoint` or `Url`."""
     scheme, _, rest = endpoint.partition("://")
@@ -222,6 +250,24 @@ ResourcePattern = Annotated[
 ]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
+_ENCRYPTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"secure": {"type": "string"}},
+    "required": ["secure"],
+    "additionalProperties": False,
+}
+SecretText = Annotated[SecretStr, BeforeValidator(_secret), WithJsonSchema(_ENCRYPTED)]
+"""A credential. It must be encrypted in the stack file."""
+SecretUrl = Annotated[
+    SecretStr,
+    BeforeValidator(_secret_url),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _ENCRYPTED]}),
+]
+"""A URL that may contain a token. It may be encrypted in the stack file."""
+SecretEntry = Annotated[
+    str,
+    matches(_SECRET_ENTRY, "secret_entry", "a Secret's key: letters, digits, '-', '_' and '.'"),
+]
 Bucket = Annotated[
     str,
     matches(_BUCKET, "bucket", "a bucket name: 3 to 63 lower-case letters, digits, '.' and '-'"),

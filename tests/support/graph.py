@@ -329,6 +329,15 @@ def _contains_unknowns(value: Any) -> bool:
     return known_types.is_unknown(value)
 
 
+def opened(value: Any) -> Any:
+    """Return a value without the wrappers of secrets, at any depth."""
+    if isinstance(value, dict) and SECRET_SIGNATURE in value.values():
+        return opened(value["value"])
+    if isinstance(value, dict):
+        return {key: opened(item) for key, item in value.items()}
+    return [opened(item) for item in value] if isinstance(value, list) else value
+
+
 def pod(graph: Graph, maker: str) -> dict[str, Any]:
     """Return the pod spec of the resource `maker`."""
     spec: dict[str, Any] = templates(graph)[maker]["spec"]

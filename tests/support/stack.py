@@ -64,6 +64,7 @@ FULL: dict[str, Any] = {
     "namespace": "hpc",
     "registry": "registry.example.org:5000/hpc",
     "pull_secrets": ["registry"],
+    "secrets": {"oncall": {"key": {"secure": "v1:abc"}}},
     "protect_data": True,
     "containers": {
         "enabled": True,

@@ -12,7 +12,7 @@ from components import conventions as c
 from components.monitoring import monitoringconf
 from tests.support import open_shells
 from tests.support.containers import Start, put
-from tests.support.graph import Graph, pod, record
+from tests.support.graph import Graph, opened, pod, record
 from tests.support.stack import config
 from tests.support.waiting import eventually
 
@@ -124,7 +124,7 @@ def daemon(request: pytest.FixtureRequest, container: Container, graph: Graph) -
             c.ALERTMANAGER_PORT,
             "/api/v2/status",
             ("repeat_interval: 12h", "repeat_interval: 13h"),
-            {alertmanager: files[alertmanager]},
+            opened(graph.one("monitoring-alertmanager").inputs["stringData"]),
             "alertmanager_config_last_reload_successful",
         ),
     }[request.param]

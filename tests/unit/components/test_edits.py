@@ -114,6 +114,7 @@ JOBS = {
 SERVER, MACHINES = "monitoring-server", "machines-exporter"
 MONITORING = {
     *(SERVER, "monitoring-service", "monitoring-config", "monitoring-data"),
+    "monitoring-alertmanager",
     *("monitoring-account", "monitoring-role", "monitoring-rights", MACHINES),
 }
 """Prometheus with all its objects, and node-exporter."""
@@ -1115,7 +1116,7 @@ EDITS = [
     Edit(
         "alerts go to a webhook",
         top(monitoring={"bundled": {"webhook": "https://hooks.example.org/hpc"}}),
-        effect_of(rolled={SERVER}, updated={"monitoring-config", "network-monitoring"}),
+        effect_of(rolled={SERVER}, updated={"monitoring-alertmanager", "network-monitoring"}),
     ),
     Edit(
         "Grafana is enabled",
@@ -1205,6 +1206,17 @@ EDITS = [
     ),
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry requires credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
+    Edit(
+        "the stack gets a Secret",
+        top(secrets={"oncall": {"key": "a"}}),
+        effect_of(created={"secret-oncall"}),
+    ),
+    Edit(
+        "a credential in a Secret changes",
+        top(secrets={"oncall": {"key": "b"}}),
+        effect_of(updated={"secret-oncall"}),
+        given=top(secrets={"oncall": {"key": "a"}}),
+    ),
     Edit("GPU operators are enabled without GPUs", top(operators={"install": True}), NOTHING),
     Edit("the local cluster gets a node", lambda v: v["cluster"].update(nodes=3), NOTHING),
     Edit(

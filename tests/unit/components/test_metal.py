@@ -34,6 +34,7 @@ from tests.support.graph import (
     Graph,
     Registration,
     before,
+    opened,
     record,
     record_program,
 )
@@ -84,13 +85,6 @@ def graph_of() -> Iterator[GraphOf]:
 
 def commands(graph: Graph) -> dict[str, Registration]:
     return {one.name.removeprefix("metal-"): one for one in graph.of_type(COMMAND)}
-
-
-def opened(value: Any) -> Any:
-    """Return a value without the wrapper of a secret."""
-    if isinstance(value, dict) and SECRET_SIGNATURE in value.values():
-        return opened(value["value"])
-    return value
 
 
 def words(graph: Graph, name: str, which: str = "create") -> list[str]:

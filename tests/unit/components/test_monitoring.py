@@ -8,7 +8,7 @@ import yaml
 from components import conventions as c
 from components.monitoring import monitoringconf
 from components.settings import from_config
-from tests.support.graph import SECRET_SIGNATURE, Graph, pod, record, templates
+from tests.support.graph import SECRET_SIGNATURE, Graph, opened, pod, record, templates
 from tests.support.stack import config
 
 Spec = dict[str, Any]
@@ -38,6 +38,13 @@ def options(container: Spec) -> dict[str, str]:
 def read(found: Graph, name: str) -> Spec:
     """Return one file of the server's ConfigMap, as data."""
     document: Spec = yaml.safe_load(found.one("monitoring-config").inputs["data"][name])
+    return document
+
+
+def alertmanager(found: Graph) -> Spec:
+    """Return Alertmanager's own configuration, as data."""
+    data = found.one("monitoring-alertmanager").inputs["stringData"]
+    document: Spec = yaml.safe_load(opened(data)["alertmanager.yml"])
     return document
 
 
@@ -162,11 +169,9 @@ def test_changed_configuration_restarts_prometheus(monkeypatch: pytest.MonkeyPat
 
 def test_alerts_go_to_the_webhook(monkeypatch: pytest.MonkeyPatch, default: Graph) -> None:
     address = "https://hooks.example.org/hpc"
-    (receiver,) = read(graph(monkeypatch, bundled={"webhook": address}), "alertmanager.yml")[
-        "receivers"
-    ]
+    (receiver,) = alertmanager(graph(monkeypatch, bundled={"webhook": address}))["receivers"]
     assert [one["url"] for one in receiver["webhook_configs"]] == [address]
-    (default_receiver,) = read(default, "alertmanager.yml")["receivers"]
+    (default_receiver,) = alertmanager(default)["receivers"]
     assert set(default_receiver) == {"name"}
 
 
@@ -176,7 +181,7 @@ def test_alertmanager_configuration_of_the_site_is_only_in_its_secret(
     found = graph(monkeypatch, bundled={"alertmanager_secret": "oncall"})
     volumes = {one["name"]: one for one in pod(found, SERVER)["volumes"]}
     assert volumes["alertmanager"]["secret"]["secretName"] == "oncall"
-    assert "alertmanager.yml" not in found.one("monitoring-config").inputs["data"]
+    assert not [one for one in found.resources if one.name == "monitoring-alertmanager"]
     (mount,) = [
         one for one in containers(found)["alertmanager"]["volumeMounts"]
         if one["name"] == "alertmanager"

@@ -441,6 +441,7 @@ LISTS = (
 )
 
 MAPPINGS = (
+    "secrets",
     "cluster",
     "cluster.machines",
     "cluster.machines.gpu",
@@ -590,6 +591,17 @@ _RELEASE = "expected a Kubernetes release, 1.31 or later"
 _IPV4 = "expected an IPv4 address"
 _ENDPOINT = "expected a server URL, such as 'https://s3.example.org'"
 
+HIDDEN: dict[str, dict[object, str]] = {
+    "secrets.oncall.key": {"": "expected text that is not empty", 4711: "expected text"},
+    "monitoring.bundled.webhook": {
+        "hooks.lab": _URL,
+        "ftp://hooks.lab": _URL,
+        "https://user:word@hooks.lab/x": _URL,
+        "https://hooks.lab/a b": _URL,
+        4711: "expected text that is not empty",
+    },
+}
+"""Values that errors do not show, because they are credentials."""
 WORDS: dict[str, dict[Any, str]] = {
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
     "cluster.kubeconfig": {5: _TEXT},
@@ -934,13 +946,6 @@ WORDS: dict[str, dict[Any, str]] = {
     "accounting.backup.restore": {"newest": _DUMP, "1f2e3d": _DUMP, "1F2E3D4C": _DUMP, 5: _TEXT},
     "monitoring.bundled.size": {"2TB": _UNIT},
     "monitoring.bundled.storage_class": {5: _TEXT},
-    "monitoring.bundled.webhook": {
-        "hooks.lab": _URL,
-        "ftp://hooks.lab": _URL,
-        "https://user:word@hooks.lab/x": _URL,
-        "https://hooks.lab/a b": _URL,
-        5: _TEXT,
-    },
     "monitoring.bundled.alertmanager_secret": {"My Secret": _DOMAIN},
     "monitoring.bundled.grafana.image": {5: _TEXT, "": _IMAGE, "a b": _IMAGE},
     "monitoring.operator.labels.release": {"a b": _LABEL_VALUE, True: _TEXT},
@@ -1466,7 +1471,12 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0",
      "last, daily, weekly and monthly are all 0; set at least one above 0"),
-    ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "hooks",
+    ("secrets", {"My Secret": {"key": "a"}}, "secrets.My Secret", '"My Secret"', _DOMAIN),
+    ("secrets", {"oncall": {"my key": "a"}}, "secrets.oncall.my key", '"my key"',
+     "expected a Secret's key"),
+    ("secrets", {"jwt-key": {"key": "a"}}, "secrets.jwt-key", "", "choose another name"),
+    ("secrets", {"oncall": {}}, "secrets.oncall", "has no entries", "add one, or remove it"),
+    ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "",
      "add this URL to the Secret's alertmanager.yml instead"),
     ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
      "without kind: bundled; set kind, or remove bundled"),
@@ -1595,6 +1605,9 @@ def cases() -> Iterator[Case]:
     for key, values in WORDS.items():
         for value, remedy in values.items():
             yield from wrong(key, remedy, value)
+    for key, values in HIDDEN.items():
+        for value, remedy in values.items():
+            yield Case(f"{key} = {value!r}", changed(key, value), key, "", remedy)
     yield from unknown_and_missing_keys()
     for place, value, key, shown, remedy in RULES:
         yield Case(f"{place} = {json.dumps(value)}", changed(place, value), key, shown, remedy)
@@ -1661,6 +1674,13 @@ def test_wrong_value_is_refused_in_one_line(case: Case) -> None:
     assert not any(word in text for word in JARGON)
 
 
+@pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in HIDDEN.items() for v in values])
+def test_wrong_credential_is_not_shown(key: str, value: object) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_config(config(base=changed(key, value)))
+    assert not value or str(value) not in str(caught.value)
+
+
 def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
     for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)
@@ -1668,7 +1688,7 @@ def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
 
 def test_cases_cover_every_settings_key() -> None:
     tried: set[str] = {"cluster.kind", "nodesets[].cpu_request", "users[].uid", "groups[].gid"}
-    for table in (NUMBERS, CHOICES, SWITCHES, LISTS, MAPPINGS, WORDS):
+    for table in (NUMBERS, CHOICES, SWITCHES, LISTS, MAPPINGS, WORDS, HIDDEN):
         keys: Iterable[str] = table
         tried |= {pattern(key) for key in keys}
     tried |= {key.removesuffix("[]") for key in tried}
@@ -1919,7 +1939,7 @@ def test_broken_stack_file_is_refused_in_one_line(text: str, message: str, tmp_p
         ("cluster_name", "", '"": expected'),
         ("users", "", '"": expected a list'),
         ("users[0].ssh_keys", "{secure: v1:abc}", "is encrypted: expected plain text"),
-        ("jail", "{secure: v1:abc}", "slurmstack:jail.secure: is encrypted"),
+        ("jail", "{secure: v1:abc}", "slurmstack:jail: is encrypted: expected plain text"),
         ("auth.rotations", "[2026-12-01]", "expected a date and time with a time zone"),
     ],
 )

@@ -1,0 +1,34 @@
+"""The site's Secrets, with credentials from the stack's encrypted configuration."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pulumi
+from pydantic import SecretStr
+
+from components import pods
+
+_REGISTRY_ENTRY: Final = ".dockerconfigjson"
+"""Entry of a Secret with the credentials of registries (Kubernetes, types of Secret)."""
+
+
+def create(
+    secrets: Mapping[str, Mapping[str, SecretStr]],
+    namespace: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+) -> list[pulumi.Output[str]]:
+    """Create the Secrets and return their names."""
+    return [
+        pods.secret(
+            f"secret-{name}",
+            name,
+            namespace,
+            {
+                entry: pulumi.Output.secret(value.get_secret_value())
+                for entry, value in entries.items()
+            },
+            opts,
+            "kubernetes.io/dockerconfigjson" if _REGISTRY_ENTRY in entries else "Opaque",
+        ).metadata.name
+        for name, entries in secrets.items()
+    ]
