@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent
 try:
     check_file(pulumi.get_stack(), ROOT)
     settings = from_config(pulumi.runtime.get_config_env())
+    for warning in settings.warnings():
+        pulumi.log.warn(warning)
     cluster = clusters.make(settings, pulumi.get_stack())
     provider = clusters.provider(cluster)
     opts = pulumi.ResourceOptions(provider=provider)

@@ -20,6 +20,7 @@ from components.conventions import (
     GPU_NAMESPACE,
     JAIL,
     OWN_SECRETS,
+    PROJECT,
     USER_IDS,
     node_names,
 )
@@ -558,6 +559,24 @@ class Settings(Model):
         for key, problem in self.cluster.problems(self):
             raise cross_field(key, problem)
         return self
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what a deploy should warn about, as `key: problem; remedy`."""
+        for key, problem in (*self.cluster.warnings(self), *self._account_warnings()):
+            yield f"{PROJECT}:{key}: {problem}"
+
+    def _account_warnings(self) -> Iterator[tuple[str, str]]:
+        """Warn about accounts that the settings do not create; sacctmgr can."""
+        known = {account.name for account in self.accounting.accounts} | {"root"}
+        if len(known) == 1:
+            return
+        for index, partition in enumerate(self.partitions):
+            for name in partition.allow_accounts:
+                if name not in known:
+                    yield (
+                        f"partitions[{index}].allow_accounts",
+                        f"'{name}' is not in accounting.accounts; {known_names(name, known)}",
+                    )
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:
         return node_names(nodeset.name, nodeset.replicas)

@@ -60,6 +60,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*-]*")
 _KUBERNETES = re.compile(r"1\.\d{2}")
 _RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
+_NEBIUS_PROJECT = re.compile(r"project-[a-z0-9]+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 # Amazon's instance families with ARM CPUs have a 'g' after the generation. Exceptions are the first
@@ -325,6 +326,9 @@ KubernetesRelease = Annotated[
 ]
 Platform = Annotated[
     str, matches(_PLATFORM, "platform", "a Nebius platform, such as 'gpu-h100-sxm' or 'cpu-d3'")
+]
+NebiusProject = Annotated[
+    str, matches(_NEBIUS_PROJECT, "project", "an id of a Nebius project, such as 'project-e00…'")
 ]
 Preset = Annotated[str, matches(_PRESET, "preset", "a preset, such as '8gpu-128vcpu-1600gb'")]
 

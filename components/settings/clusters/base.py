@@ -25,3 +25,7 @@ class BaseCluster(Model):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Yield conflicts between this cluster and the other settings."""
         return iter(())
+
+    def warnings(self, stack: Settings) -> Iterator[Problem]:
+        """Yield settings that are valid, but fail unless the operator does more by hand."""
+        return iter(())

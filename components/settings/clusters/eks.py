@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from components.conventions import AWS_CNI
 from components.settings.clusters.base import Problem
 from components.settings.clusters.machines import CloudCluster, Machines, System
+from components.settings.nodesets import AMD
 from components.settings.types import Cidr, InstanceType, Number, Word, cross_field, duplicates
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Instance families with GPUs (EC2, instance types, accelerated computing)."""
+_AMD: Final = re.compile(r"g4ad\.")
+"""The instance family with GPUs of AMD."""
+_FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
+"""Instance families for training over several nodes (EC2, Elastic Fabric Adapter)."""
 _WIDEST: Final = 20
 """Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
@@ -102,6 +107,28 @@ class EksCluster(CloudCluster):
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
             yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
+        elif nodeset.gpus and (nodeset.gpus.vendor() == AMD) != bool(_AMD.match(machines.type)):
+            yield (
+                "type",
+                (
+                    f"'{machines.type}': its GPUs are not those of the nodeset's gpus.resource, "
+                    f"'{nodeset.gpus.resource}'; change one of the two"
+                ),
+            )
+
+    def warnings(self, stack: Settings) -> Iterator[Problem]:
+        """Warn if jobs over several nodes would not use the machines' fast network."""
+        for nodeset in stack.nodesets:
+            machines = self.machines[nodeset.name]
+            if nodeset.replicas > 1 and machines.efa is None and _FAST.match(machines.type):
+                yield (
+                    f"cluster.machines.{nodeset.name}.efa",
+                    (
+                        f"is not set, so jobs over several nodes do not use the Elastic Fabric "
+                        f"Adapters of {machines.type}; add efa with their number, such as 32 for "
+                        "p5.48xlarge"
+                    ),
+                )
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Check the limits of Amazon's network and file systems."""

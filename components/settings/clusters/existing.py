@@ -1,10 +1,16 @@
 """Settings of an existing cluster."""
 
-from typing import Literal
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 from components.conventions import CLUSTER_DOMAIN
-from components.settings.clusters.base import BaseCluster
+from components.settings.clusters.base import BaseCluster, Problem
 from components.settings.types import Domain
+
+if TYPE_CHECKING:
+    from components.settings.models import Settings
 
 
 class ExistingCluster(BaseCluster):
@@ -17,3 +23,14 @@ class ExistingCluster(BaseCluster):
     """Context in the kubeconfig; by default its current context."""
     domain: Domain = CLUSTER_DOMAIN
     """Domain of the cluster's own DNS."""
+
+    def warnings(self, stack: Settings) -> Iterator[Problem]:
+        """Warn if pods can have no images."""
+        if stack.registry is None:
+            yield (
+                "registry",
+                (
+                    "is not set, so no pod starts unless you load the images into each Kubernetes "
+                    "node; add registry"
+                ),
+            )

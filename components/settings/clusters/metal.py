@@ -217,3 +217,23 @@ class MetalCluster(BaseCluster):
                         "machines"
                     ),
                 )
+
+    def warnings(self, stack: Settings) -> Iterator[Problem]:
+        """Warn about parts that kubeadm does not install."""
+        if stack.network.cilium is None:
+            yield (
+                "network.cilium",
+                (
+                    "is not set, and kubeadm installs no network plugin, so nodes do not become "
+                    "ready unless the machines have another plugin's configuration; "
+                    "add network.cilium: {}"
+                ),
+            )
+        if not stack.jail.is_elsewhere() and stack.jail.storage_class is None:
+            yield (
+                "jail.storage_class",
+                (
+                    "is not set, and kubeadm installs no storage, so the jail's volume stays "
+                    "pending until the cluster has a default StorageClass; add jail.storage_class"
+                ),
+            )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from components.settings.clusters.base import Problem
 from components.settings.clusters.machines import CloudCluster, Machines, System
-from components.settings.types import DnsLabel, Platform, Preset, Word
+from components.settings.nodesets import NVIDIA
+from components.settings.types import DnsLabel, NebiusProject, Platform, Preset, Word
 
 if TYPE_CHECKING:
     from components.settings.models import Settings
@@ -56,7 +57,7 @@ class NebiusCluster(CloudCluster):
     """Managed Kubernetes of the Nebius cloud, with a shared file system for the jail."""
 
     kind: Literal["nebius"]
-    project: Word
+    project: NebiusProject
     """Id of the project for all resources, such as 'project-e00…'."""
     subnet: Word | None = None
     """Id of an existing subnet; by default the stack creates a network with a subnet."""
@@ -81,6 +82,14 @@ class NebiusCluster(CloudCluster):
             yield (
                 "platform",
                 f"'{machines.platform}': expected a platform {wanted}, for nodes with {gpus} GPUs",
+            )
+        elif nodeset.gpus and nodeset.gpus.vendor() != NVIDIA:
+            yield (
+                "platform",
+                (
+                    f"'{machines.platform}': has GPUs of NVIDIA, but the nodeset's gpus.resource "
+                    f"is '{nodeset.gpus.resource}'; expected '{NVIDIA}/gpu'"
+                ),
             )
         elif size.gpus != gpus:
             yield "preset", f"'{machines.preset}': expected {gpus} GPUs, to match the nodeset"

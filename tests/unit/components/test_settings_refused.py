@@ -573,6 +573,7 @@ _LINE = "expected one line of text that is not empty"
 _LINES = "expected text that is not empty and has no control characters"
 _AGE = "expected an age, such as '24months'"
 _ACCOUNT = "expected a name of at most 40 lower-case letters"
+_PROJECT = "expected an id of a Nebius project"
 _SHARES = "expected a whole number of at least 0, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'"
 _CRON = "expected five cron fields"
@@ -605,7 +606,7 @@ HIDDEN: dict[str, dict[object, str]] = {
 WORDS: dict[str, dict[Any, str]] = {
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
     "cluster.kubeconfig": {5: _TEXT},
-    "cluster.project": {"my project": _WORD},
+    "cluster.project": {"my project": _PROJECT, "e00example": _PROJECT},
     "cluster.subnet": {"a subnet": _WORD},
     "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, 1.33: _TEXT},
     "cluster.api_from[0]": {"192.0.2.1/24": _RANGE, "0.0.0.0/0": _RANGE},
@@ -1865,6 +1866,18 @@ def test_cilium_on_nebius_is_refused_because_nebius_installs_it() -> None:
         "slurmstack:network.cilium: the cloud installs Cilium in its clusters; "
         "remove network.cilium" in text
     )
+
+
+@pytest.mark.parametrize("values", [NEBIUS, EKS])
+def test_gpus_of_another_vendor_than_the_machines_are_refused(values: Values) -> None:
+    gpus = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}
+    nodesets = [{**values["nodesets"][0], "gpus": gpus}, *values["nodesets"][1:]]
+
+    text = refused(values, nodesets=nodesets)
+
+    assert "slurmstack:cluster.machines.gpu." in text
+    assert "gpus.resource" in text
+    assert "'amd.com/gpu'" in text
 
 
 def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
