@@ -28,6 +28,7 @@ _FIRST_PAUSE: Final = 0.2  # seconds; doubles with each retry
 _TRANSIENT: Final = frozenset({429, 502, 503, 504})
 _TRANSIENT_TEXTS: Final = ("etcdserver", "leader changed", "connection refused", "try again")
 _POOL: Final = 64
+_LONGEST_CAUSE: Final = 180  # characters
 _DISCOVERY_SECONDS: Final = 15.0
 
 
@@ -414,7 +415,22 @@ def explain(status: int, answer: Any, about: str) -> str:
         return prefix + (
             f"namespace {name!r} does not exist; create it in the program before this object"
         )
+    details = body.get("details") or {}
+    if reason == "Invalid" and details.get("causes"):
+        hidden = details.get("kind") == "Secret"
+        return prefix + "; ".join(_explain_cause(cause, hidden) for cause in details["causes"])
     return prefix + _without_object(message)
+
+
+def _explain_cause(cause: Manifest, hidden: bool) -> str:
+    """Return field, value and reason, or only the field of a secret object.
+
+    The message of a cause starts with the value, which can be kilobytes, and ends with the reason.
+    """
+    text = "invalid value" if hidden else " ".join(str(cause.get("message")).split())
+    if len(text) > _LONGEST_CAUSE:
+        text = f"{text[:60]} … {text[60 - _LONGEST_CAUSE :]}"
+    return f"{cause.get('field')}: {text}"
 
 
 def _explain_conflict(body: Manifest, message: str, reason: str) -> str:

@@ -301,12 +301,17 @@ class KubernetesProvider:
         """Return the existing object if this resource may take it over, None if it is gone.
 
         An interrupted run leaves an object that is not in the state; its field manager identifies
-        the owner. Raises EngineError for other objects, unless upsertExistingObjects is set.
+        the owner. A Job of an interrupted run is deleted, because its template cannot change.
+        Raises EngineError for other objects, unless upsertExistingObjects is set.
         """
+        owned = is_managed_by(existing, target.manager)
+        if owned and target.ref.kind.kind == "Job":
+            api.delete(target.ref, _FOREGROUND)
+            existing = {**existing, "metadata": {**metadata(existing), "deletionTimestamp": "now"}}
         if metadata(existing).get("deletionTimestamp"):
             waiting.until_gone(api, target.ref, metadata(existing).get("uid"), {}, op)
             return None
-        if self._settings.upsert or is_managed_by(existing, target.manager):
+        if self._settings.upsert or owned:
             return existing
         raise _taken(target.ref)
 

@@ -62,6 +62,53 @@ def test_create_takes_over_an_object_of_an_interrupted_create(
     assert again.outputs["data"] == {"a": "2"}
 
 
+def test_create_replaces_a_job_of_an_interrupted_create(fake: FakeApi, provider: Make) -> None:
+    """The template of a Job cannot change."""
+    token = "kubernetes:batch/v1:Job"
+    path = "/apis/batch/v1/namespaces/slurm/jobs/settings"
+    fake.kinds["/apis/batch/v1"] = [("jobs", "Job", True)]
+
+    def job(command: str) -> Properties:
+        return {
+            **inputs("Job", spec={"suspend": True, "template": command}),
+            "apiVersion": "batch/v1",
+        }
+
+    def refuses_another_template(method: str, requested: str) -> Answer | None:
+        if method == "PATCH" and requested == path and path in fake.objects:
+            return 422, status(422, "Invalid", "spec.template: field is immutable")
+        return None
+
+    create(provider(), job("old"), token)
+    fake.script.append(refuses_another_template)
+    create(provider(), job("new"), token)
+    assert fake.objects[path]["spec"]["template"] == "new"
+
+
+def test_error_about_an_invalid_field_is_short(fake: FakeApi, provider: Make) -> None:
+    causes = [
+        {"field": "spec.template", "message": f"Invalid value: {'x' * 6000}: field is immutable"},
+        {"field": "spec.replicas", "message": "Invalid value: -1: must be at least 0"},
+    ]
+    refusal = status(422, "Invalid", "x" * 7000, details={"kind": "Job", "causes": causes})
+    fake.script.append(lambda method, _: (422, refusal) if method == "PATCH" else None)
+    with pytest.raises(EngineError) as error:
+        create(provider(), inputs())
+    text = str(error.value)
+    assert "spec.template: Invalid value: xxx" in text
+    assert ": field is immutable; spec.replicas: Invalid value: -1: must be at least 0" in text
+    assert len(text) < 400
+
+
+def test_error_about_a_secret_hides_its_values(fake: FakeApi, provider: Make) -> None:
+    causes = [{"field": "data.key", "message": "Invalid value: password: must be base64"}]
+    refusal = status(422, "Invalid", "password", details={"kind": "Secret", "causes": causes})
+    fake.script.append(lambda method, _: (422, refusal) if method == "PATCH" else None)
+    with pytest.raises(EngineError, match=r"data\.key: invalid value") as error:
+        create(provider(), inputs())
+    assert "password" not in str(error.value)
+
+
 def test_create_refuses_an_existing_object(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
