@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -42,6 +43,7 @@ HEAD = f"# yaml-language-server: $schema={STACK_SCHEMA.relative_to(ROOT)}\n"
 """With this line, editors complete and check the file."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
+_SSSD = "sssd, which looks up the directory's users, starts only as root"
 Key = tuple[str, ...]
 Document = dict[str, Any]
 
@@ -148,6 +150,30 @@ class Interview:
             self.ask(first, User, "uid", USER_IDS.start)
             made = [f".local/{name}/id_ed25519.pub"] if kind == "local" else None
             self.ask(first, User, "ssh_key_files", made)
+
+    def correct(self, check: Callable[[], Settings]) -> Settings:
+        """Return the result of `check`. While it fails, ask for a change.
+
+        Raises `SettingsError` if the user gives none.
+        """
+        while True:
+            try:
+                return check()
+            except SettingsError as error:
+                self._say(f"\nerror: {error}")
+                if not self._change():
+                    raise
+
+    def _change(self) -> bool:
+        """Ask for one change until it is valid; return False if the user gives none."""
+        while text := self._reply("change as key=value, or nothing to stop: ").strip():
+            try:
+                put(self.document, *parse_option(text))
+            except SettingsError as error:
+                self._say(str(error))
+            else:
+                return True
+        return False
 
     def _cluster(self) -> str:
         models = clusters()
@@ -271,12 +297,25 @@ def allowed(settings: Settings) -> Document:
         "images": bundled and grafana.enabled and grafana.image == type(grafana)().image,
     }
     mounts = settings.cluster.kind == "nebius" and not settings.jail.is_elsewhere()
+    exceptions = {rule: why for rule, why in found["exceptions"].items() if needed.get(rule, True)}
+    exceptions["non-root"] |= dict.fromkeys(_pods_with_sssd(settings), _SSSD)
     return {
         **({"host_paths": found["host_paths"]} if mounts else {}),
-        "exceptions": {
-            rule: why for rule, why in found["exceptions"].items() if needed.get(rule, True)
-        },
+        "exceptions": exceptions,
     }
+
+
+def _pods_with_sssd(settings: Settings) -> list[str]:
+    """Return the workloads that run as root only because they know a directory's users."""
+    if not settings.directory:
+        return []
+    return [
+        *(["accounting-slurmdbd", "accounts-apply"] if settings.accounting.enabled else []),
+        "controller-slurmctld",
+        *([] if settings.controller.standby else ["controller-placeholder-pod"]),
+        *(["exporter-agent"] if settings.monitoring.exporter.enabled else []),
+        "rest-slurmrestd",
+    ]
 
 
 def written(document: Document) -> str:
@@ -290,6 +329,13 @@ def read(name: str, document: Document) -> Settings:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / f"Pulumi.{name}.yaml").write_text(written(document))
         return read_stack(name, Path(folder))
+
+
+def checked(name: str, document: Document, root: Path) -> Settings:
+    """Return the settings of a new stack. Raises `SettingsError`."""
+    settings = read(name, document)
+    check_keys(name, settings, root)
+    return settings
 
 
 def check_keys(name: str, settings: Settings, root: Path) -> None:
@@ -332,18 +378,18 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         document: Document = {}
         for option in options.set:
             put(document, *parse_option(option))
-        asked = sys.stdin.isatty()
-        if asked:
-            Interview(document, input, print).stack(options.name)
+        interview = Interview(document, input, print) if sys.stdin.isatty() else None
+        if interview:
+            interview.stack(options.name)
         document.setdefault("cluster_name", options.name)
         if look_up(document, ("cluster", "kind")) == "metal":
             # kubeadm installs no network plugin, which nodes require to become ready.
             document.setdefault("network", {"cilium": {}})
+        check = partial(checked, options.name, document, root)
         try:
-            settings = read(options.name, document)
-            check_keys(options.name, settings, root)
+            settings = interview.correct(check) if interview else check()
         except SettingsError:
-            if asked:  # print the answers, so that the user can reuse them
+            if interview:  # print the answers, so that the user can reuse them
                 print(f"\n{written(document)}", file=sys.stderr)
             raise
         document.setdefault("policy", allowed(settings))

@@ -96,6 +96,7 @@ CLOUD = (
     *("registry=registry.example.org/hpc", "login.limits.memory=8GiB"),
     "login.source_ranges=[192.0.2.0/24]",
 )
+DIRECTORY = "directory={uris: ['ldaps://ldap.lab'], base: 'dc=lab', user_filter: '(uid=*)'}"
 NEBIUS = """cluster={kind: nebius, project: project-e00lab, api_from: [192.0.2.0/24],
     machines: {cpu: {platform: cpu-d3, preset: 4vcpu-16gb}}}"""
 EKS = """cluster={kind: eks, region: eu-central-1, zones: [eu-central-1a, eu-central-1b],
@@ -111,6 +112,11 @@ NEW: dict[str, tuple[tuple[str, ...], Findings]] = {
     # The author of the stack can fix these, so the new stack names no exception for them.
     "new-unlimited": (ELSEWHERE, frozenset({("limits", "login-sshd")})),
     "new-unmonitored": ((*LOCAL, "monitoring.kind=none"), frozenset()),
+    "new-directory": ((*LOCAL, DIRECTORY), frozenset()),
+    "new-directory-without-accounting": (
+        (*LOCAL, DIRECTORY, "accounting.enabled=false", "controller.standby=true"),
+        frozenset(),
+    ),
     "new-nebius": ((*CLOUD, NEBIUS), frozenset()),
     "new-nebius-csi": ((*CLOUD, NEBIUS, "jail.storage_class=shared"), frozenset()),
     "new-nebius-grafana": (

@@ -12,12 +12,13 @@ from components.settings import (
     ExistingCluster,
     LocalCluster,
     Login,
+    Settings,
     SettingsError,
     read_stack,
 )
 from local import new_stack
 from local.new_stack import HEAD, Document, Interview, clusters, look_up, main, parse_option, put
-from tests.support.stack import KEY
+from tests.support.stack import KEY, settings
 
 OPTIONS = (
     "cluster.kind=existing",
@@ -158,6 +159,34 @@ def test_question_is_repeated_after_an_invalid_answer() -> None:
     wrong = ("CPU!", "-1", "two", "1GB")
     assert tuple(line.split(":")[0] for line in lines if line.startswith(wrong)) == wrong
     assert "no value: is required" in lines
+
+
+def test_interview_asks_for_a_change_until_the_answers_fit_together() -> None:
+    document: Document = {"users": [{"name": "ada"}, {"name": "ada"}]}
+    lines: list[str] = []
+    interview = Interview(
+        document, answering("users.1.name", "users.9.name=x", "users.1.name=bob"), lines.append
+    )
+
+    def check() -> Settings:
+        if document["users"][0] == document["users"][1]:
+            raise SettingsError("users: two are named 'ada'; give each a unique name")
+        return settings()
+
+    interview.correct(check)
+
+    assert document["users"] == [{"name": "ada"}, {"name": "bob"}]
+    assert lines[0] == "\nerror: users: two are named 'ada'; give each a unique name"
+    assert "expected key=value" in lines[1]
+    assert "the next index" in lines[2]
+
+
+def test_interview_ends_without_a_change() -> None:
+    def check() -> Settings:
+        raise SettingsError("users: two are named 'ada'")
+
+    with pytest.raises(SettingsError, match="two are named"):
+        Interview({}, answering(""), lambda _line: None).correct(check)
 
 
 def test_error_in_a_list_answer_names_the_item() -> None:
