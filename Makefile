@@ -18,7 +18,7 @@ apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get 
 DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak vm mutants bench lock schema dashboards clean
+.PHONY: help up stop down status kubeconfig ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak vm mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,11 @@ status: .venv/ready  ## Show the cluster's nodes and pods
 	@$(PY) -m local status --stack $(STACK)
 	@$(PY) -m local kubectl --stack $(STACK) get pods --all-namespaces
 
+kubeconfig: .venv/ready  ## Show how kubectl reaches the cluster
+	@$(PY) -m local kubeconfig --stack $(STACK)
+
 ssh: .venv/ready  ## Log in to the cluster
+	@[ -e .local/$(STACK)/ssh_config ] || $(PY) -m local.access --stack $(STACK)
 	@ssh -F .local/$(STACK)/ssh_config login
 
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes

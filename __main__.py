@@ -6,6 +6,7 @@ import pulumi
 
 from components import cluster as clusters
 from components.composition import Slurm, SlurmArgs
+from components.exports import exports
 from components.network import cilium
 from components.settings import SettingsError, check_file, from_config
 
@@ -29,7 +30,5 @@ try:
 except SettingsError as error:
     raise pulumi.RunError(str(error)) from None
 
-pulumi.export("cluster_name", settings.cluster_name)
-pulumi.export("namespace", slurm.namespace)
-pulumi.export("login_host_key", slurm.login_host_key)
-pulumi.export("report", slurm.report)
+for name, value in exports(settings, cluster, slurm).items():
+    pulumi.export(name, value)

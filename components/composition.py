@@ -81,7 +81,7 @@ class Slurm(pulumi.ComponentResource):
     """
 
     namespace: pulumi.Output[str]
-    login_host_key: pulumi.Output[str]
+    login: Login
     report: pulumi.Output[str]
     """Report on the nodes, from the last deploy that affected them."""
 
@@ -100,13 +100,13 @@ class Slurm(pulumi.ComponentResource):
         snapshots.install(args.settings, identity.site, agreed)
         control = _control(args, identity, child)
         nodes = _nodes(args, identity, control, jail, child)
-        self.login_host_key = nodes.login_host_key
+        self.login = nodes.login
         self.report = _health(args, identity, control, nodes, jail, child)
         _monitoring(args, identity.site, control, jail, child)
         self.register_outputs(
             {
                 "namespace": self.namespace,
-                "loginHostKey": self.login_host_key,
+                "loginHostKey": self.login.host_key,
                 "report": self.report,
             }
         )
@@ -346,7 +346,7 @@ class _Nodes:
     """Digests of the nodesets' pods."""
     labels: tuple[Mapping[str, str], ...]
     """For each nodeset, the project's own labels of its Kubernetes nodes."""
-    login_host_key: pulumi.Output[str]
+    login: Login
     rest_url: pulumi.Output[str]
 
 
@@ -394,7 +394,7 @@ def _nodes(
             admission.own_labels({**classes[nodeset.name].labels, **nodeset.node_selector})
             for nodeset in settings.nodesets
         ),
-        login_host_key=_login(args, identity, control, jail, opts).host_key,
+        login=_login(args, identity, control, jail, opts),
         rest_url=rest.url,
     )
 

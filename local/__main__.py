@@ -1,8 +1,9 @@
-"""`python -m local up|stop|down|clear|status|load IMAGE…|kubectl ARGUMENT… [--stack dev]`"""
+"""`python -m local COMMAND [--stack dev]`: the local cluster, and access to any stack's cluster."""
 
 import argparse
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from requests.exceptions import RequestException
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from images import build, tags
-from local import binaries, host, images
+from local import binaries, host, images, outputs
 from local.cluster import Cluster
 from local.containers import Engine, stacks
 from local.errors import LocalError
-from local.paths import KUBECTL, LOCK, ROOT, locked
+from local.paths import KUBECTL, LOCK, ROOT, locked, write
 from local.progress import Progress
 from local.state import State
 
@@ -51,6 +52,7 @@ def parse(arguments: Sequence[str]) -> Command:
         ("clear", "remove the clusters of all stacks, including other working trees"),
         ("status", "show the nodes; exit with 0 if all are ready"),
         ("load", "load images from Docker into all nodes"),
+        ("kubeconfig", "print the options with which kubectl reaches the cluster"),
         ("kubectl", "run kubectl on the cluster"),
     ):
         command = verbs.add_parser(verb, help=text)
@@ -148,8 +150,7 @@ def stop(stack: str, settings: Settings, progress: Progress) -> int:
 def status(stack: str, settings: Settings) -> int:
     """Print a line for each node; return 0 if all are ready."""
     if not isinstance(settings.cluster, LocalCluster):
-        print(f"stack '{stack}' has no local cluster")
-        return 0
+        return kubectl(stack, ["get", "nodes"])
     client = host.connect()
     if client is None:
         print(f"no Docker engine answers: run `python -m local up --stack {stack}`")
@@ -170,8 +171,14 @@ def load(stack: str, references: Sequence[str], progress: Progress) -> int:
 
 
 def kubectl(stack: str, arguments: Sequence[str]) -> int:
-    """Replace this process with kubectl."""
+    """Replace this process with kubectl: our own for a local cluster, otherwise the user's."""
     config = State(stack).kubeconfig
+    if not isinstance(read_stack(stack, ROOT).cluster, LocalCluster):
+        found = shutil.which("kubectl")
+        if found is None:
+            raise LocalError("kubectl: not on PATH; install it, because the cluster is not local")
+        sys.stdout.flush()
+        os.execv(found, ["kubectl", *access_options(stack), *arguments])  # noqa: S606
     if not config.is_file():
         raise LocalError(
             f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
@@ -184,9 +191,35 @@ def kubectl(stack: str, arguments: Sequence[str]) -> int:
     os.execv(KUBECTL, ["kubectl", "--kubeconfig", str(config), *arguments])  # noqa: S606
 
 
+def access_options(stack: str) -> list[str]:
+    """Return kubectl's options for a cluster that is not local, from the stack's outputs.
+
+    A kubeconfig that the stack contains is written to `.local/<stack>/kubeconfig`.
+    """
+    found = outputs.read(stack)
+    kubeconfig, context = found.get("kubeconfig"), found.get("kubeconfig_context")
+    if kubeconfig is None:
+        raise LocalError(f"stack '{stack}' has no outputs yet; deploy it: make up STACK={stack}")
+    path = str(kubeconfig)
+    if "apiVersion" in path:  # contents, not a path
+        write(State(stack).kubeconfig, path)
+        path = str(State(stack).kubeconfig)
+    return ["--kubeconfig", path, *(["--context", str(context)] if context else [])]
+
+
+def show_kubeconfig(stack: str) -> int:
+    """Print the options with which kubectl reaches the stack's cluster."""
+    local = isinstance(read_stack(stack, ROOT).cluster, LocalCluster)
+    options = ["--kubeconfig", str(State(stack).kubeconfig)] if local else access_options(stack)
+    print(f"kubectl {' '.join(options)}")
+    return 0
+
+
 def run(command: Command) -> int:
     if command.verb == "kubectl":
         return kubectl(command.stack, command.arguments)
+    if command.verb == "kubeconfig":
+        return show_kubeconfig(command.stack)
     progress = Progress()
     if command.verb == "load":
         return load(command.stack, command.arguments, progress)

@@ -1,38 +1,49 @@
 """Print the command to log in, as soon as logging in works.
 
-`python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts` for a
-local cluster. It waits until the login node answers and the nodes in the settings are up, and
-prints the command. The login node's host key comes from the stack's outputs, so the user does not
-have to trust an unknown key at the first connection.
+`python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts`, and
+prints the command. On a local cluster, it first waits until the login node answers and the nodes in
+the settings are up. Address and host key come from the stack's outputs, so the user does not have
+to trust an unknown key at the first connection.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
-from local import host
+from local import host, outputs
 from local.errors import LocalError
-from local.paths import ROOT
+from local.paths import ROOT, stack_directory, write
 
 _PATIENCE = 180
 """Seconds to wait before missing nodes are reported."""
 
 
-def ssh_config(directory: Path, user: str, port: int) -> str:
+@dataclass(frozen=True)
+class Entry:
+    """The address of the login nodes and, if the stack is local, who logs in there."""
+
+    address: str
+    port: int
+    user: str | None = None
+    key: Path | None = None
+
+
+def ssh_config(directory: Path, entry: Entry) -> str:
     """Return OpenSSH's client configuration for `login`, with absolute paths."""
+    own = [f"  IdentityFile {entry.key}", "  IdentitiesOnly yes"] if entry.key else []
     return "\n".join(
         [
             "Host login",
-            "  HostName 127.0.0.1",
-            f"  Port {port}",
-            f"  User {user}",
-            f"  IdentityFile {directory / 'id_ed25519'}",
-            "  IdentitiesOnly yes",
+            f"  HostName {entry.address}",
+            f"  Port {entry.port}",
+            *([f"  User {entry.user}"] if entry.user else []),
+            *own,
             f"  UserKnownHostsFile {directory / 'known_hosts'}",
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
@@ -44,34 +55,36 @@ def ssh_config(directory: Path, user: str, port: int) -> str:
     )
 
 
-def known_hosts(port: int, host_key: str) -> str:
-    return f"[127.0.0.1]:{port} {host_key}\n"
+def known_hosts(entry: Entry, host_key: str) -> str:
+    return f"[{entry.address}]:{entry.port} {host_key}\n"
 
 
-def host_key(stack: str) -> str:
-    """Return the login node's public host key, from the stack's outputs.
-
-    Raises `SettingsError` if the stack has none.
-    """
-    path = ROOT / ".local/state/.pulumi/stacks/slurmstack" / f"{stack}.json"
-    try:
-        resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
-        outputs = next(r["outputs"] for r in resources if r["type"] == "pulumi:pulumi:Stack")
-        return str(outputs["login_host_key"])
-    except (OSError, LookupError, StopIteration):
-        raise SettingsError(
+def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entry:
+    """Return the way into a stack, from its outputs. Raises LocalError if it is unknown."""
+    address, port = outputs.get("login_address"), outputs.get("login_port")
+    if port is None:
+        raise LocalError(
             f"stack '{stack}' has no login node yet; deploy it first: make up STACK={stack}"
-        ) from None
-
-
-def write_access(stack: str, settings: Settings, cluster: LocalCluster) -> Path:
-    """Write the files for ssh and return the path of its configuration."""
-    directory = ROOT / ".local" / stack
+        )
+    if address is None:
+        raise LocalError(
+            f"login.service: {settings.login.service}: the stack does not know the addresses of "
+            f"Kubernetes nodes; connect to any of them: ssh -p {port} USER@NODE"
+        )
+    if not isinstance(settings.cluster, LocalCluster):
+        return Entry(str(address), int(port))
     user = settings.users[0].name if settings.users else "root"
-    (directory / "known_hosts").write_text(known_hosts(cluster.ssh_port, host_key(stack)))
-    config = directory / "ssh_config"
-    config.write_text(ssh_config(directory, user, cluster.ssh_port))
-    return config
+    return Entry(str(address), int(port), user, stack_directory(stack) / "id_ed25519")
+
+
+def write_access(stack: str, settings: Settings) -> Path:
+    """Write the files for ssh and return the path of its configuration. Raises LocalError."""
+    found = outputs.read(stack)
+    entry = entry_of(stack, settings, found)
+    directory = stack_directory(stack)
+    write(directory / "known_hosts", known_hosts(entry, str(found["login_host_key"])))
+    write(directory / "ssh_config", ssh_config(directory, entry))
+    return directory / "ssh_config"
 
 
 def nodes(config: Path) -> dict[str, str] | None:
@@ -131,14 +144,16 @@ def main(arguments: Sequence[str]) -> int:
     stack = parser.parse_args(arguments).stack
     try:
         settings = read_stack(stack, ROOT)
-        if not isinstance(settings.cluster, LocalCluster):
-            print(f"The stack is up; log in through the Service login in {settings.namespace}.")
-            return 0
-        host.install(host.missing_packages(["ssh"]), print)
-        config = write_access(stack, settings, settings.cluster)
+        is_local = isinstance(settings.cluster, LocalCluster)
+        if is_local:
+            host.install(host.missing_packages(["ssh"]), print)
+        config = write_access(stack, settings)
     except (LocalError, SettingsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if not is_local:  # the operator may have no account on the cluster
+        print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")
+        return 0
     wanted = [f"{each.name}-{n}" for each in settings.nodesets for n in range(each.replicas)]
     missing = wait_for_nodes(config, wanted)
     if missing:

@@ -69,6 +69,11 @@ def commands(
     ]
 
 
+def default_engine() -> str:
+    """Return the engine that runs if the user chooses none."""
+    return "pulumi" if shutil.which("pulumi") else "embedded"
+
+
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the arguments before `--` for this module, and those after it for the engine."""
     words = list(arguments)
@@ -200,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 1
         options.verb = "destroy"
-    engine = options.engine or ("pulumi" if shutil.which("pulumi") else "embedded")
+    engine = options.engine or default_engine()
     if engine == "pulumi" and not shutil.which("pulumi"):
         print(
             "error: engine 'pulumi': not on PATH; install it, or pass --engine embedded",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -66,6 +67,10 @@ class Login(pulumi.ComponentResource):
 
     host_key: pulumi.Output[str]
     """Public host key, for known_hosts."""
+    address: pulumi.Output[str | None]
+    """Name or address that clients connect to. None with NodePort: each Kubernetes node is one."""
+    port: pulumi.Output[int]
+    """TCP port of the login nodes at this address."""
 
     def __init__(
         self, name: str, args: LoginArgs, opts: pulumi.ResourceOptions | None = None
@@ -104,7 +109,7 @@ class Login(pulumi.ComponentResource):
             ),
         )
         annotations = {"annotations": args.annotations} if args.annotations else {}
-        k8s.core.v1.Service(
+        service = k8s.core.v1.Service(
             f"{name}-service",
             metadata={"name": c.LOGIN, "namespace": args.site.namespace, **annotations},
             spec={
@@ -117,7 +122,11 @@ class Login(pulumi.ComponentResource):
             opts=child,
         )
         self.host_key = pulumi.Output.unsecret(seed.result.apply(public_host_key))
-        self.register_outputs({"hostKey": self.host_key})
+        self.address = service.status.apply(partial(_address, args.settings.service))
+        self.port = service.spec.ports.apply(lambda ports: ports[0].node_port or ports[0].port)
+        self.register_outputs(
+            {"hostKey": self.host_key, "address": self.address, "port": self.port}
+        )
 
 
 def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]) -> pods.Spec:
@@ -169,6 +178,16 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
         **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
         **({"loadBalancerSourceRanges": ranges} if ranges else {}),
     }
+
+
+def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> str | None:
+    """Return the address of a Service of this type."""
+    if service == "NodePort":
+        return None
+    ingress = status and status.load_balancer and status.load_balancer.ingress
+    if service == "LoadBalancer" and ingress:
+        return ingress[0].hostname or ingress[0].ip
+    return c.LOGIN
 
 
 def _sackd(args: LoginArgs) -> pods.Spec:

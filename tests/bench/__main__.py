@@ -22,7 +22,7 @@ import yaml
 from docker.errors import DockerException, ImageNotFound
 from rich.console import Console
 
-from components.settings import LocalCluster, read_stack
+from components.settings import read_stack
 from images import build, tags
 from local.access import write_access
 from local.configuration import MAX_NODES
@@ -110,8 +110,7 @@ def deployed() -> None:
     """Deploy with the engine, from an empty cluster to the first job."""
     say(f"  engine up {seconds(lambda: BENCH.deploy('up')):.1f} s")
     settings = read_stack(BENCH.stack, ROOT)
-    assert isinstance(settings.cluster, LocalCluster)
-    write_access(BENCH.stack, settings, settings.cluster)
+    write_access(BENCH.stack, settings)
     first_job()
 
 

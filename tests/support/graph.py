@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import Context
@@ -132,7 +132,7 @@ class _Recorder(mocks.MockMonitor):
     def __init__(self) -> None:
         super().__init__(_Unasked())
         self.requests: list[Registration] = []
-        self.outputs_registered: set[str] = set()
+        self.outputs_registered: dict[str, dict[str, Any]] = {}
         self._made: dict[str, Any] = {}
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802  # the protocol's name
@@ -171,14 +171,25 @@ class _Recorder(mocks.MockMonitor):
         return resource_pb2.ResourceInvokeResponse(**{"return": found})
 
     def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802
-        self.outputs_registered.add(request.urn)
+        self.outputs_registered[request.urn] = json_format.MessageToDict(request.outputs)
         return super().RegisterResourceOutputs(request)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Graph:
     resources: tuple[Registration, ...]
-    outputs_registered: frozenset[str]
+    outputs_registered: Mapping[str, dict[str, Any]]
+    """Outputs of components and of the stack, by URN."""
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """Return the stack's outputs."""
+        (found,) = (
+            outputs
+            for urn, outputs in self.outputs_registered.items()
+            if "::pulumi:pulumi:Stack::" in urn
+        )
+        return found
 
     def of_type(self, type_: str) -> list[Registration]:
         """Return resources sorted by name, because the order of registration is random."""
@@ -276,10 +287,18 @@ def _recorded(program: Callable[[], None], threads: bool) -> Graph:
     try:
         mocks.set_mocks(_Unasked(), project="slurmstack", stack="test", monitor=monitor)
         with _no_collection(), nullcontext() if threads else _lean_sdk():
-            loop.run_until_complete(stack.run_pulumi_func(program))
+            loop.run_until_complete(stack.run_pulumi_func(partial(_exporting, program)))
     finally:
         loop.close()
-    return Graph(tuple(monitor.requests), frozenset(monitor.outputs_registered))
+    return Graph(tuple(monitor.requests), monitor.outputs_registered)
+
+
+def _exporting(program: Callable[[], None]) -> None:
+    """Run a program and register its exports, as its language host does."""
+    program()
+    root = stack.get_root_resource()
+    if isinstance(root, stack.Stack):
+        root.register_outputs(root.outputs)
 
 
 class _AtOnce(ThreadPoolExecutor):

@@ -1,8 +1,20 @@
 """The files that `ssh -F` uses."""
 
 from pathlib import Path
+from typing import Any
 
-from local.access import absent, known_hosts, ssh_config
+import pytest
+
+from local.access import Entry, absent, entry_of, known_hosts, ssh_config
+from local.errors import LocalError
+from tests.support.clouds import EKS
+from tests.support.stack import VALID, settings
+
+DEPLOYED = {
+    "login_address": "login.example.org",
+    "login_port": 22,
+    "login_host_key": "ssh-ed25519 A",
+}
 
 
 def options(text: str) -> dict[str, str]:
@@ -10,7 +22,8 @@ def options(text: str) -> dict[str, str]:
 
 
 def test_ssh_config_names_the_login_node_and_its_key() -> None:
-    parsed = options(ssh_config(Path("/s"), "researcher", 12222))
+    entry = Entry("127.0.0.1", 12222, "researcher", Path("/s/id_ed25519"))
+    parsed = options(ssh_config(Path("/s"), entry))
 
     assert (parsed["Host"], parsed["HostName"]) == ("login", "127.0.0.1")
     assert (parsed["Port"], parsed["User"]) == ("12222", "researcher")
@@ -19,8 +32,32 @@ def test_ssh_config_names_the_login_node_and_its_key() -> None:
     assert parsed["StrictHostKeyChecking"] == "yes"
 
 
+def test_ssh_uses_the_operators_own_user_and_keys_in_a_cloud() -> None:
+    entry = entry_of("lab", settings(base=EKS), DEPLOYED)
+    parsed = options(ssh_config(Path("/s"), entry))
+
+    assert (parsed["HostName"], parsed["Port"]) == ("login.example.org", "22")
+    assert not {"User", "IdentityFile", "IdentitiesOnly"} & parsed.keys()
+
+
 def test_known_hosts_entry_includes_the_port() -> None:
-    assert known_hosts(12222, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"
+    entry = Entry("127.0.0.1", 12222)
+    assert known_hosts(entry, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({}, "has no login node yet; deploy it first: make up STACK=lab"),
+        ({"login_address": None, "login_port": 32222}, "ssh -p 32222 USER@NODE"),
+    ],
+)
+def test_missing_address_is_reported_with_the_next_step(
+    outputs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(LocalError) as error:
+        entry_of("lab", settings(base=VALID), outputs)
+    assert message in str(error.value)
 
 
 def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:

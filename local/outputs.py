@@ -1,0 +1,30 @@
+"""Outputs of a deployed stack, read with the engine that deploys it."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from local import deploy
+from local.errors import LocalError
+from local.paths import ROOT
+
+
+def read(stack: str) -> dict[str, Any]:
+    """Return the outputs with secrets in plain text. Raises LocalError."""
+    engine = deploy.default_engine()
+    command = ["pulumi"] if engine == "pulumi" else [sys.executable, "-m", "engine"]
+    answer = subprocess.run(
+        [*command, "stack", "output", "--json", "--show-secrets", "--stack", stack],
+        cwd=ROOT,
+        env=deploy.environment(stack, ROOT, os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode:
+        reason = " ".join(answer.stderr.split()).removeprefix("error: ")
+        raise LocalError(f"stack '{stack}': cannot read its outputs: {reason}")
+    outputs: dict[str, Any] = json.loads(answer.stdout)
+    return outputs

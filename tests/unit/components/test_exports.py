@@ -1,0 +1,37 @@
+"""Outputs of the stack."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.clouds import EKS
+from tests.support.graph import SECRET_SIGNATURE, opened, record
+from tests.support.stack import VALID, config
+
+
+def outputs(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], **changes: Any) -> Any:
+    return record(monkeypatch, config(base={**values, **changes})).outputs
+
+
+def test_outputs_lead_to_the_parts_of_a_local_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = outputs(monkeypatch, VALID)
+
+    assert found["cluster_name"] == "test"
+    assert found["namespace"] == "slurm"
+    assert found["nodesets"] == {"cpu": 2, "big": 1}
+    assert (found["login_address"], found["login_port"]) == ("127.0.0.1", 12222)
+    assert found["rest_url"] == "http://rest.slurm.svc:6820"
+    assert found["prometheus_url"] == "http://monitoring.slurm.svc:9345"
+    assert "grafana_url" not in found
+
+
+def test_kubeconfig_of_a_cloud_is_a_secret_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubeconfig = outputs(monkeypatch, EKS)["kubeconfig"]
+
+    assert SECRET_SIGNATURE in kubeconfig.values()
+    assert opened(kubeconfig)
+
+
+def test_stack_without_prometheus_has_no_url_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = outputs(monkeypatch, VALID, monitoring={"kind": "none"})
+    assert not {"prometheus_url", "alertmanager_url", "grafana_url"} & found.keys()
