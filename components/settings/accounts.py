@@ -59,7 +59,13 @@ def _amounts(value: object) -> object:
     """Convert memory from text to MiB. pydantic checks the other amounts later."""
     if not isinstance(value, Mapping):
         return value
-    return {name: parse_memory(n) if name == "mem" else n for name, n in value.items()}
+    amounts = dict(value)
+    if "mem" in amounts:
+        try:
+            amounts["mem"] = parse_memory(amounts["mem"])
+        except PydanticCustomError as error:
+            raise cross_field("mem", f"'{amounts['mem']}': {error.message()}") from None
+    return amounts
 
 
 def _shares(value: object) -> object:

@@ -570,11 +570,11 @@ class Settings(Model):
         known = {account.name for account in self.accounting.accounts} | {"root"}
         if len(known) == 1:
             return
-        for index, partition in enumerate(self.partitions):
+        for partition in self.partitions:
             for name in partition.allow_accounts:
                 if name not in known:
                     yield (
-                        f"partitions[{index}].allow_accounts",
+                        f"partitions[{partition.name}].allow_accounts",
                         f"'{name}' is not in accounting.accounts; {known_names(name, known)}",
                     )
 

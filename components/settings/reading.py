@@ -1,6 +1,7 @@
 """Read a stack's settings, and report errors in one line."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -16,11 +17,16 @@ from stackfile import Ciphertext, ConfigValue, StackFileError, as_text, parse_co
 
 
 class SettingsError(Exception):
-    """Invalid settings. The text names each wrong key, its value and the expected value."""
+    """Invalid settings: a line for each problem, with the key, its value and the expected value."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, *problems: str) -> None:
         # Escape unprintable characters, such as line breaks in the user's keys and values.
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+        super().__init__(
+            "\n".join(
+                "".join(c if c.isprintable() else ascii(c)[1:-1] for c in problem)
+                for problem in problems
+            )
+        )
 
 
 def from_config(config: Mapping[str, str]) -> Settings:
@@ -130,9 +136,9 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
             if details["type"] != "too_short"
             or not any(_is_within(details["loc"], other["loc"]) for other in found)
         ]
-        problems = [_problem(details) for details in reported]
-        more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
-        raise SettingsError(f"{source}: {'; '.join(problems[:_MOST] + more)}") from None
+        problems = [_problem(details, values) for details in reported]
+        more = [f"{len(problems) - _MOST} more problems"] if len(problems) > _MOST else []
+        raise SettingsError(*(f"{source}: {text}" for text in problems[:_MOST] + more)) from None
 
 
 # --- Errors for users ----------------------------------------------------------------------------
@@ -141,7 +147,9 @@ _PREFIX = f"{PROJECT}:"
 _SECRETS = f"{PROJECT}:secrets."
 _WEBHOOK = f"{PROJECT}:monitoring.bundled.webhook"
 _MOST = 10
-"""Limit of problems in one line."""
+"""Limit of reported problems."""
+_NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)
+_STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 _MAPPING = "a mapping, such as {{key: value}}"
 _MOMENT = "a date and time with a time zone, such as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
@@ -183,12 +191,13 @@ _EXPECTED: Mapping[str, str] = {
 """Expected value for each error type of pydantic; braces contain keys of the error's context."""
 
 
-def _problem(details: ErrorDetails) -> str:
+def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
     """Render one problem as `key: value: what is expected`."""
     place = [part for part in details["loc"] if part != "[key]"]
-    key, kind, context = _key(place), details["type"], details.get("ctx", {})
+    kind, context = details["type"], details.get("ctx", {})
     if kind == "cross_field":
-        return f"{_key([*place, *context['key'].split('.')])}: {details['msg']}"
+        return f"{_key([*place, *context['key'].split('.')], values)}: {details['msg']}"
+    key = _key(place, values)
     match kind:
         case "secret":  # hide the value
             return f"{key}: {details['msg']}"
@@ -227,12 +236,30 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _key(place: Sequence[str | int]) -> str:
-    """Render a place in the settings in the user's notation: `slurmstack:nodesets[0].cpus`."""
+def _key(place: Sequence[str | int], values: Mapping[str, Any]) -> str:
+    """Render a place in the settings in the user's notation: `slurmstack:nodesets[cpu].cpus`."""
     if place[:1] == ["cluster"] and place[1:2] and place[1] in KINDS:
         place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return _PREFIX + "".join(parts).lstrip(".")
+    return _PREFIX + _with_names("".join(parts).lstrip("."), values)
+
+
+def _with_names(key: str, values: Any) -> str:
+    """Show items of lists by their names, if these are unique: `users[bob]` for `users[1]`."""
+    here, shown = values, ""
+    for step in _STEP.finditer(key):
+        index, word = step.groups()
+        if word is not None:
+            here = here.get(word) if isinstance(here, dict) else None
+            shown += step[0]
+            continue
+        items = here if isinstance(here, list) else []
+        names = [item.get("name") if isinstance(item, dict) else None for item in items]
+        here = items[int(index)] if int(index) < len(items) else None
+        name = names[int(index)] if int(index) < len(items) else None
+        is_clear = isinstance(name, str) and _NAME.fullmatch(name) and names.count(name) == 1
+        shown += f"[{name}]" if is_clear else step[0]
+    return shown
 
 
 def _fields_at(path: list[str | int]) -> list[str]:

@@ -91,7 +91,7 @@ def duplicates(values: Iterable[str]) -> list[str]:
 def known_names(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar known name, or all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.62)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names) or 'none'}"
@@ -353,13 +353,22 @@ InstanceType = Annotated[
 # --- Sizes and times -----------------------------------------------------------------------------
 
 
+def _unit_hint(value: object) -> str:
+    """Return a suggestion for a size with a decimal unit or none."""
+    match = re.fullmatch(r"(\d{1,7}) ?([KMGT]?)(i?B)?", str(value), re.ASCII | re.IGNORECASE)
+    unit = (match[2] or "G").upper() if match else "K"
+    return f"; did you mean '{match[1]}{unit}iB'?" if match and unit != "K" else ""
+
+
 def parse_memory(value: object) -> int:
     """Convert a text with a unit to MiB."""
     match = _MEMORY.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
         raise PydanticCustomError(
             "memory",
-            "expected a number of at most seven digits with its unit: '512MiB', '16GiB' or '1TiB'",
+            "expected a number of at most seven digits with its unit: '512MiB', '16GiB' or '1TiB'"
+            "{hint}",
+            {"hint": _unit_hint(value)},
         )
     return int(match[1]) * _MIB[match[2]]
 
@@ -459,11 +468,25 @@ Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 # --- Addresses -----------------------------------------------------------------------------------
 
 
+def _network_of(value: str) -> str | None:
+    """Return the range of an address with a prefix length, None for other texts."""
+    try:
+        return str(ipaddress.ip_network(value, strict=False))
+    except ValueError:
+        return None
+
+
 def _cidr(value: str) -> str:
     try:
         network = ipaddress.ip_network(value)
     except ValueError:
         network = None
+    if network is None and (meant := _network_of(value)):
+        raise PydanticCustomError(
+            "cidr",
+            "is an address within a range; did you mean '{meant}'?",
+            {"meant": meant},
+        )
     # A range of all addresses would cut nodes off from each other.
     if network is None or network.prefixlen == 0 or "%" in value:
         raise PydanticCustomError(

@@ -185,8 +185,8 @@ class EksCluster(CloudCluster):
             yield (
                 "jail.size",
                 (
-                    f"{size} MiB: is not a size of FSx for Lustre; expected 1200GiB or a multiple "
-                    "of 2400GiB"
+                    f"{size / 1024:g}GiB: is not a size of FSx for Lustre; expected 1200GiB or a "
+                    f"multiple of 2400GiB, such as {max(1, round(size / step)) * step // 1024}GiB"
                 ),
             )
         if stack.controller.standby and stack.controller.storage_class is None:

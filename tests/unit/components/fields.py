@@ -47,6 +47,22 @@ def drop(values: dict[str, Any], key: str) -> None:
     del place[last]
 
 
+def named(values: dict[str, Any], key: str) -> str:
+    """Return a key as errors show it: `users[bob]` for `users[1]`, if the name is unique."""
+    shown, here = "", values
+    for part in _parts(key):
+        if not isinstance(part, int):
+            shown += f".{part}" if shown else part
+            here = here.get(part) if isinstance(here, dict) else None
+            continue
+        names = [item.get("name") if isinstance(item, dict) else None for item in here or []]
+        name = names[part] if part < len(names) else None
+        clear = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,63}", name)
+        shown += f"[{name}]" if clear and names.count(name) == 1 else f"[{part}]"
+        here = here[part] if here and part < len(here) else None
+    return shown
+
+
 def _parts(key: str) -> list[str | int]:
     found = re.findall(r"\{([^}]*)\}|\[(\d+)\]|([^.\[\]{}]+)", key)
     return [int(index) if index else braced or name for braced, index, name in found]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from components.settings import SettingsError, from_config, read_stack
 from tests.support.stack import FULL, KEY, VALID, config, settings
 from tests.unit.components.bases import CILIUM, LOCAL, NETWORKED
-from tests.unit.components.fields import drop, fields, pattern, put
+from tests.unit.components.fields import drop, fields, named, pattern, put
 
 Values = dict[str, Any]
 
@@ -566,6 +566,7 @@ _SIZE = "expected a size with its unit, such as '512MiB', or 'unlimited', or 'no
 _DEVICE = "expected a name in /dev, such as 'fuse'"
 _NO_SCRIPT = "expected a script that begins with '#!'"
 _RANGE = "expected an address range (not all addresses), such as '10.0.0.0/16'"
+_MEANT = "is an address within a range; did you mean '"
 _MOMENT = "expected a date and time with a time zone"
 _SERVER = "expected a server URL, such as 'ldaps://ldap.example.org'"
 _OPTION = "expected a mount option"
@@ -609,7 +610,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.project": {"my project": _PROJECT, "e00example": _PROJECT},
     "cluster.subnet": {"a subnet": _WORD},
     "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, 1.33: _TEXT},
-    "cluster.api_from[0]": {"192.0.2.1/24": _RANGE, "0.0.0.0/0": _RANGE},
+    "cluster.api_from[0]": {"192.0.2.1/24": _MEANT, "0.0.0.0/0": _RANGE},
     "cluster.machines.gpu.platform": {"h100": "expected a Nebius platform"},
     "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
     "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
@@ -621,8 +622,8 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
     "cluster.control_planes[0]": {"Node A": _LABEL},
     "cluster.endpoint": {"api.example.org:6443": _DOMAIN},
-    "cluster.pods": {"10.244.0.1/16": _RANGE},
-    "cluster.services": {"10.96.0.1/12": _RANGE},
+    "cluster.pods": {"10.244.0.1/16": _MEANT},
+    "cluster.services": {"10.96.0.1/12": _MEANT},
     "cluster.key_file": {5: _TEXT},
     "cluster.machines[0].name": {"Node A": _LABEL},
     "cluster.machines[0].address": {"a.example.org": _IPV4, "fd00::1": _IPV4},
@@ -631,7 +632,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.machines[0].nodeset": {"CPU": _LABEL},
     "cluster.region": {"eu central": _WORD},
     "cluster.zones[0]": {"zone a": _WORD},
-    "cluster.network": {"10.0.0.1/16": _RANGE},
+    "cluster.network": {"10.0.0.1/16": _MEANT},
     "operators.gpu_version": {"latest": _CHART},
     "operators.network_version": {"25.10": _CHART},
     "operators.amd_version": {"": _CHART},
@@ -727,7 +728,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "jail.host_path": {"srv": _PATH, "/": _PATH},
     "jail.claim": {"My Jail": _LABEL},
     "jail.server.storage_class": {5: _TEXT},
-    "jail.server.machines[0]": {"10.0.0.1/16": _RANGE, "node-1": _RANGE, 10: _TEXT},
+    "jail.server.machines[0]": {"10.0.0.1/16": _MEANT, "node-1": _RANGE, 10: _TEXT},
     "jail.volumes[0].name": {"My Homes": _LABEL},
     "jail.volumes[0].path": {"home": _PATH, "/": _PATH, "/a/../b": _PATH, "/a b": _PATH},
     "jail.volumes[0].claim": {"My Homes": _LABEL},
@@ -825,7 +826,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "directory.user_filter": {"": _LINE, 5: _TEXT},
     "directory.key_attribute": {"a b": _WORD},
     "login.source_ranges[0]": {
-        "192.0.2.1/24": _RANGE,
+        "192.0.2.1/24": _MEANT,
         "example.org/24": _RANGE,
         5: _TEXT,
     },
@@ -847,13 +848,13 @@ WORDS: dict[str, dict[Any, str]] = {
     "network.names[0]": {"pypi": _DNS, "**.lab": _DNS, "https://a.lab": _DNS, "": _DNS, 5: _TEXT},
     "network.cilium.version": {"1.19": _CHART, "latest": _CHART, 1.19: _TEXT},
     "network.cilium.chained": {"aws cni": _WORD, 5: _TEXT},
-    "network.cilium.pod_cidr": {"10.244.0.1/16": _RANGE, 10: _TEXT},
-    "network.cilium.native_cidr": {"10.244.0.1/16": _RANGE, 10: _TEXT},
+    "network.cilium.pod_cidr": {"10.244.0.1/16": _MEANT, 10: _TEXT},
+    "network.cilium.native_cidr": {"10.244.0.1/16": _MEANT, 10: _TEXT},
     "network.cilium.devices[0]": {"eth 0": _INTERFACE, "a" * 16: _INTERFACE, "+": _INTERFACE},
     "network.cilium.api_host": {"https://api.lab": _DOMAIN, 10: _TEXT},
     "network.cilium.ipsec_secret": {"My Secret": _DOMAIN, 5: _TEXT},
     "network.refuse[0]": {
-        "10.0.0.1/16": _RANGE,
+        "10.0.0.1/16": _MEANT,
         "10.0.0.0/33": _RANGE,
         "fe80::1%eth0/128": _RANGE,
         "0.0.0.0/0": _RANGE,
@@ -973,9 +974,10 @@ UNKNOWN: dict[str, str] = {
     "cluster.node": "known: context, domain, kind, kubeconfig",
     "cluster.projekt": "did you mean 'project'?",
     "cluster.machines.gpu.presets": "did you mean 'preset'?",
-    "cluster.machines.gpu.autoscaling.maximum": "did you mean 'max'?",
+    "cluster.machines.gpu.autoscaling.maximum": "known: max, min",
     "cluster.machines[0].hostkey": "did you mean 'host_key'?",
     "cluster.system.replica": "did you mean 'replicas'?",
+    "accounting.accounts[0].partition": "known: default_qos, description",
     "operators.instal": "did you mean 'install'?",
     "jail.sice": "did you mean 'size'?",
     "jail.nfs.export": "known: options, path, server",
@@ -1430,8 +1432,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ),
     ("accounting.accounts[0].grp_tres", {"gpu": 1}, "accounting.accounts[0].grp_tres.gpu", "gpu",
      "expected a TRES (trackable resource), such as 'cpu', 'mem', 'node' or 'gres/gpu'"),
-    ("accounting.accounts[0].grp_tres", {"mem": 1024}, "accounting.accounts[0].grp_tres", "1024",
-     _UNIT),
+    ("accounting.accounts[0].grp_tres", {"mem": 1024}, "accounting.accounts[0].grp_tres.mem",
+     "1024", _UNIT),
     ("accounting.accounts[0].grp_tres", {"cpu": -1}, "accounting.accounts[0].grp_tres.cpu", "-1",
      "expected at least 0"),
     ("accounting.accounts[0].name", "root", "accounting.accounts[0].name", "'root'",
@@ -1666,7 +1668,7 @@ def test_wrong_value_is_refused_in_one_line(case: Case) -> None:
         from_config(config(base=case.values))
 
     text = str(caught.value)
-    prefix = f"the stack's configuration: slurmstack:{case.key}: "
+    prefix = f"the stack's configuration: slurmstack:{named(case.values, case.key)}: "
     assert text.startswith(prefix), "the error must name the full key"
     assert case.value in text.removeprefix(prefix), "the error must name the value"
     assert case.remedy in text
@@ -1776,8 +1778,9 @@ def test_nodeset_of_a_cloud_cluster_may_not_be_named_system() -> None:
     cluster = {**NEBIUS["cluster"], "machines": machines}
     given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
 
-    assert "nodesets[0].name: 'system': is reserved for the machines without workers" in refused(
-        given
+    assert (
+        "nodesets[system].name: 'system': is reserved for the machines without workers"
+        in refused(given)
     )
 
 
@@ -1786,7 +1789,7 @@ def test_more_nodes_than_machines_are_refused() -> None:
     text = refused(METAL, nodesets=[{**_NODESET, "replicas": 3}])
 
     assert (
-        "slurmstack:nodesets[0].replicas: 3: cluster.machines has only 2 for nodeset "
+        "slurmstack:nodesets[cpu].replicas: 3: cluster.machines has only 2 for nodeset "
         "'cpu' (a, c); " in text
     )
 
@@ -1886,7 +1889,7 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
 
     settings(base=given)
     text = refused(given, operators={"install": True})
-    assert "nodesets[0].gpus.mig: 1g.10gb: 7: expected a multiple of gpus.count (8)" in text
+    assert "nodesets[slices].gpus.mig: 1g.10gb: 7: expected a multiple of gpus.count (8)" in text
 
 
 # --- Stack files ---------------------------------------------------------------------------------
@@ -1898,8 +1901,9 @@ def written(text: str, folder: Path) -> str:
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", folder)
     message = str(caught.value)
-    assert message.startswith("Pulumi.lab.yaml: ")
-    assert message.isprintable(), "a user must get one line"
+    for line in message.split("\n"):
+        assert line.startswith("Pulumi.lab.yaml: ")
+        assert line.isprintable(), "a user must get one line for each problem"
     return message
 
 
@@ -2008,6 +2012,27 @@ def test_private_key_is_refused_and_not_printed() -> None:
         assert "c2Vj" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("memory", "meant"),
+    [("240GB", "240GiB"), ("240G", "240GiB"), ("512mb", "512MiB"), ("240", "240GiB")],
+)
+def test_error_about_a_size_suggests_the_unit(memory: str, meant: str) -> None:
+    with pytest.raises(SettingsError, match=f"did you mean '{meant}'"):
+        from_config(config(lambda values: put(values, "nodesets[0].memory", memory)))
+
+
+def test_error_about_lustre_suggests_the_nearest_size() -> None:
+    text = refused(EKS, jail={"size": "12TiB"})
+    assert "jail.size: 12288GiB: " in text
+    assert "such as 12000GiB" in text
+
+
+def test_items_with_equal_names_are_shown_by_their_index() -> None:
+    users = [{"name": "ada", "uid": 2000}, {"name": "ada", "uid": "x"}]
+    with pytest.raises(SettingsError, match=r"slurmstack:users\[1\]\.uid: "):
+        from_config(config(lambda values: values.update(users=users)))
+
+
 def test_error_lists_at_most_ten_mistakes() -> None:
     nodesets = [{"name": f"n{n}", "replicas": -1, "cpus": 1, "memory": "1GiB"} for n in range(13)]
 
@@ -2015,7 +2040,7 @@ def test_error_lists_at_most_ten_mistakes() -> None:
         from_config(config(lambda values: values.update(nodesets=nodesets)))
 
     assert str(caught.value).count("expected at least 0") == 10
-    assert str(caught.value).endswith("; and 3 more")
+    assert str(caught.value).split("\n")[10:] == ["the stack's configuration: 3 more problems"]
 
 
 # --- Arbitrary values -----------------------------------------------------------------------------
@@ -2041,6 +2066,11 @@ JSON = st.recursive(
 CONCRETE = [*NUMBERS, *CHOICES, *SWITCHES, *LISTS, *MAPPINGS, *WORDS]
 
 
+def has_clean_lines(text: str) -> bool:
+    """Return whether each problem is one printable line."""
+    return all(line.isprintable() for line in text.split("\n"))
+
+
 def error_of(read: Callable[[], object]) -> str:
     """Return the error of refused settings, or an empty text for accepted settings."""
     try:
@@ -2056,14 +2086,14 @@ def error_of(read: Callable[[], object]) -> str:
 @example(key="nodesets[0].memory", value="9" * 5000 + "GiB")
 @example(key="users[0].name", value="\ud800")
 def test_any_value_is_accepted_or_refused_in_one_line(key: str, value: object) -> None:
-    assert error_of(lambda: from_config(config(base=changed(key, value)))).isprintable()
+    assert has_clean_lines(error_of(lambda: from_config(config(base=changed(key, value)))))
 
 
 @hypothesis_settings(max_examples=200, deadline=None)
 @given(key=st.sampled_from(list(FULL)), text=st.text() | st.text('[]{}",:1 an').map("[".__add__))
 def test_any_config_text_is_accepted_or_refused_in_one_line(key: str, text: str) -> None:
     handed = {**config(base=FULL), f"slurmstack:{key}": text}
-    assert error_of(lambda: from_config(handed)).isprintable()
+    assert has_clean_lines(error_of(lambda: from_config(handed)))
 
 
 @hypothesis_settings(
@@ -2075,7 +2105,7 @@ def test_stack_file_with_any_value_gives_at_most_one_line(
 ) -> None:
     config = {f"slurmstack:{name}": part for name, part in changed(key, value).items()}
     (tmp_path / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": config}))
-    assert error_of(lambda: read_stack("lab", tmp_path)).isprintable()
+    assert has_clean_lines(error_of(lambda: read_stack("lab", tmp_path)))
 
 
 @hypothesis_settings(
@@ -2090,4 +2120,4 @@ def test_stack_file_of_random_text_is_refused_in_one_line(text: str, tmp_path: P
     (tmp_path / "Pulumi.lab.yaml").write_text(text, encoding="utf-8", errors="replace", newline="")
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", tmp_path)
-    assert str(caught.value).isprintable()
+    assert has_clean_lines(str(caught.value))
