@@ -109,6 +109,8 @@ def summary(result: Result) -> str:
 
 def _change_line(change: Change) -> str:
     mark = "  (forces replacement)" if change.replaces else ""
+    if change.lines:
+        return f"{change.path}:{mark}"
     if change.old is None and change.new is None:
         return f"{change.path}{mark}"
     if change.old is None:
@@ -119,10 +121,22 @@ def _change_line(change: Change) -> str:
 
 
 def change_lines(step: Step) -> list[str]:
-    """Return a line for each property that changes: at most 20, and one line for the rest."""
-    lines = [_change_line(change) for change in step.changes[:_SHOWN_CHANGES]]
+    """Return the properties that change: at most 20, and one line for the rest.
+
+    For a text with several lines, such as a file, the lines that change follow, at most 20.
+    """
+    lines: list[str] = []
+    for change in step.changes[:_SHOWN_CHANGES]:
+        lines.append(_change_line(change))
+        lines += [f"  {line}" for line in limited(change.lines)]
     more = len(step.changes) - _SHOWN_CHANGES
     return [*lines, f"… {more} more"] if more > 0 else lines
+
+
+def limited(lines: Sequence[str]) -> list[str]:
+    """Return at most 20 lines, and one line for the rest."""
+    more = len(lines) - _SHOWN_CHANGES
+    return [*lines[:_SHOWN_CHANGES], *([f"… {more} more"] if more > 0 else [])]
 
 
 def verdict(result: Result) -> str:
@@ -286,7 +300,13 @@ class Json:
             entry["note"] = step.note
         if step.changes:
             entry["changes"] = [
-                {"path": c.path, "old": c.old, "new": c.new, "replaces": c.replaces}
+                {
+                    "path": c.path,
+                    "old": c.old,
+                    "new": c.new,
+                    "replaces": c.replaces,
+                    **({"lines": c.lines} if c.lines else {}),
+                }
                 for c in step.changes
             ]
         self._steps.append({**entry, **more})

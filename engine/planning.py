@@ -6,6 +6,9 @@ and the order of deletion.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -219,6 +222,8 @@ class Change:
     old: str | None
     new: str | None
     replaces: bool = False
+    lines: tuple[str, ...] = ()
+    """Removed and added lines of a text, such as a file, with `- ` and `+ `."""
 
 
 def changes(
@@ -232,9 +237,34 @@ def changes(
         replaces = any(contains(key, path) or contains(path, key) for key in forcing)
         for at in _differences(old, new, path):
             before, after = look_up(old, at), look_up(new, at)
-            change = Change(format_path(at), _shown(before, show), _shown(after, show), replaces)
+            change = Change(
+                format_path(at),
+                _shown(before, show),
+                _shown(after, show),
+                replaces,
+                _line_diff(before, after),
+            )
             result.setdefault(change.path, change)
     return tuple(result.values())
+
+
+def _line_diff(before: Value, after: Value) -> tuple[str, ...]:
+    """Return the lines that differ between two texts; none if both have only one line."""
+    if not (isinstance(before, str) and isinstance(after, str)):
+        return ()
+    old, new = _lines(before), _lines(after)
+    if len(old) < 2 and len(new) < 2:
+        return ()
+    diff = difflib.unified_diff(old, new, lineterm="", n=0)
+    return tuple(f"{line[0]} {line[1:]}" for line in list(diff)[2:] if line[0] in "-+")
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text's lines. Data in JSON gets a line for each value."""
+    if text[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(text), indent=1, sort_keys=True).split("\n")
+    return text.splitlines()
 
 
 def _differences(old: Properties, new: Properties, path: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
+from engine.display import limited
 from engine.planning import Change, Op
 from plans.costs import Cost, Difference, differences, number
 from plans.protection import refusals
@@ -153,12 +154,15 @@ def _resource(step: Step) -> Iterator[str]:
     yield f"- {line}{', its pods are replaced' if rolls_pods(step) else ''}"
     for change in step.changes[:_MOST_CHANGES]:
         yield f"  - {_change(change)}"
+        yield from (f"    - {code(line)}" for line in limited(change.lines))
     if len(step.changes) > _MOST_CHANGES:
         yield f"  - … {len(step.changes) - _MOST_CHANGES} more"
 
 
 def _change(change: Change) -> str:
     why = " (forces replacement)" if change.replaces else ""
+    if change.lines:
+        return f"{code(change.path)}:{why}"
     if change.old == change.new:  # a secret, or a value that only the cluster knows
         return f"{code(change.path)}{why}"
     if change.old is None:

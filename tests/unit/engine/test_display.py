@@ -57,6 +57,17 @@ def test_summary_is_one_line() -> None:
     )
 
 
+def test_preview_shows_the_changed_lines_of_a_file() -> None:
+    display, out, _ = plain()
+    diff = tuple(f"+ line {n}" for n in range(30))
+    change = Change("data.conf", "old", "new", lines=diff)
+    display.known(Step(URN, Op.UPDATE, changes=(change,)))
+    lines = out.getvalue().splitlines()[1:]
+    assert lines[0].strip() == "data.conf:"
+    assert [line.strip() for line in lines[1:3]] == ["+ line 0", "+ line 1"]
+    assert lines[-1].strip() == "… 10 more"
+
+
 def test_preview_lists_only_resources_that_change() -> None:
     display, out, _ = plain()
     changes = (

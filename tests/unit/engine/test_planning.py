@@ -191,6 +191,25 @@ def test_changes_show_their_paths_and_hide_secrets() -> None:
     assert not any(c.replaces for c in lines if c.path in ("data", "gone", "here"))
 
 
+def test_change_of_a_file_shows_its_changed_lines() -> None:
+    def lines(before: str, after: str) -> tuple[str, ...]:
+        planned = Plan(Op.UPDATE, ("data",))
+        (change,) = planning.changes({"data": before}, {"data": after}, planned, shown)
+        return change.lines
+
+    assert lines("a=1\nb=2\nc=3\n", "a=1\nb=4\nc=3\nd\n") == ("- b=2", "+ b=4", "+ d")
+    assert lines('{"a": [1, 2]}', '{"a": [1, 3]}') == ("-   2", "+   3")
+    assert lines("one", "two") == ()
+    assert lines("[not JSON", "[neither") == ()
+
+
+def test_change_of_a_secret_file_shows_no_line() -> None:
+    old: Properties = {"data": Secret("a\nb")}
+    new: Properties = {"data": Secret("a\nc")}
+    (change,) = planning.changes(old, new, Plan(Op.UPDATE, ("data",)), shown)
+    assert change.lines == ()
+
+
 def test_change_inside_a_secret_is_hidden() -> None:
     old: Properties = {"data": Secret({"a": "hush"})}
     new: Properties = {"data": Secret({"a": "hush!"})}

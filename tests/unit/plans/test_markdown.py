@@ -59,6 +59,15 @@ def test_changed_secret_is_listed_without_its_value() -> None:
     assert "hush" not in render(recorded("edited"), "dev")
 
 
+def test_changed_lines_of_a_file_are_listed_below_it() -> None:
+    before, after = ({"data": {"slurm.conf": text}} for text in ("A=1\nB=2\n", "A=1\nB=3\n"))
+
+    text = render(preview(step("update", CONFIG_MAP, "config", before, after)), "lab")
+
+    place = lines(text).index('  - `data["slurm.conf"]`:')
+    assert lines(text)[place + 1 : place + 3] == ["    - `- B=2`", "    - `+ B=3`"]
+
+
 def test_reasons_for_failure_or_refusal_are_listed_first() -> None:
     text = render(recorded("protected"), "dev")
 
