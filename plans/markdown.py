@@ -9,6 +9,7 @@ from typing import Final
 from engine.display import limited
 from engine.planning import Change, Op
 from plans.costs import Cost, Difference, differences, number
+from plans.notices import notices
 from plans.protection import refusals
 from plans.reading import Preview, Step, rolls_pods
 
@@ -50,6 +51,7 @@ def _head(preview: Preview, stack: str) -> Iterator[str]:
     yield _summary(preview)
     yield from _alarm("Refused", refusals(preview))
     yield from _alarm("Failed", preview.errors)
+    yield from _alarm("Users", notices(preview))
     yield from _costs(differences(preview))
     yield from _kinds(preview.steps)
 

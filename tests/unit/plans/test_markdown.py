@@ -68,6 +68,14 @@ def test_changed_lines_of_a_file_are_listed_below_it() -> None:
     assert lines(text)[place + 1 : place + 3] == ["    - `- B=2`", "    - `+ B=3`"]
 
 
+def test_comment_says_what_users_notice() -> None:
+    before, after = {"data": {"a": "1"}}, {"data": {"a": "2"}}
+
+    text = render(preview(step("update", CONFIG_MAP, "config-candidate", before, after)), "lab")
+
+    assert "> **Users**: `slurmctld and the nodes read the new configuration of Slurm" in text
+
+
 def test_reasons_for_failure_or_refusal_are_listed_first() -> None:
     text = render(recorded("protected"), "dev")
 

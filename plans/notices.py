@@ -1,0 +1,134 @@
+"""What users and running jobs notice of a deploy, in a sentence for each change that matters.
+
+The names are those of the program's resources. `docs/settings.md` describes each edit in full.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.planning import Op
+from plans.costs import at
+from plans.reading import Preview, Step, rolls_pods
+
+NOTHING: Final = "Users and running jobs notice nothing."
+
+
+def notices(preview: Preview) -> list[str]:
+    """Return the sentences in the order of their rules; one if no change matters."""
+    found = [text for rule in _RULES for text in rule.sentences(preview)]
+    return list(dict.fromkeys(found)) or ([NOTHING] if preview.steps else [])
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Resources by their name, the changes that matter, and the sentence about them.
+
+    `{0}` in the sentence is the first group of the pattern.
+    """
+
+    pattern: str
+    matters: Callable[[Step], bool]
+    sentence: str
+
+    def sentences(self, preview: Preview) -> Iterator[str]:
+        for step in sorted(preview.steps, key=lambda step: step.name):
+            match = re.fullmatch(self.pattern, step.name)
+            if match and self.matters(step):
+                yield self.sentence.format(*match.groups(), **_counts(step))
+
+
+def _restarts(step: Step) -> bool:
+    return rolls_pods(step) or step.op is Op.REPLACE
+
+
+def _changes(step: Step) -> bool:
+    return step.op is Op.UPDATE
+
+
+def _is(op: Op) -> Callable[[Step], bool]:
+    return lambda step: step.op is op
+
+
+def _replicas(inputs: Mapping[str, Any] | None) -> int | None:
+    found = at(inputs or {}, "spec", "replicas")
+    return int(found) if isinstance(found, int | float) else None
+
+
+def _counts(step: Step) -> dict[str, int]:
+    before, after = _replicas(step.old) or 0, _replicas(step.new) or 0
+    return {"before": before, "after": after}
+
+
+def _grows(step: Step) -> bool:
+    counts = _counts(step)
+    return step.op is Op.UPDATE and counts["after"] > counts["before"]
+
+
+def _shrinks(step: Step) -> bool:
+    counts = _counts(step)
+    return step.op is Op.UPDATE and counts["after"] < counts["before"]
+
+
+_NODESET: Final = r"nodeset-(.+)-slurmd"
+_RULES: Final = (
+    _Rule(_NODESET, _is(Op.DELETE), "Nodeset {0} is removed; its nodes drain first."),
+    _Rule(
+        _NODESET,
+        _restarts,
+        "The nodes of nodeset {0} are replaced one by one, each after its jobs or its drain_grace.",
+    ),
+    _Rule(
+        _NODESET,
+        _shrinks,
+        "Nodeset {0} shrinks from {before} to {after} nodes; leaving nodes drain first.",
+    ),
+    _Rule(_NODESET, _grows, "Nodeset {0} grows from {before} to {after} nodes."),
+    _Rule(_NODESET, _is(Op.CREATE), "Nodeset {0} is added with {after} nodes."),
+    _Rule(
+        "login-sshd",
+        _restarts,
+        "Login nodes are replaced one by one, each after its sessions or login.drain_grace.",
+    ),
+    _Rule(
+        "login-sshd",
+        _shrinks,
+        "The last login nodes are removed, each after its sessions or login.drain_grace.",
+    ),
+    _Rule(
+        "controller-slurmctld",
+        _restarts,
+        "slurmctld restarts: Slurm's commands wait for seconds, and jobs and the queue continue.",
+    ),
+    _Rule(
+        "config-candidate",
+        _changes,
+        "slurmctld and the nodes read the new configuration of Slurm; running jobs continue.",
+    ),
+    _Rule(
+        "accounting-slurmdbd|database-mariadb",
+        _restarts,
+        "Accounting restarts: sacct and sacctmgr wait, and slurmctld keeps its records meanwhile.",
+    ),
+    _Rule(
+        "accounts-wanted",
+        _changes,
+        "Accounts, limits or QOS change in Slurm; running jobs continue.",
+    ),
+    _Rule(
+        "users-accounts",
+        _changes,
+        "Users or groups change; nodes and login nodes know them within about a minute.",
+    ),
+    _Rule(
+        "auth-password-.+",
+        _is(Op.CREATE),
+        "All pods switch to a new authentication key at the time in auth.rotations.",
+    ),
+    _Rule(
+        "jail-populate",
+        _is(Op.REPLACE),
+        "The jail's system files or mount points change; jobs and users' own files stay.",
+    ),
+)

@@ -1,0 +1,67 @@
+"""What users and jobs notice of a deploy."""
+
+from typing import Any
+
+import pytest
+
+from plans.notices import NOTHING, notices
+from tests.unit.plans.documents import STATEFUL_SET, preview, stateful_set, step
+
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+JOB = "kubernetes:batch/v1:Job"
+CPU = {"slurmstack.dev/nodeset": "cpu"}
+BEFORE, AFTER = {"data": {"a": "1"}}, {"data": {"a": "2"}}
+
+
+def rolled(name: str, type_: str = STATEFUL_SET) -> dict[str, Any]:
+    return step("update", type_, name, stateful_set(CPU), stateful_set({**CPU, "a": "b"}))
+
+
+def resized(name: str, before: int, after: int) -> dict[str, Any]:
+    return step("update", STATEFUL_SET, name, stateful_set(CPU, before), stateful_set(CPU, after))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (rolled("nodeset-cpu-slurmd"), "The nodes of nodeset cpu are replaced one by one"),
+        (resized("nodeset-cpu-slurmd", 2, 5), "Nodeset cpu grows from 2 to 5 nodes."),
+        (resized("nodeset-a-b-slurmd", 5, 2), "Nodeset a-b shrinks from 5 to 2 nodes"),
+        (step("delete", STATEFUL_SET, "nodeset-cpu-slurmd", stateful_set(CPU)), "cpu is removed"),
+        (
+            step("create", STATEFUL_SET, "nodeset-cpu-slurmd", None, stateful_set(CPU, 3)),
+            "Nodeset cpu is added with 3 nodes.",
+        ),
+        (rolled("login-sshd"), "Login nodes are replaced one by one"),
+        (resized("login-sshd", 3, 2), "The last login nodes are removed"),
+        (rolled("controller-slurmctld", DEPLOYMENT), "slurmctld restarts"),
+        (step("update", CONFIG_MAP, "config-candidate", BEFORE, AFTER), "read the new config"),
+        (rolled("accounting-slurmdbd", DEPLOYMENT), "Accounting restarts"),
+        (rolled("database-mariadb"), "Accounting restarts"),
+        (step("update", CONFIG_MAP, "accounts-wanted", BEFORE, AFTER), "Accounts, limits or QOS"),
+        (step("update", CONFIG_MAP, "users-accounts", BEFORE, AFTER), "Users or groups change"),
+        (step("replace", JOB, "jail-populate", BEFORE, AFTER), "The jail's system files"),
+    ],
+)
+def test_change_that_users_notice_has_a_sentence(change: dict[str, Any], sentence: str) -> None:
+    (text,) = notices(preview(change))
+    assert sentence in text
+
+
+def test_other_changes_are_not_noticed() -> None:
+    changes = [
+        step("update", CONFIG_MAP, "monitoring-config", BEFORE, AFTER),
+        rolled("exporter-agent", DEPLOYMENT),
+        resized("rest-slurmrestd", 1, 2),
+    ]
+    assert notices(preview(*changes)) == [NOTHING]
+
+
+def test_plan_without_changes_has_no_sentence() -> None:
+    assert notices(preview()) == []
+
+
+def test_a_sentence_appears_once() -> None:
+    both = preview(rolled("database-mariadb"), rolled("accounting-slurmdbd", DEPLOYMENT))
+    assert len(notices(both)) == 1
