@@ -54,7 +54,7 @@ def limit(value: int) -> Answer:
 
 
 def said(answer: Answer) -> tuple[str, tuple[int, ...]]:
-    """Return the errors in an answer as text, or "", and as error numbers.
+    """Return the errors in an answer: their text ("" if there are none) and their numbers.
 
     Most errors are in `errors`. If a signal for a job failed, the error is in `status`.
     """

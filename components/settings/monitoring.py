@@ -27,11 +27,11 @@ class Exporter(Model):
     interval: Annotated[int, Field(ge=5, le=600), Number] = 30
     """Seconds between two reads of Slurm's state, independent of Prometheus's scrape interval."""
     top: Annotated[int, Field(ge=0, le=1000), Number] = 50
-    """Number of accounts, and number of users, that have their own series: those whose running and
-    pending jobs have the most CPUs. The exporter adds up the others."""
+    """Limit of accounts with their own series, and separately of users. Those whose running and
+    pending jobs have the most CPUs come first. The exporter adds up the others."""
     jobs: Annotated[int, Field(ge=0, le=100_000), Number] = 1000
-    """Limit of exported pairs of a running job and one of its nodes. Jobs with the most CPUs are
-    exported first. A job is exported with all of its nodes or not at all."""
+    """Limit of exported entries for running jobs; a job has one for each of its nodes. Jobs with
+    the most CPUs are exported first. A job is exported with all of its nodes or not at all."""
 
 
 class Grafana(Model):
@@ -52,8 +52,8 @@ class Bundled(Model):
     storage_class: str | None = None
     """StorageClass of the volume; by default the cluster's default."""
     webhook: SecretUrl | None = None
-    """URL that Alertmanager posts alerts to, in Alertmanager's own format. Encrypt a URL with a
-    token. Network policies show its host and port."""
+    """URL that Alertmanager posts alerts to, in Alertmanager's own format. Encrypt it if it
+    contains a token. Its host and port are readable in the network policies."""
     alertmanager_secret: Domain | None = None
     """Secret in the stack's namespace. Its entry `alertmanager.yml` replaces the stack's own
     configuration of Alertmanager, for mail, chats and on-call services."""
@@ -115,8 +115,8 @@ class Monitoring(Model):
     bundled: Bundled = Field(default_factory=Bundled)
     operator: Operator = Field(default_factory=Operator)
     dcgm_namespace: DnsLabel | None = None
-    """Namespace in which NVIDIA's GPU operator runs DCGM exporter, for metrics of GPUs with kind:
-    bundled; by default the namespace of the GPU operator that the stack installs."""
+    """With kind: bundled, the namespace in which NVIDIA's GPU operator runs DCGM exporter, for
+    metrics of GPUs. By default the namespace of the GPU operator that the stack installs."""
     scrape_from: tuple[DnsLabel, ...] = ("monitoring",)
     """Kubernetes namespaces whose pods `network.policies` allows to scrape."""
     exporter: Exporter = Field(default_factory=Exporter)

@@ -5,7 +5,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from kubernetes import client, config
@@ -79,6 +79,10 @@ def _api(kubeconfig: Path, _content: str) -> Api:
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
+_LOST: Final = "unable to start container process: waiting for init"
+"""Part of runc's error if the process ended before it ran the command."""
+
+
 def run(
     kubeconfig: Path,
     namespace: str,
@@ -89,8 +93,23 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a container. If it cannot start, the exit code is 1; stderr has the reason.
 
+    On a busy machine, runc can lose a process before it runs the command. Try that again once.
     Raises TimeoutExpired after `timeout` seconds.
     """
+    answer = _run(kubeconfig, namespace, pod, container, command, timeout)
+    if answer.returncode and _LOST in answer.stderr:
+        return _run(kubeconfig, namespace, pod, container, command, timeout)
+    return answer
+
+
+def _run(
+    kubeconfig: Path,
+    namespace: str,
+    pod: str,
+    container: str,
+    command: Sequence[str],
+    timeout: float,
+) -> subprocess.CompletedProcess[str]:
     try:
         with _opening:
             session = stream(

@@ -58,13 +58,13 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
 def test_out_of_memory_killer_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     runs(node, node.submit("sleep 600", "--mem=100"))
     score = "cat /proc/$(pgrep --exact --oldest {name})/oom_score_adj"
+    # The job's state is RUNNING before slurmstepd has set the scores and started the task.
+    (pid, *_) = eventually(
+        "the task runs", lambda: node.root("pgrep --full '^sleep 600' || true").split()
+    )
 
     slurmd, slurmstepd = (
         int(node.root(score.format(name=name))) for name in ("slurmd", "slurmstepd")
-    )
-    # A job may already be RUNNING before its task has started.
-    (pid, *_) = eventually(
-        "the task runs", lambda: node.root("pgrep --full '^sleep 600' || true").split()
     )
 
     assert slurmd < slurmstepd < int(node.root(f"cat /proc/{pid}/oom_score_adj"))
