@@ -227,7 +227,9 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
         verify = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     except (KeyError, OSError) as error:
         raise KubernetesError(
-            "credentials", f"run this program in a pod with a service account: {error}"
+            "credentials",
+            f"{error}: this is not a pod with a service account; run the program in its pod",
+            httpx.codes.OK,  # no request was made, so no remedy for one
         ) from error
     # Read the token each time, because the kubelet renews it.
     return (

@@ -248,7 +248,7 @@ def changes(
     return tuple(result.values())
 
 
-def _line_diff(before: Value, after: Value) -> tuple[str, ...]:
+def _line_diff(before: object, after: object) -> tuple[str, ...]:
     """Return the lines that differ between two texts; none if both have only one line."""
     if not (isinstance(before, str) and isinstance(after, str)):
         return ()

@@ -186,7 +186,7 @@ def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> 
         return None
     ingress = status and status.load_balancer and status.load_balancer.ingress
     if service == "LoadBalancer" and ingress:
-        return ingress[0].hostname or ingress[0].ip
+        return str(ingress[0].hostname or ingress[0].ip)
     return c.LOGIN
 
 

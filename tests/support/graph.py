@@ -24,7 +24,7 @@ from pulumi import _types as sdk_types
 from pulumi.runtime import known_types, mocks, rpc, stack
 from pulumi.runtime import resource as sdk_resource
 from pulumi.runtime.proto import resource_pb2, source_pb2
-from pulumi.runtime.settings import SETTINGS
+from pulumi.runtime.settings import SETTINGS, get_root_resource
 
 from engine.values import SIGNATURE
 from local.paths import ROOT
@@ -296,7 +296,7 @@ def _recorded(program: Callable[[], None], threads: bool) -> Graph:
 def _exporting(program: Callable[[], None]) -> None:
     """Run a program and register its exports, as its language host does."""
     program()
-    root = stack.get_root_resource()
+    root = get_root_resource()
     if isinstance(root, stack.Stack):
         root.register_outputs(root.outputs)
 

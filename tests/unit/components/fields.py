@@ -49,7 +49,8 @@ def drop(values: dict[str, Any], key: str) -> None:
 
 def named(values: dict[str, Any], key: str) -> str:
     """Return a key as errors show it: `users[bob]` for `users[1]`, if the name is unique."""
-    shown, here = "", values
+    shown = ""
+    here: Any = values
     for part in _parts(key):
         if not isinstance(part, int):
             shown += f".{part}" if shown else part

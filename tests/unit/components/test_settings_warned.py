@@ -48,7 +48,7 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
     accounts = {"accounts": [{"name": "physics", "description": "P"}]}
     (warning,) = warnings(VALID, partitions=[partition], accounting=accounts)
     assert warning == (
-        "slurmstack:partitions[0].allow_accounts: 'physic' is not in accounting.accounts; "
+        "slurmstack:partitions[main].allow_accounts: 'physic' is not in accounting.accounts; "
         "did you mean 'physics'?"
     )
     # Without accounts in the settings, operators create them with sacctmgr.

@@ -84,7 +84,7 @@ def test_existing_stack_file_is_never_overwritten(
 
 
 REFUSED = [
-    (("nodesets.0.cpus=many",), "slurmstack:nodesets[0].cpus"),
+    (("nodesets.0.cpus=many",), "slurmstack:nodesets[cpu].cpus"),
     (("cluster.kind=cloudy",), "slurmstack:cluster.kind"),
     (("nodesets.7.name=far",), "the next index from 0"),
     (("users.0.ssh_key_files=[none.pub]",), "cannot be read"),

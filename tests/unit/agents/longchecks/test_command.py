@@ -83,7 +83,10 @@ def test_unavailable_slurm_fails_the_run(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "dcgm"), "dcgm: is not one of long_checks.checks (cpu-memory); add it there"),
+        (
+            ("run", "dcgm"),
+            "dcgm: is not one of long_checks.checks (cpu-memory, network); add it there",
+        ),
         (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
         (("record", "network", "--node", "cpu-0"), "--node: given 1 times, expected 2"),
     ],
