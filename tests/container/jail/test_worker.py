@@ -144,7 +144,7 @@ def test_slurmd_waits_while_required_confinement_is_impossible(
     # Request more CPUs than any machine has.
     start_slurmd(worker, NODE_SHAPE="CPUs=9999")
     eventually(
-        "the worker logs why it waits", lambda: "has 9999 CPUs" in worker.run("cat /tmp/log")
+        "the worker logs why it waits", lambda: "needs 9999 CPUs" in worker.run("cat /tmp/log")
     )
     assert worker.run(f"{FIND_SLURMD} || echo none").strip() == "none"
 
