@@ -147,12 +147,8 @@ class KubernetesProvider:
         target = self._target(old.type, old.urn, news, old.outputs)
         api = self._connected()
         live = api.get(target.ref)
-        if live is not None and waiting.has_failed(live):
-            api.delete(target.ref, _FOREGROUND)
-            live = {**live, "metadata": {**metadata(live), "deletionTimestamp": "now"}}
-        if live is not None and metadata(live).get("deletionTimestamp"):
-            waiting.until_gone(api, target.ref, metadata(live).get("uid"), news, op)
-            live = None
+        if live is not None:
+            live = _without_old(api, target, live, news, op, obsolete=waiting.has_failed(live))
         applied = self._apply(api, target, news, live)
         return self._ready(api, target, applied, news, op, created=live is None)
 
@@ -305,14 +301,10 @@ class KubernetesProvider:
         Raises EngineError for other objects, unless upsertExistingObjects is set.
         """
         owned = is_managed_by(existing, target.manager)
-        if owned and target.ref.kind.kind == "Job":
-            api.delete(target.ref, _FOREGROUND)
-            existing = {**existing, "metadata": {**metadata(existing), "deletionTimestamp": "now"}}
-        if metadata(existing).get("deletionTimestamp"):
-            waiting.until_gone(api, target.ref, metadata(existing).get("uid"), {}, op)
-            return None
-        if self._settings.upsert or owned:
-            return existing
+        obsolete = owned and target.ref.kind.kind == "Job"
+        left = _without_old(api, target, existing, {}, op, obsolete=obsolete)
+        if left is None or self._settings.upsert or owned:
+            return left
         raise _taken(target.ref)
 
     def _ready(
@@ -389,6 +381,21 @@ class KubernetesProvider:
         reason = self._unreachable_reason()
         if reason:
             raise EngineError(reason)
+
+
+def _without_old(
+    api: Api, target: _Target, live: Manifest, inputs: Properties, op: Operation, *, obsolete: bool
+) -> Manifest | None:
+    """Return the live object, or None after it is gone.
+
+    Delete an obsolete object, and wait for objects in deletion.
+    """
+    if obsolete:
+        api.delete(target.ref, _FOREGROUND)
+    elif not metadata(live).get("deletionTimestamp"):
+        return live
+    waiting.until_gone(api, target.ref, metadata(live).get("uid"), inputs, op)
+    return None
 
 
 def _taken(ref: Ref) -> EngineError:

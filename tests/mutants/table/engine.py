@@ -68,8 +68,8 @@ FAULTS: Final = (
         "the engine takes over an object that it did not create",
         "engine",
         "engine/providers/kubernetes/provider.py",
-        "        if self._settings.upsert or owned:\n",
-        "        if self._settings.upsert or not owned:\n",
+        "        if left is None or self._settings.upsert or owned:\n",
+        "        if left is None or self._settings.upsert or not owned:\n",
         f"{_UNIT}/providers/test_kubernetes_provider.py::test_create_refuses_an_existing_object",
     ),
     Fault(
