@@ -172,46 +172,53 @@ def load(stack: str, references: Sequence[str], progress: Progress) -> int:
 
 def kubectl(stack: str, arguments: Sequence[str]) -> int:
     """Replace this process with kubectl: our own for a local cluster, otherwise the user's."""
-    config = State(stack).kubeconfig
-    if not isinstance(read_stack(stack, ROOT).cluster, LocalCluster):
-        found = shutil.which("kubectl")
-        if found is None:
-            raise LocalError("kubectl: not on PATH; install it, because the cluster is not local")
-        sys.stdout.flush()
-        os.execv(found, ["kubectl", *access_options(stack), *arguments])  # noqa: S606
-    if not config.is_file():
-        raise LocalError(
-            f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
-        )
+    is_local = _is_local(stack)
+    options = access_options(stack, is_local)
+    program = _own_kubectl() if is_local else shutil.which("kubectl")
+    if program is None:
+        raise LocalError("kubectl: not on PATH; install it, because the cluster is not local")
+    sys.stdout.flush()
+    os.execv(program, ["kubectl", *options, *arguments])  # noqa: S606
+
+
+def _own_kubectl() -> str:
     if not KUBECTL.exists():
         say = Progress().note
         with locked(LOCK, say):
             binaries.ensure(say)
-    sys.stdout.flush()
-    os.execv(KUBECTL, ["kubectl", "--kubeconfig", str(config), *arguments])  # noqa: S606
+    return str(KUBECTL)
 
 
-def access_options(stack: str) -> list[str]:
-    """Return kubectl's options for a cluster that is not local, from the stack's outputs.
+def _is_local(stack: str) -> bool:
+    return isinstance(read_stack(stack, ROOT).cluster, LocalCluster)
 
-    A kubeconfig that the stack contains is written to `.local/<stack>/kubeconfig`.
+
+def access_options(stack: str, is_local: bool) -> list[str]:
+    """Return kubectl's options for a stack's cluster. Raises LocalError if there is none.
+
+    If the stack's outputs contain a kubeconfig, write it to `.local/<stack>/kubeconfig`.
     """
+    config = State(stack).kubeconfig
+    if is_local:
+        if not config.is_file():
+            raise LocalError(
+                f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
+            )
+        return ["--kubeconfig", str(config)]
     found = outputs.read(stack)
     kubeconfig, context = found.get("kubeconfig"), found.get("kubeconfig_context")
     if kubeconfig is None:
         raise LocalError(f"stack '{stack}' has no outputs yet; deploy it: make up STACK={stack}")
     path = str(kubeconfig)
     if "apiVersion" in path:  # contents, not a path
-        write(State(stack).kubeconfig, path)
-        path = str(State(stack).kubeconfig)
+        write(config, path)
+        path = str(config)
     return ["--kubeconfig", path, *(["--context", str(context)] if context else [])]
 
 
 def show_kubeconfig(stack: str) -> int:
     """Print the options with which kubectl reaches the stack's cluster."""
-    local = isinstance(read_stack(stack, ROOT).cluster, LocalCluster)
-    options = ["--kubeconfig", str(State(stack).kubeconfig)] if local else access_options(stack)
-    print(f"kubectl {' '.join(options)}")
+    print(f"kubectl {' '.join(access_options(stack, _is_local(stack)))}")
     return 0
 
 
