@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Instance families with GPUs (EC2, instance types, accelerated computing)."""
-_AMD: Final = re.compile(r"g4ad\.")
-"""The instance family with GPUs of AMD."""
+_AMD_TYPES: Final = "g4ad."
+"""Beginning of the instance types with GPUs of AMD."""
 _FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
 """Instance families for training over several nodes (EC2, Elastic Fabric Adapter)."""
 _WIDEST: Final = 20
@@ -107,7 +107,9 @@ class EksCluster(CloudCluster):
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
             yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
-        elif nodeset.gpus and (nodeset.gpus.vendor() == AMD) != bool(_AMD.match(machines.type)):
+        elif nodeset.gpus and (
+            (nodeset.gpus.vendor() == AMD) != machines.type.startswith(_AMD_TYPES)
+        ):
             yield (
                 "type",
                 (
