@@ -3,9 +3,9 @@
 import functools
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeAlias
 
 import yaml
 from kubernetes import client, config
@@ -79,10 +79,24 @@ def _api(kubeconfig: Path, _content: str) -> Api:
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 
+P = ParamSpec("P")
+Answer: TypeAlias = subprocess.CompletedProcess[str]
 _LOST: Final = "unable to start container process: waiting for init"
 """Part of runc's error if the process ended before it ran the command."""
 
 
+def _again_if_lost(run: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Run a command again, once, if runc lost its process, as on a busy machine."""
+
+    @functools.wraps(run)
+    def twice(*args: P.args, **options: P.kwargs) -> Answer:
+        answer = run(*args, **options)
+        return run(*args, **options) if answer.returncode and _LOST in answer.stderr else answer
+
+    return twice
+
+
+@_again_if_lost
 def run(
     kubeconfig: Path,
     namespace: str,
@@ -90,26 +104,11 @@ def run(
     container: str,
     command: Sequence[str],
     timeout: float,
-) -> subprocess.CompletedProcess[str]:
+) -> Answer:
     """Run a command in a container. If it cannot start, the exit code is 1; stderr has the reason.
 
-    On a busy machine, runc can lose a process before it runs the command. Try that again once.
     Raises TimeoutExpired after `timeout` seconds.
     """
-    answer = _run(kubeconfig, namespace, pod, container, command, timeout)
-    if answer.returncode and _LOST in answer.stderr:
-        return _run(kubeconfig, namespace, pod, container, command, timeout)
-    return answer
-
-
-def _run(
-    kubeconfig: Path,
-    namespace: str,
-    pod: str,
-    container: str,
-    command: Sequence[str],
-    timeout: float,
-) -> subprocess.CompletedProcess[str]:
     try:
         with _opening:
             session = stream(
