@@ -1,5 +1,6 @@
 """Prometheus and Alertmanager with edited files, and the receiver of their alerts."""
 
+import base64
 import contextlib
 import json
 import re
@@ -23,25 +24,38 @@ http.server.HTTPServer(("", 8080), Receiver).serve_forever()
 """
 
 
+Files = dict[str, dict[str, str]]
+"""Texts of files, by object and name."""
+RULES = f"configmap/{c.MONITORING_CONFIG}"
+ALERTING = f"secret/{c.ALERTMANAGER_SECRET}"
+
+
 @contextlib.contextmanager
 def watched(cluster: Cluster, edit: Callable[[str], str]) -> Iterator[Watch]:
     """Run Prometheus and Alertmanager with edited files; restore the files afterwards."""
     # Remove the namespace that an interrupted run left behind.
     cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--ignore-not-found")
-    before = settings_of(cluster)
+    before = files_of(cluster)
     try:
         receive(cluster, HOOK_NAMESPACE, 8080, RECEIVER)
-        restart_with(cluster, {name: edit(text) for name, text in before.items()})
+        edited = {
+            one: {name: edit(text) for name, text in files.items()} for one, files in before.items()
+        }
+        assert all(edited[one] != before[one] for one in before)
+        restart_with(cluster, edited)
         yield Watch(cluster)
     finally:
         cluster.kubectl("delete", "namespace", HOOK_NAMESPACE, "--wait=false")
         restart_with(cluster, before)
 
 
-def settings_of(cluster: Cluster) -> dict[str, str]:
-    document = json.loads(cluster.kubectl("get", "configmap", c.MONITORING_CONFIG, "-o", "json"))
-    files: dict[str, str] = document["data"]
-    return files
+def files_of(cluster: Cluster) -> Files:
+    rules = json.loads(cluster.kubectl("get", RULES, "-o", "json"))["data"]
+    alerting = json.loads(cluster.kubectl("get", ALERTING, "-o", "json"))["data"]
+    return {
+        RULES: rules,
+        ALERTING: {name: base64.b64decode(text).decode() for name, text in alerting.items()},
+    }
 
 
 def impatient(text: str) -> str:
@@ -52,9 +66,10 @@ def impatient(text: str) -> str:
     return re.sub(r"(?m)^( *)repeat_interval: .*$", r"\1repeat_interval: 1m", text)
 
 
-def restart_with(cluster: Cluster, files: dict[str, str]) -> None:
+def restart_with(cluster: Cluster, files: Files) -> None:
     """Restart Prometheus and Alertmanager with other files, on node-0."""
-    patch = json.dumps({"data": files})
-    cluster.kubectl("patch", "configmap", c.MONITORING_CONFIG, "--type=merge", f"--patch={patch}")
+    for one, field in ((RULES, "data"), (ALERTING, "stringData")):
+        patch = json.dumps({field: files[one]})
+        cluster.kubectl("patch", one, "--type=merge", f"--patch={patch}")
     with cluster.cordoned("node-1"):
         cluster.replace_pod(f"{c.MONITORING}-0")
