@@ -186,14 +186,12 @@ def start_worker(
     description: str,
     controller: Slurmctld,
     before: Callable[[Slurmctld], object] = lambda _: None,
-    populated: bool = True,
     hosts: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Slurmctld:
     """Start a container whose slurmd registers as `node`, with the given `description`.
 
-    `before` gets the container just before slurmd starts. If `populated` is False, the container
-    lacks the marker of a populated jail.
+    `before` gets the container just before slurmd starts.
     """
     address = controller_address()
     container = start(
@@ -217,8 +215,7 @@ def start_worker(
     worker = prepare(container, secret)
     put(worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": ""})
     before(worker)
-    if populated:
-        put(worker.container, {c.JAIL_MARKER: "0\n"})
+    put(worker.container, {c.JAIL_MARKER: "0\n"})
     start_slurmd(worker)
     return worker
 

@@ -29,7 +29,7 @@ READY = f"{c.PROGRAMS}/ready"
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
-    """slurmctld, and a worker with an empty volume in place of the jail."""
+    """slurmctld, and a worker with a jail."""
     config = alone()
     secret = secrets.token_hex(64)
     with containers("storage-worker") as start:
@@ -41,8 +41,9 @@ def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
 
         def prepare(worker: Slurmctld) -> None:
             worker.run(f"install -d {c.NODE_SETTINGS} {c.PROGRAMS}/scripts", user="root")
-            options = {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": ""}
-            put(worker.container, options | accounts_of(config))
+            put(worker.container, accounts_of(config))
+            worker.run(COPY_FILES, user="root")
+            worker.run(MAKE_MOUNT_POINTS, user="root")
 
         worker = start_worker(
             start,
@@ -51,10 +52,17 @@ def node() -> Iterator[tuple[Slurmctld, Slurmctld]]:
             "CPUs=2 RealMemory=2000 Feature=cpu",
             controller,
             before=prepare,
-            populated=False,
             volumes=VOLUMES,
         )
+        wait_until_ready(controller, worker)
         yield controller, worker
+
+
+def wait_until_ready(controller: Slurmctld, worker: Slurmctld) -> None:
+    eventually("the node is idle", lambda: state(controller).startswith("idle"))
+    eventually(
+        "the readiness probe succeeds", lambda: open_shells.run(worker.container, READY)[0] == 0
+    )
 
 
 def state(controller: Slurmctld) -> str:
@@ -65,6 +73,10 @@ def test_node_takes_jobs_only_while_its_jail_exists(
     node: tuple[Slurmctld, Slurmctld],
 ) -> None:
     controller, worker = node
+    kill_slurmd(worker)
+    controller.run(f"scontrol delete nodename={NODE}", user="root")
+    worker.run(f"mv {c.JAIL_MARKER} /tmp/away", user="root")
+    start_slurmd(worker)
     eventually(
         "the worker logs that it waits for the jail",
         lambda: "waiting for the jail" in worker.run("cat /tmp/log"),
@@ -74,13 +86,8 @@ def test_node_takes_jobs_only_while_its_jail_exists(
     assert code != 0
     assert state(controller) == ""
 
-    worker.run(COPY_FILES, user="root")
-    worker.run(MAKE_MOUNT_POINTS, user="root")
-    put(worker.container, {c.JAIL_MARKER: "0\n"})
-    eventually("the node is idle", lambda: state(controller).startswith("idle"))
-    eventually(
-        "the readiness probe succeeds", lambda: open_shells.run(worker.container, READY)[0] == 0
-    )
+    worker.run(f"mv /tmp/away {c.JAIL_MARKER}", user="root")
+    wait_until_ready(controller, worker)
 
     worker.run(f"mv {c.JAIL_MARKER} /tmp/away", user="root")
     code, output = open_shells.run(worker.container, READY)
