@@ -22,7 +22,7 @@ from components.cluster.interface import (
 from components.outputs import once_known
 from components.pods import Spec
 from components.settings import EksCluster, Nodeset
-from components.settings.clusters.eks import ZONES, EksMachines
+from components.settings.clusters.eks import ZONES, EksMachines, EksReservation
 from components.settings.clusters.machines import SYSTEM
 from components.settings.nodesets import NVIDIA
 
@@ -54,8 +54,17 @@ _EFA_PLUGIN: Final = Chart(
     version="v0.5.7",
     values={"tolerations": [EVERYWHERE]},
 )
+_ROOT_DISK: Final = "/dev/xvda"
+"""Root device of Amazon Linux 2023."""
 Subnets = Mapping[str, pulumi.Output[str]]
 """Ids of subnets by zone, sorted by the zones' names."""
+
+
+def _of_type(instance: str) -> Spec:
+    """Return the parts of a group that EKS turns into a launch template of its own."""
+    # Require a token for access to the machine's credentials (IMDSv2). Pods could request a token
+    # as well, so network policies block the address.
+    return {"instance_types": [instance], "enable_imd_sv2": True}
 
 
 def make(args: ClusterArgs) -> Cluster:
@@ -92,8 +101,8 @@ class Eks(pulumi.ComponentResource):
         system = self._group(
             SYSTEM,
             [*private.values()],
-            cluster.system.type,
             _sizes(cluster.system.replicas, cluster.system.replicas, cluster.system.replicas),
+            **_of_type(cluster.system.type),
         )
         for nodeset in settings.nodesets:
             self._workers(nodeset, cluster.machines[nodeset.name])
@@ -232,34 +241,95 @@ class Eks(pulumi.ComponentResource):
         self._group(
             nodeset.name,
             [self._workers_in],
-            machines.type,
             _sizes(nodeset.replicas, bounds.min, bounds.max)
             if bounds
             else _sizes(nodeset.replicas, nodeset.replicas, max(nodeset.replicas, 1)),
             ami_type=eks.AmiType.AL2023_X86_64_NVIDIA
             if nvidia
             else eks.AmiType.AL2023_X86_64_STANDARD,
-            disk_size=gib(machines.disk),
-            capacity_type="SPOT" if machines.spot else "ON_DEMAND",
             labels=machine_labels(nodeset, self._settings),
             taints=machine_taints(nodeset),
             # An autoscaler, not the settings, determines the number of machines.
             ignore_scaling_changes=bounds is not None,
-            **(
-                {
-                    "enable_efa_support": True,
-                    "placement_group_availability_zone": self._cluster.zones[0],
-                }
-                if machines.efa
-                else {}
-            ),
+            **self._instances(nodeset, machines),
         )
+
+    def _instances(self, nodeset: Nodeset, machines: EksMachines) -> Spec:
+        """Return the parts of a group that choose its instances, disks and network cards."""
+        if machines.reservation:
+            return self._reserved(nodeset, machines, machines.reservation)
+        efa = {
+            "enable_efa_support": True,
+            "placement_group_availability_zone": self._cluster.zones[0],
+        }
+        return {
+            **_of_type(machines.type),
+            "disk_size": gib(machines.disk),
+            "capacity_type": "SPOT" if machines.spot else "ON_DEMAND",
+            **(efa if machines.efa else {}),
+        }
+
+    def _reserved(
+        self, nodeset: Nodeset, machines: EksMachines, reservation: EksReservation
+    ) -> Spec:
+        """Return the parts of a group on reserved capacity, which only a launch template can name.
+
+        EKS then takes instances, disks and network cards from the template.
+        """
+        block = reservation.kind == "block"
+        template = aws.ec2.LaunchTemplate(
+            f"{self._name}-template-{nodeset.name}",
+            instance_type=machines.type,
+            capacity_reservation_specification={
+                "capacity_reservation_target": {"capacity_reservation_id": reservation.id}
+            },
+            **({"instance_market_options": {"market_type": "capacity-block"}} if block else {}),
+            # Require a token for access to the machine's credentials (IMDSv2).
+            metadata_options={
+                "http_endpoint": "enabled",
+                "http_put_response_hop_limit": 2,
+                "http_tokens": "required",
+            },
+            block_device_mappings=[
+                {
+                    "device_name": _ROOT_DISK,
+                    "ebs": {
+                        "delete_on_termination": "true",
+                        "encrypted": "true",
+                        "volume_size": gib(machines.disk),
+                        "volume_type": "gp3",
+                    },
+                }
+            ],
+            **self._cards(machines.efa or 0),
+            update_default_version=True,
+            tags=self._tags,
+            opts=self._child,
+        )
+        return {
+            "launch_template": {"id": template.id, "version": template.latest_version.apply(str)},
+            "capacity_type": "CAPACITY_BLOCK" if block else "ON_DEMAND",
+        }
+
+    def _cards(self, number: int) -> Spec:
+        """Return an instance's Elastic Fabric Adapters: one on each network card."""
+        cards = [
+            {
+                "network_card_index": card,
+                # The first card is also the instance's own network device.
+                "device_index": min(card, 1),
+                "interface_type": "efa",
+                "security_groups": [self._kubernetes.cluster_security_group_id],
+                "delete_on_termination": "true",
+            }
+            for card in range(number)
+        ]
+        return {"network_interfaces": cards} if cards else {}
 
     def _group(
         self,
         group: str,
         subnets: Sequence[pulumi.Input[str]],
-        instance: str,
         scaling: Spec,
         **further: object,
     ) -> pulumi.Resource:
@@ -268,11 +338,7 @@ class Eks(pulumi.ComponentResource):
             cluster=self._kubernetes,
             node_role_arn=self._machines_role,
             subnet_ids=subnets,
-            instance_types=[instance],
             scaling_config=scaling,
-            # Require a token for access to the machine's credentials (IMDSv2). Pods could request a
-            # token as well, so network policies block the address.
-            enable_imd_sv2=True,
             tags=self._tags,
             **further,
             opts=self._child,

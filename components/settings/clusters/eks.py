@@ -13,7 +13,16 @@ from components.conventions import AWS_CNI
 from components.settings.clusters.base import Problem
 from components.settings.clusters.machines import CloudCluster, Machines, System
 from components.settings.nodesets import AMD
-from components.settings.types import Cidr, InstanceType, Number, Word, cross_field, duplicates
+from components.settings.types import (
+    Cidr,
+    InstanceType,
+    Model,
+    Number,
+    Word,
+    cross_field,
+    duplicates,
+    matches,
+)
 
 if TYPE_CHECKING:
     from components.settings.models import Settings
@@ -25,6 +34,7 @@ _AMD_TYPES: Final = "g4ad."
 """Beginning of the instance types with GPUs of AMD."""
 _FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
 """Instance families for training over several nodes (EC2, Elastic Fabric Adapter)."""
+_RESERVATION: Final = re.compile(r"cr-[0-9a-f]{17}")
 _WIDEST: Final = 20
 """Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
@@ -32,6 +42,19 @@ ZONES: Final = "abcdefgh"
 _LUSTRE: Final = 1_228_800, 2_457_600
 """Sizes of an SSD file system in MiB: 1.2 TiB, or a multiple of 2.4 TiB (FSx for Lustre,
 StorageCapacity)."""
+
+
+class EksReservation(Model):
+    """Capacity that the account has reserved, in the cluster's first zone."""
+
+    id: Annotated[
+        str,
+        matches(_RESERVATION, "reservation", "a reservation's id, such as 'cr-0123456789abcdef0'"),
+    ]
+    """Id of the Capacity Reservation."""
+    kind: Literal["on-demand", "block"] = "on-demand"
+    """on-demand: an On-Demand Capacity Reservation; block: a Capacity Block for ML, which ends at
+    its own time."""
 
 
 class EksMachines(Machines):
@@ -42,6 +65,14 @@ class EksMachines(Machines):
     efa: Annotated[int, Field(ge=1, le=32), Number] | None = None
     """Number of Elastic Fabric Adapters of an instance; each node gets all of them. The machines
     are then close together, in a placement group."""
+    reservation: EksReservation | None = None
+    """Reserved capacity for the machines; by default none."""
+
+    @model_validator(mode="after")
+    def _is_not_spot(self) -> Self:
+        if self.spot and self.reservation:
+            raise cross_field("spot", "has no effect with reservation; remove one of them")
+        return self
 
 
 class EksSystem(System):
