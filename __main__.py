@@ -5,9 +5,8 @@ from pathlib import Path
 import pulumi
 
 from components import cluster as clusters
-from components.composition import Slurm, SlurmArgs
+from components import stack
 from components.exports import exports
-from components.network import cilium
 from components.settings import SettingsError, check_file, from_config
 
 ROOT = Path(__file__).parent
@@ -18,15 +17,11 @@ try:
     for warning in settings.warnings():
         pulumi.log.warn(warning)
     cluster = clusters.make(settings, pulumi.get_stack())
-    provider = clusters.provider(cluster)
-    opts = pulumi.ResourceOptions(provider=provider)
-    network = cilium.install(settings.network, cluster.ready, opts)
-    drivers = clusters.install_drivers(settings, cluster, network, provider)
-    slurm = Slurm(
-        settings.cluster_name,
-        SlurmArgs(settings, ROOT, cluster, after=(*network, *drivers)),
-        opts,
-    )
+    secrets = {
+        name: {entry: value.get_secret_value() for entry, value in entries.items()}
+        for name, entries in settings.secrets.items()
+    }
+    slurm = stack.create(stack.StackArgs(settings, ROOT, cluster, secrets))
 except SettingsError as error:
     raise pulumi.RunError(str(error)) from None
 

@@ -70,8 +70,16 @@ class SlurmArgs:
     root: Path
     """Folder that paths in the settings are relative to."""
     cluster: Cluster
+    secrets: Mapping[str, Mapping[str, pulumi.Input[str]]]
+    """Values of the Secrets in the settings."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist before Slurm's resources, such as a network."""
+    prefix: str = ""
+    """Prefix of all resources' names in Pulumi. It is different for each `Slurm` of a program."""
+
+    def named(self, name: str) -> str:
+        """Return a resource's name in Pulumi."""
+        return f"{self.prefix}{name}"
 
 
 class Slurm(pulumi.ComponentResource):
@@ -90,13 +98,13 @@ class Slurm(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         namespace = _namespace(args, child)
         # Pods use Secrets as soon as they are created.
-        made = secrets.create(args.settings.secrets, namespace, child)
+        made = secrets.create(args.named("secret"), args.secrets, namespace, child)
         self.namespace = once_known(namespace, *made)
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
         # A deploy that would change the jail's volume must fail before it changes anything else.
         agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
-        _network(args.settings, self.namespace, agreed)
+        _network(args, self.namespace, agreed)
         snapshots.install(args.settings, identity.site, agreed)
         control = _control(args, identity, child)
         nodes = _nodes(args, identity, control, jail, child)
@@ -115,7 +123,7 @@ class Slurm(pulumi.ComponentResource):
 def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     settings = args.settings
     namespace = k8s.core.v1.Namespace(
-        "namespace",
+        args.named("namespace"),
         metadata={"name": settings.namespace, "labels": _POD_SECURITY},
         # Deleting the namespace would delete its PersistentVolumeClaims, so it is protected. It is
         # the first resource, so Pulumi refuses its deletion before any other change.
@@ -125,7 +133,7 @@ def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[s
     )
     name: pulumi.Output[str] = namespace.metadata.name
     k8s.core.v1.Service(
-        "hosts",
+        args.named("hosts"),
         metadata={"name": c.HOSTS, "namespace": name},
         spec={
             "clusterIP": "None",
@@ -157,8 +165,10 @@ def _identity(
     args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceOptions
 ) -> _Identity:
     settings = args.settings
-    key = AuthKey("auth", AuthKeyArgs(namespace, settings.auth.rotations), opts)
-    users = Users("users", UsersArgs(namespace, settings.users, args.root, settings.groups), opts)
+    key = AuthKey(args.named("auth"), AuthKeyArgs(namespace, settings.auth.rotations), opts)
+    users = Users(
+        args.named("users"), UsersArgs(namespace, settings.users, args.root, settings.groups), opts
+    )
     reached = tuple(nodeset.name for nodeset in settings.nodesets)
     return _Identity(
         site=Site(
@@ -167,16 +177,18 @@ def _identity(
             auth=auth(settings.auth, key.secret),
             sssd=_sssd(args, namespace, opts),
             users=users.accounts,
+            placement=settings.placement,
+            named=args.named,
         ),
-        jwt_secret=JwtKey("jwt", JwtKeyArgs(namespace), opts).secret,
+        jwt_secret=JwtKey(args.named("jwt"), JwtKeyArgs(namespace), opts).secret,
         public_keys=users.keys,
         node_ssh=NodeSsh(
-            "node-ssh",
+            args.named("node-ssh"),
             NodeSshArgs(namespace, reached if settings.login.ssh_to_nodes else ()),
             opts,
         ).secret,
         user_images=UserImages(
-            "user-images",
+            args.named("user-images"),
             UserImagesArgs(
                 namespace=namespace,
                 files=container_files(settings.containers),
@@ -191,7 +203,7 @@ def _sssd(args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceO
     if not args.settings.directory:
         return Sssd()
     wanted = DirectoryArgs(namespace, args.settings.directory, args.root)
-    return Directory("directory", wanted, opts).sssd
+    return Directory(args.named("directory"), wanted, opts).sssd
 
 
 # --- Jail and network ----------------------------------------------------------------------------
@@ -200,7 +212,7 @@ def _sssd(args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceO
 def _jail(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> Jail:
     settings = args.settings
     return Jail(
-        "jail",
+        args.named("jail"),
         JailArgs(
             site=identity.site,
             settings=settings.jail,
@@ -212,15 +224,14 @@ def _jail(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) ->
     )
 
 
-def _network(
-    settings: Settings, namespace: pulumi.Output[str], opts: pulumi.ResourceOptions
-) -> None:
+def _network(args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceOptions) -> None:
+    settings = args.settings
     kinds = settings.network.kinds()
     if not kinds:
         return
     rules = flows.rules(settings)
     policies.Network(
-        "network",
+        args.named("network"),
         policies.NetworkArgs(
             namespace,
             policies.policies(rules) if "kubernetes" in kinds else {},
@@ -244,7 +255,7 @@ class _Control:
 def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> _Control:
     settings, site = args.settings, identity.site
     configuration = SlurmConfig(
-        "config",
+        args.named("config"),
         SlurmConfigArgs(
             site=site,
             files=config_files(settings, args.root),
@@ -264,7 +275,7 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
     )
     hosts_domain = c.hosts_domain(settings.namespace, settings.cluster.domain)
     controller = Controller(
-        "controller",
+        args.named("controller"),
         ControllerArgs(
             site=site,
             settings=settings.controller,
@@ -288,7 +299,7 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
     )
     if settings.accounting.enabled:
         wanted = configuration.once_proven(wanted_accounts(settings))
-        Accounts("accounts", AccountsArgs(site, slurmctld, wanted), opts)
+        Accounts(args.named("accounts"), AccountsArgs(site, slurmctld, wanted), opts)
     return _Control(configuration, slurmctld, controller.config_digest)
 
 
@@ -302,7 +313,7 @@ def _accounting(
     database, backup = settings.accounting.server(), settings.accounting.backup
     password_secret: pulumi.Input[str] = (
         Database(
-            "database", DatabaseArgs(site, database, settings.protect_data), opts
+            args.named("database"), DatabaseArgs(site, database, settings.protect_data), opts
         ).password_secret
         if isinstance(database, BundledDatabase)
         else database.password_secret
@@ -310,7 +321,7 @@ def _accounting(
     restore = Restore()
     if backup.enabled:
         restore = Backup(
-            "backup",
+            args.named("backup"),
             BackupArgs(
                 site=site,
                 settings=backup,
@@ -322,7 +333,7 @@ def _accounting(
             opts,
         ).restore
     return Accounting(
-        "accounting",
+        args.named("accounting"),
         AccountingArgs(
             site=site,
             jwt_secret=identity.jwt_secret,
@@ -365,7 +376,7 @@ def _nodes(
     }
     nodesets = {
         nodeset.name: Nodeset(
-            f"nodeset-{nodeset.name}",
+            args.named(f"nodeset-{nodeset.name}"),
             NodesetArgs(
                 site=site,
                 slurmctld=control.slurmctld,
@@ -384,7 +395,7 @@ def _nodes(
         for nodeset in settings.nodesets
     }
     rest = Rest(
-        "rest",
+        args.named("rest"),
         RestArgs(site, control.slurmctld, settings.rest, settings.accounting.enabled),
         opts,
     )
@@ -409,7 +420,7 @@ def _login(
     settings, site = args.settings, identity.site
     submounts = [volume for volume in settings.jail.volumes if volume.login]
     return Login(
-        "login",
+        args.named("login"),
         LoginArgs(
             site=site,
             slurmctld=control.slurmctld,
@@ -440,7 +451,7 @@ def _health(
     settings, site = args.settings, identity.site
     if settings.long_checks.checks:
         LongChecks(
-            "longchecks",
+            args.named("longchecks"),
             LongChecksArgs(
                 site=site,
                 settings=settings.long_checks,
@@ -453,7 +464,7 @@ def _health(
             opts,
         )
     return Reconciler(
-        "reconciler",
+        args.named("reconciler"),
         ReconcilerArgs(
             site=site,
             jwt_secret=identity.jwt_secret,
@@ -473,7 +484,7 @@ def _monitoring(
     settings = args.settings
     if settings.monitoring.exporter.enabled:
         Exporter(
-            "exporter",
+            args.named("exporter"),
             ExporterArgs(
                 site=site,
                 slurmctld=control.slurmctld,
@@ -484,8 +495,8 @@ def _monitoring(
             opts,
         )
     if settings.monitoring.kind != "none":
-        NodeExporter("machines", NodeExporterArgs(site), opts)
-        Monitoring("monitoring", MonitoringArgs(site, settings), opts)
+        NodeExporter(args.named("machines"), NodeExporterArgs(site), opts)
+        Monitoring(args.named("monitoring"), MonitoringArgs(site, settings), opts)
     if settings.monitoring.logs:
         wanted = LogsArgs(site, settings.monitoring.logs, settings.cluster_name, args.root)
-        Logs("logs", wanted, opts)
+        Logs(args.named("logs"), wanted, opts)

@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 
 from agents import labels as names
 from components import conventions as c
+from components.settings import Toleration
 from images import digests
 
 Spec = dict[str, Any]
@@ -176,6 +177,19 @@ def pod_defaults(images: Images) -> Spec:
         "enableServiceLinks": False,
         **({"imagePullSecrets": secrets} if secrets else {}),
     }
+
+
+def tolerations(settings: Iterable[Toleration]) -> list[Spec]:
+    return [
+        {
+            "operator": toleration.operator,
+            **({"key": toleration.key} if toleration.key else {}),
+            **({"value": toleration.value} if toleration.value is not None else {}),
+            **({"effect": toleration.effect} if toleration.effect else {}),
+            **({"tolerationSeconds": toleration.seconds} if toleration.seconds is not None else {}),
+        }
+        for toleration in settings
+    ]
 
 
 def template(

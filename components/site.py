@@ -1,6 +1,6 @@
 """Values that components share: the stack's namespace and users, slurmctld's address, the jail."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -9,7 +9,7 @@ from components import conventions as c
 from components import pods
 from components.identity.auth import Auth, Conf
 from components.identity.directory import Sssd
-from components.settings import Submount, Volume
+from components.settings import Placement, Submount, Volume, place_of
 from components.storage.volumes import shown, submount_mounts, submount_volumes
 
 
@@ -23,6 +23,33 @@ class Site:
     sssd: Sssd
     users: pulumi.Input[str]
     """ConfigMap with passwd and group."""
+    placement: Placement
+    named: Callable[[str], str]
+    """Returns a resource's name in Pulumi, with the prefix of this `Slurm`."""
+
+    def pod(self, service: str, *tolerations: pods.Spec) -> pods.Spec:
+        """Return the defaults of a service's pods, and where Kubernetes may run them.
+
+        `tolerations` are the service's own, in addition to those in the settings.
+        """
+        place = place_of(service, self.placement)
+        chosen = {
+            "nodeSelector": place.node_selector,
+            "tolerations": [*tolerations, *pods.tolerations(place.tolerations)],
+            "priorityClassName": place.priority_class,
+        }
+        return {
+            **pods.pod_defaults(self.images),
+            **{key: value for key, value in chosen.items() if value},
+        }
+
+    def requests(self, service: str, cpu: str, memory: str) -> pods.Spec:
+        """Return what a service's main container reserves; the settings override the defaults."""
+        place = place_of(service, self.placement)
+        return pods.requests(
+            cpu if place.cpus is None else f"{place.cpus:g}",
+            memory if place.memory is None else f"{place.memory}Mi",
+        )
 
     def sidecars(self, conf: Conf) -> list[pods.Spec]:
         """Return init containers that start before the pod's own containers and stop after them."""

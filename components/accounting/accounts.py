@@ -64,7 +64,7 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
         "template": pods.template(
             c.ACCOUNTS,
             {
-                **pods.pod_defaults(args.site.images),
+                **args.site.pod(c.ACCOUNTS),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
                 "initContainers": [

@@ -67,7 +67,7 @@ class Database(pulumi.ComponentResource):
             spec=pods.workload(
                 c.DATABASE,
                 {
-                    **pods.pod_defaults(args.site.images),
+                    **args.site.pod(c.DATABASE),
                     **pods.owned_by(c.MYSQL_ID),
                     # MariaDB writes its memory to disk at shutdown.
                     "terminationGracePeriodSeconds": 120,
@@ -108,7 +108,7 @@ def _mariadb(args: DatabaseArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
             {"name": "DATABASE_USER", "value": args.settings.user},
         ],
         **pods.security(user=c.MYSQL_ID),
-        **pods.requests("50m", f"{pool + 128}Mi"),
+        **args.site.requests(c.DATABASE, "50m", f"{pool + 128}Mi"),
         "ports": [{"name": "mariadb", "containerPort": c.MARIADB_PORT}],
         **pods.probes(
             pods.command(

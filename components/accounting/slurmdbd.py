@@ -92,7 +92,7 @@ def _pod(args: AccountingArgs, config: pulumi.Input[str], archive: pods.Spec) ->
         pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
     ]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.ACCOUNTING),
         **daemon_security(args.site.auth),
         "initContainers": [
             *args.site.sidecars(conf),
@@ -108,7 +108,7 @@ def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spe
         "name": "slurmdbd",
         **pods.image("accounting", args.site.images),
         **pods.security(user=c.SLURM_ID),
-        **pods.requests("20m", "64Mi"),
+        **args.site.requests(c.ACCOUNTING, "20m", "64Mi"),
         # If slurmdbd does not start, the last line of its log gives the reason.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [

@@ -23,7 +23,7 @@ def make(settings: Settings, stack: str) -> Cluster:
     """Create or find the stack's cluster. Raises `SettingsError` if the SDK is not installed."""
     kind = settings.cluster.kind
     try:
-        module = import_module(f"components.cluster.{kind}")
+        module = import_module(f".{kind}", __package__)
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("pulumi_"):
             raise
@@ -34,10 +34,12 @@ def make(settings: Settings, stack: str) -> Cluster:
     return cast(Kind, module).make(ClusterArgs(settings, stack))
 
 
-def provider(cluster: Cluster) -> k8s.Provider:
-    """Return the program's only Kubernetes provider."""
+def provider(
+    cluster: Cluster, name: str = "kubernetes", opts: pulumi.ResourceOptions | None = None
+) -> k8s.Provider:
+    """Return the Kubernetes provider of a cluster."""
     return k8s.Provider(
-        "kubernetes",
+        name,
         kubeconfig=cluster.kubeconfig,
         context=cluster.context,
         enable_server_side_apply=True,
@@ -45,20 +47,22 @@ def provider(cluster: Cluster) -> k8s.Provider:
         # a new name, and restart the pods that read it.
         enable_config_map_mutable=True,
         enable_secret_mutable=True,
+        opts=opts,
     )
 
 
 def install_drivers(
+    name: str,
     settings: Settings,
     cluster: Cluster,
     network: Sequence[pulumi.Resource],
-    provider: k8s.Provider,
+    opts: pulumi.ResourceOptions,
 ) -> list[pulumi.Resource]:
     """Install the drivers. Return all resources that must exist before Slurm.
 
-    `network` contains the resources of the pod network, if the stack installs one.
+    `network` contains the resources of the pod network, if the stack installs one. `opts` contains
+    the Kubernetes provider.
     """
     args = DriversArgs(settings, cluster, network)
-    opts = pulumi.ResourceOptions(provider=provider)
-    made = [Drivers("equipment", args, opts)] if args.is_needed() else []
+    made = [Drivers(name, args, opts)] if args.is_needed() else []
     return [*cluster.ready, *made]

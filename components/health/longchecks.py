@@ -121,7 +121,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         **process,
         "env": pods.environment(environment),
         **pods.security(user=c.SLURM_ID),
-        **pods.requests("10m", "48Mi"),
+        **args.site.requests(c.LONG_CHECKS, "10m", "48Mi"),
         # After a failure, the pod's status contains the last lines of the log.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -132,7 +132,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         ],
     }
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.LONG_CHECKS),
         **pods.owned_by(c.SLURM_ID),
         "containers": [container],
         "volumes": volumes,

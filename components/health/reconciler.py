@@ -98,7 +98,7 @@ class Reconciler(pulumi.ComponentResource):
             ),
         )
         if "reboot" in args.settings.steps():
-            _rebooter(args, child)
+            _rebooter(args.site.named(c.REBOOTER), args, child)
         self.report = after_deploy.metadata.apply(
             lambda meta: (meta.annotations or {}).get(c.ANNOTATION_REPORT, "")
         )
@@ -130,7 +130,7 @@ def _pod(
         pods.mounted(pods.config_volume("nodesets", config), c.NODESETS, read_only=True),
     ]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.RECONCILER),
         **rights.token(account),
         "securityContext": {"fsGroup": c.SLURM_ID},
         "containers": [
@@ -141,7 +141,7 @@ def _pod(
                 "env": pods.environment(environment),
                 **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
-                **pods.requests("10m", "64Mi"),
+                **args.site.requests(c.RECONCILER, "10m", "64Mi"),
                 # After a failure, the deploy shows the last lines of the log.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": pods.mounts(mounted),
@@ -174,21 +174,20 @@ def _after_deploy(
     }
 
 
-def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
-    name = c.REBOOTER
-    account = rights.account(name, name, args.site.namespace, opts)
+def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
+    account = rights.account(name, c.REBOOTER, args.site.namespace, opts)
     reads = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     rights.grant_everywhere(name, account, reads, opts)
     k8s.apps.v1.DaemonSet(
         f"{name}-agent",
         metadata={
-            "name": name,
+            "name": c.REBOOTER,
             "namespace": args.site.namespace,
             # Otherwise, Pulumi would wait for Kubernetes nodes that are down.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         spec=pods.workload(
-            name,
+            c.REBOOTER,
             {
                 **pods.pod_defaults(args.site.images),
                 **rights.token(account),
@@ -198,7 +197,7 @@ def _rebooter(args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> None:
                 "tolerations": [{"operator": "Exists"}],
                 "containers": [
                     {
-                        "name": name,
+                        "name": c.REBOOTER,
                         **pods.image("agents", args.site.images),
                         "args": ["agents.reconciler.rebooter"],
                         "env": [pods.field("MACHINE", "spec.nodeName")],
@@ -261,7 +260,7 @@ def _limit(
     )
     user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
     # These objects have no namespace, and a cluster may contain two stacks.
-    metadata = {"name": pulumi.Output.concat(account.namespace, "-", name)}
+    metadata = {"name": account.unique_name()}
     policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
         f"{name}-limits", metadata=metadata, spec=admission.policy(user, limits), opts=opts
     )

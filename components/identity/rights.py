@@ -17,6 +17,11 @@ class Account:
     name: pulumi.Input[str]
     namespace: pulumi.Input[str]
 
+    def unique_name(self, purpose: str = "") -> pulumi.Output[str]:
+        """Return a name for objects outside of the account's namespace."""
+        suffix = f"-{purpose}" if purpose else ""
+        return pulumi.Output.concat(self.namespace, "-", self.name, suffix)
+
     def subjects(self) -> list[Spec]:
         """Return the account in the form of role bindings."""
         return [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}]
@@ -46,14 +51,15 @@ def grant(
     namespace: pulumi.Input[str],
     rules: list[Spec],
     opts: pulumi.ResourceOptions,
+    purpose: str = "",
 ) -> pulumi.Resource:
-    """Grant an account rights in a namespace.
+    """Grant an account rights in a namespace. The objects have the account's name.
 
-    If this is not the account's namespace, the objects' names contain the account's namespace,
-    because a cluster may contain two stacks.
+    If this is not the account's namespace, their names contain the account's namespace, because a
+    cluster may contain two stacks, and the purpose.
     """
     own = holder.namespace is namespace
-    called = name if own else pulumi.Output.concat(holder.namespace, "-", name)
+    called = holder.name if own else holder.unique_name(purpose)
     metadata = {"name": called, "namespace": namespace}
     role = k8s.rbac.v1.Role(f"{name}-role", metadata=metadata, rules=rules, opts=opts)
     binding: pulumi.Resource = k8s.rbac.v1.RoleBinding(
@@ -71,7 +77,7 @@ def grant_everywhere(
 ) -> pulumi.Resource:
     """Grant an account rights in the whole cluster."""
     # These objects have no namespace, and a cluster may contain two stacks.
-    metadata = {"name": pulumi.Output.concat(holder.namespace, "-", name)}
+    metadata = {"name": holder.unique_name()}
     role = k8s.rbac.v1.ClusterRole(
         f"{name}-cluster-role", metadata=metadata, rules=rules, opts=opts
     )

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import pulumi
-from pydantic import SecretStr
 
 from components import pods
 
@@ -13,20 +12,18 @@ _REGISTRY_ENTRY: Final = ".dockerconfigjson"
 
 
 def create(
-    secrets: Mapping[str, Mapping[str, SecretStr]],
+    resource_name: str,
+    secrets: Mapping[str, Mapping[str, pulumi.Input[str]]],
     namespace: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
 ) -> list[pulumi.Output[str]]:
     """Create the Secrets and return their names."""
     return [
         pods.secret(
-            f"secret-{name}",
+            f"{resource_name}-{name}",
             name,
             namespace,
-            {
-                entry: pulumi.Output.secret(value.get_secret_value())
-                for entry, value in entries.items()
-            },
+            {entry: pulumi.Output.secret(value) for entry, value in entries.items()},
             opts,
             "kubernetes.io/dockerconfigjson" if _REGISTRY_ENTRY in entries else "Opaque",
         ).metadata.name

@@ -63,7 +63,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
         ),
     ]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.EXPORTER),
         **pod_security(args.site.auth),
         "hostAliases": [args.slurmctld.alias],
         "initContainers": [
@@ -89,7 +89,7 @@ def _pod(args: ExporterArgs) -> pods.Spec:
                 **pods.security(
                     user=c.SLURM_ID if _HIDES & {*args.private_data} else c.EXPORTER_ID
                 ),
-                **pods.requests("20m", "64Mi"),
+                **args.site.requests(c.EXPORTER, "20m", "64Mi"),
                 "ports": pods.metrics_port(c.EXPORTER),
                 "readinessProbe": {**_probe("/ready"), "periodSeconds": 5},
                 "livenessProbe": {**_probe("/alive"), "periodSeconds": 30},

@@ -55,7 +55,7 @@ class Grafana(pulumi.ComponentResource):
         )
         shown = monitoringconf.dashboards()
         sources = [
-            {"configMap": {"name": dashboard(uid, content, args.site.namespace, {}, child)}}
+            {"configMap": {"name": dashboard(uid, content, args.site, {}, child)}}
             for uid, content in shown.items()
         ]
         deployment = k8s.apps.v1.Deployment(
@@ -97,14 +97,16 @@ def _pod(
         ),
     ]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.GRAFANA),
         "securityContext": {"fsGroup": c.MONITORING_ID},
-        "containers": [_container(args.image, given, mounted)],
+        "containers": [_container(args, given, mounted)],
         "volumes": [pods.config_volume("config", config), *pods.volumes(mounted)],
     }
 
 
-def _container(image: str, given: Mapping[str, str], mounted: Sequence[pods.Mounted]) -> pods.Spec:
+def _container(
+    args: GrafanaArgs, given: Mapping[str, str], mounted: Sequence[pods.Mounted]
+) -> pods.Spec:
     environment = {
         "GF_SERVER_HTTP_PORT": str(c.GRAFANA_PORT),
         "GF_SECURITY_ADMIN_PASSWORD__FILE": f"{_PASSWORD}/password",
@@ -112,11 +114,11 @@ def _container(image: str, given: Mapping[str, str], mounted: Sequence[pods.Moun
     }
     return {
         "name": "grafana",
-        "image": image,
+        "image": args.image,
         "imagePullPolicy": "IfNotPresent",
         "env": pods.environment(dict(sorted(environment.items()))),
         **pods.security(user=c.MONITORING_ID),
-        **pods.requests("20m", "128Mi"),
+        **args.site.requests(c.GRAFANA, "20m", "128Mi"),
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
         **pods.probes(pods.page("/api/health", c.GRAFANA_PORT)),
         "volumeMounts": [
@@ -140,16 +142,16 @@ def _container(image: str, given: Mapping[str, str], mounted: Sequence[pods.Moun
 def dashboard(
     uid: str,
     content: str,
-    namespace: pulumi.Input[str],
+    site: Site,
     labels: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Output[str]:
     """Create a ConfigMap with one dashboard, and return its name."""
     made = k8s.core.v1.ConfigMap(
-        f"dashboard-{uid}",
+        site.named(f"dashboard-{uid}"),
         metadata={
             "name": f"dashboard-{uid}",
-            "namespace": namespace,
+            "namespace": site.namespace,
             **({"labels": dict(labels)} if labels else {}),
         },
         data={f"{uid}.json": content},

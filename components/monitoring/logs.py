@@ -89,7 +89,7 @@ def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | N
     }
     security = pods.security(user=c.NOBODY_ID)["securityContext"]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.LOGS),
         **rights.token(account),
         # Let the agent read its token and its Secret.
         "securityContext": {"fsGroup": c.NOBODY_ID},
@@ -101,7 +101,7 @@ def _pod(args: LogsArgs, account: rights.Account, config: pulumi.Output[str] | N
                 "env": pods.environment(environment),
                 "ports": pods.metrics_port(c.LOGS),
                 "securityContext": {**security, "readOnlyRootFilesystem": True},
-                **pods.requests("10m", "64Mi"),
+                **args.site.requests(c.LOGS, "10m", "64Mi"),
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [
                     pods.mount("data", _DATA),

@@ -51,7 +51,7 @@ def _bundled(
     finds = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
     granted = [rights.grant(name, account, args.site.namespace, finds, opts)]
     if gpus := args.settings.dcgm_namespace():
-        granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts))
+        granted.append(rights.grant(f"{name}-dcgm", account, gpus, finds, opts, "dcgm"))
     config = monitoringconf.files(args.settings)
     files = pods.config_map(
         f"{name}-config", c.MONITORING_CONFIG, args.site.namespace, config, opts
@@ -95,7 +95,7 @@ def _bundled(
     pods.service(f"{name}-service", c.MONITORING, args.site.namespace, server, ports, opts)
     if settings.grafana.enabled:
         Grafana(
-            "grafana",
+            args.site.named("grafana"),
             GrafanaArgs(
                 args.site,
                 settings.grafana.image,
@@ -114,11 +114,11 @@ def _pod(
     alerting: pulumi.Input[str],
 ) -> pods.Spec:
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.MONITORING),
         **rights.token(account),
         **pods.owned_by(c.MONITORING_ID),
         "containers": [
-            _prometheus(args.site.images, settings),
+            _prometheus(args.site, settings),
             _alertmanager(args.site.images),
         ],
         "volumes": [
@@ -129,7 +129,7 @@ def _pod(
     }
 
 
-def _prometheus(images: pods.Images, settings: Bundled) -> pods.Spec:
+def _prometheus(site: Site, settings: Bundled) -> pods.Spec:
     options = {
         "config.file": f"{monitoringconf.MONITORING_ETC}/{monitoringconf.PROMETHEUS_FILE}",
         "storage.tsdb.path": f"{_DATA}/prometheus",
@@ -139,8 +139,8 @@ def _prometheus(images: pods.Images, settings: Bundled) -> pods.Spec:
     }
     command = _reading(monitoringconf.MONITORING_ETC, "prometheus", options)
     return {
-        **_server("prometheus", command, c.PROMETHEUS_PORT, images),
-        **pods.requests("50m", "256Mi"),
+        **_server("prometheus", command, c.PROMETHEUS_PORT, site.images),
+        **site.requests(c.MONITORING, "50m", "256Mi"),
         "volumeMounts": [
             pods.mount("data", _DATA),
             pods.mount("config", monitoringconf.MONITORING_ETC, read_only=True),
@@ -208,4 +208,4 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
     for file, rules in monitoringconf.rules().items():
         create("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
     for uid, content in monitoringconf.dashboards().items():
-        dashboard(uid, content, args.site.namespace, wanted.dashboard_labels, opts)
+        dashboard(uid, content, args.site, wanted.dashboard_labels, opts)

@@ -128,6 +128,7 @@ class Cilium(pulumi.ComponentResource):
 
 
 def install(
+    name: str,
     settings: NetworkSettings,
     machines: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
@@ -139,4 +140,4 @@ def install(
     if settings.cilium is None:
         return ()
     args = CiliumArgs(settings.cilium, settings.guard, machines)
-    return (Cilium("cilium", args, opts).release,)
+    return (Cilium(name, args, opts).release,)

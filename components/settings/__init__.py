@@ -38,11 +38,18 @@ from components.settings.models import (
     User,
 )
 from components.settings.monitoring import Bundled, Exporter, Grafana, Logs, Monitoring, Operator
-from components.settings.nodesets import Gpus, Nodeset, Toleration
+from components.settings.nodesets import Gpus, Nodeset
 from components.settings.operators import Operators
 from components.settings.partitions import Partition
+from components.settings.placement import Placement, Toleration, place_of
 from components.settings.policy import Policy
-from components.settings.reading import SettingsError, check_file, from_config, read_stack
+from components.settings.reading import (
+    SettingsError,
+    check_file,
+    from_config,
+    from_values,
+    read_stack,
+)
 from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
 from components.settings.slurm import Script, Slurm, Topology
@@ -88,6 +95,7 @@ __all__ = [
     "Operator",
     "Operators",
     "Partition",
+    "Placement",
     "Policy",
     "Reconciler",
     "Rest",
@@ -106,8 +114,10 @@ __all__ = [
     "endpoint_host",
     "endpoint_port",
     "from_config",
+    "from_values",
     "parse_ssh_key",
     "parse_time",
+    "place_of",
     "read_stack",
     "stack_schema",
 ]

@@ -37,6 +37,7 @@ from components.settings.monitoring import Monitoring
 from components.settings.nodesets import AMD, NVIDIA, Nodeset
 from components.settings.operators import Operators
 from components.settings.partitions import Partition
+from components.settings.placement import Placement, check_placement
 from components.settings.policy import Policy
 from components.settings.reconciler import Reconciler
 from components.settings.slurm import Block, Slurm, Switch, hosts_of
@@ -301,6 +302,7 @@ class Settings(Model):
     network: Network = Field(default_factory=Network)
     snapshots: Snapshots | None = None
     """By default there are no snapshots."""
+    placement: Placement = {}
     operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
     policy: Policy = Field(default_factory=Policy)
@@ -321,6 +323,11 @@ class Settings(Model):
                 raise cross_field(field, f"two are named '{name}'; give each a unique name")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two have the uid {uid}; give each a unique uid")
+        return self
+
+    @model_validator(mode="after")
+    def _sizes_belong_to_services(self) -> Self:
+        check_placement(self.placement)
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 from components.conventions import MAX_REPLICAS
 from components.settings.health import Choices, refuse_choices
 from components.settings.isolation import Isolation
+from components.settings.placement import Toleration
 from components.settings.pods import Pod, ProcessLimits
 from components.settings.types import (
     DnsLabel,
@@ -93,39 +94,6 @@ class Gpus(Model):
         """Return the resources that a node's pod requests from the device plugin."""
         slices = {f"{self.vendor()}/mig-{profile}": n for profile, n in sorted(self.mig.items())}
         return slices or {self.resource: self.count}
-
-
-class Toleration(Model):
-    """A taint of Kubernetes nodes that the nodeset's pods tolerate."""
-
-    key: LabelKey | None = None
-    """Key of the taint; by default every key."""
-    operator: Literal["Exists", "Equal"] = "Exists"
-    """Equal compares the taint's value, Exists ignores it."""
-    value: str | None = None
-    """Value of the taint, for operator Equal."""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint; by default every effect."""
-    seconds: Seconds | None = None
-    """Seconds that pods stay after a NoExecute taint appears; by default, they stay forever."""
-
-    @model_validator(mode="after")
-    def _fits_kubernetes(self) -> Self:
-        if self.operator == "Equal" and (self.key is None or self.value is None):
-            raise cross_field("operator", "Equal: requires a key and a value; add them")
-        if self.operator == "Exists" and self.value is not None:
-            raise cross_field(
-                "value",
-                f"'{self.value}': has no effect without operator: Equal; "
-                "set operator, or remove value",
-            )
-        if self.seconds is not None and self.effect != "NoExecute":
-            raise cross_field(
-                "seconds",
-                f"{self.seconds}: has no effect without effect: NoExecute; "
-                "set effect, or remove seconds",
-            )
-        return self
 
 
 class Nodeset(Model):

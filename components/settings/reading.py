@@ -37,6 +37,14 @@ def from_config(config: Mapping[str, str]) -> Settings:
     return _settings(config, "the stack's configuration")
 
 
+def from_values(values: Mapping[str, Any], source: str) -> Settings:
+    """Return the settings from values by key, as a program contains them.
+
+    Raises `SettingsError`, whose lines begin with `source`.
+    """
+    return _checked(values, source)
+
+
 def read_stack(stack: str, root: Path) -> Settings:
     """Return the settings from `Pulumi.<stack>.yaml` below `root`, as a deploy receives them.
 
@@ -125,6 +133,11 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
         for key, value in config.items()
         if key.startswith(_PREFIX)
     }
+    return _checked(values, source, _PREFIX)
+
+
+def _checked(values: Mapping[str, Any], source: str, prefix: str = "") -> Settings:
+    """Return the settings. `prefix` precedes the key in each problem."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -136,7 +149,7 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
             if details["type"] != "too_short"
             or not any(_is_within(details["loc"], other["loc"]) for other in found)
         ]
-        problems = [_problem(details, values) for details in reported]
+        problems = [prefix + _problem(details, values) for details in reported]
         more = [f"{len(problems) - _MOST} more problems"] if len(problems) > _MOST else []
         raise SettingsError(*(f"{source}: {text}" for text in problems[:_MOST] + more)) from None
 
@@ -237,11 +250,11 @@ def _shown(value: object) -> str:
 
 
 def _key(place: Sequence[str | int], values: Mapping[str, Any]) -> str:
-    """Render a place in the settings in the user's notation: `slurmstack:nodesets[cpu].cpus`."""
+    """Render a place in the settings in the user's notation: `nodesets[cpu].cpus`."""
     if place[:1] == ["cluster"] and place[1:2] and place[1] in KINDS:
         place = ["cluster", *place[2:]]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return _PREFIX + _with_names("".join(parts).lstrip("."), values)
+    return _with_names("".join(parts).lstrip("."), values)
 
 
 def _with_names(key: str, values: Any) -> str:

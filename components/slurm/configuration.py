@@ -89,7 +89,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
         "template": pods.template(
             c.CONFIG_CHECK,
             {
-                **pods.pod_defaults(args.site.images),
+                **args.site.pod(c.CONFIG_CHECK),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
                 # slurmctld starts only on a host with the name in SlurmctldHost.

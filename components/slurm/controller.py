@@ -95,7 +95,7 @@ class Controller(pulumi.ComponentResource):
             Placeholder(
                 f"{name}-placeholder",
                 # Derived from the Deployment: slurmctld's pod must be scheduled first.
-                PlaceholderArgs(slurmctld.metadata.namespace, args.site.images, c.CONTROLLER, pod),
+                PlaceholderArgs(slurmctld.metadata.namespace, args.site, c.CONTROLLER, pod),
                 child,
             )
         # Derived from the Service, so consumers are created after slurmctld is ready and deleted
@@ -131,14 +131,19 @@ def _deployment(
 
 
 def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
-    lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
+    # Leave a lost node at once, not after Kubernetes' default of five minutes.
+    at_once = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
+    lost = [
+        {"key": f"node.kubernetes.io/{reason}", **at_once}
+        for reason in ("not-ready", "unreachable")
+    ]
     mounted = [
         pods.mounted(pods.config_volume("config", config), c.SLURM_ETC, read_only=True),
         pods.mounted(pods.claim_volume("state", state), c.CONTROLLER_SPOOL),
         pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
     ]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.CONTROLLER, *lost),
         # slurmctld's probes must not use the Service, which has no endpoint until the probes report
         # that slurmctld is ready.
         **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
@@ -149,11 +154,6 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         # Both pods have anti-affinity. If only the placeholder had it, kube-scheduler 1.34 would
         # retry slurmctld's pod only minutes after the eviction of the placeholder.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
-        # Leave a lost node at once, not after Kubernetes' default of five minutes.
-        "tolerations": [
-            {"key": f"node.kubernetes.io/{reason}", **lost}
-            for reason in ("not-ready", "unreachable")
-        ],
         "initContainers": [
             *args.site.sidecars(Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))),
         ],
@@ -185,7 +185,7 @@ def _config_in_force_job(args: ControllerArgs) -> pods.Spec:
         "template": pods.template(
             c.CONFIG,
             {
-                **pods.pod_defaults(args.site.images),
+                **args.site.pod(c.CONFIG),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
                 "initContainers": args.site.auth.sidecars(
@@ -215,7 +215,7 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
         "name": "slurmctld",
         **pods.image("controller", args.site.images),
         **pods.security(user=c.SLURM_ID),
-        **pods.requests("100m", "64Mi"),
+        **args.site.requests(c.CONTROLLER, "100m", "64Mi"),
         "env": [
             pods.field("POD_UID", "metadata.uid"),
             *args.site.auth.daemon_environment(),

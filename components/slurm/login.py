@@ -141,7 +141,7 @@ def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]
         pods.mounted(pods.secret_volume("host-key", host_key), c.HOST_KEY, read_only=True),
     ]
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.LOGIN),
         **args.slurmctld.names(),
         **pod_security(args.site.auth, pods.PING, pods.NO_ORPHANED_MEMORY),
         **pods.spread(c.LOGIN),
@@ -219,7 +219,7 @@ def _sshd(args: LoginArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
         **pods.image("login", args.site.images),
         **pods.security(*SSHD_CAPABILITIES, user=0, apparmor=False),
         **pods.termination_log_outside_dev(),
-        **pods.requests("100m", "64Mi"),
+        **args.site.requests(c.LOGIN, "100m", "64Mi"),
         "env": [
             {"name": "DRAIN_GRACE", "value": str(args.settings.drain_grace)},
             *shows([*(one["mountPath"] for one in in_jail), *args.jail.shown()]),

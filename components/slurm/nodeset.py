@@ -172,17 +172,7 @@ def _template(
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     """Return the parts of the spec that choose the pods' Kubernetes nodes and priority."""
-    tolerations = [
-        {
-            "operator": toleration.operator,
-            **({"key": toleration.key} if toleration.key else {}),
-            **({"value": toleration.value} if toleration.value is not None else {}),
-            **({"effect": toleration.effect} if toleration.effect else {}),
-            **({"tolerationSeconds": toleration.seconds} if toleration.seconds is not None else {}),
-        }
-        for toleration in settings.tolerations
-    ]
-    tolerations += machines.tolerations()
+    tolerations = [*pods.tolerations(settings.tolerations), *machines.tolerations()]
     # Run on a faulty machine too: only a pod there can check whether the fault still exists.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
     chosen = {

@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 
 from components import conventions as c
 from components import pods
+from components.site import Site
 
 _PRIORITY = -10
 """Priority below other pods: the lowest one for which an autoscaler still adds nodes."""
@@ -16,7 +17,7 @@ _KEPT = ("name", "image", "imagePullPolicy", "securityContext", "resources")
 @dataclass(frozen=True)
 class PlaceholderArgs:
     namespace: pulumi.Input[str]
-    images: pods.Images
+    site: Site
     component: str
     """Component whose pod gets the reserved place."""
     pod: pods.Spec
@@ -56,7 +57,7 @@ class Placeholder(pulumi.ComponentResource):
 
 def _pod(args: PlaceholderArgs, priority_class: pulumi.Input[str]) -> pods.Spec:
     return {
-        **pods.pod_defaults(args.images),
+        **args.site.pod(args.component),
         **pods.apart_from(args.component),
         "priorityClassName": priority_class,
         # The pod that takes this place must not wait for the placeholder to end.

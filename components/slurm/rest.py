@@ -51,7 +51,7 @@ class Rest(pulumi.ComponentResource):
 def _pod(args: RestArgs) -> pods.Spec:
     sidecars = args.site.sssd.sidecars(args.site.images)
     return {
-        **pods.pod_defaults(args.site.images),
+        **args.site.pod(c.REST),
         "hostAliases": args.slurmctld.daemons,
         **({"initContainers": sidecars} if sidecars else {}),
         "containers": [_slurmrestd(args)],
@@ -74,7 +74,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "name": "slurmrestd",
         **pods.image("rest", args.site.images),
         **pods.security(user=c.REST_ID),
-        **pods.requests("20m", "32Mi"),
+        **args.site.requests(c.REST, "20m", "32Mi"),
         **_parts(args.accounting),
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         **pods.probes(pods.open_port(c.REST_PORT)),

@@ -103,7 +103,7 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
         "template": pods.template(
             c.BACKUP,
             {
-                **pods.pod_defaults(args.site.images),
+                **args.site.pod(c.BACKUP),
                 **where,
                 # Use the group of slurmdbd's pod, which may load these dumps.
                 **pods.owned_by(c.SLURM_ID),

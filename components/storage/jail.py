@@ -114,7 +114,7 @@ class Jail(pulumi.ComponentResource):
                 namespace=self.origin.metadata.namespace,
                 settings=settings.server,
                 size=settings.size,
-                images=args.site.images,
+                site=args.site,
                 protect=args.protect,
             )
             child = pulumi.ResourceOptions(parent=self)
@@ -172,7 +172,7 @@ class Jail(pulumi.ComponentResource):
                 "template": pods.template(
                     "jail",
                     {
-                        **pods.pod_defaults(args.site.images),
+                        **args.site.pod("jail"),
                         "restartPolicy": "Never",
                         "containers": [{**container, **pods.security(*ANY_OWNER, user=0)}],
                         "volumes": [pods.claim_volume("jail", claim), *volumes],

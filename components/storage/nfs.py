@@ -10,6 +10,7 @@ import pulumi_kubernetes as k8s
 from components import conventions as c
 from components import pods
 from components.settings import NfsServer as NfsServerSettings
+from components.site import Site
 
 _CAPABILITIES = (
     "CHOWN",  # root on a client changes owners of files
@@ -40,7 +41,7 @@ class NfsServerArgs:
     settings: NfsServerSettings
     size: int
     """Size of the server's volume in MiB."""
-    images: pods.Images
+    site: Site
     protect: bool
 
 
@@ -104,11 +105,11 @@ def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[st
         pods.mounted(pods.memory_volume("tmp", "4Mi"), "/tmp"),
     ]
     return {
-        **pods.pod_defaults(args.images),
+        **args.site.pod(c.JAIL_SERVER),
         # Avoid a deadlock: a machine short of memory writes its jobs' data to this server. A
         # server on the same machine may wait for the memory that these writes would free.
         **pods.rather_apart_from(c.WORKER),
-        "containers": [_ganesha(args.images, mounted)],
+        "containers": [_ganesha(args.site, mounted)],
         "volumes": pods.volumes(mounted),
     }
 
@@ -170,13 +171,13 @@ def _client(cidr: str) -> str:
     return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
 
 
-def _ganesha(images: pods.Images, mounted: Sequence[pods.Mounted]) -> pods.Spec:
+def _ganesha(site: Site, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     security = pods.security(*_CAPABILITIES, user=0)["securityContext"]
     return {
         "name": "ganesha",
-        **pods.image("nfs", images),
+        **pods.image("nfs", site.images),
         "securityContext": {**security, "readOnlyRootFilesystem": True},
-        **pods.requests("100m", "512Mi"),
+        **site.requests(c.JAIL_SERVER, "100m", "512Mi"),
         "ports": [{"name": "nfs", "containerPort": c.NFS_PORT}],
         **pods.probes(pods.open_port(c.NFS_PORT)),
         "volumeMounts": pods.mounts(mounted),

@@ -82,7 +82,7 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
     return pods.template(
         c.SNAPSHOTS,
         {
-            **pods.pod_defaults(args.site.images),
+            **args.site.pod(c.SNAPSHOTS),
             **rights.token(account),
             # Let the agent read its token.
             "securityContext": {"fsGroup": c.NOBODY_ID},
@@ -118,4 +118,4 @@ def install(
         of_jail = jail.claim or (c.JAIL_SERVER if jail.server else c.JAIL_CLAIM)
         found = {of_jail: wanted.jail, c.STATE_CLAIM: wanted.state}
         classes = {claim: chosen for claim, chosen in found.items() if chosen}
-        Snapshots("snapshots", SnapshotsArgs(site, wanted, classes), opts)
+        Snapshots(site.named("snapshots"), SnapshotsArgs(site, wanted, classes), opts)

@@ -64,6 +64,19 @@ FULL: dict[str, Any] = {
     "namespace": "hpc",
     "registry": "registry.example.org:5000/hpc",
     "pull_secrets": ["registry"],
+    "placement": {
+        "default": {"node_selector": {"pool": "system"}},
+        "controller": {
+            "node_selector": {"pool": "control"},
+            "tolerations": [
+                {"key": "control", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+                {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "seconds": 60},
+            ],
+            "priority_class": "high",
+            "cpus": 2,
+            "memory": "4GiB",
+        },
+    },
     "secrets": {"oncall": {"key": {"secure": "v1:abc"}}},
     "protect_data": True,
     "containers": {

@@ -26,7 +26,7 @@ def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tupl
 
 def pattern(key: str) -> str:
     """Convert a key such as `nodesets[0].cpus` to the form that `fields` yields."""
-    return re.sub(r"^(cluster\.machines)\.[^.]+", r"\1.*", re.sub(r"\[\d+\]", "[]", key))
+    return re.sub(r"^(cluster\.machines|placement)\.[^.]+", r"\1.*", re.sub(r"\[\d+\]", "[]", key))
 
 
 def put(values: dict[str, Any], key: str, value: object) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from components import cluster as clusters
 from components.settings import from_config
 from tests.support.clouds import EKS, NEBIUS, Change, Values, both, machines, nodeset, top
-from tests.support.graph import record_program
+from tests.support.graph import record_cluster
 from tests.support.stack import config
 from tests.unit.components import charts
 
@@ -44,11 +43,7 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
     edit(values)
     settings = from_config(config(base=values))
 
-    def program() -> None:
-        cluster = clusters.make(settings, "test")
-        clusters.install_drivers(settings, cluster, (), clusters.provider(cluster))
-
-    found = record_program(program).of_type("kubernetes:helm.sh/v3:Release")
+    found = record_cluster(settings).of_type("kubernetes:helm.sh/v3:Release")
     return {release.inputs["name"]: release.inputs for release in found}
 
 

@@ -37,6 +37,7 @@ from tests.support.graph import (
     Registration,
     before,
     record,
+    record_cluster,
     record_program,
 )
 from tests.support.stack import FULL, VALID, config
@@ -85,11 +86,7 @@ def cluster_graph_of() -> GraphOf:
     def recorded(values: str) -> Graph:
         settings = from_config(config(base=json.loads(values)))
 
-        def program() -> None:
-            cluster = clusters.make(settings, "test")
-            clusters.install_drivers(settings, cluster, (), clusters.provider(cluster))
-
-        return record_program(program)
+        return record_cluster(settings)
 
     def cluster_graph_of(base: Values, edit: Change = as_it_is) -> Graph:
         kind = base["cluster"]["kind"]

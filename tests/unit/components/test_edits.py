@@ -1207,6 +1207,16 @@ EDITS = [
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry requires credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
     Edit(
+        "slurmctld gets a place and a size",
+        top(placement={"controller": {"node_selector": {"pool": "system"}, "memory": "4GiB"}}),
+        effect_of(rolled={"controller-slurmctld", "controller-placeholder-pod"}),
+    ),
+    Edit(
+        "the reconciler tolerates a taint",
+        top(placement={"reconciler": {"tolerations": [{"key": "system"}]}}),
+        effect_of(rolled={"reconciler-agent"}, replaced={AFTER_DEPLOY}),
+    ),
+    Edit(
         "the stack gets a Secret",
         top(secrets={"oncall": {"key": "a"}}),
         effect_of(created={"secret-oncall"}),

@@ -36,6 +36,7 @@ from tests.support.graph import (
     before,
     opened,
     record,
+    record_cluster,
     record_program,
 )
 from tests.support.stack import KEY, config
@@ -67,11 +68,7 @@ def graph_of() -> Iterator[GraphOf]:
     def recorded(values: str) -> Graph:
         settings = from_config(config(base=json.loads(values)))
 
-        def program() -> None:
-            cluster = clusters.make(settings, "test")
-            clusters.install_drivers(settings, cluster, (), clusters.provider(cluster))
-
-        return record_program(program)
+        return record_cluster(settings)
 
     def graph_of(*edits: Change) -> Graph:
         values = deepcopy(METAL)

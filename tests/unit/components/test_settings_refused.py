@@ -86,7 +86,14 @@ EKS: Values = {
         "zones": ["eu-central-1a", "eu-central-1b"],
         "network": "10.64.0.0/18",
         "api_from": ["192.0.2.0/24"],
-        "machines": {"gpu": {"type": "p5.48xlarge", "efa": 32}, "slices": {"type": "p4d.24xlarge"}},
+        "machines": {
+            "gpu": {
+                "type": "p5.48xlarge",
+                "efa": 32,
+                "reservation": {"id": "cr-0123456789abcdef0", "kind": "block"},
+            },
+            "slices": {"type": "p4d.24xlarge"},
+        },
         "system": {"type": "m7i.2xlarge"},
         "file_system": "lustre",
         "throughput": 500,
@@ -123,7 +130,7 @@ METAL: Values = {
     },
 }
 OF_METAL = ("release", "control_planes", "endpoint", "pods", "services", "key_file", "kubeadm")
-OF_EKS = {"region", "zones", "network", "file_system", "throughput", "type", "efa"}
+OF_EKS = {"reservation", "region", "zones", "network", "file_system", "throughput", "type", "efa"}
 """Keys below `cluster` that exist only for EKS."""
 
 EXTERNAL: Values = {
@@ -223,6 +230,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "nodesets[0].weight": (1, 4_294_967_280),
     "nodesets[0].drain_grace": (0, 604_800),
     "nodesets[0].tolerations[1].seconds": (0, 604_800),
+    "placement.controller.tolerations[1].seconds": (0, 604_800),
     "nodesets[0].isolation.processes": (16, 4_194_304),
     "nodesets[0].isolation.steps": (8, 65_536),
     "nodesets[0].pod.resources.rdma/hca": (1, None),
@@ -291,6 +299,9 @@ CHOICES: dict[str, str] = {
     "cluster.throughput": "125, 250, 500 or 1000",
     "nodesets[0].kind": "'dynamic' or 'static'",
     "nodesets[0].tolerations[0].operator": "'Exists' or 'Equal'",
+    "placement.controller.tolerations[0].operator": "'Exists' or 'Equal'",
+    "placement.controller.tolerations[0].effect": "'NoSchedule', 'PreferNoSchedule' or 'NoExecute'",
+    "cluster.machines.gpu.reservation.kind": "'on-demand' or 'block'",
     "nodesets[0].tolerations[0].effect": "'NoSchedule', 'PreferNoSchedule' or 'NoExecute'",
     "jail.volumes[2].empty.medium": "'disk' or 'memory'",
     "nodesets[0].volumes[2].empty.medium": "'disk' or 'memory'",
@@ -385,6 +396,7 @@ LISTS = (
     "nodesets",
     "nodesets[0].features",
     "nodesets[0].tolerations",
+    "placement.controller.tolerations",
     "nodesets[0].volumes",
     "nodesets[0].isolation.devices",
     "nodesets[0].isolation.shared",
@@ -442,6 +454,11 @@ LISTS = (
 
 MAPPINGS = (
     "secrets",
+    "placement",
+    "placement.controller",
+    "placement.controller.node_selector",
+    "placement.controller.tolerations[0]",
+    "cluster.machines.gpu.reservation",
     "cluster",
     "cluster.machines",
     "cluster.machines.gpu",
@@ -707,6 +724,12 @@ WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].tolerations[0].value": {True: _TEXT, 5: _TEXT},
     "nodesets[0].node_selector.pool": {True: _TEXT, 5: _TEXT},
     "nodesets[0].priority_class": {"High!": _DOMAIN},
+    "placement.controller.tolerations[0].key": {"a b": "expected a Kubernetes key"},
+    "placement.controller.tolerations[0].value": {True: _TEXT, 5: _TEXT},
+    "placement.controller.node_selector.pool": {True: _TEXT, 5: _TEXT},
+    "placement.controller.priority_class": {"High!": _DOMAIN},
+    "placement.controller.memory": {"4GB": _UNIT},
+    "cluster.machines.gpu.reservation.id": {"p5": "expected a reservation's id"},
     "nodesets[0].volumes[0].name": {"My Data": _LABEL},
     "nodesets[0].volumes[0].path": {"data": _PATH, "/a/../b": _PATH, "/a b": _PATH, "/": _PATH},
     "nodesets[0].volumes[0].claim": {"My Data": _LABEL},
@@ -1017,6 +1040,9 @@ UNKNOWN: dict[str, str] = {
     "accounting.account": "did you mean 'accounts'?",
     "accounting.accounts[0].share": "did you mean 'fairshare'?",
     "accounting.accounts[0].users[0].maxwall": "did you mean 'max_wall'?",
+    "placement.controller.cpu": "did you mean 'cpus'?",
+    "placement.controller.tolerations[0].second": "did you mean 'seconds'?",
+    "cluster.machines.gpu.reservation.type": "known: id, kind",
     "accounting.qos[0].GrpTRES": "known: ",
     "accounting.purge.job": "did you mean 'jobs'?",
     "accounting.backup.schedules": "did you mean 'schedule'?",
@@ -1086,6 +1112,7 @@ REQUIRED = (
     "accounting.external.password_secret",
     "accounting.accounts[0].name",
     "accounting.accounts[0].users[0].name",
+    "cluster.machines.gpu.reservation.id",
     "accounting.qos[0].name",
     "accounting.backup.nfs.server",
     "accounting.backup.nfs.path",
@@ -1242,6 +1269,11 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].volumes[1].path", "/mnt/jail/home", "nodesets[0].volumes", "'/mnt/jail/home'",
      "is already in jail.volumes; choose another path"),
     ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a unique name"),
+    ("placement.controller.cpus", 0, "placement.controller.cpus", "0", "expected more than 0"),
+    ("placement.controller.cpus", "two", "placement.controller.cpus", '"two"', "expected a number"),
+    ("placement.default.cpus", 2, "placement.default.cpus", "", "set it for each service"),
+    ("placement.default.memory", "1GiB", "placement.default.memory", "", "set it for each service"),
+    ("placement.worker", {}, "placement.worker", '"worker"', "expected 'default', 'accounting'"),
     ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", "at most cpus, which is 64"),
     ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
     ("nodesets[0].cpu_request", "two", "nodesets[0].cpu_request", '"two"', "expected a number"),
