@@ -117,8 +117,9 @@ lock: .venv/ready  ## Pin the requirements again, with hashes
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -o requirements.txt requirements.in
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -c requirements.txt -o requirements-dev.txt requirements-dev.in
 
-schema: .venv/ready  ## Write the JSON Schema of the stack files
+schema: .venv/ready  ## Write the JSON Schema of the stack files, and the package's types
 	@$(PY) -m components.settings
+	@$(PY) -m package.typeddicts
 
 dashboards: .venv/ready  ## Write the dashboards' JSON
 	@$(PY) -m monitoring.dashboards

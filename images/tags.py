@@ -5,6 +5,7 @@ the build, is the same in every checkout, and changes only with the build's inpu
 not require Docker, because the Pulumi program calls `reference` in a preview.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "slurmstack"
 TAG_LENGTH = 12
+BUILT_TAGS = "images/tags.json"
+"""File in the Python package with the tag of each image."""
 _MOMENT = "%Y%m%dT%H%M%SZ"
 """The format of snapshot.debian.org's timestamps."""
 
@@ -134,7 +137,12 @@ def snapshot(root: Path = ROOT) -> datetime:
 
 
 def tag(name: str, root: Path = ROOT) -> str:
-    """Return the image's tag: twelve hexadecimal digits from its context and its parent's tag."""
+    """Return the image's tag: twelve hexadecimal digits from its context and its parent's tag.
+
+    The Python package has the tags of its build, and no contexts.
+    """
+    if (root / BUILT_TAGS).exists():
+        return str(json.loads((root / BUILT_TAGS).read_text())[name])
     parent = find(name).parent
     digest = sha256((tag(parent, root) if parent else "").encode())
     for archive_name, path in context_files(name, root).items():

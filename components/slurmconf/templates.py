@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 _templates = Environment(
-    loader=PackageLoader("components.slurmconf", "."),
+    loader=PackageLoader(__package__, "."),
     undefined=StrictUndefined,
     keep_trailing_newline=True,
     trim_blocks=True,

@@ -1,0 +1,147 @@
+"""The component `SlurmCluster`: Slurm on an existing Kubernetes cluster."""
+
+from asyncio import ensure_future
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from inspect import get_annotations
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+import pulumi
+
+from components import cluster as clusters
+from components import stack
+from components.conventions import PROJECT
+from components.exports import exports
+from components.settings import Settings, SettingsError, from_values
+from package.arguments import SlurmClusterArgs
+
+TYPE: Final = f"{PROJECT}:index:SlurmCluster"
+_UNSEEN: Final = "unseen"
+"""Stands for a Secret's value in the settings; only the Secret itself contains the value."""
+
+Values = Mapping[str, Any]
+
+
+class SlurmCluster(pulumi.ComponentResource):
+    """Slurm on an existing Kubernetes cluster.
+
+    The arguments are the settings of a stack (docs/settings.md) without `cluster`. In addition,
+    `kubeconfig` is the contents or the path of a kubeconfig, `context` is a context in it, and
+    `domain` is the domain of the cluster's DNS. Files that the settings name are relative to the
+    working directory.
+
+    All arguments may contain outputs of other resources. A preview that does not know one of the
+    settings shows only this component, because most of its resources depend on many settings.
+    Kubernetes' provider gets the kubeconfig, and Secrets get the values of `secrets`, so these may
+    be unknown. Other arguments must not be secret.
+    """
+
+    alertmanager_url: pulumi.Output[str | None]
+    cluster_name: pulumi.Output[str]
+    grafana_url: pulumi.Output[str | None]
+    login_address: pulumi.Output[str]
+    login_host_key: pulumi.Output[str]
+    login_port: pulumi.Output[int]
+    namespace: pulumi.Output[str]
+    nodesets: pulumi.Output[Mapping[str, int]]
+    prometheus_url: pulumi.Output[str | None]
+    report: pulumi.Output[str]
+    rest_url: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: SlurmClusterArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(TYPE, name, None, opts)
+        self._name = name
+        given: dict[str, Any] = {**args}
+        self._kubeconfig = given.pop("kubeconfig", None)
+        secrets = given.pop("secrets", {})
+        cluster = {key: given.pop(key) for key in ("context", "domain") if key in given}
+        made = self._once_known({**given, "cluster": {"kind": "existing", **cluster}}, secrets)
+        outputs = {key: _entry(made, key) for key in output_types()}
+        for key, value in outputs.items():
+            setattr(self, key, value)
+        self.register_outputs(outputs)
+
+    def _once_known(
+        self, values: Values, secrets: Values | pulumi.Output[Values]
+    ) -> pulumi.Input[Values]:
+        """Create the stack as soon as the program knows its settings, and return its outputs."""
+        if isinstance(secrets, pulumi.Output):
+            # The Secrets' values become secret again when the Secrets are created.
+            opened = pulumi.Output.unsecret(secrets)
+            return pulumi.Output.all(self._public(values), opened).apply(self._create_both)
+        if _is_plain(values):
+            return self._create(values, secrets)
+        return self._public(values).apply(lambda known: self._create(known, secrets))
+
+    def _create_both(self, known: Sequence[Values]) -> Values:
+        values, secrets = known
+        return self._create(values, secrets)
+
+    def _create(self, values: Values, secrets: Values) -> Values:
+        """Create the stack, and return its outputs by name."""
+        unseen = {secret: dict.fromkeys(entries, _UNSEEN) for secret, entries in secrets.items()}
+        settings = self._settings({**values, "secrets": unseen})
+        cluster = clusters.make(settings, pulumi.get_stack())
+        if self._kubeconfig is not None:
+            cluster = replace(cluster, kubeconfig=self._kubeconfig)
+        args = stack.StackArgs(settings, Path.cwd(), cluster, secrets, prefix=f"{self._name}-")
+        return exports(settings, cluster, stack.create(args, self))
+
+    def _public(self, values: Values) -> pulumi.Output[Values]:
+        """Return values that must not be secret: the state contains them in plain text."""
+        output = pulumi.Output.from_input(values)
+
+        def refuse(is_secret: bool) -> None:
+            if is_secret:
+                raise pulumi.RunError(
+                    f"{self._name}: an argument other than `secrets` and `kubeconfig` is secret, "
+                    "but would not stay secret; move its value to `secrets`"
+                )
+
+        is_secret: pulumi.Input[bool] = ensure_future(pulumi.Output.is_secret(output))
+        refused = pulumi.Output.from_input(is_secret).apply(refuse)
+        return pulumi.Output.all(pulumi.Output.unsecret(output), refused).apply(
+            lambda both: cast(Values, both[0])
+        )
+
+    def _settings(self, values: Values) -> Settings:
+        try:
+            settings = from_values(_with_whole_numbers(values), self._name)
+        except SettingsError as error:
+            raise pulumi.RunError(str(error)) from None
+        for warning in settings.warnings():
+            pulumi.log.warn(warning, self)
+        return settings
+
+
+def output_types() -> dict[str, Any]:
+    """Return the types of the component's outputs by name."""
+    return {name: get_args(output)[0] for name, output in get_annotations(SlurmCluster).items()}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value contains no output, so that the program knows all of it."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return not isinstance(value, pulumi.Output | Awaitable)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return a value with `2` for `2.0`: between processes, all of Pulumi's numbers are floats."""
+    if isinstance(value, Mapping):
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _entry(values: pulumi.Input[Values], key: str) -> pulumi.Output[Any]:
+    """Return one value, which is known as soon as it is known itself."""
+    if isinstance(values, pulumi.Output):
+        return values.apply(lambda known: known.get(key))
+    return pulumi.Output.from_input(cast(Values, values).get(key))
