@@ -6,6 +6,7 @@ Results go to standard output, errors to standard error.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 import time
@@ -23,7 +24,7 @@ from engine.state import StoredResource, to_json
 from engine.urns import name_of, resource_type_of, short
 from engine.values import UNKNOWN_STRING, Properties
 
-_SYMBOLS: Final = {
+SYMBOLS: Final = {
     Op.SAME: " ",
     Op.CREATE: "+",
     Op.UPDATE: "~",
@@ -31,7 +32,7 @@ _SYMBOLS: Final = {
     Op.DELETE: "-",
     Op.READ: ">",
 }
-_COLOURS: Final = {
+COLOURS: Final = {
     Op.SAME: "default",
     Op.CREATE: "green",
     Op.UPDATE: "yellow",
@@ -98,7 +99,7 @@ def summary(result: Result) -> str:
         count = result.counts.get(op, 0)
         if count:
             words = f"to {op.value}" if result.preview and op is not Op.READ else _DONE[op]
-            parts.append(f"{_SYMBOLS[op]} {count} {words}")
+            parts.append(f"{SYMBOLS[op]} {count} {words}")
     unchanged = result.counts.get(Op.SAME, 0)
     if unchanged or not parts:
         parts.append(f"{unchanged} unchanged")
@@ -120,16 +121,16 @@ def _change_line(change: Change) -> str:
     return f"{change.path}: {change.old} => {change.new}{mark}"
 
 
-def change_lines(step: Step) -> list[str]:
+def change_lines(changes: Sequence[Change]) -> list[str]:
     """Return the properties that change: at most 20, and one line for the rest.
 
     For a text with several lines, such as a file, the lines that change follow, at most 20.
     """
     lines: list[str] = []
-    for change in step.changes[:_SHOWN_CHANGES]:
+    for change in changes[:_SHOWN_CHANGES]:
         lines.append(_change_line(change))
         lines += [f"  {line}" for line in limited(change.lines)]
-    more = len(step.changes) - _SHOWN_CHANGES
+    more = len(changes) - _SHOWN_CHANGES
     return [*lines, f"… {more} more"] if more > 0 else lines
 
 
@@ -221,13 +222,13 @@ class Plain:
             print(f"error: {text}", file=self._err, flush=True)
 
     def _step(self, step: Step, words: str) -> None:
-        self._line(f"{_SYMBOLS[step.op]:>2} {short(step.urn)} {words}")
+        self._line(f"{SYMBOLS[step.op]:>2} {short(step.urn)} {words}")
 
     def known(self, step: Step) -> None:
         if step.op is Op.SAME:
             return
         self._step(step, step.note or step.op.value)
-        for line in change_lines(step):
+        for line in change_lines(step.changes):
             self._line(f"       {line}")
 
     def started(self, step: Step) -> None:
@@ -353,8 +354,13 @@ class Json:
 class PreviewJson(Json):
     """The document of `pulumi preview --json`, so that one parser reads both engines.
 
-    As in Pulumi, it has no stack outputs, and only the number of unchanged resources.
+    As in Pulumi, it has no stack outputs, and only the number of unchanged resources. A preview
+    takes seconds, so nothing is printed before the document.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress = Plain(out=io.StringIO(), err=io.StringIO())
 
     def _add(self, step: Step, **more: Any) -> None:
         if step.op is Op.SAME or not step.counts:
@@ -570,15 +576,15 @@ class Live:
         row = self._tree.rows.get(urn)
         if row is None:
             return Text(short(urn), style="dim")
-        colour = _COLOURS[row.step.op]
+        colour = COLOURS[row.step.op]
         text = Text.assemble(
-            (f"{_SYMBOLS[row.step.op]} ", colour),
+            (f"{SYMBOLS[row.step.op]} ", colour),
             (f"{resource_type_of(urn)} ", "dim"),
             name_of(urn),
         )
         text.append_text(Text(f"  {self._words(row)}", style=self._style(row)))
         if everything and row.state == "known":
-            for line in change_lines(row.step):
+            for line in change_lines(row.step.changes):
                 text.append(f"\n    {line}", style="dim")
         text.no_wrap = not everything
         text.overflow = "ellipsis"
@@ -600,7 +606,7 @@ class Live:
     def _style(self, row: _Row) -> str:
         if row.state == "failed":
             return "bold red"
-        return "dim" if row.step.op is Op.SAME else _COLOURS[row.step.op]
+        return "dim" if row.step.op is Op.SAME else COLOURS[row.step.op]
 
 
 def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:

@@ -157,7 +157,7 @@ def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> Non
     if old.protect and protect:
         raise EngineError(
             "is protected, but this change would replace it; revert the change, or set"
-            " protect=False and run again"
+            " protect=False (slurmstack:protect_data: false) and run again"
         )
 
 
@@ -167,8 +167,8 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
     if held:
         names = ", ".join(sorted(f"{r.type} {r.urn.split('::', 3)[3]}" for r in held))
         raise EngineError(
-            f"nothing is deleted, because these are protected: {names}; set protect=False, run"
-            " `up`, then delete them"
+            f"nothing is deleted, because these are protected: {names}; set protect=False"
+            " (slurmstack:protect_data: false), run `up`, then delete them"
         )
 
 

@@ -190,9 +190,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
-    if options.json or options.markdown:
-        if options.verb != "preview":
-            parser.error("--json and --markdown require the command preview")
+    if (options.json or options.markdown) and options.verb != "preview":
+        parser.error("--json and --markdown require the command preview")
+    if options.verb == "preview":
         extra = ["--json", *extra]
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
@@ -222,9 +222,11 @@ def main(arguments: Sequence[str]) -> int:
         # Make the paths absolute: the `pulumi` command resolves them in the program's folder.
         packs = [str(ROOT / pack) for pack in packs]
     asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs, program)
-    reader = [sys.executable, "-m", "plans", "show", "-", "--stack", options.stack]
+    form = "show" if options.markdown else "text"
+    reader = [sys.executable, "-m", "plans", form, "-", "--stack", options.stack]
+    is_read = options.verb == "preview" and not options.json
     with committed_file_kept(options.stack, root):
-        return run(asked, ROOT, inner, reader if options.markdown else ())
+        return run(asked, ROOT, inner, reader if is_read else ())
 
 
 if __name__ == "__main__":

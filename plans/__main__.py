@@ -1,5 +1,6 @@
 """Explain a preview to reviewers, and check it in pipelines.
 
+python -m plans text preview.json --stack gpu     print the preview for a terminal
 python -m plans show preview.json --stack gpu     print the comment on standard output
 python -m plans check preview.json                refuse to remove protected resources or data
 python -m plans post preview.json --stack gpu     create or update the comment on the pull request
@@ -13,9 +14,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
+from plans import text
 from plans.forge import forge
 from plans.markdown import marker, render
 from plans.protection import refusals
@@ -30,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m plans", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("show", "check", "post", "fetch"):
+    for name in ("text", "show", "check", "post", "fetch"):
         command = commands.add_parser(name)
         command.add_argument("file", type=Path)
         if name != "check":
@@ -42,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _preview(file: Path, status: int) -> Preview:
     if str(file) == "-":
-        return read(sys.stdin.read(), "standard input", status)
+        if not (found := sys.stdin.read()):
+            raise PlanError("the preview failed")
+        return read(found, "standard input", status)
     try:
         return read(file.read_text(), str(file), status)
     except (OSError, UnicodeDecodeError) as error:
@@ -68,6 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         match options.command:
+            case "text":
+                waiting = Console(stderr=True).status(f"previewing {options.stack}")
+                with waiting if sys.stderr.isatty() else nullcontext():
+                    found = _preview(options.file, options.status)
+                text.show(found, options.stack, Console())
             case "show":
                 print(render(_preview(options.file, options.status), options.stack))
             case "check":

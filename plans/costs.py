@@ -73,6 +73,17 @@ def _sides(step: Step) -> tuple[list[Cost], list[Cost]]:
     )
 
 
+def total(cost: Cost | None) -> str:
+    """Return the whole amount in words."""
+    if cost is None:
+        return "–"
+    return "not known yet" if cost.amount is None else amount(cost.amount, cost.unit)
+
+
+def amount(value: Decimal, unit: str) -> str:
+    return f"{number(value)} {unit}".strip()
+
+
 _ORDER: Final = ("Machines", "Slurm nodes", "GPUs", "Login nodes", "Volumes")
 
 

@@ -3,23 +3,20 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Final
 
 from engine.display import limited
 from engine.planning import Change, Op
-from plans.costs import Cost, Difference, differences, number
+from plans.costs import Difference, amount, differences, total
 from plans.notices import notices
 from plans.protection import refusals
-from plans.reading import Preview, Step, rolls_pods
+from plans.reading import ORDER, Preview, Step, rolls_pods
 
 LIMIT: Final = 65_536
 """GitHub's limit of a comment, in characters. `render` applies it to bytes, to be safe: a text has
 at least as many bytes as characters."""
 _MOST_CHANGES: Final = 12
 """Maximum number of properties to show for one resource."""
-_ORDER: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
-"""Order of operations: destructive ones first, so that truncation spares them."""
 _DONE: Final = {
     Op.REPLACE: "replaced",
     Op.DELETE: "deleted",
@@ -53,16 +50,18 @@ def _head(preview: Preview, stack: str) -> Iterator[str]:
     yield from _alarm("Failed", preview.errors)
     yield from _alarm("Users", notices(preview))
     yield from _costs(differences(preview))
-    yield from _kinds(preview.steps)
+    yield from _kinds(preview.shown())
 
 
 def _summary(preview: Preview) -> str:
-    counts = Counter(step.op for step in preview.steps)
+    counts = Counter(step.op for step in preview.shown())
     parts = [
         f"**{counts[op]} {_DONE[op]}**" if op is Op.REPLACE else f"{counts[op]} {_DONE[op]}"
-        for op in _ORDER
+        for op in ORDER
         if counts[op]
     ]
+    if jobs := preview.jobs():
+        parts.append(f"{len(jobs)} of the stack's own Jobs run again")
     nothing = "The preview did not finish" if preview.errors else "Nothing changes"
     changed = ", ".join(parts) if parts else nothing
     return f"{changed}; {preview.unchanged} unchanged."
@@ -107,21 +106,11 @@ def _costs(found: Sequence[Difference]) -> Iterator[str]:
 
 def _cost_row(one: Difference) -> str:
     more, sides = one.more, [side for side in (one.before, one.after) if side]
-    sign = f"**{'+' if more > 0 else '−'}{_amount(abs(more), sides[-1].unit)}**" if more else ""
+    sign = f"**{'+' if more > 0 else '−'}{amount(abs(more), sides[-1].unit)}**" if more else ""
     each = " → ".join(code(text) for text in dict.fromkeys(side.each for side in sides) if text)
-    cells = (one.what, code(one.name), _side(one.before), _side(one.after), f"{sign} {each}")
+    cells = (one.what, code(one.name), total(one.before), total(one.after), f"{sign} {each}")
     plain = (cell.strip().replace("|", r"\|") for cell in cells)
     return f"| {' | '.join(plain)} |"
-
-
-def _side(cost: Cost | None) -> str:
-    if cost is None:
-        return "–"
-    return "not known yet" if cost.amount is None else _amount(cost.amount, cost.unit)
-
-
-def _amount(amount: Decimal, unit: str) -> str:
-    return f"{number(amount)} {unit}".strip()
 
 
 # --- Resources -----------------------------------------------------------------------------------
@@ -131,11 +120,11 @@ def _kinds(steps: Sequence[Step]) -> Iterator[str]:
     if not steps:
         return
     yield from ("", "#### Changes", "")
-    yield f"| kind | {' | '.join(_DONE[op] for op in _ORDER)} |"
-    yield f"|---|{'--:|' * len(_ORDER)}"
+    yield f"| kind | {' | '.join(_DONE[op] for op in ORDER)} |"
+    yield f"|---|{'--:|' * len(ORDER)}"
     counts = Counter((step.kind, step.op) for step in steps)
     for kind in sorted({step.kind for step in steps}):
-        cells = [str(counts[kind, op]) if counts[kind, op] else "" for op in _ORDER]
+        cells = [str(counts[kind, op]) if counts[kind, op] else "" for op in ORDER]
         if cells[0]:
             cells[0] = f"**{cells[0]}**"
         yield f"| {kind} | {' | '.join(cells)} |"
@@ -143,11 +132,10 @@ def _kinds(steps: Sequence[Step]) -> Iterator[str]:
 
 def _details(preview: Preview) -> Iterator[str]:
     """Yield one text per resource. The comment is cut only between these texts."""
-    for op in _ORDER:
-        for step in sorted(
-            (s for s in preview.steps if s.op is op), key=lambda s: (s.kind, s.name)
-        ):
-            yield "\n".join(_resource(step))
+    for step in preview.shown():
+        yield "\n".join(_resource(step))
+    if jobs := preview.jobs():
+        yield f"- Jobs that run again: {', '.join(map(code, jobs))}"
 
 
 def _resource(step: Step) -> Iterator[str]:

@@ -4,6 +4,7 @@ The names are those of the program's resources. `docs/settings.md` describes eac
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -71,6 +72,14 @@ def _shrinks(step: Step) -> bool:
     return step.op is Op.UPDATE and counts["after"] < counts["before"]
 
 
+def _is_too_soon(step: Step) -> bool:
+    """Return whether a new key takes effect before all pods have it."""
+    since = int(step.name.rpartition("-")[2])
+    return step.op is Op.CREATE and since < time.time() + _AHEAD
+
+
+_AHEAD: Final = 180
+"""Seconds until a new key is in every pod (docs/settings.md, `auth.rotations`)."""
 _NODESET: Final = r"nodeset-(.+)-slurmd"
 _RULES: Final = (
     _Rule(_NODESET, _is(Op.DELETE), "Nodeset {0} is removed; its nodes drain first."),
@@ -120,6 +129,12 @@ _RULES: Final = (
         "users-accounts",
         _changes,
         "Users or groups change; nodes and login nodes know them within about a minute.",
+    ),
+    _Rule(
+        r"auth-password-\d+",
+        _is_too_soon,
+        "A time in auth.rotations is past or less than three minutes ahead: pods get the new key at"
+        " different moments, and Slurm's commands fail for minutes; choose a later time.",
     ),
     _Rule(
         "auth-password-.+",

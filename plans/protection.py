@@ -9,7 +9,9 @@ from plans.costs import at
 from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
-_REMEDY: Final = "revert the edit, or take a backup and deploy it by hand with `make up`"
+_REMEDY: Final = (
+    "revert the edit, or take a backup, set slurmstack:protect_data: false and deploy it by hand"
+)
 _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
 

@@ -11,6 +11,8 @@ from engine.show import SECRET_SHOWN
 from engine.urns import is_provider, name_of, resource_type_of, short
 from engine.values import UNKNOWN_STRING, changed_paths, format_path
 
+ORDER: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
+"""Order of operations: destructive ones first, so that truncation spares them."""
 _OPS: Final = {op.value: op for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE)}
 # These operations change nothing, or are part of a step "replace", which is also listed.
 _PASSED_OVER: Final = frozenset(
@@ -67,6 +69,20 @@ class Preview:
     unchanged: int = 0
     errors: tuple[str, ...] = field(default=())
     """Reasons for a failure, one line each."""
+    warnings: tuple[str, ...] = field(default=())
+
+    def shown(self) -> list[Step]:
+        """Return the steps to show, destructive ones first, without those of `jobs`."""
+        steps = [step for step in self.steps if not _is_own_job(step)]
+        return sorted(steps, key=lambda step: (ORDER.index(step.op), step.kind, step.name))
+
+    def jobs(self) -> list[str]:
+        """Return the names of the stack's own Jobs that run again, which is no change to review."""
+        return sorted(step.name for step in self.steps if _is_own_job(step))
+
+
+def _is_own_job(step: Step) -> bool:
+    return step.kind == "Job" and step.op is Op.REPLACE
 
 
 def read(text: str, source: str, status: int = 0) -> Preview:
@@ -86,7 +102,8 @@ def read(text: str, source: str, status: int = 0) -> Preview:
         raise PlanError(
             f"{source}: expected an object with `steps`, the output of `pulumi preview --json`"
         )
-    errors = list(_errors(document.get("diagnostics", [])))
+    diagnostics = document.get("diagnostics", [])
+    errors = list(_messages(diagnostics, "error"))
     # A run that failed early reports no summary, and may report no reason.
     if not errors and (status or "changeSummary" not in document):
         errors.append(
@@ -96,6 +113,7 @@ def read(text: str, source: str, status: int = 0) -> Preview:
         tuple(_steps(document.get("steps", []), source)),
         document.get("changeSummary", {}).get("same", 0),
         tuple(errors),
+        tuple(_messages(diagnostics, "warning")),
     )
 
 
@@ -167,10 +185,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-def _errors(diagnostics: list[Mapping[str, Any]]) -> Iterator[str]:
+def _messages(diagnostics: list[Mapping[str, Any]], severity: str) -> Iterator[str]:
     for entry in diagnostics:
-        if entry.get("severity") == "error":
-            text = " ".join(str(entry.get("message", "")).split()).removeprefix("error: ")
+        if entry.get("severity") == severity:
+            text = " ".join(str(entry.get("message", "")).split()).removeprefix(f"{severity}: ")
             yield f"{short(entry['urn'])}: {text}" if entry.get("urn") else text
 
 

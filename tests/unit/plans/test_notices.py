@@ -1,5 +1,6 @@
 """What users and jobs notice of a deploy."""
 
+import time
 from typing import Any
 
 import pytest
@@ -65,3 +66,15 @@ def test_plan_without_changes_has_no_sentence() -> None:
 def test_a_sentence_appears_once() -> None:
     both = preview(rolled("database-mariadb"), rolled("accounting-slurmdbd", DEPLOYMENT))
     assert len(notices(both)) == 1
+
+
+@pytest.mark.parametrize(("ahead", "soon"), [(-60, True), (60, True), (600, False)])
+def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> None:
+    key = f"auth-password-{int(time.time()) + ahead}"
+
+    found = notices(
+        preview(step("create", "random:index/randomPassword:RandomPassword", key, None, {}))
+    )
+
+    assert any("less than three minutes ahead" in text for text in found) == soon
+    assert any("All pods switch" in text for text in found)

@@ -1,0 +1,64 @@
+"""Show a preview on a terminal, or in a pipe: without colours and as one line for each fact."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from engine.display import COLOURS, SYMBOLS, change_lines
+from plans.costs import Difference, differences, total
+from plans.notices import notices
+from plans.protection import refusals
+from plans.reading import ORDER, Preview, Step, rolls_pods
+
+_HEAD: Final = "bold"
+_ALARM: Final = "bold red"
+
+
+def show(preview: Preview, stack: str, console: Console) -> None:
+    """Print resources, then what users notice, costs, and what is refused or has failed."""
+    for step in preview.shown():
+        console.print(Text("\n").join(_resource(step)), soft_wrap=True)
+    if jobs := preview.jobs():
+        console.print(f"Jobs that run again: {', '.join(jobs)}", soft_wrap=True, highlight=False)
+    _section("What users and jobs notice", notices(preview), console)
+    _costs(differences(preview), console)
+    _section("Warnings", preview.warnings, console)
+    _section("Refused", refusals(preview), console, _ALARM)
+    _section("Failed", preview.errors, console, _ALARM)
+    if not preview.errors:
+        console.print(Text(f"{stack}: {_summary(preview)}", _HEAD), soft_wrap=True)
+
+
+def _resource(step: Step) -> Iterator[Text]:
+    rolled = ", its pods are replaced" if rolls_pods(step) else ""
+    yield Text(f"{SYMBOLS[step.op]:>2} {step.kind} {step.name}{rolled}", COLOURS[step.op])
+    for line in change_lines(step.changes):
+        yield Text(f"     {line}")
+
+
+def _section(title: str, lines: Sequence[str], console: Console, style: str = _HEAD) -> None:
+    if lines:
+        console.print(Text(f"{title}:", style))
+    for line in lines:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _costs(found: Sequence[Difference], console: Console) -> None:
+    if not found:
+        return
+    console.print(Text("Costs:", _HEAD))
+    table = Table("", "", "before", "after", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for one in found:
+        each = next((side.each for side in (one.after, one.before) if side), "")
+        table.add_row(f"  {one.what}", one.name, total(one.before), total(one.after), each)
+    console.print(table)
+
+
+def _summary(preview: Preview) -> str:
+    counts = Counter(step.op for step in preview.shown())
+    parts = [f"{SYMBOLS[op]} {counts[op]} to {op.value}" for op in ORDER if counts[op]]
+    return ", ".join([*parts, f"{preview.unchanged} unchanged"])

@@ -1,0 +1,72 @@
+"""A preview in a terminal or a pipe."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from plans.reading import Preview
+from plans.text import show
+from tests.unit.plans.documents import STATEFUL_SET, preview, stateful_set, step
+
+NODESET = {"slurmstack.dev/nodeset": "cpu"}
+JOB = "kubernetes:batch/v1:Job"
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+
+
+def shown(found: Preview) -> list[str]:
+    """Return the lines that a pipe gets."""
+    out = io.StringIO()
+    show(found, "lab", Console(file=out))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def file(text: str) -> dict[str, Any]:
+    return {"data": {"slurm.conf": text}}
+
+
+def test_preview_says_what_changes_and_what_users_notice() -> None:
+    limits = {"cpu": "8"}
+    found = preview(
+        step("create", CONFIG_MAP, "new", None, {}),
+        step("update", CONFIG_MAP, "config-candidate", file("a\nb\n"), file("a\nc\n")),
+        step(
+            "update",
+            STATEFUL_SET,
+            "nodeset-cpu-slurmd",
+            stateful_set(NODESET, 2, limits),
+            stateful_set(NODESET, 3, limits),
+        ),
+        step("replace", JOB, "config-check", {"spec": 1}, {"spec": 2}),
+    )
+
+    assert shown(found) == [
+        " ~ ConfigMap config-candidate",
+        '     data["slurm.conf"]:',
+        "       - b",
+        "       + c",
+        " ~ StatefulSet nodeset-cpu-slurmd",
+        "     spec.replicas: 2 => 3",
+        " + ConfigMap new",
+        "Jobs that run again: config-check",
+        "What users and jobs notice:",
+        "  Nodeset cpu grows from 2 to 3 nodes.",
+        "  slurmctld and the nodes read the new configuration of Slurm; running jobs continue.",
+        "Costs:",
+        "                    before  after",
+        "  Slurm nodes  cpu  2       3      8 CPUs",
+        "lab: ~ 2 to update, + 1 to create, 7 unchanged",
+    ]
+
+
+def test_nothing_to_change_is_one_line() -> None:
+    assert shown(preview()) == ["lab: 7 unchanged"]
+
+
+def test_refusals_and_errors_are_listed() -> None:
+    kept = step("delete", JOB, "kept", {"spec": 1}, protect=True)
+
+    lines = shown(preview(kept, errors=("no way",)))
+
+    assert "Job kept: would be deleted and is protected" in lines[lines.index("Refused:") + 1]
+    assert lines[lines.index("Failed:") :] == ["Failed:", "  no way"]
