@@ -1,0 +1,120 @@
+"""Deploys that are killed at random moments: the next deploy completes each of them."""
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from local import deploy
+from local.paths import ROOT
+from tests.cluster.edits.nodesets import SMALL
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+Values = dict[str, Any]
+LATEST = 12
+"""Seconds after which an edit is complete, so that kills come before and after each step."""
+
+
+def resize(values: Values, number: int) -> None:
+    values["nodesets"][0]["replicas"] = 2 + number % 2
+
+
+def configure(values: Values, number: int) -> None:
+    """Change slurm.conf, which replaces the Jobs that check it and bring it into force."""
+    values["partitions"] = [{"name": "main", "nodesets": ["cpu"], "max_time": f"1:{number:02}:00"}]
+
+
+def add_a_user(values: Values, number: int) -> None:
+    """Add a user, which replaces the Job for homes."""
+    values["users"].append({"name": f"user{number}", "uid": 3000 + number})
+
+
+def change_pods(values: Values, number: int) -> None:
+    """Change the pod templates of the login nodes, as a new image would."""
+    values["login"] = {**values.get("login", {}), "drain_grace": 40 + number}
+
+
+def add_or_remove_a_nodeset(values: Values, number: int) -> None:
+    values["nodesets"] = values["nodesets"][:1]
+    if number % 2:
+        values["nodesets"].append({**SMALL, "name": "extra"})
+
+
+EDITS: tuple[Callable[[Values, int], None], ...] = (
+    resize,
+    configure,
+    add_a_user,
+    change_pods,
+    add_or_remove_a_nodeset,
+)
+
+
+@pytest.fixture
+def running_job(cluster: Cluster, folder: str) -> Iterator[int]:
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 3600", "--nodelist=cpu-0")
+    cluster.wait_for_job(job, "RUNNING")
+    yield job
+    cluster.run(f"scancel {job}")
+    cluster.deploy("up")
+    cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
+
+
+@pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.soak)])
+def test_next_deploy_completes_a_killed_one(
+    cluster: Cluster, running_job: int, rounds: int
+) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed: {seed}")
+    chosen = random.Random(seed)
+    kinds = [EDITS[index % len(EDITS)] for index in range(rounds)]
+    chosen.shuffle(kinds)
+    done: list[tuple[Callable[[Values, int], None], int]] = []
+
+    def edit(values: Values) -> None:
+        for kind, number in done:
+            kind(values, number)
+
+    for number, kind in enumerate(kinds):
+        done.append((kind, number))
+        with cluster.edited(edit):
+            kill_a_deploy(cluster, chosen.uniform(1, LATEST))
+            cluster.deploy("up")
+            if number == rounds - 1:
+                cluster.deploy("preview", "--expect-no-changes")
+        expect_no_duplicates(cluster)
+        assert cluster.job_state(running_job) == "RUNNING", kind.__name__
+    eventually("both nodes are in service", lambda: {"cpu-0", "cpu-1"} <= set(cluster.nodes()))
+
+
+def kill_a_deploy(cluster: Cluster, seconds: float) -> None:
+    (command,) = deploy.commands("up", cluster.stack, "embedded", (), sys.executable)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=deploy.environment(cluster.stack, ROOT, os.environ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def expect_no_duplicates(cluster: Cluster) -> None:
+    """Expect each Kubernetes Job once: a generated name would allow a second one."""
+    owned = Counter(
+        one["metadata"]["name"].rsplit("-", 1)[0]
+        for one in cluster.objects("jobs")
+        if "ownerReferences" not in one["metadata"]
+    )
+    assert set(owned.values()) == {1}, owned
