@@ -192,8 +192,6 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(own)
     if (options.json or options.markdown) and options.verb != "preview":
         parser.error("--json and --markdown require the command preview")
-    if options.verb == "preview":
-        extra = ["--json", *extra]
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
     if options.verb == "down":
@@ -221,10 +219,14 @@ def main(arguments: Sequence[str]) -> int:
     if program:
         # Make the paths absolute: the `pulumi` command resolves them in the program's folder.
         packs = [str(ROOT / pack) for pack in packs]
+    # The JSON of Pulumi's command does not contain the violations of a policy pack.
+    told = engine == "embedded" or not packs
+    is_read = options.markdown or (options.verb == "preview" and told and not options.json)
+    if options.json or is_read:
+        extra = ["--json", *extra]
     asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs, program)
     form = "show" if options.markdown else "text"
     reader = [sys.executable, "-m", "plans", form, "-", "--stack", options.stack]
-    is_read = options.verb == "preview" and not options.json
     with committed_file_kept(options.stack, root):
         return run(asked, ROOT, inner, reader if is_read else ())
 

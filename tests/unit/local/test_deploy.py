@@ -76,11 +76,11 @@ def test_policy_of_this_checkout_judges_the_program_of_another(
     change = tmp_path / "change"
 
     words = ["--stack", "gpu", "--engine", "pulumi", "--policy-pack", "policy"]
-    assert main(["preview", *words, "--program", str(change), "--json"]) == 0
+    assert main(["preview", *words, "--program", str(change)]) == 0
 
     assert (tmp_path / "asked").read_text().splitlines() == [
         f"{ROOT} stack select --create gpu --cwd {change}",
-        f"{ROOT} preview --stack gpu --cwd {change} --policy-pack {ROOT / 'policy'} --json",
+        f"{ROOT} preview --stack gpu --cwd {change} --policy-pack {ROOT / 'policy'}",
     ]
 
 
