@@ -15,7 +15,6 @@ import pytest
 
 from local import deploy
 from local.paths import ROOT
-from tests.cluster.edits.nodesets import SMALL
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -46,7 +45,8 @@ def change_pods(values: Values, number: int) -> None:
 def add_or_remove_a_nodeset(values: Values, number: int) -> None:
     values["nodesets"] = values["nodesets"][:1]
     if number % 2:
-        values["nodesets"].append({**SMALL, "name": "extra"})
+        size = {"replicas": 1, "cpus": 1, "cpu_request": 0.1, "memory": "256MiB"}
+        values["nodesets"].append({"name": "extra", **size, "drain_grace": 20})
 
 
 EDITS: tuple[Callable[[Values, int], None], ...] = (
