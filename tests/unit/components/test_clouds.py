@@ -403,6 +403,28 @@ def test_reconciler_may_mark_only_machines_of_nodesets(graph_of: GraphOf, base: 
         assert label in expressions["is_ours"].partition(".exists(")[0]
 
 
+@pytest.mark.parametrize("kind", ["on-demand", "block"])
+def test_reserved_machines_on_eks_come_from_a_launch_template(
+    cluster_graph_of: GraphOf, kind: str
+) -> None:
+    def reserve(values: Values) -> None:
+        reserved = {"id": "cr-0123456789abcdef0", "kind": kind}
+        values["cluster"]["machines"]["gpu"]["reservation"] = reserved
+
+    graph = cluster_graph_of(EKS, reserve)
+
+    template, group = graph.one("eks-template-gpu"), graph.one("eks-group-gpu")
+    problems = [*sdk.problems(template), *sdk.problems(group)]
+    # The SDK's documentation does not list CAPACITY_BLOCK, which EKS requires (EKS, managed node
+    # groups with Capacity Blocks).
+    assert [each for each in problems if "CAPACITY_BLOCK" not in each] == []
+    assert template.inputs["instanceType"] == EKS["cluster"]["machines"]["gpu"]["type"]
+    assert len(template.inputs["networkInterfaces"]) == EKS["cluster"]["machines"]["gpu"]["efa"]
+    assert ("instanceMarketOptions" in template.inputs) == (kind == "block")
+    assert group.inputs["launchTemplate"]["id"] == "eks-template-gpu-id"
+    assert not {"diskSize", "enableEfaSupport", "instanceTypes"} & group.inputs.keys()
+
+
 def test_nodes_request_the_rdma_or_efa_devices_of_their_machines(graph_of: GraphOf) -> None:
     def limits(base: Values, name: str) -> dict[str, str]:
         (container,) = slurmd(graph_of(base), name)["containers"]
