@@ -6,6 +6,7 @@ import pulumi
 
 from components import cluster as clusters
 from components import stack
+from components.composition import SlurmArgs
 from components.exports import exports
 from components.settings import SettingsError, check_file, from_config
 
@@ -21,7 +22,7 @@ try:
         name: {entry: value.get_secret_value() for entry, value in entries.items()}
         for name, entries in settings.secrets.items()
     }
-    slurm = stack.create(stack.StackArgs(settings, ROOT, cluster, secrets))
+    slurm = stack.create(SlurmArgs(settings, ROOT, cluster, secrets))
 except SettingsError as error:
     raise pulumi.RunError(str(error)) from None
 

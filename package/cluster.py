@@ -11,6 +11,7 @@ import pulumi
 
 from components import cluster as clusters
 from components import stack
+from components.composition import SlurmArgs
 from components.conventions import PROJECT
 from components.exports import exports
 from components.settings import Settings, SettingsError, from_values
@@ -87,7 +88,7 @@ class SlurmCluster(pulumi.ComponentResource):
         cluster = clusters.make(settings, pulumi.get_stack())
         if self._kubeconfig is not None:
             cluster = replace(cluster, kubeconfig=self._kubeconfig)
-        args = stack.StackArgs(settings, Path.cwd(), cluster, secrets, prefix=f"{self._name}-")
+        args = SlurmArgs(settings, Path.cwd(), cluster, secrets, prefix=f"{self._name}-")
         return exports(settings, cluster, stack.create(args, self))
 
     def _public(self, values: Values) -> pulumi.Output[Values]:
