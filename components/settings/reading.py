@@ -37,14 +37,6 @@ def from_config(config: Mapping[str, str]) -> Settings:
     return _settings(config, "the stack's configuration")
 
 
-def from_values(values: Mapping[str, Any], source: str) -> Settings:
-    """Return the settings from values by key, as a program contains them.
-
-    Raises `SettingsError`, whose lines begin with `source`.
-    """
-    return _checked(values, source)
-
-
 def read_stack(stack: str, root: Path) -> Settings:
     """Return the settings from `Pulumi.<stack>.yaml` below `root`, as a deploy receives them.
 
@@ -133,11 +125,14 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
         for key, value in config.items()
         if key.startswith(_PREFIX)
     }
-    return _checked(values, source, _PREFIX)
+    return from_values(values, source, _PREFIX)
 
 
-def _checked(values: Mapping[str, Any], source: str, prefix: str = "") -> Settings:
-    """Return the settings. `prefix` precedes the key in each problem."""
+def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Settings:
+    """Return the settings from values by key, as a program contains them.
+
+    Raises `SettingsError`. Each line begins with the source and, if it names a key, the prefix.
+    """
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
