@@ -1,6 +1,6 @@
 """Settings for where the pods of the stack's services run, and for what they reserve."""
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -99,6 +99,6 @@ def place_of(service: str, placement: Placement) -> Place:
     """Return the place of a service or Job: its own fields override those of `default`."""
     fields: dict[str, Any] = {}
     for name in (DEFAULT, service):
-        place = next((found for key, found in placement.items() if key == name), Place())
+        place = placement.get(cast(Service, name), Place())
         fields |= {key: getattr(place, key) for key in place.model_fields_set}
     return Place.model_construct(**fields)
