@@ -5,7 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,9 +269,26 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run the embedded engine, as `make` does."""
         self.log_out()
-        (command,) = deploy.commands(verb, self.stack, "embedded", extra, sys.executable)
-        env = deploy.environment(self.stack, ROOT, env or os.environ)
+        command, env = self._engine(verb, extra, env or os.environ)
         return execute(command, check=check, timeout=timeout, env=env)
+
+    def start_deploy(self, verb: str) -> subprocess.Popen[bytes]:
+        """Start the embedded engine in its own process group, and do not wait for it."""
+        command, env = self._engine(verb, (), os.environ)
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _engine(
+        self, verb: str, extra: Sequence[str], env: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        (command,) = deploy.commands(verb, self.stack, "embedded", extra, sys.executable)
+        return command, deploy.environment(self.stack, ROOT, env)
 
     def up(self) -> None:
         """Deploy the stack as an operator does, with the output on the terminal."""

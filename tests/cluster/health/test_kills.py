@@ -4,8 +4,6 @@ import os
 import random
 import secrets
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from local import deploy
-from local.paths import ROOT
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -96,15 +92,7 @@ def test_next_deploy_completes_a_killed_one(
 
 
 def kill_a_deploy(cluster: Cluster, seconds: float) -> None:
-    (command,) = deploy.commands("up", cluster.stack, "embedded", (), sys.executable)
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=deploy.environment(cluster.stack, ROOT, os.environ),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = cluster.start_deploy("up")
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
