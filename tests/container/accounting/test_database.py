@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from components.conventions import DATABASE_RUN
-from tests.support.accounting import PASSWORD, Cluster, accounted, start_dbd
+from components import conventions as c
+from tests.support.accounting import PASSWORD, Cluster, Dbd, accounted, start_dbd
 from tests.support.waiting import eventually
 
 ENDS = "/tmp/ends"
@@ -80,7 +80,7 @@ def test_database_killed_during_writes_loses_no_record(
 
 
 def test_slurmctld_resends_records_that_a_failed_commit_lost(cluster: Cluster) -> None:
-    """slurmdbd without commit.c acknowledges records to slurmctld even if its commit fails."""
+    """slurmdbd without restart.c acknowledges records to slurmctld even if its commit fails."""
     with cluster.database.keeping_nothing():
         job = cluster.user("sbatch --parsable -o /dev/null --wrap 'exit 3'")
         waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE '%backup%'"
@@ -118,7 +118,7 @@ def test_no_record_is_lost_while_the_volume_is_full(cluster: Cluster) -> None:
 
 def test_transaction_can_update_a_row_that_another_transaction_changed(cluster: Cluster) -> None:
     """By default, MariaDB refuses this write, and slurmdbd does not retry."""
-    client = f"mariadb --no-defaults --socket={DATABASE_RUN}/mysqld.sock -N slurm_acct_db"
+    client = f"mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock -N slurm_acct_db"
     change = "UPDATE meanwhile SET number = number + 1"
     cluster.database.container.run(
         f"""{client} <<'END'
@@ -172,6 +172,53 @@ def test_slurmdbd_logs_one_line_if_it_cannot_start(
     (message,) = dbd.log().splitlines()
     assert line in message
     assert password not in ("wrong", "two words") or password not in message
+
+
+@pytest.fixture
+def reader(cluster: Cluster) -> Iterator[Dbd]:
+    """A second slurmdbd, not started, that is the user `reader` of the database, without rights."""
+    secret = cluster.dbd.container.run("cat /tmp/secret", "root")
+    dbd = start_dbd(cluster.start, secret, cluster.database)
+    dbd.install(accounted())
+    files = f"{c.ACCOUNTING_ETC}/slurmdbd.conf {c.ACCOUNTING_ETC}/client.cnf"
+    dbd.container.run(f"sed -i -E '/^(StorageUser|user)=/s/=.*/=reader/' {files}", "root")
+    cluster.database.sql(f"CREATE USER 'reader'@'%' IDENTIFIED BY '{PASSWORD}'")
+    yield dbd
+    dbd.stop()
+    cluster.database.sql("DROP USER 'reader'@'%'")
+
+
+def test_slurmdbd_restarts_if_it_cannot_connect_during_its_start(
+    cluster: Cluster, reader: Dbd
+) -> None:
+    """slurmdbd without restart.c waits for ever: it joins a thread that never ends."""
+    allow = "GRANT ALL ON slurm_acct_db.* TO 'reader'@'%' WITH MAX_CONNECTIONS_PER_HOUR"
+    # The script and the plugin of slurmdbd connect once each, before slurmdbd reads its lists.
+    cluster.database.sql(f"{allow} 2")
+
+    reader.begin()
+
+    eventually("slurmdbd restarts", lambda: "restarting slurmdbd" in reader.log())
+    cluster.database.sql(f"{allow} 0")
+    eventually("slurmdbd answers", reader.answers)
+
+
+def test_slurmdbd_restarts_if_a_query_fails_during_its_start(cluster: Cluster, reader: Dbd) -> None:
+    """slurmdbd without restart.c works without the QOS that it cannot read."""
+    sql, tables = cluster.database.sql, "information_schema.tables"
+    names = sql(f"SELECT table_name FROM {tables} WHERE table_schema = 'slurm_acct_db'").split()
+    write = "CREATE, ALTER, DROP, INDEX, INSERT, UPDATE, DELETE"
+    sql(f"GRANT {write}, CREATE ROUTINE, ALTER ROUTINE, EXECUTE ON slurm_acct_db.* TO 'reader'@'%'")
+    for name in {*names} - {"qos_table"}:
+        sql(f"GRANT SELECT ON slurm_acct_db.{name} TO 'reader'@'%'")
+    sql("GRANT SELECT (id, name, deleted) ON slurm_acct_db.qos_table TO 'reader'@'%'")
+
+    reader.begin()
+
+    eventually("slurmdbd restarts", lambda: "restarting slurmdbd" in reader.log())
+    assert "SELECT command denied" in reader.log()
+    sql("GRANT SELECT ON slurm_acct_db.* TO 'reader'@'%'")
+    eventually("slurmdbd answers", reader.answers)
 
 
 def test_slurmdbd_reports_a_schema_of_another_release(cluster: Cluster) -> None:

@@ -1,0 +1,122 @@
+/*
+ * Library for LD_PRELOAD: slurmdbd restarts where it would otherwise lose records or stop working.
+ *
+ * - slurmdbd decides on success after the SQL statement, but commits later (proc_req() and
+ *   acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection ends before the
+ *   commit, the transaction is lost, but the answer still reports success. slurmctld then deletes
+ *   its record, and sacct shows the job as running for ever. So this library restarts slurmdbd
+ *   before it answers, and slurmctld sends all unacknowledged records again. A repeated record does
+ *   no harm, because slurmdbd's statements insert or update.
+ * - If the connection to the database fails while slurmdbd starts, main() joins a thread that ends
+ *   only at a shutdown, so slurmdbd waits for ever. If a query fails, assoc_mgr_init() returns
+ *   success, and slurmdbd works with an empty list, or crashes.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <linux/close_range.h>
+#include <mysql.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* The script that waits for the database and then runs slurmdbd. */
+static const char START[] = "/usr/lib/slurmstack/slurmdbd";
+
+/* This thread reads the lists that slurmdbd needs for its start. */
+static __thread bool reading;
+
+static bool in_transaction(MYSQL *connection)
+{
+	unsigned int status = 0;
+
+	mariadb_get_info(connection, MARIADB_CONNECTION_SERVER_STATUS, &status);
+	return status & SERVER_STATUS_IN_TRANS;
+}
+
+/* Restarts slurmdbd. The new process has no connection, LD_PRELOAD or blocked signal. */
+static void begin_again(const char *problem, const char *reason, const char *consequence)
+{
+	sigset_t none;
+
+	dprintf(STDERR_FILENO, "error: %s (%s): restarting slurmdbd%s\n", problem, reason,
+		consequence);
+	sigemptyset(&none);
+	pthread_sigmask(SIG_SETMASK, &none, NULL);
+	for (int number = 1; number < SIGRTMIN; number++)
+		signal(number, SIG_DFL);
+	close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+	unsetenv("LD_PRELOAD");
+	execl(START, START, NULL);
+	_exit(EXIT_FAILURE);
+}
+
+static void send_again(MYSQL *connection)
+{
+	begin_again("the database did not commit a transaction", mysql_error(connection),
+		    ", so that slurmctld sends the records again");
+}
+
+static void read_again(const char *reason)
+{
+	/* The cause can remain, such as a right that is missing. */
+	sleep(2);
+	begin_again("the database failed while slurmdbd started", reason, "");
+}
+
+int mysql_ping(MYSQL *connection)
+{
+	int (*ping)(MYSQL *) = dlsym(RTLD_NEXT, "mysql_ping");
+	bool open = in_transaction(connection);
+	int failed = ping(connection);
+
+	if (failed && open)
+		send_again(connection);
+	return failed;
+}
+
+my_bool mysql_commit(MYSQL *connection)
+{
+	my_bool (*commit)(MYSQL *) = dlsym(RTLD_NEXT, "mysql_commit");
+	my_bool failed = commit(connection);
+
+	if (failed)
+		send_again(connection);
+	return failed;
+}
+
+int mysql_query(MYSQL *connection, const char *statement)
+{
+	int (*query)(MYSQL *, const char *) = dlsym(RTLD_NEXT, "mysql_query");
+	int failed = query(connection, statement);
+
+	if (failed && reading)
+		read_again(mysql_error(connection));
+	return failed;
+}
+
+MYSQL_RES *mysql_store_result(MYSQL *connection)
+{
+	MYSQL_RES *(*store)(MYSQL *) = dlsym(RTLD_NEXT, "mysql_store_result");
+	MYSQL_RES *result = store(connection);
+
+	/* A statement without rows has no result, and no error. */
+	if (!result && reading && mysql_errno(connection))
+		read_again(mysql_error(connection));
+	return result;
+}
+
+/* A function of libslurm that slurmdbd's main() calls once. */
+int assoc_mgr_init(void *connection, void *arguments, int connection_errno)
+{
+	int (*init)(void *, void *, int) = dlsym(RTLD_NEXT, "assoc_mgr_init");
+	int failed;
+
+	reading = true;
+	failed = init(connection, arguments, connection_errno);
+	if (failed)
+		read_again("no connection");
+	reading = false;
+	return failed;
+}
