@@ -9,7 +9,7 @@ import pytest
 from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
-AWAY = 60
+AWAY = 30
 """Seconds. Outages of two minutes lost no record either."""
 JOB = "echo $SLURM_JOB_ID >>ended"
 

@@ -1,4 +1,4 @@
-"""Additional nodesets for the duration of a test."""
+"""Additional nodesets for the duration of a test, and edits of one nodeset."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +28,16 @@ def deployed(cluster: Cluster, **settings: Any) -> Iterator[None]:
     eventually(
         "the additional nodes are gone", lambda: set(cluster.nodes()) == {"cpu-0", "cpu-1"}, 120
     )
+
+
+def edit_nodeset(name: str, **changes: Any) -> Callable[[dict[str, Any]], None]:
+    """Return an edit of one nodeset for `Cluster.edited`."""
+
+    def edit(values: dict[str, Any]) -> None:
+        (chosen,) = (model for model in values["nodesets"] if model["name"] == name)
+        chosen.update(changes)
+
+    return edit
 
 
 def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from components import conventions as c
 from tests.cluster.errors import error_line
 from tests.support.cluster import Cluster
@@ -27,7 +25,7 @@ def mark(text: str) -> str:
     return line.rpartition(",")[2].strip()
 
 
-def test_edit_of_slurm_settings_reaches_every_daemon_and_restarts_none(
+def test_edit_of_partitions_reaches_every_daemon_and_a_partition_with_jobs_remains(
     cluster: Cluster, folder: str
 ) -> None:
     jobs = [
@@ -56,6 +54,16 @@ def test_edit_of_slurm_settings_reaches_every_daemon_and_restarts_none(
             ),
         )
         assert cluster.run("srun --partition=second --overcommit hostname").startswith("cpu-")
+
+        in_second = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--partition=second")
+        cluster.wait_for_job(in_second, "RUNNING")
+        with cluster.edited(lambda values: values["partitions"].pop()):
+            refused = error_line(cluster.deploy("up", check=False))
+        assert "partition second" in refused
+        assert "has jobs (1)" in refused
+        assert "second" in cluster.run("sinfo --noheader --format=%R").split()
+        assert cluster.job_state(in_second) == "RUNNING"
+        cluster.run(f"scancel {in_second}")
         assert [cluster.job_state(job) for job in jobs] == ["RUNNING", "RUNNING"]
     cluster.deploy("up")
 
@@ -63,29 +71,6 @@ def test_edit_of_slurm_settings_reaches_every_daemon_and_restarts_none(
     assert [cluster.job_state(job) for job in jobs] == ["RUNNING", "RUNNING"]
     assert {pod: cluster.pod_uid(pod) for pod in every_pod} == pods
     assert cluster.restarts(*every_pod) == restarts
-
-
-@pytest.fixture
-def with_second_partition(cluster: Cluster) -> Any:
-    with cluster.edited(add_a_partition):
-        cluster.deploy("up")
-        yield
-    cluster.deploy("up")
-
-
-@pytest.mark.usefixtures("with_second_partition")
-def test_a_partition_with_jobs_is_not_removed(cluster: Cluster, folder: str) -> None:
-    job = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--partition=second")
-    cluster.wait_for_job(job, "RUNNING")
-
-    with cluster.edited(lambda values: values["partitions"].pop()):
-        refused = error_line(cluster.deploy("up", check=False))
-
-    assert "partition second" in refused
-    assert "has jobs (1)" in refused
-    assert "second" in cluster.run("sinfo --noheader --format=%R").split()
-    assert cluster.job_state(job) == "RUNNING"
-    cluster.run(f"scancel {job}")
 
 
 def test_nodes_get_the_configuration_when_slurmctld_starts(cluster: Cluster) -> None:
@@ -135,7 +120,7 @@ def test_deploy_reports_nodes_whose_slurmd_cannot_start(cluster: Cluster) -> Non
     broken = {
         # slurmctld does not load task plugins, so only slurmd fails.
         "slurm": {"extra": {"slurm.conf": ["TaskPlugin=task/missing"]}},
-        "reconciler": {"rollout": 60},
+        "reconciler": {"rollout": 20},
     }
     try:
         with cluster.edited(lambda values: values.update(broken)):

@@ -9,24 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.edits.nodesets import edit_nodeset
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 SHORT, LONG = 100, 5
-
-
-def nodeset(values: dict[str, Any]) -> dict[str, Any]:
-    """The nodeset on which the jobs run."""
-    (chosen,) = (model for model in values["nodesets"] if model["name"] == "load")
-    return dict(chosen)
-
-
-def edit_nodeset(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    def edit(values: dict[str, Any]) -> None:
-        others = [model for model in values["nodesets"] if model["name"] != "load"]
-        values["nodesets"] = [*others, nodeset(values) | changes]
-
-    return edit
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,7 +80,7 @@ def test_reconfigure_under_load_loses_no_job(cluster: Cluster, folder: str) -> N
 
 def test_resize_under_load_loses_no_job(cluster: Cluster, folder: str) -> None:
     with load(cluster, folder):
-        with cluster.edited(edit_nodeset(replicas=3)):
+        with cluster.edited(edit_nodeset("load", replicas=3)):
             cluster.deploy("up")
             eventually("load-2 is in Slurm", lambda: "load-2" in cluster.nodes())
         cluster.deploy("up")
@@ -106,7 +93,7 @@ def test_new_node_size_rolls_out_node_by_node(cluster: Cluster, folder: str) -> 
         return cluster.run("sinfo --noheader --Node --nodes=load-[0-1] --format=%m").split()
 
     before = sizes()
-    with load(cluster, folder) as enough, cluster.edited(edit_nodeset(memory="1200MiB")):
+    with load(cluster, folder) as enough, cluster.edited(edit_nodeset("load", memory="1200MiB")):
         cluster.deploy("up")
         eventually("a node drains", lambda: "drain" in cluster.run("sinfo -h -o %T"))
         enough()

@@ -97,7 +97,7 @@ FAULTS: Final = (
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "deleted the record"; exit 0; }\n',
         '  true && { say "deleted the record"; exit 0; }\n',
-        f"{_CLUSTER}/edits/test_resize.py::test_adding_and_removing_a_node_loses_no_job",
+        f"{_CLUSTER}/edits/test_resize.py::test_adding_and_removing_nodes_loses_no_job_and_leaves_no_record",
         "cluster",
     ),
     Fault(
@@ -106,7 +106,7 @@ FAULTS: Final = (
         "images/worker/leave",
         "  if [ $SECONDS -ge $deadline ]; then\n",
         "  if [ $SECONDS -ge $((deadline + 600)) ]; then\n",
-        f"{_CLUSTER}/edits/test_resize.py::test_job_is_requeued_after_the_drain_grace",
+        f"{_CLUSTER}/edits/test_nodesets.py::test_job_is_requeued_after_the_drain_grace",
         "cluster",
     ),
     Fault(
@@ -170,7 +170,7 @@ FAULTS: Final = (
         "images/controller/check",
         '      refuse "cannot remove partition $partition: it has jobs ($(wc -l <<<"$jobs"));',
         '      echo "cannot remove partition $partition: it has jobs ($(wc -l <<<"$jobs"));',
-        f"{_CLUSTER}/edits/test_reconfigure.py::test_a_partition_with_jobs_is_not_removed",
+        f"{_CLUSTER}/edits/test_reconfigure.py::test_edit_of_partitions_reaches_every_daemon_and_a_partition_with_jobs_remains",
         "cluster",
     ),
 )
