@@ -82,7 +82,11 @@ class Backend:
         meta = self.root / "meta.yaml"
         if not meta.exists():
             return
-        content = yaml.safe_load(meta.read_text())
+        try:
+            content = yaml.safe_load(meta.read_text())
+        except (OSError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise EngineError(f"{meta}: cannot be read: {reason}; restore it") from error
         version = content.get("version") if isinstance(content, dict) else content
         if version != _LAYOUT:
             raise EngineError(

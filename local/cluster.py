@@ -229,7 +229,10 @@ class Cluster:
                 return
         except ApiError as error:
             if error.status != 404:
-                raise LocalError(f"the Kubernetes API: {error}; run this again") from error
+                raise LocalError(
+                    f"the Kubernetes API of stack '{self.stack}' failed: {error};"
+                    " run the command again"
+                ) from error
         with progress.phase("add-ons applied"):
             document = {"apiVersion": "v1", "kind": "List", "items": [*objects, record]}
             result = self.kubectl(

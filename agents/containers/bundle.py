@@ -96,6 +96,10 @@ def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
         parts = [str(path / source), target, "+".join(words)]
     else:
         return None
-    if any(_SEPARATORS & {*part} for part in parts[:2]):
-        raise ImageError(f"{path / CONFIG}: mounts: {target}: expected paths without ':' and ','")
+    for part in parts[:2]:
+        if _SEPARATORS & {*part}:
+            raise ImageError(
+                f"{path / CONFIG}: mounts: {part!r}: a path of a mount cannot contain"
+                " ':', ',' or a null character; use another path"
+            )
     return ":".join(parts)

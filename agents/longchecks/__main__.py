@@ -173,7 +173,7 @@ def _line(check: str, node: str, record: Record) -> str:
     when = datetime.fromtimestamp(record.at, UTC)
     others = [name for name in record.nodes if name != node]
     beside = f" with {others[0]}" if others else ""
-    return f"{when:%Y-%m-%d %H:%M} {check} {node}{beside}: {record.verdict}: {record.text}"
+    return f"{when:%Y-%m-%d %H:%MZ} {check} {node}{beside}: {record.verdict}: {record.text}"
 
 
 if __name__ == "__main__":

@@ -96,7 +96,10 @@ class Carrier:
         try:
             version = found["metadata"]["resourceVersion"]
         except KeyError as error:
-            raise MemoryUnknownError(f"{self._memory_path}: the answer has no {error}") from error
+            raise MemoryUnknownError(
+                f"GET {self._memory_path}: the answer has no {error}, so it is not from the"
+                " Kubernetes API; check what answers at the API's address"
+            ) from error
         return Kept(loads(text), version, text)
 
     def remember(self, kept: Kept, memory: Memory) -> Kept:

@@ -4,6 +4,7 @@ The client repeats queries, and updates that have no effect the second time. It 
 request only if slurmrestd certainly has not received that request.
 """
 
+import textwrap
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -169,9 +170,12 @@ class Client:
         except KeyError as error:
             raise SlurmError(Fault.UNEXPECTED, asked, f"the answer has no {error}") from error
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
+            first = error.errors(include_url=False)[0]
             where = ".".join(map(str, (key, *first["loc"])))
-            raise SlurmError(Fault.UNEXPECTED, asked, f"{where}: {first['msg']}") from error
+            shown = textwrap.shorten(repr(first["input"]), 60)
+            raise SlurmError(
+                Fault.UNEXPECTED, asked, f"{where}: {shown}: {first['msg']}"
+            ) from error
 
     def _ask(self, method: str, path: str, body: Answer | None = None, *, repeat: bool) -> Answer:
         return self._answer(f"{method} {path}", self._send(method, path, body, repeat))

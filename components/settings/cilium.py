@@ -31,7 +31,9 @@ class Hubble(Model):
     def _each_has_its_requirements(self) -> Self:
         # The chart has the same rules (templates/validate.yaml).
         if self.relay and not self.enabled:
-            raise cross_field("relay", "true: requires enabled: true; add it, or remove relay")
+            raise cross_field(
+                "relay", "true: has no effect with enabled: false; remove enabled or relay"
+            )
         if self.ui and not self.relay:
             raise cross_field("ui", "true: requires relay; add relay: true")
         return self

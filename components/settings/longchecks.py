@@ -104,7 +104,7 @@ class LongChecks(Model):
         known = {nodeset.name: nodeset for nodeset in nodesets}
         for index, check in enumerate(self.checks):
             key = f"checks[{index}]"
-            needed = f"{LEAST_GPUS[check.name]} or more whole GPUs; remove"
+            needed = f"{LEAST_GPUS[check.name]} or more whole GPUs"
             for name in check.nodesets:
                 if name not in known:
                     yield (
@@ -112,7 +112,10 @@ class LongChecks(Model):
                         f"'{name}' is not a nodeset; {known_names(name, known)}",
                     )
                 elif not check.fits(known[name]):
-                    problem = f"{check.name} requires nodes with {needed} this nodeset"
+                    problem = f"{check.name} requires nodes with {needed}; remove this nodeset"
                     yield f"{key}.nodesets", f"'{name}': {problem}"
             if not self.nodesets_of(check, nodesets):
-                yield f"{key}.name", f"'{check.name}': no nodeset has nodes with {needed} the check"
+                yield (
+                    f"{key}.name",
+                    f"'{check.name}': no nodeset has nodes with {needed}; remove the check",
+                )

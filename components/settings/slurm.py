@@ -113,8 +113,8 @@ class Timeouts(Model):
         if self.unkillable_step < 5 * self.message:
             raise cross_field(
                 "unkillable_step",
-                f"{self.unkillable_step}: expected at least five times message, "
-                f"which is {5 * self.message}",
+                f"{self.unkillable_step}: expected at least {5 * self.message}, "
+                f"which is five times message ({self.message})",
             )
         return self
 

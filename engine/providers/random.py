@@ -127,8 +127,8 @@ class RandomProvider:
             return None
         if outputs is None:
             raise EngineError(
-                f"{resource_type}: cannot be imported: only the state has its value; declare it as"
-                " a new resource"
+                f"{resource_type}: cannot be imported or looked up: a random value exists only in"
+                " the state of its stack; remove the import option or the get() call"
             )
         return resource_id, inputs, outputs
 

@@ -146,13 +146,19 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
     path = Path(text).expanduser() if len(text) < os.pathconf("/", "PC_PATH_MAX") else None
     if path is not None and "\n" not in text and path.is_file():
         return _read(path)
-    document = _parsed(text, _INLINE) if "\n" in text or "{" in text else None
-    if isinstance(document, dict):
+    if "\n" in text or "{" in text:
+        document = _parsed(text, _INLINE)
+        if not isinstance(document, dict):
+            # Do not show the text: it may contain credentials.
+            raise EngineError(
+                f"kubeconfig: {_INLINE}: expected clusters, contexts and users; set it to a"
+                " kubeconfig file or its contents"
+            )
         return _with_absolute_paths(document, Path.cwd()), _INLINE
     raise Absent(
         "kubeconfig",
-        f"kubeconfig: {text.splitlines()[0]} does not exist (relative to {Path.cwd()}); set it to a"
-        " kubeconfig file or its contents, or run `make up` for a local cluster",
+        f"kubeconfig: {text} does not exist (relative to {Path.cwd()}); set it to a kubeconfig"
+        " file or its contents, or run `make up` for a local cluster",
     )
 
 

@@ -249,7 +249,11 @@ class KubernetesProvider:
         """
         inputs = {**olds, **news}
         if not self._preview and differences(olds, inputs):
-            raise CheckError("", f"{RELEASE}: requires Helm: deploy it with the `pulumi` command")
+            raise CheckError(
+                "",
+                "this engine cannot create or change Helm releases; deploy this stack with the"
+                " `pulumi` command",
+            )
         return inputs
 
     def _target(

@@ -112,7 +112,8 @@ def until_ready(
             seen = api.get(ref)
             if seen is None:
                 raise NotReady(
-                    f"{ref}: another client deleted it before it was ready; run again", live
+                    f"{ref}: another client deleted it before it was ready; run the command again",
+                    live,
                 )
             live = seen
             progress = check(live, around)

@@ -86,7 +86,11 @@ def test_system_mounts_of_the_bundle_are_ignored(tmp_path: Path, mount: Any) -> 
         ({"root": {"path": "missing"}}, "root.path: 'missing': expected a directory"),
         (
             {"mounts": [{"destination": "/a:b", "source": "/c", "options": ["bind"]}]},
-            "expected paths without ':' and ','",
+            "mounts: '/a:b': a path of a mount cannot contain ':', ',' or a null character",
+        ),
+        (
+            {"mounts": [{"destination": "/a", "source": "/c,d", "options": ["bind"]}]},
+            "c,d': a path of a mount cannot contain ':', ',' or a null character",
         ),
     ],
 )

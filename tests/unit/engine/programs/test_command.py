@@ -197,6 +197,6 @@ def test_helm_release_can_be_previewed_offline_but_not_deployed(
     assert preview.returncode == 0, preview.stderr
     assert "+ kubernetes:helm.sh/v3:Release network" in preview.stdout
     assert up.returncode == 1
-    reported = [line for line in up.stderr.splitlines() if "requires Helm" in line]
+    reported = [line for line in up.stderr.splitlines() if "Helm releases" in line]
     assert len(reported) == 1, up.stderr
-    assert reported[0].endswith("deploy it with the `pulumi` command")
+    assert reported[0].endswith("deploy this stack with the `pulumi` command")

@@ -103,9 +103,10 @@ def test_config_without_a_valid_cluster_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_error_never_shows_content_of_the_kubeconfig() -> None:
+@pytest.mark.parametrize("text", ["token: [hush\nx", "- hush\n- x", '[{"token": "hush"}]'])
+def test_error_never_shows_content_of_the_kubeconfig(text: str) -> None:
     with pytest.raises(EngineError) as error:
-        found(kubeconfig="token: [hush\nx")
+        found(kubeconfig=text)
     assert "hush" not in str(error.value)
 
 

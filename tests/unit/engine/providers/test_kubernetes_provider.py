@@ -531,7 +531,10 @@ def test_unchanged_helm_release_shows_no_changes(provider: Make) -> None:
 def test_helm_release_is_refused_and_the_error_names_the_remedy(
     provider: Make, olds: Properties
 ) -> None:
-    with pytest.raises(CheckError, match=r"requires Helm: deploy it with the `pulumi` command$"):
+    with pytest.raises(
+        CheckError,
+        match=r"Helm releases; deploy this stack with the `pulumi` command$",
+    ):
         provider().check(RELEASE, URN, olds, CHART)
 
 
