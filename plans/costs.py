@@ -1,8 +1,12 @@
 """Find the billed resources that a deploy would add or remove, from the resources' inputs.
 
 The inputs have the names of the Kubernetes API and of these SDK resources:
-- Nebius: `Mk8sV1NodeGroup`, `ComputeV1Filesystem`;
-- AWS: `fsx.LustreFileSystem`, `eks.NodeGroup`; the EKS SDK's component has the same names.
+- Nebius: `Mk8sV1Cluster`, `Mk8sV1NodeGroup`, `ComputeV1Filesystem`;
+- AWS: `ec2.NatGateway`, `eks.Cluster`, `fsx.LustreFileSystem`, `eks.NodeGroup`; the EKS SDK's
+  component has the same names.
+
+Left out are boot disks whose size is in an EC2 launch template or is the cloud's default, addresses
+and traffic.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -84,7 +88,10 @@ def amount(value: Decimal, unit: str) -> str:
     return f"{number(value)} {unit}".strip()
 
 
-_ORDER: Final = ("Machines", "Slurm nodes", "GPUs", "Login nodes", "Volumes")
+_ORDER: Final = (
+    *("Control planes", "Machines", "Boot disks", "Slurm nodes", "GPUs", "Login nodes"),
+    *("Load balancers", "NAT gateways", "Volumes"),
+)
 
 
 # --- Kubernetes ----------------------------------------------------------------------------------
@@ -139,10 +146,17 @@ def _is_gpu(resource: str) -> bool:
 
 
 def _claim(name: str, inputs: Inputs) -> Iterator[Cost]:
+    if at(inputs, "spec", "volumeName"):
+        return  # It binds storage that exists without it, such as a cloud's file system.
     size = _quantity(at(inputs, "spec", "resources", "requests", "storage"))
     of = at(inputs, "spec", "storageClassName")
     each = f"class {of}" if of else ""
     yield Cost("Volumes", name, None if size is None else size / _GIB, "GiB", each)
+
+
+def _service(name: str, inputs: Inputs) -> Iterator[Cost]:
+    if at(inputs, "spec", "type") == "LoadBalancer":
+        yield Cost("Load balancers", name, Decimal(1))
 
 
 # --- Clouds --------------------------------------------------------------------------------------
@@ -155,6 +169,7 @@ def _nebius_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     kind = " ".join(str(resources[key]) for key in ("platform", "preset") if key in resources)
     least = bounds and bounds.get("minNodeCount")
     yield Cost("Machines", name, _whole(count), each=_bounded(kind, least, count))
+    yield from _boot_disks(name, count, at(inputs, "template", "bootDisk", "sizeGibibytes"))
 
 
 def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
@@ -165,6 +180,24 @@ def _aws_machines(name: str, inputs: Inputs) -> Iterator[Cost]:
     kind = ", ".join(map(str, inputs.get("instanceTypes") or ()))
     count = sizes.get("desiredSize") if fixed else most
     yield Cost("Machines", name, _whole(count), each=_bounded(kind, None if fixed else least, most))
+    yield from _boot_disks(name, count, inputs.get("diskSize"))
+
+
+def _boot_disks(name: str, machines: Any, size: Any) -> Iterator[Cost]:
+    """Yield the disks of a group of machines; `size` in GiB is None if the cloud chooses it."""
+    if size is not None:
+        count, of_one = _whole(machines), _whole(size)
+        total = None if count is None or of_one is None else count * of_one
+        yield Cost("Boot disks", name, total, "GiB")
+
+
+def _one(what: str) -> Callable[[str, Inputs], Iterator[Cost]]:
+    """Return a reader of a resource that is billed as one, whatever its inputs."""
+
+    def read(name: str, _inputs: Inputs) -> Iterator[Cost]:
+        yield Cost(what, name, Decimal(1))
+
+    return read
 
 
 def _own_machine(name: str, _inputs: Inputs) -> Iterator[Cost]:
@@ -191,8 +224,12 @@ def _lustre(name: str, inputs: Inputs) -> Iterator[Cost]:
 _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
     "kubernetes:apps/v1:StatefulSet": _stateful_set,
     "kubernetes:core/v1:PersistentVolumeClaim": _claim,
+    "kubernetes:core/v1:Service": _service,
+    "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": _one("Control planes"),
     "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup": _nebius_machines,
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": _nebius_files,
+    "aws:ec2/natGateway:NatGateway": _one("NAT gateways"),
+    "aws:eks/cluster:Cluster": _one("Control planes"),
     "aws:eks/nodeGroup:NodeGroup": _aws_machines,
     "eks:index:ManagedNodeGroup": _aws_machines,
     "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,

@@ -207,6 +207,52 @@ def test_costs_include_a_metal_machine_that_joins_or_leaves() -> None:
 @pytest.mark.parametrize(
     ("type_", "inputs"),
     [
+        (
+            "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup",
+            {"template": {"bootDisk": {"sizeGibibytes": 512}}, "fixedNodeCount": 3},
+        ),
+        ("aws:eks/nodeGroup:NodeGroup", {**aws(3, 3, 3), "diskSize": 512}),
+    ],
+)
+def test_costs_include_boot_disks_of_machines(type_: str, inputs: dict[str, Any]) -> None:
+    assert amounts(preview(step("create", type_, "group", None, inputs))) == {
+        ("Machines", "group"): (None, "3"),
+        ("Boot disks", "group"): (None, "1536 GiB"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("type_", "what"),
+    [
+        ("nebius:index/mk8sV1Cluster:Mk8sV1Cluster", "Control planes"),
+        ("aws:eks/cluster:Cluster", "Control planes"),
+        ("aws:ec2/natGateway:NatGateway", "NAT gateways"),
+    ],
+)
+def test_costs_include_parts_that_are_billed_as_one(type_: str, what: str) -> None:
+    assert amounts(preview(step("create", type_, "it", None, {}))) == {(what, "it"): (None, "1")}
+
+
+def test_costs_include_load_balancers_but_no_other_services() -> None:
+    balanced, internal = ({"spec": {"type": kind}} for kind in ("LoadBalancer", "ClusterIP"))
+    service = "kubernetes:core/v1:Service"
+
+    assert amounts(preview(step("update", service, "login", internal, balanced))) == {
+        ("Load balancers", "login"): (None, "1")
+    }
+    assert not amounts(preview(step("create", service, "rest", None, internal)))
+
+
+def test_costs_include_a_claim_of_existing_storage_only_with_that_storage() -> None:
+    bound = claim("2Ti")
+    bound["spec"]["volumeName"] = "slurm-jail"
+
+    assert not amounts(preview(step("create", CLAIM, "jail-claim", new=bound)))
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs"),
+    [
         ("nebius:index/computeV1Filesystem:ComputeV1Filesystem", {"sizeGibibytes": 2048}),
         ("aws:fsx/lustreFileSystem:LustreFileSystem", {"storageCapacity": 2048}),
     ],
