@@ -45,6 +45,11 @@ class ApiError(EngineError):
         """Whether the server lacks the object or its kind."""
         return self.status == 404
 
+    @property
+    def unauthorized(self) -> bool:
+        """Whether the credentials lack the right, rather than the object being refused."""
+        return self.status == 403 and ': User "' in str(self.body.get("message"))
+
 
 class Unreachable(EngineError):  # noqa: N818 - named for the cluster's state
     """The API server does not answer."""

@@ -229,8 +229,9 @@ class KubernetesProvider:
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
-            if error.missing or error.status == 403:
-                return foreseen  # the update will create the namespace or the kind
+            if error.missing or error.unauthorized:
+                # The update will create the namespace or the kind, or has more rights.
+                return foreseen
             raise
         return cast(Properties, _settled(applied) if old is None else applied)
 

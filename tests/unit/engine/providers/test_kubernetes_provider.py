@@ -205,6 +205,22 @@ def test_preview_reports_a_refusal_of_the_server(fake: FakeApi, provider: Make) 
         provider(preview=True).preview_outputs(TOKEN, inputs(data={"a b": "1"}), None)
 
 
+def test_preview_reports_a_volume_that_cannot_grow(fake: FakeApi, provider: Make) -> None:
+    message = (
+        'persistentvolumeclaims "a" is forbidden: only dynamically provisioned pvc can be resized'
+    )
+    fake.script.append(refuse("PATCH", 403, "Forbidden", message))
+    with pytest.raises(EngineError, match="only dynamically provisioned"):
+        provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": "1"}), None)
+
+
+def test_preview_does_not_require_the_rights_of_a_deploy(fake: FakeApi, provider: Make) -> None:
+    message = 'configmaps "settings" is forbidden: User "ci" cannot patch resource "configmaps"'
+    fake.script.append(refuse("PATCH", 403, "Forbidden", message))
+    outputs = provider(preview=True).preview_outputs(TOKEN, inputs(data={"a": "1"}), None)
+    assert outputs["data"] == {"a": "1"}
+
+
 def test_preview_reports_an_object_of_the_same_name(fake: FakeApi, provider: Make) -> None:
     fake.objects[PATH] = foreign()
     with pytest.raises(EngineError, match="already exists, and this stack did not create it"):
