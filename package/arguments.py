@@ -98,6 +98,8 @@ class AccountUser(TypedDict):
     default_qos: NotRequired[Input[str]]
     """QOS of jobs that do not request one."""
     name: Input[str]
+    partitions: NotRequired[Input[Sequence[Input["UserPartition"]]]]
+    """Limits in single partitions."""
     default: NotRequired[Input[bool]]
     """Make this the default account of the user's jobs. Without a default, Slurm uses the first
     account."""
@@ -1276,6 +1278,51 @@ class User(TypedDict):
     ssh_key_files: NotRequired[Input[Sequence[Input[str]]]]
     """Files with one public key each: paths relative to the project, read at deploy time."""
     shell: NotRequired[Input[str]]
+
+
+class UserPartition(TypedDict):
+    """Limits of a user of an account in one partition, where they replace those of the user."""
+
+    priority: NotRequired[Input[int]]
+    """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
+    min_prio_thresh: NotRequired[Input[int]]
+    """Minimum priority that a job must have to reserve resources."""
+    grp_jobs: NotRequired[Input[int]]
+    """Limit of running jobs."""
+    grp_jobs_accrue: NotRequired[Input[int]]
+    """Limit of pending jobs whose priority grows with their age."""
+    grp_submit_jobs: NotRequired[Input[int]]
+    """Limit of pending and running jobs."""
+    grp_tres: NotRequired[Input[Mapping[str, Input[Any]]]]
+    """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
+    grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
+    """Limit in minutes of each resource: the past and present usage of all jobs."""
+    grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
+    """Limit in minutes of each resource: the usage that running jobs can still reach before their
+    time limits."""
+    grp_wall: NotRequired[Input[str]]
+    """Limit of the total run time of past and running jobs."""
+    max_tres_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
+    max_tres_per_node: NotRequired[Input[Mapping[str, Input[Any]]]]
+    """Limit of a job's resources on one node."""
+    max_tres_mins_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
+    """Limit in minutes of each resource: the usage of a job until its time limit."""
+    max_wall: NotRequired[Input[str]]
+    """Longest time limit of a job."""
+    fairshare: NotRequired[Input[int | str]]
+    """Share relative to sibling associations; by default 1, as in Slurm. `parent`: fair-share uses
+    the parent association."""
+    max_jobs: NotRequired[Input[int]]
+    """Limit of each user's running jobs."""
+    max_jobs_accrue: NotRequired[Input[int]]
+    """Limit of each user's pending jobs whose priority grows with their age."""
+    max_submit_jobs: NotRequired[Input[int]]
+    """Limit of each user's pending and running jobs."""
+    qos: NotRequired[Input[Sequence[Input[str]]]]
+    """QOS that jobs may request; by default those of the parent. The root account has `normal`."""
+    default_qos: NotRequired[Input[str]]
+    """QOS of jobs that do not request one."""
+    name: Input[str]
 
 
 class Volume(TypedDict):

@@ -60,7 +60,8 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
 
 def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
-    """Sort things: an account follows its parent, and a QOS follows the QOS that it preempts."""
+    """Sort things: an account follows its parent, a QOS follows the QOS that it preempts, and a
+    user's association for a partition follows the one for all partitions."""
     graph: dict[Thing, set[Thing]] = {}
     for thing, fields in sorted(asked.items()):
         named: set[Thing] = set()
@@ -69,6 +70,8 @@ def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
         if thing.kind == "qos":
             names = filter(None, fields.get("preempt", "").split(","))
             named |= {Thing("qos", name) for name in names}
+        if thing.partition:
+            named.add(thing.whole())
         graph[thing] = named & asked.keys()
     return list(TopologicalSorter(graph).static_order())
 
@@ -121,10 +124,7 @@ def _held(
     going: set[Thing], observed: Observed, asked: Mapping[Thing, Mapping[str, str]]
 ) -> dict[Thing, str]:
     """Return the things that must stay because of things that people made, and the reasons."""
-    kept = dict.fromkeys(
-        going & observed.partitioned,
-        "this user has associations with single partitions, made by hand",
-    )
+    kept: dict[Thing, str] = {}
     while True:
         staying = (observed.things.keys() - going) | kept.keys()
         more = {
@@ -138,20 +138,20 @@ def _held(
 
 
 def _inside(
-    account: Thing,
+    holder: Thing,
     staying: Iterable[Thing],
     observed: Observed,
     asked: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
-    """Return the first thing that stays in the account, or None."""
-    if account.kind != "account":
-        return None
+    """Return the first thing that stays in the account, or in the user's association, or None."""
     for thing in sorted(staying):
-        if thing.kind == "qos" or thing == account:
+        if holder.kind == "user" and thing.partition and thing.whole() == holder:
+            return thing
+        if holder.kind != "account" or thing.kind == "qos" or thing == holder:
             continue
         # Use the parent from the settings, because changes come before removals.
         fields = asked.get(thing, observed.things[thing].fields)
-        if account.name == (thing.account or fields.get("parent")):
+        if holder.name == (thing.account or fields.get("parent")):
             return thing
     return None
 
@@ -161,6 +161,8 @@ def _removals(
 ) -> tuple[list[Action], tuple[str, ...]]:
     actions, refusals = [], []
     for thing in _leaving_order(going, observed):
+        if thing.partition and thing.whole() in going:
+            continue  # It leaves with the user.
         above = Thing("account", thing.account)
         jobs = jobs_on(thing, observed.jobs)
         told_twice = {str(thing), *([str(above)] if above in going else [])}
@@ -168,15 +170,47 @@ def _removals(
             # The refusal of the account covers the jobs of its users.
             if above not in going:
                 refusals.append(_refusal(thing, len(jobs)))
-            continue
-        actions.append(_remove(thing, going, observed, wanted, jobs))
+        elif thing.partition and not _can_leave(thing, observed, wanted):
+            refusals.append(
+                f"{thing}: cannot be removed, because {thing.account} is this user's only account,"
+                f" and Slurm removes no limits of a default account; add the user to another"
+                " account as well, deploy, and remove the user from that account later"
+            )
+        else:
+            actions.append(_remove(thing, going, observed, wanted, jobs))
     return actions, tuple(refusals)
+
+
+def _default_account(user: str, observed: Observed, wanted: Wanted) -> str:
+    """Return the user's default account after the plan's changes, and before its removals."""
+    for fields in wanted.users.get(user, {}).values():
+        if "defaultaccount" in fields:
+            return fields["defaultaccount"]
+    found = (
+        state.fields.get("defaultaccount", "")
+        for thing, state in observed.things.items()
+        if thing[:2] == ("user", user) and not thing.partition
+    )
+    return next(found, "")
+
+
+def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
+    """Return an account in which the user is before the plan's removals, other than the thing's."""
+    accounts = [*wanted.users.get(thing.name, {})]
+    accounts += [one.account for one in sorted(observed.things) if one[:2] == thing[:2]]
+    return next((account for account in accounts if account != thing.account), None)
+
+
+def _can_leave(partition: Thing, observed: Observed, wanted: Wanted) -> bool:
+    default = _default_account(partition.name, observed, wanted)
+    return default != partition.account or _interim(partition, observed, wanted) is not None
 
 
 def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
     """Sort removals: users before accounts, children before parents, QOS last.
 
-    A user's default account follows the user's other accounts.
+    A user's default account follows the user's other accounts, and associations for single
+    partitions come first.
     """
 
     def depth(thing: Thing) -> int:
@@ -192,7 +226,7 @@ def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
     def rank(thing: Thing) -> tuple[object, ...]:
         is_default = observed.things[thing].fields.get("defaultaccount") == thing.account
         deep = -depth(thing) if thing.kind == "account" else 0
-        return ranks[thing.kind], deep, thing.name, is_default, thing
+        return ranks[thing.kind], deep, thing.name, not thing.partition, is_default, thing
 
     return sorted(going, key=rank)
 
@@ -211,13 +245,17 @@ def _remove(
     state = observed.things[thing]
     changes: dict[str, str] = {}
     new_default = None
-    if thing.kind == "user":
+    if thing.kind == "user" and not thing.partition:
         ranked = state.mark is not None and "adminlevel" in state.mark.fields
         if ranked and not _has_rank(thing.name, wanted):
             changes["adminlevel"] = default("user", "adminlevel")
         if state.fields.get("defaultaccount") == thing.account:
             new_default = _next_default(thing, going, observed, wanted)
-    return Action("-", thing, changes, cancels=jobs, new_default=new_default)
+    interim = None
+    if thing.partition and thing.account == _default_account(thing.name, observed, wanted):
+        meanwhile = _interim(thing, observed, wanted)
+        interim = (thing.account, meanwhile) if meanwhile else None
+    return Action("-", thing, changes, cancels=jobs, new_default=new_default, interim=interim)
 
 
 def _next_default(

@@ -4,7 +4,7 @@ A field of the user (default account, admin level) and a field of an association
 commands. In tests with sacctmgr 24.11, one `modify user … set` with both changed the association in
 every account, and ignored `where`.
 
-An empty `partition=` excludes associations with single partitions. Only people make these.
+An empty `partition=` excludes associations with single partitions from a change.
 """
 
 import subprocess
@@ -49,9 +49,8 @@ _OF_QOS = ("name", *sorted(QOS))
 def observe(run: Run, cluster: str) -> Observed:
     """Return the state of Slurm. Raises `CommandError` and `ValueUnknownError`."""
     # Read jobs last, to include jobs that users submit during the other reads.
-    things, partitioned = _associations(run, cluster)
-    things |= _qos(run)
-    return Observed(things, tuple(_jobs(run)), frozenset(partitioned))
+    things = _associations(run, cluster) | _qos(run)
+    return Observed(things, tuple(_jobs(run)))
 
 
 def clusters(run: Run) -> list[str]:
@@ -59,29 +58,27 @@ def clusters(run: Run) -> list[str]:
     return [row[0] for row in _show(run, "cluster", ("cluster",))]
 
 
-def _associations(run: Run, cluster: str) -> tuple[dict[Thing, State], set[Thing]]:
+def _associations(run: Run, cluster: str) -> dict[Thing, State]:
     texts = {row[0]: row[1:] for row in _show(run, "account", ("account", "org", "descr"))}
     people = {row[0]: row[1:] for row in _show(run, "user", ("user", "defaultaccount", "admin"))}
     things: dict[Thing, State] = {}
-    partitioned: set[Thing] = set()
     columns = (*_OF_ASSOCIATIONS, "comment")
     # wopl leaves out limits that an association inherits from its parents.
     where = ("wopl", "where", f"cluster={cluster}")
     for row in _show(run, "association", columns, *where):
         values = dict(zip(columns, row, strict=True))
-        account, user = values["account"], values["user"]
-        thing = Thing("user", user, account) if user else Thing("account", account)
-        if values["partition"]:
-            partitioned.add(thing)
-        elif thing != Thing("account", ROOT):
-            shown = {field: values[field] for field in ASSOCIATION}
-            if user:
-                shown |= dict(zip(("defaultaccount", "adminlevel"), people[user], strict=True))
-            else:
-                shown["parent"] = values["parentname"]
-                shown |= dict(zip(("organization", "description"), texts[account], strict=True))
-            things[thing] = _state(thing, shown, values["comment"])
-    return things, partitioned
+        account, user, partition = values["account"], values["user"], values["partition"]
+        thing = Thing("user", user, account, partition) if user else Thing("account", account)
+        if thing == Thing("account", ROOT):
+            continue
+        shown = {field: values[field] for field in ASSOCIATION}
+        if thing.kind == "account":
+            shown["parent"] = values["parentname"]
+            shown |= dict(zip(("organization", "description"), texts[account], strict=True))
+        elif not partition:
+            shown |= dict(zip(("defaultaccount", "adminlevel"), people[user], strict=True))
+        things[thing] = _state(thing, shown, values["comment"])
+    return things
 
 
 def _qos(run: Run) -> dict[Thing, State]:
@@ -110,9 +107,9 @@ def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterato
 
 
 def _jobs(run: Run) -> Iterator[Job]:
-    output = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q"))
+    output = run(("squeue", "--noheader", "--all", "--format=%A|%u|%a|%q|%P"))
     for line in sorted(set(output.splitlines())):
-        yield Job(*line.strip().split("|", 3))
+        yield Job(*line.strip().split("|", 4))
 
 
 # --- Changes -------------------------------------------------------------------------------------
@@ -136,7 +133,13 @@ def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
         if action.new_default:
             own["defaultaccount"] = action.new_default
         before = [(*person, *write("user", own))] if own else []
-        return [_sacctmgr(*words) for words in (*before, _delete(thing, cluster))]
+        after: list[tuple[str, ...]] = []
+        if action.interim:
+            default, meanwhile = action.interim
+            before.append((*person, f"defaultaccount={meanwhile}"))
+            after.append((*person, f"defaultaccount={default}"))
+        steps = (*before, _delete(thing, cluster), *after)
+        return [_sacctmgr(*words) for words in steps]
     set_comment = "description" if thing.kind == "qos" else "comment"
     mark = [] if action.comment is None else [f"{set_comment}={action.comment}"]
     fields = [*write(thing.kind, others), *mark]
@@ -153,8 +156,9 @@ def _verb(action: Action, cluster: str, fields: Sequence[str]) -> tuple[str, ...
     where = [] if thing.kind == "qos" else [f"cluster={cluster}"]
     where += [f"account={thing.account}"] if thing.account else []
     if action.sign == "+":
+        where += [f"partition={thing.partition}"] if thing.partition else []
         return ("add", thing.kind, thing.name, *where, *fields)
-    where += ["partition="] if thing.account else []
+    where += [f"partition={thing.partition}"] if thing.account else []
     condition = ["where", *where] if where else []
     return ("modify", thing.kind, thing.name, *condition, "set", *fields)
 
@@ -162,7 +166,9 @@ def _verb(action: Action, cluster: str, fields: Sequence[str]) -> tuple[str, ...
 def _delete(thing: Thing, cluster: str) -> tuple[str, ...]:
     if thing.kind != "user":
         return ("delete", thing.kind, thing.name)
-    where = (f"cluster={cluster}", f"account={thing.account}", "partition=")
+    where = [f"cluster={cluster}", f"account={thing.account}"]
+    # Without a partition, this removes the user from the account with all associations.
+    where += [f"partition={thing.partition}"] if thing.partition else []
     return ("delete", "user", thing.name, "where", *where)
 
 

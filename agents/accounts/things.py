@@ -12,16 +12,25 @@ ROOT = "root"
 
 
 class Thing(NamedTuple):
-    """Name of a QOS, an account, or a user in an account."""
+    """Name of a QOS, an account, or a user in an account, also for a single partition."""
 
     kind: Literal["account", "qos", "user"]
     name: str
     account: str = ""
     """Account of a user. Otherwise empty."""
+    partition: str = ""
+    """Partition of an association of the user that applies only there. Otherwise empty."""
 
     def __str__(self) -> str:
-        """Return the words of sacctmgr, such as `user ada account physics`."""
-        return f"{self.kind} {self.name}" + (f" account {self.account}" if self.account else "")
+        """Return the words of sacctmgr, such as `user ada account physics partition gpu`."""
+        words = [f"{self.kind} {self.name}"]
+        words += [f"account {self.account}"] if self.account else []
+        words += [f"partition {self.partition}"] if self.partition else []
+        return " ".join(words)
+
+    def whole(self) -> "Thing":
+        """Return the user's association for all partitions, if this is one for a single one."""
+        return self._replace(partition="")
 
 
 _MARK = re.compile(r"\[slurmstack(?P<adopted> adopted)?:(?P<fields>[^\]]*)\] ?(?P<rest>.*)", re.S)
@@ -70,6 +79,8 @@ class Job(NamedTuple):
     """User name, or uid if the name is unknown."""
     account: str
     qos: str
+    partitions: str = ""
+    """Names of partitions, separated by commas; a pending job may have several."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,6 @@ class Observed:
 
     things: Mapping[Thing, State]
     jobs: tuple[Job, ...] = ()
-    partitioned: frozenset[Thing] = frozenset()
-    """Users in accounts with associations for single partitions. Only people make these."""
 
 
 class Wanted(BaseModel):
@@ -93,6 +102,8 @@ class Wanted(BaseModel):
     accounts: dict[str, dict[str, str]] = {}
     users: dict[str, dict[str, dict[str, str]]] = {}
     """Fields by user and account. The first account replaces a removed default account."""
+    partitions: dict[str, dict[str, dict[str, dict[str, str]]]] = {}
+    """Fields by user, account and partition, for the user's jobs in this partition only."""
     remove_with_jobs: frozenset[str] = frozenset()
     """Things that may be removed even if jobs use them, such as `user ada account physics`."""
 
@@ -103,6 +114,9 @@ class Wanted(BaseModel):
         found |= {Thing("account", n): {"parent": ROOT, **f} for n, f in self.accounts.items()}
         for name, accounts in self.users.items():
             found |= {Thing("user", name, account): f for account, f in accounts.items()}
+        for name, accounts_ in self.partitions.items():
+            for account, partitions in accounts_.items():
+                found |= {Thing("user", name, account, p): f for p, f in partitions.items()}
         return found
 
 
@@ -119,6 +133,8 @@ def jobs_on(thing: Thing, jobs: Iterable[Job]) -> tuple[Job, ...]:
                 return job.qos == thing.name
             case "account":
                 return job.account == thing.name
+        if thing.partition and thing.partition not in job.partitions.split(","):
+            return False
         return (job.user, job.account) == (thing.name, thing.account)
 
     return tuple(job for job in jobs if is_on(job))
@@ -140,6 +156,9 @@ class Action:
     """Description of an action that changes no field."""
     new_default: str | None = None
     """Account that becomes the user's default, because the old default is removed."""
+    interim: tuple[str, str] | None = None
+    """The user's default account, and the one that replaces it during the removal: Slurm removes no
+    association of a default account."""
 
     def __str__(self) -> str:
         details = [

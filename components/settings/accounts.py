@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from pydantic_core import PydanticCustomError
 
 from components.settings.types import (
+    DnsLabel,
     Line,
     Model,
     Number,
@@ -33,7 +34,9 @@ _MOST = 2_147_483_647
 
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,39}")
 _TRES = re.compile(r"cpu|mem|node|energy|billing|vmem|pages|(gres|license|fs|bb|ic)/[a-z0-9_.:-]+")
-_THING = re.compile(r"(account|qos) [a-z0-9_.-]+|user [a-z0-9_-]+ account [a-z0-9_.-]+")
+_THING = re.compile(
+    r"(account|qos) [a-z0-9_.-]+|user [a-z0-9_-]+ account [a-z0-9_.-]+( partition [a-z0-9-]+)?"
+)
 
 
 def _name(value: str) -> str:
@@ -80,8 +83,8 @@ def _thing(value: str) -> str:
     if not _THING.fullmatch(value):
         raise PydanticCustomError(
             "thing",
-            "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'; "
-            "copy the text from the deploy's error",
+            "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account "
+            "NAME partition NAME'; copy the text from the deploy's error",
         )
     return value
 
@@ -161,10 +164,18 @@ class _Association(Limits):
         return self
 
 
+class UserPartition(_Association):
+    """Limits of a user of an account in one partition, where they replace those of the user."""
+
+    name: DnsLabel
+
+
 class AccountUser(_Association):
     """A user in an account."""
 
     name: UserName
+    partitions: tuple[UserPartition, ...] = ()
+    """Limits in single partitions."""
     default: bool = False
     """Make this the default account of the user's jobs. Without a default, Slurm uses the first
     account."""
@@ -185,6 +196,11 @@ class Account(_Association):
             raise cross_field("name", f"'{ROOT}': is reserved by Slurm; choose another")
         for name in duplicates(user.name for user in self.users):
             raise cross_field("users", f"'{name}' is listed twice; keep one")
+        for index, user in enumerate(self.users):
+            for name in duplicates(partition.name for partition in user.partitions):
+                raise cross_field(
+                    f"users[{index}].partitions", f"'{name}' is listed twice; keep one"
+                )
         return self
 
 
@@ -269,7 +285,10 @@ def _qos_named(
     """Yield each key that names QOS, with these names."""
     for i, account in enumerate(accounts):
         places: list[tuple[str, _Association]] = [(f"accounts[{i}]", account)]
-        places += [(f"accounts[{i}].users[{j}]", user) for j, user in enumerate(account.users)]
+        for j, user in enumerate(account.users):
+            at = f"accounts[{i}].users[{j}]"
+            places.append((at, user))
+            places += [(f"{at}.partitions[{k}]", each) for k, each in enumerate(user.partitions)]
         for key, place in places:
             yield f"{key}.qos", place.qos
             yield f"{key}.default_qos", (place.default_qos,) if place.default_qos else ()

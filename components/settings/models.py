@@ -459,6 +459,20 @@ class Settings(Model):
         return self
 
     @model_validator(mode="after")
+    def _accounts_fit_partitions(self) -> Self:
+        known = {partition.name for partition in self.queues()}
+        for i, account in enumerate(self.accounting.accounts):
+            for j, user in enumerate(account.users):
+                for k, partition in enumerate(user.partitions):
+                    if partition.name not in known:
+                        raise cross_field(
+                            f"accounting.accounts[{i}].users[{j}].partitions[{k}].name",
+                            f"'{partition.name}' is not a partition; "
+                            f"{known_names(partition.name, known)}",
+                        )
+        return self
+
+    @model_validator(mode="after")
     def _partitions_fit_groups_and_preemption(self) -> Self:
         groups = {group.name for group in self.groups} | {user.name for user in self.users}
         for index, partition in enumerate(self.partitions):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agents.accounts.things import Wanted
 from components.conventions import CHECKS_USER
 from components.settings import Settings, parse_time
-from components.settings.accounts import Account, AccountUser, Limits, Qos
+from components.settings.accounts import Account, AccountUser, Limits, Qos, UserPartition
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
@@ -35,6 +35,7 @@ def wanted_accounts(settings: Settings) -> str:
         qos=dict(sorted((qos.name, _fields(qos)) for qos in accounting.qos)),
         accounts=dict(sorted(accounts.items())),
         users=dict(sorted(people.items())),
+        partitions=_partitions(settings),
         remove_with_jobs=frozenset(accounting.remove_with_jobs),
     )
     content = wanted.model_dump()
@@ -60,13 +61,25 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     return found
 
 
-def _fields(given: Account | AccountUser | Qos) -> Fields:
+def _partitions(settings: Settings) -> dict[str, dict[str, dict[str, Fields]]]:
+    """Return the fields of each user in each account and partition."""
+    found: dict[str, dict[str, dict[str, Fields]]] = {}
+    for account in settings.accounting.accounts:
+        for user in account.users:
+            if user.partitions:
+                found.setdefault(user.name, {})[account.name] = {
+                    partition.name: _fields(partition) for partition in user.partitions
+                }
+    return found
+
+
+def _fields(given: Account | AccountUser | UserPartition | Qos) -> Fields:
     return dict(sorted(_written(given)))
 
 
 def _written(given: Limits) -> Iterator[tuple[str, str]]:
     """Yield the fields that are set; a TRES field yields one field for each TRES."""
-    for name in sorted(given.model_fields_set - {"name", "users", "default"}):
+    for name in sorted(given.model_fields_set - {"name", "users", "default", "partitions"}):
         value, field = getattr(given, name), _NAMES.get(name, name.replace("_", ""))
         if value is None:
             continue

@@ -348,6 +348,15 @@ FULL: dict[str, Any] = {
                         **_LIMITS,
                         **_OF_ASSOCIATIONS,
                         "qos": ["high"],
+                        "partitions": [
+                            {
+                                "name": "main",
+                                "fairshare": 5,
+                                **_LIMITS,
+                                **_OF_ASSOCIATIONS,
+                                "qos": ["high"],
+                            }
+                        ],
                     },
                     {"name": "bob"},
                 ],

@@ -147,7 +147,7 @@ EXTERNAL: Values = {
     },
 }
 
-_ASSOCIATIONS = ("accounts[0]", "accounts[0].users[0]")
+_ASSOCIATIONS = (*("accounts[0]", "accounts[0].users[0]", "accounts[0].users[0].partitions[0]"),)
 _HAVE_LIMITS = (*_ASSOCIATIONS, "qos[0]")
 _COUNTS = [
     *(
@@ -424,6 +424,8 @@ LISTS = (
     "accounting.accounts[0].users",
     "accounting.accounts[0].qos",
     "accounting.accounts[0].users[0].qos",
+    "accounting.accounts[0].users[0].partitions",
+    "accounting.accounts[0].users[0].partitions[0].qos",
     "accounting.qos",
     "accounting.qos[0].flags",
     "accounting.qos[0].preempt",
@@ -593,7 +595,7 @@ _AGE = "expected an age, such as '24months'"
 _ACCOUNT = "expected a name of at most 40 lower-case letters"
 _PROJECT = "expected an id of a Nebius project"
 _SHARES = "expected a whole number of at least 0, or 'parent'"
-_THING = "expected 'account NAME', 'user NAME account NAME' or 'qos NAME'"
+_THING = "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account"
 _CRON = "expected five cron fields"
 _DUMP = "expected 'latest' or a dump name"
 _BUCKET = "expected a bucket name: 3 to 63"
@@ -918,11 +920,14 @@ WORDS: dict[str, dict[Any, str]] = {
             *("accounts[0].name", "accounts[0].parent", "default_account", "qos[0].name"),
             *("accounts[0].qos[0]", "accounts[0].users[0].qos[0]", "qos[0].preempt[0]"),
             *("accounts[0].default_qos", "accounts[0].users[0].default_qos"),
+            "accounts[0].users[0].partitions[0].qos[0]",
+            "accounts[0].users[0].partitions[0].default_qos",
         )
     },
     "accounting.accounts[0].description": {"": _LINE, "a\nb": _LINE},
     "accounting.accounts[0].organization": {"": _LINE},
     "accounting.accounts[0].users[0].name": {"Ada": _USER},
+    "accounting.accounts[0].users[0].partitions[0].name": {"Main": _LABEL},
     "accounting.operators[0]": {"Ada": _USER},
     "accounting.administrators[0]": {"Bob": _USER},
     **{
@@ -1112,6 +1117,7 @@ REQUIRED = (
     "accounting.external.password_secret",
     "accounting.accounts[0].name",
     "accounting.accounts[0].users[0].name",
+    "accounting.accounts[0].users[0].partitions[0].name",
     "cluster.machines.gpu.reservation.id",
     "accounting.qos[0].name",
     "accounting.backup.nfs.server",
@@ -1365,7 +1371,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.preemption.type", "none", "partitions[0].preempt_mode", "off",
      "set slurm.preemption.type: partition_prio"),
     ("slurm.timeouts.unkillable_step", 299, "slurm.timeouts.unkillable_step", "299",
-     "five times message, which is 300"),
+     "expected at least 300, which is five times message (60)"),
     ("slurm.priority", {"age": 9}, "slurm.priority.age", "9",
      "has no effect without type: multifactor"),
     ("slurm.priority.tres", {"gpu": 1}, "slurm.priority.tres.gpu", '"gpu"', "'cpu', 'mem' or"),
@@ -1491,6 +1497,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is not a QOS"),
     ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
      "preempts itself, directly or through others; remove the cycle"),
+    ("accounting.accounts[0].users[0].partitions[0].name", "mian",
+     "accounting.accounts[0].users[0].partitions[0].name", "'mian'", "did you mean 'main'?"),
+    ("accounting.accounts[0].users[0].partitions", [{"name": "main"}, {"name": "main"}],
+     "accounting.accounts[0].users[0].partitions", "'main'", "is listed twice; keep one"),
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
      "is also in administrators; keep one"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
@@ -1549,7 +1559,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ("ipsec_secret", "keys", "ipsec_secret", "'keys'",
            "has no effect without encryption: ipsec"),
           ("hubble", {"ui": True}, "hubble.ui", "true", "requires relay; add relay: true"),
-          ("hubble", {"enabled": False, "relay": True}, "hubble.relay", "true", "enabled: true"),
+          ("hubble", {"enabled": False, "relay": True}, "hubble.relay", "true", "remove enabled"),
       )),
     *(("network.cilium", given, f"network.cilium.{named}", shown, remedy)
       for given, named, shown, remedy in (

@@ -13,7 +13,7 @@ def after(observed: Observed, *actions: Action) -> Observed:
             _remove(things, jobs, action)
         else:
             _set(things, action)
-    return Observed(things, jobs, observed.partitioned)
+    return Observed(things, jobs)
 
 
 def _set(things: dict[Thing, State], action: Action) -> None:
@@ -30,10 +30,11 @@ def _set(things: dict[Thing, State], action: Action) -> None:
         assert thing.name not in _line(things, fields["parent"]), (
             f"{action}: the account would be below itself"
         )
+    assert not thing.partition or thing.whole() in things, f"{action}: the user is not there"
     new = with_defaults(thing.kind, {**old.fields, **fields}.items())
     mark = read_mark(action.comment) if action.comment is not None else (old.mark, old.comment)
     things[thing] = State(new, *mark)
-    if thing.kind == "user":
+    if thing.kind == "user" and not thing.partition:
         first = not any(other[:2] == thing[:2] and other != thing for other in things)
         if first:
             fields.setdefault("defaultaccount", thing.account)
@@ -46,12 +47,22 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
     removed = {"user": (thing.name, thing.account), "account": (thing.name,), "qos": (thing.name,)}
     for job in jobs:
         used = {"user": (job.user, job.account), "account": (job.account,), "qos": (job.qos,)}
-        assert used[thing.kind] != removed[thing.kind], f"{action}: Job(s) active"
+        elsewhere = thing.partition and thing.partition not in job.partitions.split(",")
+        assert elsewhere or used[thing.kind] != removed[thing.kind], f"{action}: Job(s) active"
     if thing.kind == "account":
         for other, state in things.items():
             assert other.account != thing.name, f"{action}: would also remove {other}"
             assert state.fields.get("parent") != thing.name, f"{action}: would also remove {other}"
-    if thing.kind == "user":
+    if thing.partition:
+        default_account = things[thing.whole()].fields.get("defaultaccount")
+        if action.interim:
+            assert default_account == action.interim[0], f"{action}: would set another default"
+            default_account = action.interim[1]
+            assert thing.whole()._replace(account=default_account) in things, f"{action}: not there"
+        assert default_account != thing.account, f"{action}: You can not remove the default account"
+    if thing.kind == "user" and not thing.partition:
+        for other in [one for one in things if one != thing and one.whole() == thing]:
+            del things[other]
         changes = dict(action.changes)
         if action.new_default:
             changes["defaultaccount"] = action.new_default
@@ -66,12 +77,12 @@ def _spread(things: dict[Thing, State], user: str, fields: dict[str, str]) -> No
     """Set the fields that are the same in all accounts of a user."""
     own = {f: v for f, v in fields.items() if f in ("defaultaccount", "adminlevel")}
     for thing, state in things.items():
-        if thing[:2] == ("user", user):
+        if thing[:2] == ("user", user) and not thing.partition:
             held = next(
                 (
                     {f: v for f, v in s.fields.items() if f in ("defaultaccount", "adminlevel")}
                     for t, s in things.items()
-                    if t[:2] == ("user", user) and t != thing
+                    if t[:2] == ("user", user) and t != thing and not t.partition
                 ),
                 {},
             )

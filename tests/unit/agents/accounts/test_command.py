@@ -102,7 +102,7 @@ def test_failed_query_prints_one_line_and_nothing_is_changed(
 def test_refused_removal_of_an_account_with_jobs_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm = Slurm(**OURS, jobs=["7|ada|lab|normal"])
+    slurm = Slurm(**OURS, jobs=["7|ada|lab|normal|main"])
 
     assert run(slurm, tmp_path, accounts={"new": {}}) == 3
     assert slurm.commands == []

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agents.accounts.fields import default
@@ -14,6 +14,7 @@ from tests.unit.agents.accounts.slurm import after
 
 LAB, SUB = Thing("account", "lab"), Thing("account", "sub")
 ADA = Thing("user", "ada", "lab")
+ON_GPU = Thing("user", "ada", "lab", "gpu")
 HIGH = Thing("qos", "high")
 
 
@@ -36,10 +37,8 @@ def theirs(**fields: str) -> State:
     return State(fields, None, "made by hand")
 
 
-def cluster_of(
-    things: dict[Thing, State], *jobs: Job, partitioned: tuple[Thing, ...] = ()
-) -> Observed:
-    return Observed(things, jobs, frozenset(partitioned))
+def cluster_of(things: dict[Thing, State], *jobs: Job) -> Observed:
+    return Observed(things, jobs)
 
 
 def planned(observed: Observed, want: Wanted) -> list[str]:
@@ -72,6 +71,22 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
             "+ account lab: defaultqos=high",
             "+ user ada account lab: maxjobs=3",
         ],
+    ),
+    (
+        "a user is added before the user's limits in a partition",
+        {LAB: account()},
+        {
+            "accounts": {"lab": {}},
+            "users": {"ada": {"lab": {}}},
+            "partitions": {"ada": {"lab": {"gpu": {"maxjobs": "2"}}}},
+        },
+        ["+ user ada account lab", "+ user ada account lab partition gpu: maxjobs=2"],
+    ),
+    (
+        "limits in a partition leave with the user",
+        {LAB: account(), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")},
+        {"accounts": {"lab": {}}},
+        ["- user ada account lab"],
     ),
     (
         "an account is added before its child accounts",
@@ -255,11 +270,50 @@ def test_account_that_contains_objects_made_by_hand_stays(inside: Thing) -> None
     assert found.notes == (f"account lab stays: it contains {inside}",)
 
 
-def test_user_with_a_partition_association_stays() -> None:
-    found = plan(cluster_of({LAB: account("x"), ADA: IN_LAB}, partitioned=(ADA,)), wanted())
+def test_user_with_a_partition_association_made_by_hand_stays() -> None:
+    found = plan(cluster_of({LAB: account("x"), ADA: IN_LAB, ON_GPU: theirs()}), wanted())
 
     assert found.actions == ()
     assert len(found.notes) == 2
+
+
+@pytest.mark.parametrize(("partitions", "refused"), [("gpu,cpu", True), ("cpu", False)])
+def test_association_stays_while_jobs_are_in_its_partition(partitions: str, refused: bool) -> None:
+    things = {LAB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
+    job = JOB._replace(partitions=partitions)
+    kept = {"accounts": {"lab": {}, "sub": {}}, "users": {"ada": {"lab": {}, "sub": {}}}}
+
+    found = plan(cluster_of(things, job), wanted(**kept))
+
+    assert bool(found.refusals) == refused
+
+
+def test_limits_in_a_partition_of_the_only_account_cannot_leave() -> None:
+    """Slurm removes no association of a default account, and a user needs a default account."""
+    things = {LAB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
+    kept = {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {"defaultaccount": "lab"}}}}
+
+    found = plan(cluster_of(things), wanted(**kept))
+
+    assert found.actions == ()
+    (refusal,) = found.refusals
+    assert refusal.startswith("user ada account lab partition gpu: cannot be removed")
+    assert "add the user to another account as well" in refusal
+
+
+def test_another_account_is_the_default_while_limits_in_a_partition_leave() -> None:
+    things = {LAB: account("x"), SUB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
+    users = {"ada": {"lab": {"defaultaccount": "lab"}, "sub": {}}}
+    kept = {"accounts": {"lab": {"x": ""}, "sub": {"x": ""}}, "users": users}
+
+    found = plan(cluster_of(things), wanted(**kept))
+
+    assert [str(action) for action in found.actions] == [
+        "+ user ada account sub",
+        "- user ada account lab partition gpu",
+    ]
+    assert found.actions[-1].interim == ("lab", "sub")
+    after(cluster_of(things), *found.actions)
 
 
 @pytest.mark.parametrize("adopted", [True, False])
@@ -311,7 +365,11 @@ def wants(draw: st.DrawFn) -> Wanted:
             users[name][within[-1]]["defaultaccount"] = within[-1]
         if draw(st.booleans()):
             users[name][within[0]]["adminlevel"] = "operator"
-    return wanted(qos=qos, accounts=accounts, users=users)
+    partitions = {
+        name: {account: {"gpu": draw(FIELDS)} for account in within if draw(st.booleans())}
+        for name, within in users.items()
+    }
+    return wanted(qos=qos, accounts=accounts, users=users, partitions=partitions)
 
 
 @st.composite
@@ -331,7 +389,7 @@ def clusters(draw: st.DrawFn) -> Observed:
 @settings(max_examples=400, deadline=None)
 def test_executed_plan_leaves_nothing_to_do(observed: Observed, want: Wanted) -> None:
     first = plan(observed, want)
-    assert first.refusals == ()
+    assume(not first.refusals)
 
     done = after(observed, *first.actions)
 
@@ -347,10 +405,11 @@ def test_executed_plan_leaves_nothing_to_do(observed: Observed, want: Wanted) ->
 def test_next_plan_finishes_an_interrupted_plan(
     observed: Observed, want: Wanted, data: st.DataObject
 ) -> None:
-    first = plan(observed, want).actions
-    cut = data.draw(st.integers(0, len(first)))
+    first = plan(observed, want)
+    assume(not first.refusals)
+    cut = data.draw(st.integers(0, len(first.actions)))
 
-    halfway = after(observed, *first[:cut])
+    halfway = after(observed, *first.actions[:cut])
     done = after(halfway, *plan(halfway, want).actions)
 
     assert planned(done, want) == []
