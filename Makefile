@@ -51,7 +51,7 @@ kubeconfig: .venv/ready  ## Show how kubectl reaches the cluster
 
 ssh: .venv/ready  ## Log in to the cluster
 	@[ -e .local/$(STACK)/ssh_config ] || $(PY) -m local.access --stack $(STACK)
-	@ssh -F .local/$(STACK)/ssh_config login
+	@[ ! -e .local/$(STACK)/ssh_config ] || ssh -F .local/$(STACK)/ssh_config login
 
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK) $(ARGS)

@@ -7,7 +7,8 @@ import pulumi
 from components import conventions as c
 from components.cluster.interface import Cluster
 from components.composition import Slurm
-from components.settings import LocalCluster, Settings
+from components.settings import LocalCluster, MetalCluster, Settings
+from components.slurm.login import Login
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -20,7 +21,7 @@ def exports(settings: Settings, cluster: Cluster, slurm: Slurm) -> dict[str, pul
         "namespace": slurm.namespace,
         "nodesets": {nodeset.name: nodeset.replicas for nodeset in settings.nodesets},
         "login_host_key": slurm.login.host_key,
-        "login_address": _LOOPBACK if local else slurm.login.address,
+        "login_address": _login_address(settings, slurm.login),
         "login_port": local.ssh_port if local else slurm.login.port,
         # The contents of a kubeconfig contain a credential.
         "kubeconfig": pulumi.Output.secret(cluster.kubeconfig),
@@ -28,6 +29,16 @@ def exports(settings: Settings, cluster: Cluster, slurm: Slurm) -> dict[str, pul
         **urls(settings),
         "report": slurm.report,
     }
+
+
+def _login_address(settings: Settings, login: Login) -> pulumi.Input[str | None]:
+    """Return where users log in; None if only the cluster knows the addresses of its nodes."""
+    match settings.cluster:
+        case LocalCluster():
+            return _LOOPBACK
+        case MetalCluster(machines=(machine, *_)) if settings.login.service == "NodePort":
+            return machine.address
+    return login.address
 
 
 def urls(settings: Settings) -> dict[str, str]:

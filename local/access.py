@@ -24,6 +24,10 @@ _PATIENCE = 180
 """Seconds to wait before missing nodes are reported."""
 
 
+class NoAddressError(LocalError):
+    """The stack does not know the addresses of its Kubernetes nodes."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """The address of the login nodes and, if the stack is local, who logs in there."""
@@ -60,14 +64,17 @@ def known_hosts(entry: Entry, host_key: str) -> str:
 
 
 def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entry:
-    """Return the way into a stack, from its outputs. Raises LocalError if it is unknown."""
+    """Return the way into a stack, from its outputs.
+
+    Raises NoAddressError, or LocalError if the stack is not deployed yet.
+    """
     address, port = outputs.get("login_address"), outputs.get("login_port")
     if port is None:
         raise LocalError(
             f"stack '{stack}' has no login node yet; deploy it first: make up STACK={stack}"
         )
     if address is None:
-        raise LocalError(
+        raise NoAddressError(
             f"login.service: {settings.login.service}: the stack does not know the addresses of "
             f"Kubernetes nodes; connect to any of them: ssh -p {port} USER@NODE"
         )
@@ -148,6 +155,10 @@ def main(arguments: Sequence[str]) -> int:
         if is_local:
             host.install(host.missing_packages(["ssh"]), print)
         config = write_access(stack, settings)
+    except NoAddressError as no_address:
+        # The deploy succeeded, and users can log in.
+        print(f"Log in:  {no_address}")
+        return 0
     except (LocalError, SettingsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

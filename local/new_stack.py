@@ -291,8 +291,8 @@ def allowed(settings: Settings) -> Document:
     grafana = settings.monitoring.bundled.grafana
     needed = {
         "limits": is_local or settings.login.limits != Limits(),
-        "host-namespaces": bundled,
-        "host-paths": bundled,
+        "host-namespaces": settings.monitoring.kind != "none",
+        "host-paths": settings.monitoring.kind != "none",
         "protected-data": not settings.protect_data,
         "images": bundled and grafana.enabled and grafana.image == type(grafana)().image,
     }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clouds import EKS
+from tests.support.clouds import EKS, METAL
 from tests.support.graph import SECRET_SIGNATURE, opened, record
 from tests.support.stack import VALID, config
 
@@ -23,6 +23,13 @@ def test_outputs_lead_to_the_parts_of_a_local_stack(monkeypatch: pytest.MonkeyPa
     assert found["rest_url"] == "http://rest.slurm.svc:6820"
     assert found["prometheus_url"] == "http://monitoring.slurm.svc:9345"
     assert "grafana_url" not in found
+
+
+def test_users_of_own_machines_log_in_at_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = {"service": "NodePort", "node_port": 30022}
+    found = outputs(monkeypatch, METAL, login=login)
+
+    assert (found["login_address"], found["login_port"]) == ("192.0.2.10", 30022)
 
 
 def test_kubeconfig_of_a_cloud_is_a_secret_output(monkeypatch: pytest.MonkeyPatch) -> None:
