@@ -80,6 +80,19 @@ HOST_KEY_SECRET: Final = "login-host-key"
 ALERTMANAGER_SECRET: Final = "alertmanager-config"
 USER_IMAGES_CONFIG: Final = "user-images"
 NODE_SSH_SECRET: Final = "node-ssh"
+SYSTEM_ACCOUNTS: Final = frozenset(
+    {
+        # Debian's base-passwd: users and groups of the images.
+        *("root", "daemon", "bin", "sys", "adm", "tty", "disk", "lp", "mail", "news", "uucp"),
+        *("man", "proxy", "kmem", "dialout", "fax", "voice", "cdrom", "floppy", "tape", "sudo"),
+        *("audio", "dip", "www-data", "backup", "operator", "list", "irc", "src", "shadow"),
+        *("utmp", "video", "sasl", "plugdev", "staff", "games", "users", "nogroup", "sync"),
+        *("nobody", "_apt"),
+        # Added by packages of the images.
+        *("munge", "slurm", "sshd", "ssh", "_ssh", "messagebus", "sssd"),
+    }
+)
+"""Names of users and groups of the images, which have precedence over those in the settings."""
 OWN_SECRETS: Final = frozenset(
     {
         ALERTMANAGER_SECRET,

@@ -778,7 +778,7 @@ class Nodeset(TypedDict):
     """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
     node_selector: NotRequired[Input[Mapping[str, Input[str]]]]
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
-    affinity: NotRequired[Input[Mapping[str, Input[Any]]]]
+    affinity: NotRequired[Input[Mapping[str, Input[Mapping[str, Input[Any]]]]]]
     """Affinity of the pods, in Kubernetes' format."""
     tolerations: NotRequired[Input[Sequence[Input["Toleration"]]]]
     """Taints of Kubernetes nodes that the pods tolerate."""

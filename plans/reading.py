@@ -26,6 +26,10 @@ class PlanError(Exception):
     """A preview or plan cannot be read or published. The text is one line for users."""
 
 
+_PRINTED: Final = 10
+"""Limit of lines that are kept of the output."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Planned change of a resource. Its inputs contain no secrets: Pulumi replaces each secret with
@@ -70,6 +74,8 @@ class Preview:
     errors: tuple[str, ...] = field(default=())
     """Reasons for a failure, one line each."""
     warnings: tuple[str, ...] = field(default=())
+    output: tuple[str, ...] = field(default=())
+    """Last lines that the program and the policy packs printed."""
 
     def shown(self) -> list[Step]:
         """Return the steps to show, destructive ones first, without those of `jobs`."""
@@ -114,6 +120,7 @@ def read(text: str, source: str, status: int = 0) -> Preview:
         document.get("changeSummary", {}).get("same", 0),
         tuple(errors),
         tuple(_messages(diagnostics, "warning")),
+        tuple(_messages(diagnostics, "output", "info", "info#err"))[-_PRINTED:],
     )
 
 
@@ -185,11 +192,14 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-def _messages(diagnostics: list[Mapping[str, Any]], severity: str) -> Iterator[str]:
+def _messages(diagnostics: list[Mapping[str, Any]], *severities: str) -> Iterator[str]:
     for entry in diagnostics:
-        if entry.get("severity") == severity:
-            text = " ".join(str(entry.get("message", "")).split()).removeprefix(f"{severity}: ")
-            yield f"{short(entry['urn'])}: {text}" if entry.get("urn") else text
+        severity = entry.get("severity")
+        if severity in severities:
+            about = f"{short(entry['urn'])}: " if entry.get("urn") else ""
+            for line in str(entry.get("message", "")).splitlines():
+                if text := " ".join(line.split()).removeprefix(f"{severity}: "):
+                    yield about + text
 
 
 def rolls_pods(step: Step) -> bool:

@@ -28,6 +28,8 @@ def show(preview: Preview, stack: str, console: Console) -> None:
     _costs(differences(preview), console)
     _section("Warnings", preview.warnings, console)
     _section("Refused", refusals(preview), console, _ALARM)
+    if preview.errors:
+        _section("Printed before the failure", preview.output, console)
     _section("Failed", preview.errors, console, _ALARM)
     if not preview.errors:
         console.print(Text(f"{stack}: {_summary(preview)}", _HEAD), soft_wrap=True)

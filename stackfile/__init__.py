@@ -62,9 +62,12 @@ def parse(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # noqa: S506  # a safe loader
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
+        mark, remedy = error.problem_mark, ""
+        if error.problem == "could not find expected ':'" and error.context_mark:
+            # The key that lacks its value is in an earlier line.
+            mark, remedy = error.context_mark, "; put a blank after the ':' of a key"
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise StackFileError(f"invalid YAML: {place}{error.problem}") from None
+        raise StackFileError(f"invalid YAML: {place}{error.problem}{remedy}") from None
     except yaml.YAMLError as error:
         raise StackFileError(f"invalid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -88,6 +91,12 @@ def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigV
         raise StackFileError("config: expected a mapping of <namespace>:<name> to values")
     parsed: dict[str, ConfigValue] = {}
     for written, value in config.items():
+        if isinstance(value, dict) and ":" not in str(written) and not namespace:
+            first = next(iter(value), "name")
+            raise StackFileError(
+                f"config: {written}: expected a key of the form <namespace>:<name>; write each key "
+                f"with its prefix on this level, such as {written}:{first}"
+            )
         key = _key(written, namespace)
         if key in parsed:
             raise StackFileError(f"config: {written}: is another form of {key}; keep one")

@@ -38,6 +38,14 @@ JAIL = "jail"
 LEAVE = "leave"
 LEAVING = "leaving"
 
+CAUSES = frozenset(
+    {
+        *(NOT_READY, CORDONED, MAINTENANCE, UNSCHEDULED, POD, SLURMD, CONFIG, SIZE, JAIL),
+        *(LEAVE, LEAVING),
+    }
+)
+"""Causes apart from failed checks and from the conditions of Kubernetes nodes in the settings."""
+
 _AWAY_FROM_JOBS = frozenset({POD, SLURMD, CONFIG})
 """Causes that slurmctld may not have noticed yet."""
 _CLOCKS = 5

@@ -20,16 +20,18 @@ from components.settings.types import (
     Bucket,
     Cron,
     DnsLabel,
-    Domain,
     DumpName,
     Endpoint,
+    Host,
     MemoryMiB,
     Model,
     Number,
+    ObjectName,
     ObjectPrefix,
     Port,
     ProjectFile,
     PurgeAge,
+    SecretName,
     UserName,
     Word,
     cross_field,
@@ -45,7 +47,7 @@ class BundledDatabase(Model):
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the database's volume."""
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the database's volume; by default the cluster's default."""
     buffer_pool: MemoryMiB = Field("4GiB", validate_default=True)
     """Memory for cached tables; Slurm's manual recommends at least 4 GiB."""
@@ -59,13 +61,13 @@ class BundledDatabase(Model):
 class ExternalDatabase(Model):
     """An existing MariaDB or MySQL."""
 
-    host: Domain
+    host: Host
     """Host name or address of the database server."""
     port: Port = MARIADB_PORT
     name: Word = DATABASE_NAME
     """Name of the database; created if it is missing and `user` may create databases."""
     user: Word = "slurm"
-    password_secret: Domain
+    password_secret: SecretName
     """Secret in the stack's namespace; its entry `password` is the password of `user`."""
     tls_ca: ProjectFile | None = None
     """File with CA certificates (PEM) to verify the server: a path relative to the project, read at
@@ -94,7 +96,7 @@ class Archive(Model):
     """A volume for records that `purge` removes; `sacctmgr archive load` restores them."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the volume; by default the cluster's default."""
 
 
@@ -109,7 +111,7 @@ class S3(Model):
     """Prefix of all object names, before the cluster's name."""
     region: Word | None = None
     """Region for signing requests, if the server requires one."""
-    secret: Domain
+    secret: SecretName
     """Secret in the stack's namespace with the credentials in its entries `access_key` and
     `secret_key`."""
     ca: ProjectFile | None = None
@@ -153,7 +155,7 @@ class Backup(Model):
     keep: Keep = Field(default_factory=Keep)
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the stack's own volume for dumps."""
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the volume for dumps; by default the cluster's default."""
     claim: DnsLabel | None = None
     """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""
@@ -161,7 +163,7 @@ class Backup(Model):
     """Folder that an NFS server exports, instead of the stack's own volume."""
     s3: S3 | None = None
     """A bucket, instead of a volume."""
-    password_secret: Domain | None = None
+    password_secret: SecretName | None = None
     """Secret in the stack's namespace; its entry `password` encrypts the dumps. Without a Secret,
     anyone with access to the store can read the dumps."""
     restore: DumpName | None = None

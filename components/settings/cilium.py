@@ -7,11 +7,12 @@ from pydantic import Field, model_validator
 from components.settings.types import (
     ChartVersion,
     Cidr,
-    Domain,
+    Host,
     InterfaceName,
     Model,
     Number,
     Port,
+    SecretName,
     Word,
     cross_field,
 )
@@ -67,7 +68,7 @@ class Cilium(Model):
     Cilium does not use the interfaces of the fast network."""
     kube_proxy_replacement: bool = False
     """Let Cilium resolve Services, without kube-proxy."""
-    api_host: Domain | None = None
+    api_host: Host | None = None
     """Host name or address through which Cilium reaches the Kubernetes API, instead of its Service;
     for kube_proxy_replacement."""
     api_port: Port = 6443
@@ -79,7 +80,7 @@ class Cilium(Model):
     `kube_proxy_replacement` and Linux 5.18."""
     encryption: Literal["none", "wireguard", "ipsec"] = "none"
     """Encryption between pods on different nodes."""
-    ipsec_secret: Domain | None = None
+    ipsec_secret: SecretName | None = None
     """Secret in `kube-system` with the IPsec key in its entry `keys`; Cilium's documentation
     describes the format."""
     host_firewall: bool = False

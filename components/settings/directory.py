@@ -5,7 +5,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from components.settings.types import Domain, LdapUri, Line, Model, ProjectFile, Word, cross_field
+from components.settings.types import (
+    DistinguishedName,
+    LdapUri,
+    Line,
+    Model,
+    ProjectFile,
+    SecretName,
+    Word,
+    cross_field,
+)
 
 _PORTS = {"ldap": 389, "ldaps": 636}
 """Default ports of servers (RFC 4516; IANA's registry)."""
@@ -17,11 +26,11 @@ class Directory(Model):
     uris: Annotated[tuple[LdapUri, ...], Field(min_length=1)]
     """Servers, such as 'ldaps://ldap.example.org', in the order in which they are tried. With
     'ldap://', StartTLS encrypts the connection."""
-    base: Line
+    base: DistinguishedName
     """Search base of users and groups, such as 'dc=example,dc=org'."""
     bind_dn: Line | None = None
     """Bind DN, such as 'cn=reader,dc=example,dc=org'; by default an anonymous bind."""
-    password_secret: Domain | None = None
+    password_secret: SecretName | None = None
     """Secret in the stack's namespace; its entry `password` is the password of bind_dn."""
     ca: ProjectFile | None = None
     """File with CA certificates (PEM) to verify the servers: a path relative to the project, read

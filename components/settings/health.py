@@ -76,7 +76,9 @@ def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
                 known = known_names(limit, ("effect", *limits))
                 raise cross_field(f"{key}.{limit}", f"unknown key; {known}")
             expected = (
-                _expected_effect(value) if limit == "effect" else _expected(limits[limit], value)
+                _expected_effect(value)
+                if limit == "effect"
+                else _expected(limit, limits[limit], value)
             )
             if expected:
                 shown = json.dumps(value, ensure_ascii=False)
@@ -87,7 +89,7 @@ def _expected_effect(value: JsonValue) -> str | None:
     return None if value in list(Effect) else " or ".join(f"'{effect}'" for effect in Effect)
 
 
-def _expected(default: Limit, value: JsonValue) -> str | None:
+def _expected(limit: str, default: Limit, value: JsonValue) -> str | None:
     """Return the expected kind of value for a limit, or None if the value is valid."""
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
@@ -96,6 +98,9 @@ def _expected(default: Limit, value: JsonValue) -> str | None:
         return None if fits else f"a list, such as {json.dumps(default[:2])}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return "a number, at least 0"
+    if limit.endswith("_percent") and not 1 <= value <= 100:
+        hint = f"; did you mean {100 * value:g}?" if 0 < value < 1 else ""
+        return f"a percentage from 1 to 100{hint}"
     return None
 
 

@@ -11,6 +11,7 @@ from components.settings.types import (
     MemoryMiB,
     Model,
     Number,
+    ObjectName,
     Seconds,
     cross_field,
     duplicates,
@@ -75,7 +76,7 @@ class LongChecks(Model):
     """Number of measurements to keep for each check and node."""
     size: MemoryMiB = Field("1GiB", validate_default=True)
     """Size of the volume for measurements."""
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the volume; by default the cluster's default."""
 
     @model_validator(mode="after")

@@ -1,5 +1,7 @@
 """Settings of a whole stack as one typed, frozen model."""
 
+import difflib
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal, Self
@@ -21,6 +23,7 @@ from components.conventions import (
     JAIL,
     OWN_SECRETS,
     PROJECT,
+    SYSTEM_ACCOUNTS,
     USER_IDS,
     node_names,
 )
@@ -46,14 +49,15 @@ from components.settings.types import (
     Cron,
     DnsLabel,
     DnsPattern,
-    Domain,
     MemoryMiB,
     Model,
     Number,
+    ObjectName,
     Path,
     ProjectFile,
     Registry,
     SecretEntry,
+    SecretName,
     SecretText,
     SlurmTime,
     SshKey,
@@ -65,13 +69,16 @@ from components.settings.types import (
 )
 from components.settings.volumes import Csi, NfsExport, NfsServer, Submount, each_its_own
 
+_CREDENTIAL = re.compile(r"(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY|ACCESS_KEY)", re.I)
+"""Names of environment variables that usually contain credentials."""
+
 
 class Jail(Model):
     """The shared root file system of login nodes and workers."""
 
     size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size of the volume, such as '100GiB'."""
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass that supports ReadWriteMany; by default the cluster's default."""
     nfs: NfsExport | None = None
     """Folder that an NFS server exports, instead of a StorageClass. The server must let root own
@@ -128,9 +135,9 @@ class Jail(Model):
 class Snapshots(Model):
     """VolumeSnapshots of volumes whose storage supports them."""
 
-    jail: Domain | None = None
+    jail: ObjectName | None = None
     """VolumeSnapshotClass for the jail's volume; by default, this volume has no snapshots."""
-    state: Domain | None = None
+    state: ObjectName | None = None
     """VolumeSnapshotClass for the controller's volume; by default, this volume has no snapshots."""
     schedule: Cron = "47 2 * * *"
     """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
@@ -149,7 +156,7 @@ class Controller(Model):
 
     state_size: MemoryMiB = Field("10GiB", validate_default=True)
     """Size of the volume for the queue and the state of nodes."""
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the controller's volume; by default the cluster's default."""
     standby: bool = False
     """Run a standby controller on another Kubernetes node. The standby takes over within seconds if
@@ -277,9 +284,9 @@ class Settings(Model):
     registry: Registry | None = None
     """Registry to push images to and to pull images from. Without a registry, images are loaded
     into local nodes."""
-    pull_secrets: tuple[Domain, ...] = ()
+    pull_secrets: tuple[SecretName, ...] = ()
     """Secrets in the stack's namespace with the registry's credentials."""
-    secrets: dict[Domain, dict[SecretEntry, SecretText]] = {}
+    secrets: dict[ObjectName, dict[SecretEntry, SecretText]] = {}
     """Secrets that the stack creates in its namespace, by name, with encrypted entries. Other
     settings, such as `pull_secrets`, name them."""
     protect_data: bool = True
@@ -323,6 +330,26 @@ class Settings(Model):
                 raise cross_field(field, f"two are named '{name}'; give each a unique name")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two have the uid {uid}; give each a unique uid")
+        return self
+
+    @model_validator(mode="after")
+    def _namespace_is_the_stacks(self) -> Self:
+        if self.namespace == "default" or self.namespace.startswith("kube-"):
+            raise cross_field(
+                "namespace",
+                f"'{self.namespace}': belongs to Kubernetes; choose one for this stack alone",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _accounts_are_not_the_systems(self) -> Self:
+        named = {f"users[{index}].name": user.name for index, user in enumerate(self.users)}
+        named |= {f"groups[{index}].name": group.name for index, group in enumerate(self.groups)}
+        for key, name in named.items():
+            if name in SYSTEM_ACCOUNTS:
+                raise cross_field(
+                    key, f"'{name}': is an account of the operating system; choose another name"
+                )
         return self
 
     @model_validator(mode="after")
@@ -428,12 +455,31 @@ class Settings(Model):
     def _partitions_fit_qos(self) -> Self:
         known = {qos.name for qos in self.accounting.qos} | {NORMAL}
         for index, partition in enumerate(self.partitions):
-            # slurmctld does not start if the QOS of a partition is missing.
-            if self.accounting.enabled and partition.qos and partition.qos not in known:
+            given = {
+                "qos": (partition.qos,) if partition.qos else (),
+                "allow_qos": partition.allow_qos,
+                "deny_qos": partition.deny_qos,
+            }
+            for field, names in given.items():
+                for name in names:
+                    # slurmctld does not start if the QOS of a partition is missing.
+                    if name not in known and self.accounting.enabled:
+                        raise cross_field(
+                            f"partitions[{index}].{field}",
+                            f"'{name}' is not a QOS; add it to accounting.qos; "
+                            f"{known_names(name, known)}",
+                        )
+        return self
+
+    @model_validator(mode="after")
+    def _partitions_have_enough_nodes(self) -> Self:
+        sizes = {nodeset.name: nodeset.replicas for nodeset in self.nodesets}
+        for index, partition in enumerate(self.partitions):
+            nodes = sum(sizes.get(name, 0) for name in partition.nodesets)
+            if partition.min_nodes and partition.min_nodes > nodes:
                 raise cross_field(
-                    f"partitions[{index}].qos",
-                    f"'{partition.qos}' is not a QOS; add it to accounting.qos; "
-                    f"{known_names(partition.qos, known)}",
+                    f"partitions[{index}].min_nodes",
+                    f"{partition.min_nodes}: expected at most {nodes}, the nodes of its nodesets",
                 )
         return self
 
@@ -495,6 +541,17 @@ class Settings(Model):
         return self
 
     @model_validator(mode="after")
+    def _preemption_fits_qos(self) -> Self:
+        for index, qos in enumerate(self.accounting.qos):
+            if qos.preempt and self.slurm.preemption.type == "none":
+                raise cross_field(
+                    f"accounting.qos[{index}].preempt",
+                    f"{', '.join(qos.preempt)}: has no effect with slurm.preemption.type: none; "
+                    "set slurm.preemption.type: qos",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _topology_fits_nodesets(self) -> Self:
         nodes = {nodeset.name: self.nodes(nodeset) for nodeset in self.nodesets}
         static = {nodeset.name for nodeset in self.nodesets if nodeset.kind == "static"}
@@ -508,7 +565,10 @@ class Settings(Model):
                     raise cross_field(key, f"'{name}' is not a nodeset; {known_names(name, nodes)}")
             for node in self.nodes_of(group):
                 if node not in owner:
-                    raise cross_field(key, f"'{node}' is not a node; add it to a nodeset")
+                    raise cross_field(
+                        key,
+                        f"{group.name}: '{node}' is not a node; {known_names(node, owner)}",
+                    )
                 # slurmctld 24.11 does not know a dynamic node before the node's first start. With
                 # such a node in a block, slurmctld dies. With such a node below a switch, slurmctld
                 # logs an error for each port of the switch.
@@ -583,8 +643,79 @@ class Settings(Model):
 
     def warnings(self) -> Iterator[str]:
         """Yield what a deploy should warn about, as `key: problem; remedy`."""
-        for key, problem in (*self.cluster.warnings(self), *self._account_warnings()):
+        for key, problem in (
+            *self.cluster.warnings(self),
+            *self._account_warnings(),
+            *self._accounting_warnings(),
+            *self._secret_warnings(),
+        ):
             yield f"{PROJECT}:{key}: {problem}"
+
+    def _accounting_warnings(self) -> Iterator[tuple[str, str]]:
+        """Warn about settings that Slurm ignores without accounting."""
+        if self.accounting.enabled:
+            return
+        given: dict[str, object] = {
+            f"slurm.priority.{name}": getattr(self.slurm.priority, name)
+            for name in ("association", "fairshare", "qos")
+        }
+        given["slurm.preemption.type"] = self.slurm.preemption.type == "qos" and "qos"
+        for partition in self.partitions:
+            given |= {
+                f"partitions[{partition.name}].{name}": getattr(partition, name)
+                for name in ("qos", "allow_qos", "deny_qos")
+            }
+        for key, value in given.items():
+            if value:
+                shown = ", ".join(value) if isinstance(value, tuple) else value
+                yield (
+                    key,
+                    f"{shown}: has no effect without accounting; remove it, or accounting.enabled",
+                )
+
+    def _secret_warnings(self) -> Iterator[tuple[str, str]]:
+        """Warn about names that are nearly those of `secrets`, and about readable credentials."""
+        for key, name in self._named_secrets().items():
+            close = difflib.get_close_matches(name, self.secrets, n=1, cutoff=0.75)
+            if name not in self.secrets and close:
+                yield key, f"'{name}' is not in secrets; did you mean '{close[0]}'?"
+        environments = {
+            "containers.environment": self.containers.environment,
+            **{
+                f"nodesets[{nodeset.name}].pod.environment": nodeset.pod.environment
+                for nodeset in self.nodesets
+            },
+        }
+        for key, variables in environments.items():
+            for variable in variables:
+                if _CREDENTIAL.search(variable):
+                    yield (
+                        f"{key}.{variable}",
+                        "looks like a credential, and all users can read it; leave it to the users",
+                    )
+        for pattern in self.containers.allowed:
+            if "*" not in pattern and ":" not in pattern and "@" not in pattern:
+                yield (
+                    "containers.allowed",
+                    f"'{pattern}' permits only an image of exactly this name; add /*",
+                )
+
+    def _named_secrets(self) -> dict[str, str]:
+        """Return the Secrets that the settings name, by key."""
+        accounting, bundled = self.accounting, self.monitoring.bundled
+        found = {
+            "accounting.external.password_secret": accounting.external
+            and accounting.external.password_secret,
+            "accounting.backup.password_secret": accounting.backup.password_secret,
+            "accounting.backup.s3.secret": accounting.backup.s3 and accounting.backup.s3.secret,
+            "monitoring.bundled.alertmanager_secret": bundled.alertmanager_secret,
+            "monitoring.logs.headers_secret": self.monitoring.logs
+            and self.monitoring.logs.headers_secret,
+            "directory.password_secret": self.directory and self.directory.password_secret,
+            "containers.credentials_secret": self.containers.credentials_secret,
+            **{f"pull_secrets[{i}]": name for i, name in enumerate(self.pull_secrets)},
+        }
+        return {key: name for key, name in found.items() if name}
 
     def _account_warnings(self) -> Iterator[tuple[str, str]]:
         """Warn about accounts that the settings do not create; sacctmgr can."""

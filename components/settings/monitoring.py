@@ -6,17 +6,19 @@ from pydantic import Field, model_validator
 
 from components.settings.types import (
     DnsLabel,
-    Domain,
     ImageReference,
     LabelKey,
     LabelValue,
     MemoryMiB,
     Model,
     Number,
+    ObjectName,
     ProjectFile,
+    SecretName,
     SecretUrl,
     Url,
     cross_field,
+    endpoint_port,
 )
 
 
@@ -49,12 +51,12 @@ class Bundled(Model):
     """Days to keep metrics, if the volume has space."""
     size: MemoryMiB = Field("50GiB", validate_default=True)
     """Size of the volume for Prometheus and Alertmanager."""
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the volume; by default the cluster's default."""
     webhook: SecretUrl | None = None
     """URL that Alertmanager posts alerts to, in Alertmanager's own format. Encrypt it if it
     contains a token. Its host and port are readable in the network policies."""
-    alertmanager_secret: Domain | None = None
+    alertmanager_secret: SecretName | None = None
     """Secret in the stack's namespace. Its entry `alertmanager.yml` replaces the stack's own
     configuration of Alertmanager, for mail, chats and on-call services."""
     grafana: Grafana = Field(default_factory=Grafana)
@@ -80,13 +82,17 @@ class Operator(Model):
     """Labels of ConfigMaps with dashboards; Grafana selects them with these labels."""
 
 
+_GRPC = 4317
+"""Port of OTLP over gRPC (OpenTelemetry protocol specification)."""
+
+
 class Logs(Model):
     """The daemons' log lines, sent to a receiver with the OpenTelemetry protocol over HTTP."""
 
     endpoint: Url
     """URL of the receiver without `/v1/logs`: an OpenTelemetry collector, such as
     `http://collector.monitoring:4318`, or Loki 3, such as `https://loki.example.org/otlp`."""
-    headers_secret: Domain | None = None
+    headers_secret: SecretName | None = None
     """Secret in the stack's namespace; its entries are HTTP headers of the requests, such as
     `Authorization` or `X-Scope-OrgID`."""
     ca: ProjectFile | None = None
@@ -102,6 +108,12 @@ class Logs(Model):
                 "endpoint",
                 f"{self.endpoint}: expected a URL without /v1/logs and without a query; remove "
                 "them",
+            )
+        if endpoint_port(self.endpoint) == _GRPC:
+            raise cross_field(
+                "endpoint",
+                f"{self.endpoint}: {_GRPC} is the port of OTLP over gRPC; expected the port of "
+                "OTLP over HTTP, usually 4318",
             )
         return self
 

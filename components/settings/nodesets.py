@@ -12,14 +12,15 @@ from components.settings.placement import Toleration
 from components.settings.pods import Pod, ProcessLimits
 from components.settings.types import (
     DnsLabel,
-    Domain,
     GpuType,
     LabelKey,
+    LabelValue,
     MemoryMiB,
     MigProfile,
     Model,
     NodesetName,
     Number,
+    ObjectName,
     ParameterName,
     ResourceName,
     Scalar,
@@ -130,13 +131,15 @@ class Nodeset(Model):
     """Further parameters of slurm.conf's NodeName lines; they override those of the stack."""
     drain_grace: Seconds = 3600
     """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
-    node_selector: dict[LabelKey, str] = {}
+    node_selector: dict[LabelKey, LabelValue] = {}
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
-    affinity: dict[str, JsonValue] = {}
+    affinity: dict[
+        Literal["nodeAffinity", "podAffinity", "podAntiAffinity"], dict[str, JsonValue]
+    ] = {}
     """Affinity of the pods, in Kubernetes' format."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of Kubernetes nodes that the pods tolerate."""
-    priority_class: Domain | None = None
+    priority_class: ObjectName | None = None
     """PriorityClass of the pods."""
     volumes: tuple[Volume, ...] = ()
     """Further volumes of the pods."""

@@ -85,6 +85,17 @@ class Partition(Model):
     """Further parameters of slurm.conf's PartitionName lines; they override those of the stack."""
 
     @model_validator(mode="after")
+    def _name_is_free(self) -> Self:
+        # slurm.conf(5): PartitionName=DEFAULT sets defaults of the following partitions.
+        if self.name == "default":
+            raise cross_field(
+                "name",
+                "'default': is reserved by Slurm; choose another name (default: true makes a "
+                "partition the default)",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _limits_fit(self) -> Self:
         if self.default_time and parse_time(self.default_time) > parse_time(self.max_time):
             raise cross_field(

@@ -5,11 +5,12 @@ from typing import Annotated, Any, Final, Literal, Self, cast
 from pydantic import Field, model_validator
 
 from components.settings.types import (
-    Domain,
     LabelKey,
+    LabelValue,
     MemoryMiB,
     Model,
     Number,
+    ObjectName,
     Seconds,
     cross_field,
 )
@@ -70,11 +71,11 @@ class Toleration(Model):
 class Place(Model):
     """Kubernetes nodes for the pods of a service, and what their main container reserves."""
 
-    node_selector: dict[LabelKey, str] = {}
+    node_selector: dict[LabelKey, LabelValue] = {}
     """Labels of the Kubernetes nodes that the pods may run on."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of Kubernetes nodes that the pods tolerate."""
-    priority_class: Domain | None = None
+    priority_class: ObjectName | None = None
     """PriorityClass of the pods."""
     cpus: Annotated[float, Field(gt=0), Number] | None = None
     """CPUs that the main container reserves, such as 0.5. There is no limit."""

@@ -1,5 +1,6 @@
 """Read a stack's settings, and report errors in one line."""
 
+import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -120,6 +121,13 @@ def _decode(key: str, value: str) -> Any:
 
 
 def _settings(config: Mapping[str, str], source: str) -> Settings:
+    for key in config:
+        namespace, _, name = key.partition(":")
+        if (
+            difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio() > _SIMILAR
+            and namespace != PROJECT
+        ):
+            raise SettingsError(f"{source}: {key}: unknown prefix; did you mean '{_PREFIX}{name}'?")
     values = {
         key.removeprefix(_PREFIX): _decode(f"{source}: {key}", value)
         for key, value in config.items()
@@ -156,9 +164,13 @@ _SECRETS = f"{PROJECT}:secrets."
 _WEBHOOK = f"{PROJECT}:monitoring.bundled.webhook"
 _MOST = 10
 """Limit of reported problems."""
+_SIMILAR = 0.8
+"""Similarity from which the prefix of a key is treated as a misspelled one."""
 _NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)
 _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 _MAPPING = "a mapping, such as {{key: value}}"
+_IN_A_CLUSTER = 3
+"""Length of the place of a field of `cluster`: cluster, its kind and the field."""
 _MOMENT = "a date and time with a time zone, such as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
 _SWITCH = "true or false"
@@ -186,8 +198,6 @@ _EXPECTED: Mapping[str, str] = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
     "literal_error": "{expected}",
-    "model_attributes_type": _MAPPING,
-    "model_type": _MAPPING,
     "recursion_depth_exceeded": "fewer nested levels",
     "recursion_loop": "a value that does not contain itself",
     "string_type": _TEXT,
@@ -210,15 +220,14 @@ def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
         case "secret":  # hide the value
             return f"{key}: {details['msg']}"
         case "extra_forbidden":
-            return f"{key}: unknown key; {known_names(str(place[-1]), _fields_at(place[:-1]))}"
+            return f"{key}: {_unknown(place)}"
         case "missing":
             return f"{key}: is required; add it"
-        case "union_tag_not_found":
-            return f"{key}.kind: is required; add one of {', '.join(KINDS)}"
-        case "union_tag_invalid":
-            *kinds, last = (f"'{name}'" for name in KINDS)
-            choices = f"{', '.join(kinds)} or {last}"
-            return f"{key}.kind: {_shown(context['tag'])}: expected {choices}"
+        case "model_type" | "model_attributes_type":
+            example = _example(_fields_at(place), details["input"])
+            return f"{key}: {_shown(details['input'])}: expected a mapping, such as {example}"
+        case "union_tag_not_found" | "union_tag_invalid":
+            return f"{key}.kind: {_untagged(kind, context)}"
     expected = _EXPECTED.get(kind)
     message = f"expected {expected.format(**context)}" if expected else details["msg"]
     if kind == "literal_error" and isinstance(details["input"], bool):
@@ -226,6 +235,30 @@ def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
     if details["input"] is None:
         return f"{key}: is empty: {message}"
     return f"{key}: {_shown(details['input'])}: {message}"
+
+
+def _unknown(place: Sequence[str | int]) -> str:
+    """Return what is wrong with a key that its mapping does not have."""
+    name = str(place[-1])
+    kinds = [kind for kind in KINDS if name in KINDS[kind].model_fields]
+    if place[0] == "cluster" and len(place) == _IN_A_CLUSTER and kinds:
+        return f"belongs to kind: {' or '.join(kinds)}; remove it, or change kind"
+    return f"unknown key; {known_names(name, _fields_at([*place[:-1]]))}"
+
+
+def _untagged(kind: str, context: Mapping[str, Any]) -> str:
+    """Return what is wrong with the kind of a cluster."""
+    if kind == "union_tag_not_found":
+        return f"is required; add one of {', '.join(KINDS)}"
+    *kinds, last = (f"'{name}'" for name in KINDS)
+    return f"{_shown(context['tag'])}: expected {', '.join(kinds)} or {last}"
+
+
+def _example(fields: Sequence[str], given: object) -> str:
+    """Return a mapping with a field of the model, and with the given text if it may fit there."""
+    field = next((name for name in ("name", "text") if name in fields), fields[0])
+    is_text = isinstance(given, str) and field in ("name", "text")
+    return f"{{{field}: {given if is_text else '…'}}}"
 
 
 def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:

@@ -1,10 +1,21 @@
 """Settings of the reconciler: causes that drain a node, and repairs."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from components.settings.types import LabelKey, Line, Model, Number, Seconds, Word
+from agents.checks.registry import CHECKS
+from agents.reconciler.judge import CAUSES
+from components.settings.types import (
+    LabelKey,
+    Line,
+    Model,
+    Number,
+    Seconds,
+    Word,
+    cross_field,
+    known_names,
+)
 
 Step = Literal["recheck", "restart", "reboot", "replace"]
 Ladder = Annotated[tuple[Step, ...], Field(max_length=8)]
@@ -65,6 +76,19 @@ class Reconciler(Model):
     rollout: Annotated[int, Field(ge=0, le=86_400), Number] = 900
     """Seconds that a deploy waits for nodes to come up before it reports their state; 0: check
     once, without waiting."""
+
+    @model_validator(mode="after")
+    def _causes_exist(self) -> Self:
+        for name in self.hardware:
+            if name not in CHECKS:
+                known = known_names(name, CHECKS)
+                raise cross_field("hardware", f"'{name}' is not a check; {known}")
+        causes = {*CHECKS, *CAUSES, *self.conditions.values()}
+        for name in self.ladders:
+            if name not in causes:
+                known = known_names(name, causes)
+                raise cross_field(f"ladders.{name}", f"is not a cause of the reconciler; {known}")
+        return self
 
     def steps(self) -> frozenset[str]:
         """Return all steps of all ladders."""

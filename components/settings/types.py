@@ -30,8 +30,14 @@ _MEMORY = re.compile(r"(\d{1,7})(Mi|Gi|Ti)B?", re.ASCII)
 _MIB = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
 _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _PURGE_AGE = re.compile(r"[1-9][0-9]{0,3}(hours|days|months)")
-_CRON = (range(60), range(24), range(1, 32), range(1, 13), range(7))
-"""Ranges of minute, hour, day of the month, month and day of the week in Kubernetes."""
+_CRON = {
+    "minute": range(60),
+    "hour": range(24),
+    "day of the month": range(1, 32),
+    "month": range(1, 13),
+    "day of the week": range(7),
+}
+"""Ranges of cron's fields in Kubernetes."""
 _CRON_PART = re.compile(r"(\*|(?P<first>\d{1,2})(-(?P<last>\d{1,2}))?)(/[1-9]\d?)?", re.ASCII)
 _DUMP = re.compile(r"latest|[0-9a-f]{8,64}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -53,6 +59,7 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*")
 _LDAP_URI = re.compile(r"ldaps?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
+_DN = re.compile(r"[A-Za-z][A-Za-z0-9.-]*=[^,]+(, ?[A-Za-z][A-Za-z0-9.-]*=[^,]+)*")
 _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
 _MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -121,8 +128,54 @@ def _dns_label(value: str) -> str:
 
 
 def _domain(value: str) -> str:
-    if len(value) > 253 or not all(map(_DNS_LABEL.fullmatch, value.split("."))):
+    if not _is_domain(value):
         raise PydanticCustomError("domain", "expected a DNS domain, such as 'cluster.local'")
+    return value
+
+
+def _is_domain(value: str) -> bool:
+    return len(value) <= 253 and all(map(_DNS_LABEL.fullmatch, value.split(".")))
+
+
+def _object_name(value: str) -> str:
+    if not _is_domain(value):
+        raise PydanticCustomError(
+            "object_name", "expected a Kubernetes name: lower-case letters, digits, '-' and '.'"
+        )
+    return value
+
+
+def _secret_name(value: str) -> str:
+    if not _is_domain(value):
+        # Hide the value: it may be the credential itself.
+        raise PydanticCustomError(
+            "secret",
+            "expected the name of a Secret, such as 'database'; put the credential itself, "
+            "encrypted, into secrets",
+        )
+    return value
+
+
+def _host(value: str) -> str:
+    if not _is_domain(value):
+        bare = value.partition("://")[2] or value
+        bare = bare.partition("/")[0].partition(":")[0]
+        raise PydanticCustomError(
+            "host",
+            "expected a host name or address, without scheme, port and path{hint}",
+            {"hint": f"; did you mean '{bare}'?" if _is_domain(bare) else ""},
+        )
+    return value
+
+
+def _dn(value: str) -> str:
+    if not _DN.fullmatch(value):
+        guess = ",".join(f"dc={part}" for part in value.split("."))
+        raise PydanticCustomError(
+            "dn",
+            "expected a distinguished name, such as 'dc=example,dc=org'{hint}",
+            {"hint": f"; did you mean '{guess}'?" if _is_domain(value) else ""},
+        )
     return value
 
 
@@ -226,6 +279,11 @@ def _resource_name(value: str) -> str:
 
 DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 Domain = Annotated[str, AfterValidator(_domain)]
+ObjectName = Annotated[str, AfterValidator(_object_name)]
+"""Name of an object of Kubernetes."""
+SecretName = Annotated[str, AfterValidator(_secret_name)]
+"""Name of a Secret. Errors hide it, because people write credentials there."""
+Host = Annotated[str, AfterValidator(_host)]
 NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
 UserName = Annotated[
     str,
@@ -355,9 +413,12 @@ InstanceType = Annotated[
 
 def _unit_hint(value: object) -> str:
     """Return a suggestion for a size with a decimal unit or none."""
-    match = re.fullmatch(r"(\d{1,7}) ?([KMGT]?)(i?B)?", str(value), re.ASCII | re.IGNORECASE)
-    unit = (match[2] or "G").upper() if match else "K"
-    return f"; did you mean '{match[1]}{unit}iB'?" if match and unit != "K" else ""
+    match = re.fullmatch(r"(\d{1,7}) ?([MGT]?)(i?B)?", str(value), re.ASCII | re.IGNORECASE)
+    if not match:
+        return ""
+    if not match[2]:
+        return f"; did you mean '{match[1]}MiB' or '{match[1]}GiB'?"
+    return f"; did you mean '{match[1]}{match[2].upper()}iB'?"
 
 
 def parse_memory(value: object) -> int:
@@ -427,10 +488,22 @@ PurgeAge = Annotated[
 
 def _cron(value: str) -> str:
     fields = value.split(" ")
-    if len(fields) != len(_CRON) or not all(map(_is_cron_field, fields, _CRON)):
+    if len(fields) != len(_CRON):
         raise PydanticCustomError(
             "cron", "expected five cron fields, such as '17 3 * * *' for 03:17 every day"
         )
+    for field, (name, allowed) in zip(fields, _CRON.items(), strict=True):
+        if not _is_cron_field(field, allowed):
+            raise PydanticCustomError(
+                "cron",
+                "'{field}' is not a {name} of cron: expected numbers from {first} to {last}, or *",
+                {
+                    "field": field,
+                    "name": name,
+                    "first": allowed.start,
+                    "last": allowed.stop - 1,
+                },
+            )
     return value
 
 
@@ -460,7 +533,19 @@ Number = BeforeValidator(_number)
 """Validator for every number: refuses true and false."""
 Port = Annotated[int, Field(ge=1, le=65535), Number]
 NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
-Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), Number]
+
+
+def _seconds(value: object) -> object:
+    match = re.fullmatch(r"(\d{1,6}) ?([smhd])", value) if isinstance(value, str) else None
+    if match:
+        seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
+        raise PydanticCustomError(
+            "seconds", "expected whole seconds; did you mean {seconds}?", {"seconds": seconds}
+        )
+    return _number(value)
+
+
+Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), BeforeValidator(_seconds)]
 Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 """Slurm stores priority tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
 
@@ -573,6 +658,7 @@ Scalar = Annotated[
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 Line = Annotated[str, AfterValidator(_line)]
+DistinguishedName = Annotated[str, AfterValidator(_line), AfterValidator(_dn)]
 Text = Annotated[str, AfterValidator(_text)]
 """Lines of text for users to read."""
 Hosts = Annotated[str, AfterValidator(_hosts)]

@@ -12,11 +12,14 @@ from components.settings.types import (
     Cidr,
     DnsLabel,
     Domain,
+    Host,
     Line,
     MemoryMiB,
     Model,
     MountOption,
+    ObjectName,
     Path,
+    SecretName,
     cross_field,
     duplicates,
 )
@@ -42,7 +45,7 @@ class Empty(Model):
 class Nfs(Model):
     """A folder that an NFS server exports."""
 
-    server: Domain
+    server: Host
     """Host name or address of the server; the Kubernetes nodes resolve it."""
     path: Path
     """The exported folder."""
@@ -58,7 +61,7 @@ class NfsExport(Nfs):
 class NfsServer(Model):
     """The stack's own NFS server, on a volume that only one machine mounts at a time."""
 
-    storage_class: str | None = None
+    storage_class: ObjectName | None = None
     """StorageClass of the server's volume; by default the cluster's default."""
     machines: tuple[Cidr, ...] = ()
     """Address ranges of the Kubernetes nodes, such as '10.0.0.0/16', without pod addresses. Only
@@ -86,10 +89,10 @@ class Csi(Model):
     attributes: dict[Line, str] = {}
     """Further attributes for the driver."""
     options: tuple[MountOption, ...] = ()
-    node_stage_secret: Domain | None = None
+    node_stage_secret: SecretName | None = None
     """Secret in the stack's namespace that the driver uses to mount the volume on a Kubernetes
     node."""
-    node_publish_secret: Domain | None = None
+    node_publish_secret: SecretName | None = None
     """Secret in the stack's namespace that the driver uses to mount the volume for a pod."""
 
 
@@ -104,9 +107,9 @@ class Source(Model):
     nfs: Nfs | None = None
     empty: Empty | None = None
     """Space that is deleted with the pod."""
-    config_map: Domain | None = None
+    config_map: ObjectName | None = None
     """Name of a ConfigMap; its entries are the files."""
-    secret: Domain | None = None
+    secret: SecretName | None = None
     """Name of a Secret; its entries are the files."""
     read_only: bool = False
 

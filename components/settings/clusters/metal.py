@@ -14,7 +14,7 @@ from components.settings.types import (
     Address,
     Cidr,
     DnsLabel,
-    Domain,
+    Host,
     KubernetesRelease,
     Model,
     Port,
@@ -92,7 +92,7 @@ class MetalCluster(BaseCluster):
     control_planes: Annotated[tuple[DnsLabel, ...], Field(min_length=1)]
     """Names of the one or three control plane machines, which store the data of Kubernetes. The
     first one creates the cluster."""
-    endpoint: Domain | None = None
+    endpoint: Host | None = None
     """Host name or address, without a port, that leads to port 6443 of all control planes. With one
     control plane, the default is its address. Later deploys cannot change the endpoint."""
     pods: Cidr = "10.244.0.0/16"
@@ -188,6 +188,19 @@ class MetalCluster(BaseCluster):
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines for each nodeset's nodes, and one machine for everything else."""
+        if self.key_file and self.key_file.endswith(".pub"):
+            yield (
+                "cluster.key_file",
+                f"'{self.key_file}': is a public key; expected the file of the private key",
+            )
+        pods = ipaddress.IPv4Network(self.pods)
+        for value in stack.network.refuse:
+            blocked = ipaddress.ip_network(value)
+            if blocked.version == pods.version and blocked.overlaps(pods):
+                yield (
+                    "network.refuse",
+                    f"'{value}': contains addresses of pods ({self.pods}); choose smaller ranges",
+                )
         if stack.registry is None:
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"
         nodesets = {nodeset.name for nodeset in stack.nodesets}

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -93,13 +93,17 @@ def comes_back(node: Node) -> None:
 @contextlib.contextmanager
 def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
     container = cluster.computer(MACHINE)
-    _, output = container.exec_run(["cat", "/run/slurmstack/kubelet.pid"])
-    pid = cast(bytes, output).decode().strip()
-    assert container.exec_run(["kill", "-STOP", pid]).exit_code == 0
+
+    def has_signalled(signal: str) -> bool:
+        # One command reads and signals: on a busy machine, Docker once lost a command's output.
+        script = f"kill -{signal} $(cat /run/slurmstack/kubelet.pid)"
+        return bool(container.exec_run(["sh", "-c", script]).exit_code == 0)
+
+    eventually("kubelet is stopped", lambda: has_signalled("STOP"))
     try:
         yield
     finally:
-        container.exec_run(["kill", "-CONT", pid])
+        has_signalled("CONT")
 
 
 def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:

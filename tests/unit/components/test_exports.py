@@ -1,5 +1,6 @@
 """Outputs of the stack."""
 
+import json
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ def test_outputs_lead_to_the_parts_of_a_local_stack(monkeypatch: pytest.MonkeyPa
 
 def test_users_of_own_machines_log_in_at_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     login = {"service": "NodePort", "node_port": 30022}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": "a key"}))
     found = outputs(monkeypatch, METAL, login=login)
 
     assert (found["login_address"], found["login_port"]) == ("192.0.2.10", 30022)

@@ -570,6 +570,9 @@ MAPPINGS = (
 
 _LABEL = "expected a DNS label"
 _DOMAIN = "expected a DNS domain"
+_OBJECT = "expected a Kubernetes name"
+_SECRET = "expected the name of a Secret"
+_HOST = "expected a host name or address"
 _UNIT = "with its unit: '512MiB'"
 _TIME = "expected a time in quotes"
 _WORD = "expected one word"
@@ -612,6 +615,7 @@ _RELEASE = "expected a Kubernetes release, 1.31 or later"
 _IPV4 = "expected an IPv4 address"
 _ENDPOINT = "expected a server URL, such as 'https://s3.example.org'"
 
+_CLASS: dict[object, str] = {"Shared NFS": _OBJECT, 5: _TEXT}
 HIDDEN: dict[str, dict[object, str]] = {
     "secrets.oncall.key": {"": "expected text that is not empty", 4711: "expected text"},
     "monitoring.bundled.webhook": {
@@ -621,6 +625,18 @@ HIDDEN: dict[str, dict[object, str]] = {
         "https://hooks.lab/a b": _URL,
         4711: "expected text that is not empty",
     },
+    "pull_secrets[0]": {"My Secret": _SECRET},
+    "nodesets[0].volumes[4].secret": {"A": _SECRET},
+    "jail.csi.node_stage_secret": {"A Secret": _SECRET},
+    "jail.csi.node_publish_secret": {"A Secret": _SECRET},
+    "jail.volumes[5].secret": {"A": _SECRET},
+    "directory.password_secret": {"A Secret": _SECRET},
+    "network.cilium.ipsec_secret": {"My Secret": _SECRET},
+    "accounting.external.password_secret": {"My Secret": _SECRET},
+    "accounting.backup.s3.secret": {"My Keys": _SECRET},
+    "accounting.backup.password_secret": {"A Secret": _SECRET},
+    "monitoring.bundled.alertmanager_secret": {"My Secret": _SECRET},
+    "monitoring.logs.headers_secret": {"My Secret": _SECRET},
 }
 """Values that errors do not show, because they are credentials."""
 WORDS: dict[str, dict[Any, str]] = {
@@ -640,7 +656,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.system.type": {"large": "expected an instance type", "m7g.4xlarge": _ARM},
     "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
     "cluster.control_planes[0]": {"Node A": _LABEL},
-    "cluster.endpoint": {"api.example.org:6443": _DOMAIN},
+    "cluster.endpoint": {"api.example.org:6443": _HOST},
     "cluster.pods": {"10.244.0.1/16": _MEANT},
     "cluster.services": {"10.96.0.1/12": _MEANT},
     "cluster.key_file": {5: _TEXT},
@@ -663,7 +679,7 @@ WORDS: dict[str, dict[Any, str]] = {
         "": "expected a host and a path",
         "Registry": "expected a host and a path",
     },
-    "pull_secrets[0]": {"My Secret": _DOMAIN, 5: _TEXT},
+    "pull_secrets[0]": {5: _TEXT},
     "containers.cache": {
         "cache": "expected a path per user",
         "/local/../%u": "expected a path per user",
@@ -687,9 +703,9 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "containers.environment.NCCL_DEBUG": {5: _TEXT},
     "jail.size": {1024: _UNIT, "100GB": _UNIT, "0GiB": _UNIT, "100": _UNIT},
-    "jail.storage_class": {5: _TEXT},
+    "jail.storage_class": _CLASS,
     "controller.state_size": {"10 GiB": _UNIT, "-1GiB": _UNIT, True: _UNIT},
-    "controller.storage_class": {5: _TEXT},
+    "controller.storage_class": _CLASS,
     "nodesets[0].name": {
         "GPU_1": _LABEL,
         "9gpu": "expected a name that begins with a letter",
@@ -725,11 +741,11 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "nodesets[0].tolerations[0].value": {True: _TEXT, 5: _TEXT},
     "nodesets[0].node_selector.pool": {True: _TEXT, 5: _TEXT},
-    "nodesets[0].priority_class": {"High!": _DOMAIN},
+    "nodesets[0].priority_class": {"High!": _OBJECT},
     "placement.controller.tolerations[0].key": {"a b": "expected a Kubernetes key"},
     "placement.controller.tolerations[0].value": {True: _TEXT, 5: _TEXT},
     "placement.controller.node_selector.pool": {True: _TEXT, 5: _TEXT},
-    "placement.controller.priority_class": {"High!": _DOMAIN},
+    "placement.controller.priority_class": {"High!": _OBJECT},
     "placement.controller.memory": {"4GB": _UNIT},
     "cluster.machines.gpu.reservation.id": {"p5": "expected a reservation's id"},
     "nodesets[0].volumes[0].name": {"My Data": _LABEL},
@@ -737,32 +753,28 @@ WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].volumes[0].claim": {"My Data": _LABEL},
     "nodesets[0].volumes[1].host_path": {"srv": _PATH, "/a:b": _PATH},
     "nodesets[0].volumes[2].empty.size": {100: _UNIT},
-    "nodesets[0].volumes[3].config_map": {"A": _DOMAIN},
-    "nodesets[0].volumes[4].secret": {"A": _DOMAIN},
-    "nodesets[0].volumes[5].nfs.server": {"nfs:/x": _DOMAIN, "": _DOMAIN, 5: _TEXT},
+    "nodesets[0].volumes[3].config_map": {"A": _OBJECT},
+    "nodesets[0].volumes[5].nfs.server": {"nfs:/x": _HOST, "": _HOST, 5: _TEXT},
     "nodesets[0].volumes[5].nfs.path": {"old": _PATH},
-    "jail.nfs.server": {"nfs:/jail": _DOMAIN, 5: _TEXT},
+    "jail.nfs.server": {"nfs:/jail": _HOST, 5: _TEXT},
     "jail.nfs.path": {"jail": _PATH},
     "jail.nfs.options[0]": {"a b": _OPTION, "": _OPTION, "a,b": _OPTION, 5: _TEXT},
     "jail.csi.driver": {"A driver": _DOMAIN},
     "jail.csi.handle": {"": _LINE, 5: _TEXT},
     "jail.csi.attributes.pool": {5: _TEXT, True: _TEXT},
     "jail.csi.options[0]": {"a b": _OPTION},
-    "jail.csi.node_stage_secret": {"A Secret": _DOMAIN},
-    "jail.csi.node_publish_secret": {"A Secret": _DOMAIN},
     "jail.host_path": {"srv": _PATH, "/": _PATH},
     "jail.claim": {"My Jail": _LABEL},
-    "jail.server.storage_class": {5: _TEXT},
+    "jail.server.storage_class": _CLASS,
     "jail.server.machines[0]": {"10.0.0.1/16": _MEANT, "node-1": _RANGE, 10: _TEXT},
     "jail.volumes[0].name": {"My Homes": _LABEL},
     "jail.volumes[0].path": {"home": _PATH, "/": _PATH, "/a/../b": _PATH, "/a b": _PATH},
     "jail.volumes[0].claim": {"My Homes": _LABEL},
-    "jail.volumes[1].nfs.server": {"nfs:/x": _DOMAIN, 5: _TEXT},
+    "jail.volumes[1].nfs.server": {"nfs:/x": _HOST, 5: _TEXT},
     "jail.volumes[1].nfs.path": {"sets": _PATH, "/a b": _PATH},
     "jail.volumes[2].empty.size": {100: _UNIT},
     "jail.volumes[3].host_path": {"srv": _PATH},
-    "jail.volumes[4].config_map": {"A": _DOMAIN},
-    "jail.volumes[5].secret": {"A": _DOMAIN},
+    "jail.volumes[4].config_map": {"A": _OBJECT},
     "nodesets[0].isolation.devices[0]": {
         "dri/card0": _DEVICE,
         "..": _DEVICE,
@@ -833,9 +845,13 @@ WORDS: dict[str, dict[Any, str]] = {
     "rest.jwks": {"/etc/keys.json": _INSIDE, "../keys.json": _INSIDE, "": _INSIDE},
     "rest.token_lifetime": {3600: _TIME, "a week": _TIME},
     "rest.user_claim": {"a b": _WORD},
-    "snapshots.jail": {"A class": _DOMAIN, 5: _TEXT},
-    "snapshots.state": {"A class": _DOMAIN, 5: _TEXT},
-    "snapshots.schedule": {"nightly": _CRON, "61 * * * *": _CRON, 5: _TEXT},
+    "snapshots.jail": {"A class": _OBJECT, 5: _TEXT},
+    "snapshots.state": {"A class": _OBJECT, 5: _TEXT},
+    "snapshots.schedule": {
+        "nightly": _CRON,
+        "61 * * * *": "is not a minute of cron: expected",
+        5: _TEXT,
+    },
     "directory.uris[0]": {
         "ldap.example.org": _SERVER,
         "https://ldap.example.org": _SERVER,
@@ -846,7 +862,6 @@ WORDS: dict[str, dict[Any, str]] = {
     },
     "directory.base": {"": _LINE, "dc=a\nldap_uri = ldap://other": _LINE, 5: _TEXT},
     "directory.bind_dn": {"": _LINE, 5: _TEXT},
-    "directory.password_secret": {"A Secret": _DOMAIN},
     "directory.ca": {"/etc/ca.pem": _INSIDE},
     "directory.user_filter": {"": _LINE, 5: _TEXT},
     "directory.key_attribute": {"a b": _WORD},
@@ -876,8 +891,8 @@ WORDS: dict[str, dict[Any, str]] = {
     "network.cilium.pod_cidr": {"10.244.0.1/16": _MEANT, 10: _TEXT},
     "network.cilium.native_cidr": {"10.244.0.1/16": _MEANT, 10: _TEXT},
     "network.cilium.devices[0]": {"eth 0": _INTERFACE, "a" * 16: _INTERFACE, "+": _INTERFACE},
-    "network.cilium.api_host": {"https://api.lab": _DOMAIN, 10: _TEXT},
-    "network.cilium.ipsec_secret": {"My Secret": _DOMAIN, 5: _TEXT},
+    "network.cilium.api_host": {"https://api.lab": _HOST, 10: _TEXT},
+    "network.cilium.ipsec_secret": {5: _TEXT},
     "network.refuse[0]": {
         "10.0.0.1/16": _MEANT,
         "10.0.0.0/33": _RANGE,
@@ -898,14 +913,13 @@ WORDS: dict[str, dict[Any, str]] = {
     "users[0].ssh_key_files[0]": {5: _TEXT},
     "users[0].shell": {"bash": _PATH, "/bin/sh\nroot::0:0": _PATH},
     "accounting.database.size": {"50": _UNIT, 50: _UNIT},
-    "accounting.database.storage_class": {5: _TEXT},
+    "accounting.database.storage_class": _CLASS,
     "accounting.database.buffer_pool": {"8": _UNIT},
     "accounting.archive.size": {"1TB": _UNIT},
-    "accounting.archive.storage_class": {5: _TEXT},
-    "accounting.external.host": {"db lab": _DOMAIN, 5: _TEXT},
+    "accounting.archive.storage_class": _CLASS,
+    "accounting.external.host": {"db lab": _HOST, 5: _TEXT},
     "accounting.external.name": {"a b": _WORD},
     "accounting.external.user": {"a b": _WORD},
-    "accounting.external.password_secret": {"My Secret": _DOMAIN},
     "accounting.external.tls_ca": {"/ca.pem": _INSIDE},
     **{
         f"accounting.purge.{what}": {"2years": _AGE, 12: _TEXT, "0days": _AGE}
@@ -944,21 +958,21 @@ WORDS: dict[str, dict[Any, str]] = {
     "accounting.backup.schedule": {
         "daily": _CRON,
         "3 * * *": _CRON,
-        "60 3 * * *": _CRON,
-        "0 24 * * *": _CRON,
-        "0 0 0 * *": _CRON,
-        "0 0 * 13 *": _CRON,
-        "0 0 * * 7": _CRON,
-        "0 0 * * 5-1": _CRON,
-        "*/0 * * * *": _CRON,
+        "60 3 * * *": "is not a minute of cron: expected",
+        "0 24 * * *": "is not a hour of cron: expected",
+        "0 0 0 * *": "is not a day of the month of cron: expected",
+        "0 0 * 13 *": "is not a month of cron: expected",
+        "0 0 * * 7": "is not a day of the week of cron: expected",
+        "0 0 * * 5-1": "is not a day of the week of cron: expected",
+        "*/0 * * * *": "is not a minute of cron: expected",
         "0  3 * * *": _CRON,
-        "0,,5 3 * * *": _CRON,
+        "0,,5 3 * * *": "is not a minute of cron: expected",
         3: _TEXT,
     },
     "accounting.backup.size": {"20": _UNIT},
-    "accounting.backup.storage_class": {5: _TEXT},
+    "accounting.backup.storage_class": _CLASS,
     "accounting.backup.claim": {"My Dumps": _LABEL},
-    "accounting.backup.nfs.server": {"nfs:/x": _DOMAIN, 5: _TEXT},
+    "accounting.backup.nfs.server": {"nfs:/x": _HOST, 5: _TEXT},
     "accounting.backup.nfs.path": {"dumps": _PATH},
     "accounting.backup.s3.endpoint": {
         "s3.lab": _ENDPOINT,
@@ -970,13 +984,10 @@ WORDS: dict[str, dict[Any, str]] = {
     "accounting.backup.s3.bucket": {"ab": _BUCKET, "My_Bucket": _BUCKET, "a/b": _BUCKET},
     "accounting.backup.s3.prefix": {"/hpc": _OBJECTS, "a b": _OBJECTS, "": _OBJECTS},
     "accounting.backup.s3.region": {"a b": _WORD},
-    "accounting.backup.s3.secret": {"My Keys": _DOMAIN},
     "accounting.backup.s3.ca": {"/ca.pem": _INSIDE},
-    "accounting.backup.password_secret": {"A Secret": _DOMAIN},
     "accounting.backup.restore": {"newest": _DUMP, "1f2e3d": _DUMP, "1F2E3D4C": _DUMP, 5: _TEXT},
     "monitoring.bundled.size": {"2TB": _UNIT},
-    "monitoring.bundled.storage_class": {5: _TEXT},
-    "monitoring.bundled.alertmanager_secret": {"My Secret": _DOMAIN},
+    "monitoring.bundled.storage_class": _CLASS,
     "monitoring.bundled.grafana.image": {5: _TEXT, "": _IMAGE, "a b": _IMAGE},
     "monitoring.operator.labels.release": {"a b": _LABEL_VALUE, True: _TEXT},
     "monitoring.operator.dashboard_labels.grafana_dashboard": {"a b": _LABEL_VALUE, 1: _TEXT},
@@ -987,11 +998,14 @@ WORDS: dict[str, dict[Any, str]] = {
         "https://user:word@collector.lab": _URL,
         5: _TEXT,
     },
-    "monitoring.logs.headers_secret": {"My Secret": _DOMAIN},
     "monitoring.logs.ca": {"/ca.pem": _INSIDE},
-    "long_checks.checks[0].schedule": {"nightly": _CRON, "61 * * * *": _CRON, 5: _TEXT},
+    "long_checks.checks[0].schedule": {
+        "nightly": _CRON,
+        "61 * * * *": "is not a minute of cron: expected",
+        5: _TEXT,
+    },
     "long_checks.size": {"1GB": _UNIT},
-    "long_checks.storage_class": {5: _TEXT},
+    "long_checks.storage_class": _CLASS,
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
@@ -1440,7 +1454,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology.switches[0].nodesets", ["gpus"], "slurm.topology.switches", "'gpus'",
      "did you mean 'gpu'?"),
     ("slurm.topology.switches[0].nodes", "gpu-9", "slurm.topology.switches", "'gpu-9'",
-     "is not a node; add it to a nodeset"),
+     "is not a node; did you mean 'gpu-"),
     ("slurm.topology.switches[0].nodes", "gpu-2", "slurm.topology.switches", "'gpu-2'",
      "is in 'left' and 'right'; keep one"),
     ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
@@ -1501,6 +1515,29 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "accounting.accounts[0].users[0].partitions[0].name", "'mian'", "did you mean 'main'?"),
     ("accounting.accounts[0].users[0].partitions", [{"name": "main"}, {"name": "main"}],
      "accounting.accounts[0].users[0].partitions", "'main'", "is listed twice; keep one"),
+    ("namespace", "kube-system", "namespace", "'kube-system'", "choose one for this stack alone"),
+    ("users[1].name", "slurm", "users[1].name", "'slurm'", "choose another name"),
+    ("groups[0].name", "sudo", "groups[0].name", "'sudo'", "choose another name"),
+    ("partitions[0].name", "default", "partitions[0].name", "'default'",
+     "is reserved by Slurm; choose another name"),
+    ("partitions[0].allow_qos", ["hihg"], "partitions[0].allow_qos", "'hihg'", "mean 'high'?"),
+    ("partitions[0].min_nodes", 5, "partitions[0].min_nodes", "5", "at most max_nodes"),
+    ("health.checks.disk", {"max_percent": 0.9}, "health.checks.disk.max_percent", "0.9",
+     "expected a percentage from 1 to 100; did you mean 90?"),
+    ("monitoring.logs.endpoint", "http://collector.lab:4317", "monitoring.logs.endpoint", "4317",
+     "usually 4318"),
+    ("directory.base", "example.org", "directory.base", "example.org",
+     "did you mean 'dc=example,dc=org'?"),
+    ("reconciler.hardware", ["gpu-xids"], "reconciler.hardware", "'gpu-xids'", "mean 'gpu-xid'?"),
+    ("reconciler.ladders", {"gpu-xids": ["recheck"]}, "reconciler.ladders.gpu-xids", "",
+     "did you mean 'gpu-xid'?"),
+    ("nodesets[0].affinity", {"nodeAfinity": {}}, "nodesets[0].affinity.nodeAfinity",
+     "nodeAfinity", "expected 'nodeAffinity'"),
+    ("nodesets[0].drain_grace", "2h", "nodesets[0].drain_grace", "2h", "did you mean 7200?"),
+    ("jail.nfs.server", "nfs.lab:/export", "jail.nfs.server", "nfs.lab:/export",
+     "did you mean 'nfs.lab'?"),
+    ("accounting.accounts[0].users[1]", "ada", "accounting.accounts[0].users[1]", "ada",
+     "such as {name: ada}"),
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
      "is also in administrators; keep one"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
@@ -1516,7 +1553,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0",
      "last, daily, weekly and monthly are all 0; set at least one above 0"),
-    ("secrets", {"My Secret": {"key": "a"}}, "secrets.My Secret", '"My Secret"', _DOMAIN),
+    ("secrets", {"My Secret": {"key": "a"}}, "secrets.My Secret", '"My Secret"', _OBJECT),
     ("secrets", {"oncall": {"my key": "a"}}, "secrets.oncall.my key", '"my key"',
      "expected a Secret's key"),
     ("secrets", {"jwt-key": {"key": "a"}}, "secrets.jwt-key", "", "choose another name"),
@@ -1646,7 +1683,7 @@ def cases() -> Iterator[Case]:
     for key in LISTS:
         yield from wrong(key, "expected a list, such as [a, b]", "x", None)
     for key in MAPPINGS:
-        yield from wrong(key, "expected a mapping, such as {key: value}", "x")
+        yield from wrong(key, "expected a mapping, such as {", "x")
     for key, values in WORDS.items():
         for value, remedy in values.items():
             yield from wrong(key, remedy, value)
@@ -1925,9 +1962,52 @@ def test_gpus_of_another_vendor_than_the_machines_are_refused(values: Values) ->
     assert "'amd.com/gpu'" in text
 
 
+def test_qos_that_preempts_requires_preemption_by_qos() -> None:
+    qos = [{"name": "high", "preempt": ["normal"]}]
+
+    text = refused(VALID, accounting={"qos": qos})
+
+    assert "accounting.qos[high].preempt: normal: has no effect" in text
+    assert "set slurm.preemption.type: qos" in text
+
+
+def test_partition_cannot_require_more_nodes_than_it_has() -> None:
+    partition = {"name": "main", "nodesets": ["cpu"], "min_nodes": 3}
+
+    text = refused(VALID, partitions=[partition])
+
+    assert "partitions[main].min_nodes: 3: expected at most 2, the nodes of its nodesets" in text
+
+
+def test_addresses_of_pods_cannot_be_refused_to_users() -> None:
+    text = refused(METAL, network={**METAL.get("network", {}), "refuse": ["10.0.0.0/8"]})
+
+    assert "network.refuse: '10.0.0.0/8': contains addresses of pods (10." in text
+
+
+def test_key_file_is_the_private_key() -> None:
+    text = refused(METAL, cluster={**METAL["cluster"], "key_file": "id_ed25519.pub"})
+
+    assert "cluster.key_file: 'id_ed25519.pub': is a public key" in text
+
+
+def test_field_of_another_kind_of_cluster_is_named_with_its_kind() -> None:
+    text = refused(VALID, cluster={"kind": "existing", "api_port": 6443})
+
+    assert "cluster.api_port: belongs to kind: local; remove it, or change kind" in text
+
+
+def test_misspelled_prefix_is_refused() -> None:
+    values = {**config(), "slurmstak:login": "{}"}
+
+    with pytest.raises(SettingsError, match="slurmstak:login: unknown prefix; did you mean"):
+        from_config(values)
+
+
 def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
     nodeset = {**FULL["nodesets"][1], "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}
     given = {**FULL, "nodesets": [nodeset], "partitions": [], "slurm": {}, "long_checks": {}}
+    given["accounting"] = {}
 
     settings(base=given)
     text = refused(given, operators={"install": True})
@@ -2056,7 +2136,7 @@ def test_private_key_is_refused_and_not_printed() -> None:
 
 @pytest.mark.parametrize(
     ("memory", "meant"),
-    [("240GB", "240GiB"), ("240G", "240GiB"), ("512mb", "512MiB"), ("240", "240GiB")],
+    [("240GB", "240GiB"), ("240G", "240GiB"), ("512mb", "512MiB"), ("240", "240MiB' or '240GiB")],
 )
 def test_error_about_a_size_suggests_the_unit(memory: str, meant: str) -> None:
     with pytest.raises(SettingsError, match=f"did you mean '{meant}'"):

@@ -53,3 +53,47 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
     )
     # Without accounts in the settings, operators create them with sacctmgr.
     assert warnings(VALID, partitions=[partition]) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "key"),
+    [
+        ({"slurm": {"preemption": {"type": "qos"}}}, "slurm.preemption.type: qos"),
+        (
+            {"slurm": {"priority": {"type": "multifactor", "fairshare": 5}}},
+            "slurm.priority.fairshare: 5",
+        ),
+        (
+            {"partitions": [{"name": "main", "nodesets": ["cpu"], "allow_qos": ["high"]}]},
+            "partitions[main].allow_qos: high",
+        ),
+    ],
+)
+def test_settings_that_require_accounting_cause_a_warning_without_it(
+    edit: Values, key: str
+) -> None:
+    (warning,) = warnings(VALID, accounting={"enabled": False}, **edit)
+    assert warning.startswith(f"slurmstack:{key}: has no effect without accounting")
+
+
+def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
+    secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
+    (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["regsitry"])
+    assert warning == (
+        "slurmstack:pull_secrets[0]: 'regsitry' is not in secrets; did you mean 'registry'?"
+    )
+    assert warnings(VALID, secrets=secrets, pull_secrets=["other"]) == []
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "db_password"])
+def test_credential_in_the_environment_of_jobs_causes_a_warning(name: str) -> None:
+    containers = {"enabled": True, "environment": {name: "abc", "NCCL_DEBUG": "INFO"}}
+    (warning,) = warnings(VALID, containers=containers)
+    assert warning.startswith(f"slurmstack:containers.environment.{name}: looks like a credential")
+    assert "abc" not in warning
+
+
+def test_image_that_is_permitted_without_a_pattern_causes_a_warning() -> None:
+    allowed = ["nvcr.io/nvidia", "docker.io/*", "quay.io/a/b:1"]
+    (warning,) = warnings(VALID, containers={"enabled": True, "allowed": allowed})
+    assert warning.startswith("slurmstack:containers.allowed: 'nvcr.io/nvidia' permits only")
