@@ -541,17 +541,6 @@ class Settings(Model):
         return self
 
     @model_validator(mode="after")
-    def _preemption_fits_qos(self) -> Self:
-        for index, qos in enumerate(self.accounting.qos):
-            if qos.preempt and self.slurm.preemption.type == "none":
-                raise cross_field(
-                    f"accounting.qos[{index}].preempt",
-                    f"{', '.join(qos.preempt)}: has no effect with slurm.preemption.type: none; "
-                    "set slurm.preemption.type: qos",
-                )
-        return self
-
-    @model_validator(mode="after")
     def _topology_fits_nodesets(self) -> Self:
         nodes = {nodeset.name: self.nodes(nodeset) for nodeset in self.nodesets}
         static = {nodeset.name for nodeset in self.nodesets if nodeset.kind == "static"}
@@ -652,7 +641,16 @@ class Settings(Model):
             yield f"{PROJECT}:{key}: {problem}"
 
     def _accounting_warnings(self) -> Iterator[tuple[str, str]]:
-        """Warn about settings that Slurm ignores without accounting."""
+        """Warn about settings that Slurm ignores without accounting, or without preemption."""
+        for qos in self.accounting.qos:
+            if qos.preempt and self.slurm.preemption.type == "none":
+                yield (
+                    f"accounting.qos[{qos.name}].preempt",
+                    (
+                        f"{', '.join(qos.preempt)}: has no effect with slurm.preemption.type: "
+                        "none; set slurm.preemption.type: qos"
+                    ),
+                )
         if self.accounting.enabled:
             return
         given: dict[str, object] = {

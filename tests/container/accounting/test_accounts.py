@@ -298,29 +298,30 @@ def test_edit_does_not_affect_running_jobs(accounts: Accounts) -> None:
 
 
 def test_limit_in_a_partition_is_set_and_removed(accounts: Accounts) -> None:
-    def lab(*partitions: Values, spare: bool = True) -> list[Values]:
+    def lab(*partitions: Values, spare: bool = False) -> list[Values]:
         user = {"name": "researcher", "default": True, "partitions": [*partitions]}
         others = [{"name": "spare", "users": [{"name": "researcher"}]}] if spare else []
         return [{"name": "lab", "users": [user]}, *others]
 
-    def to(*partitions: Values) -> list[str]:
-        return accounts.to(accounts=lab(*partitions))
-
     one = {"name": "main", "max_jobs": 1}
-    to(one)
-    assert to(one) == []
+    accounts.to(accounts=lab(one))
+    assert accounts.to(accounts=lab(one)) == []
     first, second = accounts.submit("-A lab"), accounts.submit("-A lab")
     eventually("the second job waits", lambda: accounts.state(second, "%r") == "AssocMaxJobsLimit")
 
-    assert to({**one, "max_jobs": 2}) == ["~ user researcher account lab partition main"]
+    assert accounts.to(accounts=lab({**one, "max_jobs": 2})) == [
+        "~ user researcher account lab partition main"
+    ]
     eventually("the second job runs", lambda: accounts.state(second) == "RUNNING")
 
     accounts.cluster.user(f"scancel {first} {second}")
     eventually("no job is left", lambda: not accounts.cluster.slurmctld.run("squeue -h --all"))
-    code, output = accounts.apply(accounts=lab(spare=False))
+    code, output = accounts.apply(accounts=lab())
     assert code == 3
     assert "lab is this user's only account" in output
-    assert to() == ["- user researcher account lab partition main"]
+    assert accounts.to(accounts=lab(spare=True))[-1] == (
+        "- user researcher account lab partition main"
+    )
     assert accounts.admin("show", "user", "researcher", "format=defaultaccount").strip() == "lab"
 
 

@@ -1962,15 +1962,6 @@ def test_gpus_of_another_vendor_than_the_machines_are_refused(values: Values) ->
     assert "'amd.com/gpu'" in text
 
 
-def test_qos_that_preempts_requires_preemption_by_qos() -> None:
-    qos = [{"name": "high", "preempt": ["normal"]}]
-
-    text = refused(VALID, accounting={"qos": qos})
-
-    assert "accounting.qos[high].preempt: normal: has no effect" in text
-    assert "set slurm.preemption.type: qos" in text
-
-
 def test_partition_cannot_require_more_nodes_than_it_has() -> None:
     partition = {"name": "main", "nodesets": ["cpu"], "min_nodes": 3}
 
@@ -2007,7 +1998,6 @@ def test_misspelled_prefix_is_refused() -> None:
 def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
     nodeset = {**FULL["nodesets"][1], "gpus": {"type": "a100", "count": 8, "mig": {"1g.10gb": 7}}}
     given = {**FULL, "nodesets": [nodeset], "partitions": [], "slurm": {}, "long_checks": {}}
-    given["accounting"] = {}
 
     settings(base=given)
     text = refused(given, operators={"install": True})

@@ -76,6 +76,15 @@ def test_settings_that_require_accounting_cause_a_warning_without_it(
     assert warning.startswith(f"slurmstack:{key}: has no effect without accounting")
 
 
+def test_qos_that_preempts_without_preemption_causes_a_warning() -> None:
+    accounting = {"qos": [{"name": "high", "preempt": ["normal"]}]}
+    (warning,) = warnings(VALID, accounting=accounting)
+    assert warning == (
+        "slurmstack:accounting.qos[high].preempt: normal: has no effect with "
+        "slurm.preemption.type: none; set slurm.preemption.type: qos"
+    )
+
+
 def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
     secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
     (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["regsitry"])
