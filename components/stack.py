@@ -6,12 +6,17 @@ import pulumi
 
 from components import cluster as clusters
 from components.composition import Slurm, SlurmArgs
+from components.files import check_files
 from components.network import cilium
 
 
 def create(args: SlurmArgs, parent: pulumi.Resource | None = None) -> Slurm:
-    """Create the stack, with its own Kubernetes provider. Slurm follows network and drivers."""
+    """Create the stack, with its own Kubernetes provider. Slurm follows network and drivers.
+
+    Raises `SettingsError` if a file of the settings cannot be read, before it creates anything.
+    """
     settings, cluster = args.settings, args.cluster
+    check_files(settings, args.root)
     provider = clusters.provider(
         cluster, args.named("kubernetes"), pulumi.ResourceOptions(parent=parent)
     )

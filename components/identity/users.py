@@ -42,8 +42,10 @@ def _read_key(user: User, path: Path, name: str) -> str:
     try:
         return parse_ssh_key(path.read_text())
     except OSError as error:
+        home = " (~ is not expanded)" if name.startswith("~") else ""
         raise SettingsError(
-            f"{key}: {name}: {error.strerror}; create the file, or run `make up` for the dev stack"
+            f"{key}: {name}: {error.strerror}{home}; create the file, or run `make up` for the dev "
+            "stack"
         ) from None
     except ValueError as error:
         raise SettingsError(f"{key}: {name}: {error}") from None
