@@ -89,7 +89,8 @@ SYSTEM_ACCOUNTS: Final = frozenset(
         *("utmp", "video", "sasl", "plugdev", "staff", "games", "users", "nogroup", "sync"),
         *("nobody", "_apt"),
         # Added by packages of the images.
-        *("munge", "slurm", "sshd", "ssh", "_ssh", "messagebus", "sssd"),
+        *("munge", "slurm", "sshd", "ssh", "_ssh", "messagebus", "sssd", "iperf3", "rdma"),
+        *("systemd-journal", "systemd-network"),
     }
 )
 """Names of users and groups of the images, which have precedence over those in the settings."""

@@ -36,8 +36,8 @@ def _login_address(settings: Settings, login: Login) -> pulumi.Input[str | None]
     match settings.cluster:
         case LocalCluster():
             return _LOOPBACK
-        case MetalCluster(machines=(machine, *_)) if settings.login.service == "NodePort":
-            return machine.address
+        case MetalCluster() as metal if settings.login.service == "NodePort":
+            return next(one.address for one in metal.machines if not one.lost)
     return login.address
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from components.identity.users import authorized_keys
 from components.settings import Settings, SettingsError
 from components.settings.types import ProjectFile
-from components.slurmconf.scripts import read_text
+from components.slurmconf.scripts import MOUNTED, SHIPPED, read_text, script_files, text_of
 
 _MARK: Final = get_args(ProjectFile)[1]
 
@@ -20,7 +20,14 @@ def check_files(settings: Settings, root: Path) -> None:
     reads: list[Callable[[], object]] = [
         partial(authorized_keys, user, root) for user in settings.users
     ]
-    reads += [partial(read_text, key, file, root) for key, file in project_files(settings)]
+    reads += [partial(script_files, settings, root, {name}) for name in (*SHIPPED, *MOUNTED)]
+    lua = settings.slurm.job_submit_lua
+    reads += [partial(text_of, "slurm.job_submit_lua", lua, root)] if lua else []
+    reads += [
+        partial(read_text, key, file, root)
+        for key, file in project_files(settings)
+        if not key.endswith(".file")
+    ]
     problems = []
     for read in reads:
         try:

@@ -84,7 +84,7 @@ class Backend:
             return
         try:
             content = yaml.safe_load(meta.read_text())
-        except (OSError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:
             reason = " ".join(str(error).split())
             raise EngineError(f"{meta}: cannot be read: {reason}; restore it") from error
         version = content.get("version") if isinstance(content, dict) else content

@@ -191,7 +191,7 @@ def _boot_disks(name: str, machines: Any, size: Any) -> Iterator[Cost]:
         yield Cost("Boot disks", name, total, "GiB")
 
 
-def _one(what: str) -> Callable[[str, Inputs], Iterator[Cost]]:
+def _single(what: str) -> Callable[[str, Inputs], Iterator[Cost]]:
     """Return a reader of a resource that is billed as one, whatever its inputs."""
 
     def read(name: str, _inputs: Inputs) -> Iterator[Cost]:
@@ -225,11 +225,11 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
     "kubernetes:apps/v1:StatefulSet": _stateful_set,
     "kubernetes:core/v1:PersistentVolumeClaim": _claim,
     "kubernetes:core/v1:Service": _service,
-    "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": _one("Control planes"),
+    "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": _single("Control planes"),
     "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup": _nebius_machines,
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": _nebius_files,
-    "aws:ec2/natGateway:NatGateway": _one("NAT gateways"),
-    "aws:eks/cluster:Cluster": _one("Control planes"),
+    "aws:ec2/natGateway:NatGateway": _single("NAT gateways"),
+    "aws:eks/cluster:Cluster": _single("Control planes"),
     "aws:eks/nodeGroup:NodeGroup": _aws_machines,
     "eks:index:ManagedNodeGroup": _aws_machines,
     "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,

@@ -92,7 +92,7 @@ def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigV
     parsed: dict[str, ConfigValue] = {}
     for written, value in config.items():
         if isinstance(value, dict) and ":" not in str(written) and not namespace:
-            first = next(iter(value), "name")
+            first = next((name for name in value if name != "secure"), "name")
             raise StackFileError(
                 f"config: {written}: expected a key of the form <namespace>:<name>; write each key "
                 f"with its prefix on this level, such as {written}:{first}"

@@ -165,45 +165,48 @@ def _removals(
             continue  # It leaves with the user.
         above = Thing("account", thing.account)
         jobs = jobs_on(thing, observed.jobs)
-        told_twice = {str(thing), *([str(above)] if above in going else [])}
-        if jobs and not told_twice & wanted.remove_with_jobs:
+        names = {str(thing), *([str(above)] if above in going else [])}
+        if jobs and not names & wanted.remove_with_jobs:
             # The refusal of the account covers the jobs of its users.
             if above not in going:
                 refusals.append(_refusal(thing, len(jobs)))
-        elif thing.partition and not _can_leave(thing, observed, wanted):
+        elif (
+            thing.partition
+            and _is_default(thing, observed, wanted)
+            and not _interim(thing, observed, wanted)
+        ):
             refusals.append(
-                f"{thing}: cannot be removed, because {thing.account} is this user's only account,"
-                f" and Slurm removes no limits of a default account; add the user to another"
-                " account as well, deploy, and remove the user from that account later"
+                f"{thing}: Slurm removes no limits from a default account; set default: true for "
+                f"{thing.account}, and add the user to another account until the next deploy"
             )
         else:
             actions.append(_remove(thing, going, observed, wanted, jobs))
     return actions, tuple(refusals)
 
 
-def _default_account(user: str, observed: Observed, wanted: Wanted) -> str:
-    """Return the user's default account after the plan's changes, and before its removals."""
-    for fields in wanted.users.get(user, {}).values():
-        if "defaultaccount" in fields:
-            return fields["defaultaccount"]
-    found = (
-        state.fields.get("defaultaccount", "")
-        for thing, state in observed.things.items()
-        if thing[:2] == ("user", user) and not thing.partition
-    )
-    return next(found, "")
+def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> tuple[str, str] | None:
+    """Return the user's default account, and one to use while the limits of a partition leave it.
 
-
-def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
-    """Return an account in which the user is before the plan's removals, other than the thing's."""
+    Returns None if that is not possible: without another account, or if the settings do not name
+    the default account, so that the next plan could not restore it after a kill.
+    """
     accounts = [*wanted.users.get(thing.name, {})]
-    accounts += [one.account for one in sorted(observed.things) if one[:2] == thing[:2]]
-    return next((account for account in accounts if account != thing.account), None)
+    accounts += [
+        one.account for one in sorted(observed.things) if one[:2] == thing[:2] and not one.partition
+    ]
+    other = next((account for account in accounts if account != thing.account), None)
+    named = wanted.users.get(thing.name, {}).get(thing.account, {})
+    is_named = named.get("defaultaccount") == thing.account
+    return (thing.account, other) if other and is_named else None
 
 
-def _can_leave(partition: Thing, observed: Observed, wanted: Wanted) -> bool:
-    default = _default_account(partition.name, observed, wanted)
-    return default != partition.account or _interim(partition, observed, wanted) is not None
+def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
+    """Return whether an account is its user's default after the changes, before the removals."""
+    for fields in wanted.users.get(thing.name, {}).values():
+        if "defaultaccount" in fields:
+            return fields["defaultaccount"] == thing.account
+    whole = observed.things.get(thing.whole())
+    return whole is not None and whole.fields.get("defaultaccount") == thing.account
 
 
 def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
@@ -251,10 +254,8 @@ def _remove(
             changes["adminlevel"] = default("user", "adminlevel")
         if state.fields.get("defaultaccount") == thing.account:
             new_default = _next_default(thing, going, observed, wanted)
-    interim = None
-    if thing.partition and thing.account == _default_account(thing.name, observed, wanted):
-        meanwhile = _interim(thing, observed, wanted)
-        interim = (thing.account, meanwhile) if meanwhile else None
+    leaves_default = thing.partition and _is_default(thing, observed, wanted)
+    interim = _interim(thing, observed, wanted) if leaves_default else None
     return Action("-", thing, changes, cancels=jobs, new_default=new_default, interim=interim)
 
 

@@ -119,8 +119,14 @@ def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = 
     """Carry out one step of a plan. Raises `CommandError`."""
     if action.cancels:
         _cancel(action, run, sleep)
-    for command in commands(action, cluster):
-        run(command)
+    steps = commands(action, cluster)
+    *others, last = steps
+    try:
+        for command in others if action.interim else steps:
+            run(command)
+    finally:
+        if action.interim:
+            run(last)  # Restore the user's default account, even if a step was refused.
 
 
 def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:

@@ -29,7 +29,7 @@ class Thing(NamedTuple):
         return " ".join(words)
 
     def whole(self) -> "Thing":
-        """Return the user's association for all partitions, if this is one for a single one."""
+        """Return the association of the same user and account for all partitions."""
         return self._replace(partition="")
 
 
@@ -114,8 +114,8 @@ class Wanted(BaseModel):
         found |= {Thing("account", n): {"parent": ROOT, **f} for n, f in self.accounts.items()}
         for name, accounts in self.users.items():
             found |= {Thing("user", name, account): f for account, f in accounts.items()}
-        for name, accounts_ in self.partitions.items():
-            for account, partitions in accounts_.items():
+        for name, within in self.partitions.items():
+            for account, partitions in within.items():
                 found |= {Thing("user", name, account, p): f for p, f in partitions.items()}
         return found
 

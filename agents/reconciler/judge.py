@@ -38,13 +38,8 @@ JAIL = "jail"
 LEAVE = "leave"
 LEAVING = "leaving"
 
-CAUSES = frozenset(
-    {
-        *(NOT_READY, CORDONED, MAINTENANCE, UNSCHEDULED, POD, SLURMD, CONFIG, SIZE, JAIL),
-        *(LEAVE, LEAVING),
-    }
-)
-"""Causes apart from failed checks and from the conditions of Kubernetes nodes in the settings."""
+REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
+"""Causes that a ladder repairs, apart from failed checks and conditions of Kubernetes nodes."""
 
 _AWAY_FROM_JOBS = frozenset({POD, SLURMD, CONFIG})
 """Causes that slurmctld may not have noticed yet."""

@@ -4,7 +4,6 @@ The client repeats queries, and updates that have no effect the second time. It 
 request only if slurmrestd certainly has not received that request.
 """
 
-import textwrap
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,8 @@ ALREADY_DONE = 2021
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 T = TypeVar("T")
+_SHOWN = 60
+"""Limit of the characters of a value in an error."""
 
 
 class Client:
@@ -172,7 +173,8 @@ class Client:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, (key, *first["loc"])))
-            shown = textwrap.shorten(repr(first["input"]), 60)
+            shown = repr(first["input"])
+            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
             raise SlurmError(
                 Fault.UNEXPECTED, asked, f"{where}: {shown}: {first['msg']}"
             ) from error

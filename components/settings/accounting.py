@@ -26,12 +26,12 @@ from components.settings.types import (
     MemoryMiB,
     Model,
     Number,
-    ObjectName,
     ObjectPrefix,
     Port,
     ProjectFile,
     PurgeAge,
     SecretName,
+    StorageClassName,
     UserName,
     Word,
     cross_field,
@@ -47,7 +47,7 @@ class BundledDatabase(Model):
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the database's volume."""
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the database's volume; by default the cluster's default."""
     buffer_pool: MemoryMiB = Field("4GiB", validate_default=True)
     """Memory for cached tables; Slurm's manual recommends at least 4 GiB."""
@@ -96,7 +96,7 @@ class Archive(Model):
     """A volume for records that `purge` removes; `sacctmgr archive load` restores them."""
 
     size: MemoryMiB = Field("20GiB", validate_default=True)
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the volume; by default the cluster's default."""
 
 
@@ -155,7 +155,7 @@ class Backup(Model):
     keep: Keep = Field(default_factory=Keep)
     size: MemoryMiB = Field("20GiB", validate_default=True)
     """Size of the stack's own volume for dumps."""
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the volume for dumps; by default the cluster's default."""
     claim: DnsLabel | None = None
     """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""

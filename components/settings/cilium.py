@@ -33,7 +33,8 @@ class Hubble(Model):
         # The chart has the same rules (templates/validate.yaml).
         if self.relay and not self.enabled:
             raise cross_field(
-                "relay", "true: has no effect with enabled: false; remove enabled or relay"
+                "relay",
+                "true: has no effect with enabled: false; remove one of the two",
             )
         if self.ui and not self.relay:
             raise cross_field("ui", "true: requires relay; add relay: true")

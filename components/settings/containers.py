@@ -7,11 +7,11 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from components.settings.types import (
-    DnsLabel,
     MemoryMiB,
     Model,
     Number,
     Registry,
+    SecretName,
     VariableName,
     cross_field,
     duplicates,
@@ -89,7 +89,7 @@ class Containers(Model):
     """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
     files are always permitted."""
     registries: tuple[ImageRegistry, ...] = ()
-    credentials_secret: DnsLabel | None = None
+    credentials_secret: SecretName | None = None
     """Secret of type kubernetes.io/dockerconfigjson with credentials for users without their own.
     All users can read it."""
     mounts: tuple[Annotated[str, AfterValidator(_mount)], ...] = ()

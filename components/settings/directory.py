@@ -58,7 +58,7 @@ class Directory(Model):
         if self.password_secret and not self.bind_dn:
             raise cross_field(
                 "password_secret",
-                f"'{self.password_secret}': has no effect without bind_dn; add bind_dn",
+                "has no effect without bind_dn; add bind_dn",
             )
         return self
 

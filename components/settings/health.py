@@ -98,9 +98,9 @@ def _expected(limit: str, default: Limit, value: JsonValue) -> str | None:
         return None if fits else f"a list, such as {json.dumps(default[:2])}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return "a number, at least 0"
-    if limit.endswith("_percent") and not 1 <= value <= 100:
-        hint = f"; did you mean {100 * value:g}?" if 0 < value < 1 else ""
-        return f"a percentage from 1 to 100{hint}"
+    if limit.endswith("_percent") and (0 < value < 1 or value > 100):
+        hint = f"; did you mean {100 * value:g}?" if value < 1 else ""
+        return f"a percentage from 0 to 100{hint}"
     return None
 
 

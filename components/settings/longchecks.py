@@ -11,8 +11,8 @@ from components.settings.types import (
     MemoryMiB,
     Model,
     Number,
-    ObjectName,
     Seconds,
+    StorageClassName,
     cross_field,
     duplicates,
     known_names,
@@ -76,7 +76,7 @@ class LongChecks(Model):
     """Number of measurements to keep for each check and node."""
     size: MemoryMiB = Field("1GiB", validate_default=True)
     """Size of the volume for measurements."""
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the volume; by default the cluster's default."""
 
     @model_validator(mode="after")

@@ -61,16 +61,22 @@ from components.settings.types import (
     SecretText,
     SlurmTime,
     SshKey,
+    StorageClassName,
     UserName,
     Word,
     cross_field,
     duplicates,
+    endpoint_port,
     known_names,
 )
 from components.settings.volumes import Csi, NfsExport, NfsServer, Submount, each_its_own
 
-_CREDENTIAL = re.compile(r"(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY|ACCESS_KEY)", re.I)
+_CREDENTIAL = re.compile(
+    r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIALS?|API_?KEY|ACCESS_KEY)$", re.IGNORECASE
+)
 """Names of environment variables that usually contain credentials."""
+_GRPC = 4317
+"""Port of OTLP over gRPC (OpenTelemetry protocol specification)."""
 
 
 class Jail(Model):
@@ -78,7 +84,7 @@ class Jail(Model):
 
     size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size of the volume, such as '100GiB'."""
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass that supports ReadWriteMany; by default the cluster's default."""
     nfs: NfsExport | None = None
     """Folder that an NFS server exports, instead of a StorageClass. The server must let root own
@@ -156,7 +162,7 @@ class Controller(Model):
 
     state_size: MemoryMiB = Field("10GiB", validate_default=True)
     """Size of the volume for the queue and the state of nodes."""
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the controller's volume; by default the cluster's default."""
     standby: bool = False
     """Run a standby controller on another Kubernetes node. The standby takes over within seconds if
@@ -455,31 +461,12 @@ class Settings(Model):
     def _partitions_fit_qos(self) -> Self:
         known = {qos.name for qos in self.accounting.qos} | {NORMAL}
         for index, partition in enumerate(self.partitions):
-            given = {
-                "qos": (partition.qos,) if partition.qos else (),
-                "allow_qos": partition.allow_qos,
-                "deny_qos": partition.deny_qos,
-            }
-            for field, names in given.items():
-                for name in names:
-                    # slurmctld does not start if the QOS of a partition is missing.
-                    if name not in known and self.accounting.enabled:
-                        raise cross_field(
-                            f"partitions[{index}].{field}",
-                            f"'{name}' is not a QOS; add it to accounting.qos; "
-                            f"{known_names(name, known)}",
-                        )
-        return self
-
-    @model_validator(mode="after")
-    def _partitions_have_enough_nodes(self) -> Self:
-        sizes = {nodeset.name: nodeset.replicas for nodeset in self.nodesets}
-        for index, partition in enumerate(self.partitions):
-            nodes = sum(sizes.get(name, 0) for name in partition.nodesets)
-            if partition.min_nodes and partition.min_nodes > nodes:
+            # slurmctld does not start if the QOS of a partition is missing.
+            if self.accounting.enabled and partition.qos and partition.qos not in known:
                 raise cross_field(
-                    f"partitions[{index}].min_nodes",
-                    f"{partition.min_nodes}: expected at most {nodes}, the nodes of its nodesets",
+                    f"partitions[{index}].qos",
+                    f"'{partition.qos}' is not a QOS; add it to accounting.qos; "
+                    f"{known_names(partition.qos, known)}",
                 )
         return self
 
@@ -635,20 +622,67 @@ class Settings(Model):
         for key, problem in (
             *self.cluster.warnings(self),
             *self._account_warnings(),
+            *self._partition_warnings(),
             *self._accounting_warnings(),
             *self._secret_warnings(),
+            *self._image_warnings(),
+            *self._log_warnings(),
         ):
             yield f"{PROJECT}:{key}: {problem}"
+
+    def _partition_warnings(self) -> Iterator[tuple[str, str]]:
+        """Warn about QOS that the settings do not create, and about partitions without a job."""
+        known = {qos.name for qos in self.accounting.qos} | {NORMAL}
+        sizes = {nodeset.name: nodeset.replicas for nodeset in self.nodesets}
+        for partition in self.partitions:
+            key = f"partitions[{partition.name}]"
+            for field in ("allow_qos", "deny_qos"):
+                for name in getattr(partition, field):
+                    if self.accounting.enabled and name.lower() not in known:
+                        yield (
+                            f"{key}.{field}",
+                            f"'{name}' is not in accounting.qos; {known_names(name, known)}",
+                        )
+            nodes = sum(sizes.get(name, 0) for name in partition.nodesets)
+            if partition.min_nodes and partition.min_nodes > nodes > 0:
+                yield (
+                    f"{key}.min_nodes",
+                    (
+                        f"{partition.min_nodes}: no job can start, because its nodesets have "
+                        f"{nodes} nodes; lower min_nodes, or add nodes"
+                    ),
+                )
+
+    def _image_warnings(self) -> Iterator[tuple[str, str]]:
+        for pattern in self.containers.allowed:
+            name = pattern.rpartition("/")[2]
+            if not {"*", ":", "@"} & {*name}:
+                yield (
+                    "containers.allowed",
+                    f"'{pattern}' permits only an image of exactly this name; add /*",
+                )
+
+    def _log_warnings(self) -> Iterator[tuple[str, str]]:
+        logs = self.monitoring.logs
+        if logs and endpoint_port(logs.endpoint) == _GRPC:
+            yield (
+                "monitoring.logs.endpoint",
+                (
+                    f"{logs.endpoint}: {_GRPC} is usually OTLP over gRPC; the port of OTLP "
+                    "over HTTP is usually 4318"
+                ),
+            )
 
     def _accounting_warnings(self) -> Iterator[tuple[str, str]]:
         """Warn about settings that Slurm ignores without accounting, or without preemption."""
         for qos in self.accounting.qos:
-            if qos.preempt and self.slurm.preemption.type == "none":
+            kind = self.slurm.preemption.type
+            if qos.preempt and kind != "qos":
                 yield (
                     f"accounting.qos[{qos.name}].preempt",
                     (
                         f"{', '.join(qos.preempt)}: has no effect with slurm.preemption.type: "
-                        "none; set slurm.preemption.type: qos"
+                        f"{kind}; set slurm.preemption.type: qos"
                     ),
                 )
         if self.accounting.enabled:
@@ -668,7 +702,10 @@ class Settings(Model):
                 shown = ", ".join(value) if isinstance(value, tuple) else value
                 yield (
                     key,
-                    f"{shown}: has no effect without accounting; remove it, or accounting.enabled",
+                    (
+                        f"{shown}: has no effect without accounting; remove it, or set "
+                        "accounting.enabled: true"
+                    ),
                 )
 
     def _secret_warnings(self) -> Iterator[tuple[str, str]]:
@@ -691,12 +728,6 @@ class Settings(Model):
                         f"{key}.{variable}",
                         "looks like a credential, and all users can read it; leave it to the users",
                     )
-        for pattern in self.containers.allowed:
-            if "*" not in pattern and ":" not in pattern and "@" not in pattern:
-                yield (
-                    "containers.allowed",
-                    f"'{pattern}' permits only an image of exactly this name; add /*",
-                )
 
     def _named_secrets(self) -> dict[str, str]:
         """Return the Secrets that the settings name, by key."""
@@ -711,6 +742,8 @@ class Settings(Model):
             and self.monitoring.logs.headers_secret,
             "directory.password_secret": self.directory and self.directory.password_secret,
             "containers.credentials_secret": self.containers.credentials_secret,
+            "jail.csi.node_stage_secret": self.jail.csi and self.jail.csi.node_stage_secret,
+            "jail.csi.node_publish_secret": self.jail.csi and self.jail.csi.node_publish_secret,
             **{f"pull_secrets[{i}]": name for i, name in enumerate(self.pull_secrets)},
         }
         return {key: name for key, name in found.items() if name}

@@ -12,13 +12,12 @@ from components.settings.types import (
     MemoryMiB,
     Model,
     Number,
-    ObjectName,
     ProjectFile,
     SecretName,
     SecretUrl,
+    StorageClassName,
     Url,
     cross_field,
-    endpoint_port,
 )
 
 
@@ -51,7 +50,7 @@ class Bundled(Model):
     """Days to keep metrics, if the volume has space."""
     size: MemoryMiB = Field("50GiB", validate_default=True)
     """Size of the volume for Prometheus and Alertmanager."""
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the volume; by default the cluster's default."""
     webhook: SecretUrl | None = None
     """URL that Alertmanager posts alerts to, in Alertmanager's own format. Encrypt it if it
@@ -82,10 +81,6 @@ class Operator(Model):
     """Labels of ConfigMaps with dashboards; Grafana selects them with these labels."""
 
 
-_GRPC = 4317
-"""Port of OTLP over gRPC (OpenTelemetry protocol specification)."""
-
-
 class Logs(Model):
     """The daemons' log lines, sent to a receiver with the OpenTelemetry protocol over HTTP."""
 
@@ -108,12 +103,6 @@ class Logs(Model):
                 "endpoint",
                 f"{self.endpoint}: expected a URL without /v1/logs and without a query; remove "
                 "them",
-            )
-        if endpoint_port(self.endpoint) == _GRPC:
-            raise cross_field(
-                "endpoint",
-                f"{self.endpoint}: {_GRPC} is the port of OTLP over gRPC; expected the port of "
-                "OTLP over HTTP, usually 4318",
             )
         return self
 

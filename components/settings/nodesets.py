@@ -14,7 +14,6 @@ from components.settings.types import (
     DnsLabel,
     GpuType,
     LabelKey,
-    LabelValue,
     MemoryMiB,
     MigProfile,
     Model,
@@ -25,6 +24,7 @@ from components.settings.types import (
     ResourceName,
     Scalar,
     Seconds,
+    SelectedValue,
     cross_field,
     duplicates,
 )
@@ -131,7 +131,7 @@ class Nodeset(Model):
     """Further parameters of slurm.conf's NodeName lines; they override those of the stack."""
     drain_grace: Seconds = 3600
     """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
-    node_selector: dict[LabelKey, LabelValue] = {}
+    node_selector: dict[LabelKey, SelectedValue] = {}
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
     affinity: dict[
         Literal["nodeAffinity", "podAffinity", "podAntiAffinity"], dict[str, JsonValue]

@@ -6,12 +6,12 @@ from pydantic import Field, model_validator
 
 from components.settings.types import (
     LabelKey,
-    LabelValue,
     MemoryMiB,
     Model,
     Number,
     ObjectName,
     Seconds,
+    SelectedValue,
     cross_field,
 )
 
@@ -71,7 +71,7 @@ class Toleration(Model):
 class Place(Model):
     """Kubernetes nodes for the pods of a service, and what their main container reserves."""
 
-    node_selector: dict[LabelKey, LabelValue] = {}
+    node_selector: dict[LabelKey, SelectedValue] = {}
     """Labels of the Kubernetes nodes that the pods may run on."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of Kubernetes nodes that the pods tolerate."""

@@ -33,7 +33,8 @@ class SettingsError(Exception):
 def from_config(config: Mapping[str, str]) -> Settings:
     """Return the settings from Pulumi's configuration, which has full keys, and objects as JSON.
 
-    Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`.
+    Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`, also for a key
+    with a misspelled namespace.
     """
     return _settings(config, "the stack's configuration")
 
@@ -123,10 +124,10 @@ def _decode(key: str, value: str) -> Any:
 def _settings(config: Mapping[str, str], source: str) -> Settings:
     for key in config:
         namespace, _, name = key.partition(":")
-        if (
-            difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio() > _SIMILAR
-            and namespace != PROJECT
-        ):
+        likeness = difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio()
+        # A longer name, such as `slurmstack-web`, may be another project's.
+        is_ours = name in Settings.model_fields and PROJECT not in namespace
+        if is_ours and likeness > _SIMILAR:
             raise SettingsError(f"{source}: {key}: unknown prefix; did you mean '{_PREFIX}{name}'?")
     values = {
         key.removeprefix(_PREFIX): _decode(f"{source}: {key}", value)
@@ -255,10 +256,10 @@ def _untagged(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _example(fields: Sequence[str], given: object) -> str:
-    """Return a mapping with a field of the model, and with the given text if it may fit there."""
+    """Return a mapping with a field of the model, and with the given text if it may be a name."""
     field = next((name for name in ("name", "text") if name in fields), fields[0])
-    is_text = isinstance(given, str) and field in ("name", "text")
-    return f"{{{field}: {given if is_text else '…'}}}"
+    is_name = isinstance(given, str) and field == "name" and _NAME.fullmatch(given)
+    return f"{{{field}: {given if is_name else '…'}}}"
 
 
 def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from agents.checks.registry import CHECKS
-from agents.reconciler.judge import CAUSES
+from agents.reconciler.judge import REPAIRED
 from components.settings.types import (
     LabelKey,
     Line,
@@ -83,11 +83,11 @@ class Reconciler(Model):
             if name not in CHECKS:
                 known = known_names(name, CHECKS)
                 raise cross_field("hardware", f"'{name}' is not a check; {known}")
-        causes = {*CHECKS, *CAUSES, *self.conditions.values()}
+        causes = {*CHECKS, *REPAIRED, *self.conditions.values()}
         for name in self.ladders:
             if name not in causes:
                 known = known_names(name, causes)
-                raise cross_field(f"ladders.{name}", f"is not a cause of the reconciler; {known}")
+                raise cross_field(f"ladders.{name}", f"is no cause that a ladder repairs; {known}")
         return self
 
     def steps(self) -> frozenset[str]:

@@ -59,7 +59,9 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*")
 _LDAP_URI = re.compile(r"ldaps?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
-_DN = re.compile(r"[A-Za-z][A-Za-z0-9.-]*=[^,]+(, ?[A-Za-z][A-Za-z0-9.-]*=[^,]+)*")
+_RDN = r" *([A-Za-z][A-Za-z0-9-]*|\d+(\.\d+)*) *= *(\\.|[^,\\?])+"
+_DN = re.compile(rf"{_RDN}(,{_RDN})*")
+"""A distinguished name (RFC 4514)."""
 _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
 _MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -75,6 +77,7 @@ _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _ARM_INSTANCE = re.compile(r"(a1|[a-z]+\d+[a-z]*g[a-z]*|p\d+[a-z]*-gb\d+)\..+")
 _SECRET_ENTRY = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
+_COLONS_OF_IPV6 = 3
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
               "sk-ecdsa-sha2-nistp256@openssh.com")  # fmt: skip
@@ -145,8 +148,8 @@ def _object_name(value: str) -> str:
     return value
 
 
-def _secret_name(value: str) -> str:
-    if not _is_domain(value):
+def _secret_name(value: object) -> str:
+    if not isinstance(value, str) or not _is_domain(value):
         # Hide the value: it may be the credential itself.
         raise PydanticCustomError(
             "secret",
@@ -160,10 +163,12 @@ def _host(value: str) -> str:
     if not _is_domain(value):
         bare = value.partition("://")[2] or value
         bare = bare.partition("/")[0].partition(":")[0]
+        is_clear = value.count(":") < _COLONS_OF_IPV6 and _is_domain(bare)
         raise PydanticCustomError(
-            "host",
+            # A URL may contain a password.
+            "secret" if "@" in value else "host",
             "expected a host name or address, without scheme, port and path{hint}",
-            {"hint": f"; did you mean '{bare}'?" if _is_domain(bare) else ""},
+            {"hint": f"; did you mean '{bare}'?" if is_clear and "@" not in value else ""},
         )
     return value
 
@@ -200,6 +205,14 @@ def _label_key(value: str) -> str:
     if not _LABEL_NAME.fullmatch(name):
         raise PydanticCustomError(
             "label_key", "expected a Kubernetes key, such as 'pool' or 'example.org/pool'"
+        )
+    return value
+
+
+def _label_value(value: str) -> str:
+    if not _LABEL_NAME.fullmatch(value):
+        raise PydanticCustomError(
+            "label_value", "expected a label value: letters, digits, '_', '.', '-'"
         )
     return value
 
@@ -280,8 +293,10 @@ def _resource_name(value: str) -> str:
 DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 Domain = Annotated[str, AfterValidator(_domain)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
+StorageClassName = Annotated[str, AfterValidator(lambda value: value and _object_name(value))]
+"""Name of a StorageClass; "" is no class, for volumes that an administrator creates."""
 """Name of an object of Kubernetes."""
-SecretName = Annotated[str, AfterValidator(_secret_name)]
+SecretName = Annotated[str, BeforeValidator(_secret_name)]
 """Name of a Secret. Errors hide it, because people write credentials there."""
 Host = Annotated[str, AfterValidator(_host)]
 NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
@@ -356,9 +371,9 @@ LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
 Word = Annotated[str, matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
 """Name of an object in Slurm: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
-LabelValue = Annotated[
-    str, matches(_LABEL_NAME, "label_value", "a label value: letters, digits, '_', '.', '-'")
-]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+SelectedValue = Annotated[str, AfterValidator(lambda value: value and _label_value(value))]
+"""Value of a label, which may be empty."""
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 GpuType = Annotated[
     str, matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, such as 'h100'")
@@ -496,7 +511,7 @@ def _cron(value: str) -> str:
         if not _is_cron_field(field, allowed):
             raise PydanticCustomError(
                 "cron",
-                "'{field}' is not a {name} of cron: expected numbers from {first} to {last}, or *",
+                "{name} '{field}': expected numbers from {first} to {last}, ranges, steps, or *",
                 {
                     "field": field,
                     "name": name,
@@ -535,17 +550,19 @@ Port = Annotated[int, Field(ge=1, le=65535), Number]
 NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
 
 
+_WEEK = 7 * 24 * 3600
+
+
 def _seconds(value: object) -> object:
     match = re.fullmatch(r"(\d{1,6}) ?([smhd])", value) if isinstance(value, str) else None
     if match:
         seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
-        raise PydanticCustomError(
-            "seconds", "expected whole seconds; did you mean {seconds}?", {"seconds": seconds}
-        )
+        hint = f"; did you mean {seconds}?" if seconds <= _WEEK else f", at most {_WEEK}"
+        raise PydanticCustomError("seconds", "expected whole seconds{hint}", {"hint": hint})
     return _number(value)
 
 
-Seconds = Annotated[int, Field(ge=0, le=7 * 24 * 3600), BeforeValidator(_seconds)]
+Seconds = Annotated[int, Field(ge=0, le=_WEEK), BeforeValidator(_seconds)]
 Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 """Slurm stores priority tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
 

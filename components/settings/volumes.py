@@ -20,6 +20,7 @@ from components.settings.types import (
     ObjectName,
     Path,
     SecretName,
+    StorageClassName,
     cross_field,
     duplicates,
 )
@@ -61,7 +62,7 @@ class NfsExport(Nfs):
 class NfsServer(Model):
     """The stack's own NFS server, on a volume that only one machine mounts at a time."""
 
-    storage_class: ObjectName | None = None
+    storage_class: StorageClassName | None = None
     """StorageClass of the server's volume; by default the cluster's default."""
     machines: tuple[Cidr, ...] = ()
     """Address ranges of the Kubernetes nodes, such as '10.0.0.0/16', without pod addresses. Only

@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <linux/close_range.h>
 #include <mysql.h>
+#include <mysqld_error.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +27,19 @@ static const char START[] = "/usr/lib/slurmstack/slurmdbd";
 
 /* This thread reads the lists that slurmdbd needs for its start. */
 static __thread bool reading;
+
+/* Returns the next function of this name, which this library replaces. */
+static void *replaced(const char *name)
+{
+	void *function = dlsym(RTLD_NEXT, name);
+
+	if (!function) {
+		dprintf(STDERR_FILENO, "error: slurmdbd lacks the function %s: use the versions of Slurm "
+			"and MariaDB that the image is made for\n", name);
+		_exit(EXIT_FAILURE);
+	}
+	return function;
+}
 
 static bool in_transaction(MYSQL *connection)
 {
@@ -58,16 +72,28 @@ static void send_again(MYSQL *connection)
 		    ", so that slurmctld sends the records again");
 }
 
+/* The script waits first, because the cause can remain, such as a missing right. */
 static void read_again(const char *reason)
 {
-	/* The cause can remain, such as a right that is missing. */
-	sleep(2);
+	setenv("PAUSE", "2", 1);
 	begin_again("the database failed while slurmdbd started", reason, "");
+}
+
+/*
+ * Restarts slurmdbd after a failed query of its start. Slurm itself repeats a query after a
+ * deadlock, and treats a missing table as an empty one (_mysql_query_internal()).
+ */
+static void check_read(MYSQL *connection)
+{
+	unsigned int error = mysql_errno(connection);
+
+	if (error != ER_NO_SUCH_TABLE && error != ER_LOCK_DEADLOCK)
+		read_again(mysql_error(connection));
 }
 
 int mysql_ping(MYSQL *connection)
 {
-	int (*ping)(MYSQL *) = dlsym(RTLD_NEXT, "mysql_ping");
+	int (*ping)(MYSQL *) = replaced("mysql_ping");
 	bool open = in_transaction(connection);
 	int failed = ping(connection);
 
@@ -78,7 +104,7 @@ int mysql_ping(MYSQL *connection)
 
 my_bool mysql_commit(MYSQL *connection)
 {
-	my_bool (*commit)(MYSQL *) = dlsym(RTLD_NEXT, "mysql_commit");
+	my_bool (*commit)(MYSQL *) = replaced("mysql_commit");
 	my_bool failed = commit(connection);
 
 	if (failed)
@@ -86,37 +112,53 @@ my_bool mysql_commit(MYSQL *connection)
 	return failed;
 }
 
+/* Whether the last query of this thread has a result to store: only then is its error new. */
+static __thread bool answered;
+
 int mysql_query(MYSQL *connection, const char *statement)
 {
-	int (*query)(MYSQL *, const char *) = dlsym(RTLD_NEXT, "mysql_query");
+	int (*query)(MYSQL *, const char *) = replaced("mysql_query");
 	int failed = query(connection, statement);
 
+	answered = !failed;
 	if (failed && reading)
-		read_again(mysql_error(connection));
+		check_read(connection);
 	return failed;
 }
 
 MYSQL_RES *mysql_store_result(MYSQL *connection)
 {
-	MYSQL_RES *(*store)(MYSQL *) = dlsym(RTLD_NEXT, "mysql_store_result");
+	MYSQL_RES *(*store)(MYSQL *) = replaced("mysql_store_result");
 	MYSQL_RES *result = store(connection);
 
 	/* A statement without rows has no result, and no error. */
-	if (!result && reading && mysql_errno(connection))
-		read_again(mysql_error(connection));
+	if (!result && reading && answered && mysql_errno(connection))
+		check_read(connection);
+	answered = false;
 	return result;
+}
+
+int mysql_next_result(MYSQL *connection)
+{
+	int (*next)(MYSQL *) = replaced("mysql_next_result");
+	int status = next(connection);
+
+	answered = status == 0;
+	if (status > 0 && reading)
+		check_read(connection);
+	return status;
 }
 
 /* A function of libslurm that slurmdbd's main() calls once. */
 int assoc_mgr_init(void *connection, void *arguments, int connection_errno)
 {
-	int (*init)(void *, void *, int) = dlsym(RTLD_NEXT, "assoc_mgr_init");
+	int (*init)(void *, void *, int) = replaced("assoc_mgr_init");
 	int failed;
 
 	reading = true;
 	failed = init(connection, arguments, connection_errno);
 	if (failed)
-		read_again("no connection");
+		read_again(connection_errno ? "no connection" : "its lists cannot be read");
 	reading = false;
 	return failed;
 }

@@ -48,7 +48,8 @@ class ApiError(EngineError):
     @property
     def unauthorized(self) -> bool:
         """Whether the credentials lack the right, rather than the object being refused."""
-        return self.status == 403 and ': User "' in str(self.body.get("message"))
+        message = str(self.body.get("message")).lower()
+        return self.status == 403 and ': user "' in message
 
 
 class Unreachable(EngineError):  # noqa: N818 - named for the cluster's state

@@ -23,6 +23,7 @@ from engine.values import Properties, Unknown
 
 _CONNECT_SECONDS: Final = 5.0
 _INLINE: Final = "the provider's kubeconfig"
+_LONGEST_PATH: Final = 100
 _LOCAL_HINT: Final = "run `make up` to start the local cluster"
 
 
@@ -146,6 +147,7 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
     path = Path(text).expanduser() if len(text) < os.pathconf("/", "PC_PATH_MAX") else None
     if path is not None and "\n" not in text and path.is_file():
         return _read(path)
+    text = text.strip()
     if "\n" in text or "{" in text:
         document = _parsed(text, _INLINE)
         if not isinstance(document, dict):
@@ -157,9 +159,16 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
         return _with_absolute_paths(document, Path.cwd()), _INLINE
     raise Absent(
         "kubeconfig",
-        f"kubeconfig: {text} does not exist (relative to {Path.cwd()}); set it to a kubeconfig"
+        f"kubeconfig: {_path_shown(text)} does not exist (relative to {Path.cwd()}); set it to a"
+        " kubeconfig"
         " file or its contents, or run `make up` for a local cluster",
     )
+
+
+def _path_shown(text: str) -> str:
+    """Return a path, or words for a text that is probably the encoded contents."""
+    is_path = len(text) <= _LONGEST_PATH or "/" in text[:_LONGEST_PATH]
+    return text if is_path and len(text) < 4 * _LONGEST_PATH else "the given text"
 
 
 def _ambient() -> tuple[dict[str, Any], str] | None:

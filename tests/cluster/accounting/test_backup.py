@@ -31,6 +31,8 @@ def test_backup_restores_all_records(cluster: Cluster, folder: str) -> None:
 
     cluster.kubectl("create", "job", "--from=cronjob/accounting-backup", "now")
     cluster.kubectl("wait", "--for=condition=complete", "--timeout=120s", "job/now", timeout=150)
+    cluster.kubectl("scale", "deployment/accounting", "--replicas=0")
+    eventually("slurmdbd has stopped", lambda: not cluster.pods("accounting"))
     drop = "mariadb --no-defaults --socket=/run/mysqld/mysqld.sock -e 'DROP DATABASE slurm_acct_db'"
     cluster.in_pod("database-0", "mariadb", "sh", "-c", drop)
     with cluster.edited(restored):

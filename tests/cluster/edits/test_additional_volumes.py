@@ -69,4 +69,5 @@ def test_jobs_with_an_overlay_share_an_additional_volume(cluster: Cluster) -> No
             lambda: cluster.ssh(f"srun sh -c '{write}'", check=False).returncode == 0,
             180,
         )
+        assert set(cluster.run("ls /data").split()) <= {"note", "lasting"}
         assert "lasting" in cluster.run("ls /data").split()

@@ -25,9 +25,7 @@ def mark(text: str) -> str:
     return line.rpartition(",")[2].strip()
 
 
-def test_edit_of_partitions_reaches_every_daemon_and_a_partition_with_jobs_remains(
-    cluster: Cluster, folder: str
-) -> None:
+def test_partition_edit_reaches_every_daemon_and_spares_jobs(cluster: Cluster, folder: str) -> None:
     jobs = [
         cluster.submit(folder, f"#!/bin/sh\nsleep 300; echo {i}", f"--nodelist=cpu-{i}")
         for i in range(2)

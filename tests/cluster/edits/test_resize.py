@@ -5,9 +5,7 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 
-def test_adding_and_removing_nodes_loses_no_job_and_leaves_no_record(
-    cluster: Cluster, folder: str
-) -> None:
+def test_resizing_loses_no_job_and_leaves_no_record(cluster: Cluster, folder: str) -> None:
     stays = cluster.submit(folder, "#!/bin/sh\nsleep 300", "--nodelist=cpu-0", "--output=/dev/null")
     cluster.wait_for_job(stays, "RUNNING")
     started = cluster.run(f"squeue -h -j {stays} -o %S")

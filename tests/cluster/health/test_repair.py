@@ -103,7 +103,7 @@ def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
     try:
         yield
     finally:
-        has_signalled("CONT")
+        eventually("kubelet continues", lambda: has_signalled("CONT"))
 
 
 def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:

@@ -318,7 +318,7 @@ def test_limit_in_a_partition_is_set_and_removed(accounts: Accounts) -> None:
     eventually("no job is left", lambda: not accounts.cluster.slurmctld.run("squeue -h --all"))
     code, output = accounts.apply(accounts=lab())
     assert code == 3
-    assert "lab is this user's only account" in output
+    assert "Slurm removes no limits from a default account" in output
     assert accounts.to(accounts=lab(spare=True))[-1] == (
         "- user researcher account lab partition main"
     )

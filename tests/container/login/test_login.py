@@ -331,6 +331,13 @@ def test_rejected_limit_does_not_prevent_the_others(login: LoginNode) -> None:
     assert "user-2000/pids.max:100" in printed
 
 
+def test_accounts_of_the_image_are_reserved(login: LoginNode) -> None:
+    """Accounts of the image have precedence over the users and groups in the settings."""
+    names = login.daemons.run("cut -d: -f1 /etc/passwd /etc/group").split()
+
+    assert {*names} - {c.CHECKS_USER} <= c.SYSTEM_ACCOUNTS
+
+
 # --- The message of the day ----------------------------------------------------------------------
 
 

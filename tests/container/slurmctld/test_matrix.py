@@ -219,8 +219,8 @@ CASES: list[tuple[str, Values]] = [
 WARNINGS: list[tuple[str, Values, str]] = [
     ("no nodes at all", nodesets(), NO_DEFAULT),
     ("no default partition", partition(default=False), NO_DEFAULT),
-    ("allowed QOS", partition(allow_qos=["normal"]), NO_QOS),
-    ("denied QOS", partition(deny_qos=["normal"]), NO_QOS),
+    ("allowed QOS", partition(allow_qos=["high", "low"]), NO_QOS),
+    ("denied QOS", partition(deny_qos=["low"]), NO_QOS),
     ("priority by age", slurm(priority={"type": "multifactor", "age": 1000}), NO_DBD),
     ("priority by use", slurm(priority={"type": "multifactor", "fairshare": 1000}), NO_DBD),
 ]

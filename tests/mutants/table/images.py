@@ -97,7 +97,7 @@ FAULTS: Final = (
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "deleted the record"; exit 0; }\n',
         '  true && { say "deleted the record"; exit 0; }\n',
-        f"{_CLUSTER}/edits/test_resize.py::test_adding_and_removing_nodes_loses_no_job_and_leaves_no_record",
+        f"{_CLUSTER}/edits/test_resize.py::test_resizing_loses_no_job_and_leaves_no_record",
         "cluster",
     ),
     Fault(
@@ -170,7 +170,7 @@ FAULTS: Final = (
         "images/controller/check",
         '      refuse "cannot remove partition $partition: it has jobs ($(wc -l <<<"$jobs"));',
         '      echo "cannot remove partition $partition: it has jobs ($(wc -l <<<"$jobs"));',
-        f"{_CLUSTER}/edits/test_reconfigure.py::test_edit_of_partitions_reaches_every_daemon_and_a_partition_with_jobs_remains",
+        f"{_CLUSTER}/edits/test_reconfigure.py::test_partition_edit_reaches_every_daemon_and_spares_jobs",
         "cluster",
     ),
 )

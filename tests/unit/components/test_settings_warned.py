@@ -85,6 +85,34 @@ def test_qos_that_preempts_without_preemption_causes_a_warning() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "warning"),
+    [
+        ({"allow_qos": ["hihg"]}, "allow_qos: 'hihg' is not in accounting.qos; did you mean"),
+        ({"deny_qos": ["other"]}, "deny_qos: 'other' is not in accounting.qos; known: "),
+        ({"min_nodes": 3}, "min_nodes: 3: no job can start, because its nodesets have 2 nodes"),
+    ],
+)
+def test_partition_that_probably_refuses_all_jobs_causes_a_warning(
+    fields: Values, warning: str
+) -> None:
+    partition = {"name": "main", "nodesets": ["cpu"], **fields}
+    (found,) = warnings(VALID, partitions=[partition], accounting={"qos": [{"name": "high"}]})
+    assert found.startswith(f"slurmstack:partitions[main].{warning}")
+
+
+def test_partition_without_nodes_and_qos_in_upper_case_cause_no_warning() -> None:
+    partition = {"name": "main", "nodesets": ["cpu"], "min_nodes": 1, "allow_qos": ["NORMAL"]}
+    nodeset = {**VALID["nodesets"][0], "replicas": 0}
+    assert warnings(VALID, partitions=[partition], nodesets=[nodeset]) == []
+
+
+def test_port_of_another_protocol_for_logs_causes_a_warning() -> None:
+    logs = {"endpoint": "http://collector.lab:4317"}
+    (warning,) = warnings(VALID, monitoring={"logs": logs})
+    assert "over HTTP is usually 4318" in warning
+
+
 def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
     secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
     (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["regsitry"])
@@ -96,7 +124,7 @@ def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "db_password"])
 def test_credential_in_the_environment_of_jobs_causes_a_warning(name: str) -> None:
-    containers = {"enabled": True, "environment": {name: "abc", "NCCL_DEBUG": "INFO"}}
+    containers = {"enabled": True, "environment": {name: "abc", "TOKENIZERS_PARALLELISM": "true"}}
     (warning,) = warnings(VALID, containers=containers)
     assert warning.startswith(f"slurmstack:containers.environment.{name}: looks like a credential")
     assert "abc" not in warning

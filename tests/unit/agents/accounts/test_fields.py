@@ -1,11 +1,13 @@
 """Values of Slurm and of the settings have the same form after parsing."""
 
+from collections.abc import Sequence
+
 import pytest
 from pydantic import BaseModel
 
 from agents.accounts import fields
 from agents.accounts.fields import ValueUnknownError, read, write
-from agents.accounts.sacctmgr import commands
+from agents.accounts.sacctmgr import CommandError, commands, do
 from agents.accounts.things import Action, Mark, Thing
 from components.settings.accounts import Account, AccountUser, Qos
 
@@ -95,3 +97,19 @@ def test_user_and_association_fields_are_set_by_separate_commands() -> None:
     ]
     assert "partition=" in issued[0]
     assert "cluster=test" in issued[0]
+
+
+def test_default_account_is_restored_even_if_slurm_refuses_the_removal() -> None:
+    thing = Thing("user", "ada", "lab", "gpu")
+    ran: list[str] = []
+
+    def run(command: Sequence[str]) -> str:
+        ran.append(" ".join(command))
+        if "delete" in command:
+            raise CommandError("Job(s) active")
+        return ""
+
+    with pytest.raises(CommandError, match="Job"):
+        do(Action("-", thing, interim=("lab", "sub")), "hpc", run)
+
+    assert [line.rpartition("=")[2] for line in ran] == ["sub", "gpu", "lab"]
