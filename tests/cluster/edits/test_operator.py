@@ -105,7 +105,11 @@ REFUSED_STACK = "test-refused"
 @pytest.fixture
 def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
     """Write a stack file with this `cluster` setting; the stack is never deployed."""
-    yield lambda setting: write_stack(REFUSED_STACK, cluster=setting)
+
+    def has_no_users(values: dict[str, Any]) -> None:
+        values["users"] = []  # Only a deploy creates the key of the dev stack's user.
+
+    yield lambda setting: write_stack(REFUSED_STACK, cluster=setting, edit=has_no_users)
     execute([sys.executable, "-m", "local", "down", "--stack", REFUSED_STACK])
     Cluster(REFUSED_STACK).stack_file.unlink()
 
