@@ -1,7 +1,7 @@
 """Plan the changes, with a pure function of the observed and the wanted state."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 from agents.accounts.fields import default, with_defaults
@@ -170,22 +170,23 @@ def _removals(
             # The refusal of the account covers the jobs of its users.
             if above not in going:
                 refusals.append(_refusal(thing, len(jobs)))
-        elif (
-            thing.partition
-            and _is_default(thing, observed, wanted)
-            and not _interim(thing, observed, wanted)
-        ):
-            refusals.append(
-                f"{thing}: Slurm removes no limits from a default account; set default: true for "
-                f"{thing.account}, and add the user to another account until the next deploy"
-            )
-        else:
-            actions.append(_remove(thing, going, observed, wanted, jobs))
+            continue
+        action = _remove(thing, going, observed, wanted, jobs)
+        if thing.partition and _is_default(thing, observed, wanted):
+            action = replace(action, interim=_interim(thing, observed, wanted))
+            if not action.interim:
+                refusals.append(
+                    f"{thing}: Slurm removes no limits from a default account; set default: true "
+                    f"for {thing.account}, and add the user to another account until the next "
+                    "deploy"
+                )
+                continue
+        actions.append(action)
     return actions, tuple(refusals)
 
 
-def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> tuple[str, str] | None:
-    """Return the user's default account, and one to use while the limits of a partition leave it.
+def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
+    """Return an account that can be the default while the limits of a partition leave this one.
 
     Returns None if that is not possible: without another account, or if the settings do not name
     the default account, so that the next plan could not restore it after a kill.
@@ -197,7 +198,7 @@ def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> tuple[str, str
     other = next((account for account in accounts if account != thing.account), None)
     named = wanted.users.get(thing.name, {}).get(thing.account, {})
     is_named = named.get("defaultaccount") == thing.account
-    return (thing.account, other) if other and is_named else None
+    return other if is_named else None
 
 
 def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
@@ -254,9 +255,7 @@ def _remove(
             changes["adminlevel"] = default("user", "adminlevel")
         if state.fields.get("defaultaccount") == thing.account:
             new_default = _next_default(thing, going, observed, wanted)
-    leaves_default = thing.partition and _is_default(thing, observed, wanted)
-    interim = _interim(thing, observed, wanted) if leaves_default else None
-    return Action("-", thing, changes, cancels=jobs, new_default=new_default, interim=interim)
+    return Action("-", thing, changes, cancels=jobs, new_default=new_default)
 
 
 def _next_default(

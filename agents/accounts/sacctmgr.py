@@ -119,14 +119,14 @@ def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = 
     """Carry out one step of a plan. Raises `CommandError`."""
     if action.cancels:
         _cancel(action, run, sleep)
-    steps = commands(action, cluster)
-    *others, last = steps
     try:
-        for command in others if action.interim else steps:
+        for command in commands(action, cluster):
             run(command)
     finally:
         if action.interim:
-            run(last)  # Restore the user's default account, even if a step was refused.
+            # Restore the user's default account, even if a step was refused.
+            restored = f"defaultaccount={action.thing.account}"
+            run(_sacctmgr(*_person(action, cluster), restored))
 
 
 def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
@@ -134,18 +134,14 @@ def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
     thing = action.thing
     own = {field: value for field, value in action.changes.items() if field in PERSON}
     others = {field: value for field, value in action.changes.items() if field not in PERSON}
-    person = ("modify", "user", thing.name, "where", f"cluster={cluster}", "set")
+    person = _person(action, cluster)
     if action.sign == "-":
         if action.new_default:
             own["defaultaccount"] = action.new_default
-        before = [(*person, *write("user", own))] if own else []
-        after: list[tuple[str, ...]] = []
         if action.interim:
-            default, meanwhile = action.interim
-            before.append((*person, f"defaultaccount={meanwhile}"))
-            after.append((*person, f"defaultaccount={default}"))
-        steps = (*before, _delete(thing, cluster), *after)
-        return [_sacctmgr(*words) for words in steps]
+            own["defaultaccount"] = action.interim
+        before = [(*person, *write("user", own))] if own else []
+        return [_sacctmgr(*words) for words in (*before, _delete(thing, cluster))]
     set_comment = "description" if thing.kind == "qos" else "comment"
     mark = [] if action.comment is None else [f"{set_comment}={action.comment}"]
     fields = [*write(thing.kind, others), *mark]
@@ -154,6 +150,11 @@ def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
         # Set the mark before the user's fields, so that no field is set without a mark.
         found.append((*person, *write("user", own)))
     return [_sacctmgr(*words) for words in found]
+
+
+def _person(action: Action, cluster: str) -> tuple[str, ...]:
+    """Return the beginning of a command that sets fields of the user in all accounts."""
+    return ("modify", "user", action.thing.name, "where", f"cluster={cluster}", "set")
 
 
 def _verb(action: Action, cluster: str, fields: Sequence[str]) -> tuple[str, ...]:

@@ -156,9 +156,9 @@ class Action:
     """Description of an action that changes no field."""
     new_default: str | None = None
     """Account that becomes the user's default, because the old default is removed."""
-    interim: tuple[str, str] | None = None
-    """The user's default account, and the one that replaces it during the removal: Slurm removes no
-    association of a default account."""
+    interim: str | None = None
+    """Account that is the user's default during the removal: Slurm removes no association of a
+    default account."""
 
     def __str__(self) -> str:
         details = [

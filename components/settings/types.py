@@ -293,9 +293,9 @@ def _resource_name(value: str) -> str:
 DnsLabel = Annotated[str, AfterValidator(_dns_label)]
 Domain = Annotated[str, AfterValidator(_domain)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
+"""Name of an object of Kubernetes."""
 StorageClassName = Annotated[str, AfterValidator(lambda value: value and _object_name(value))]
 """Name of a StorageClass; "" is no class, for volumes that an administrator creates."""
-"""Name of an object of Kubernetes."""
 SecretName = Annotated[str, BeforeValidator(_secret_name)]
 """Name of a Secret. Errors hide it, because people write credentials there."""
 Host = Annotated[str, AfterValidator(_host)]
@@ -548,8 +548,6 @@ Number = BeforeValidator(_number)
 """Validator for every number: refuses true and false."""
 Port = Annotated[int, Field(ge=1, le=65535), Number]
 NodePort = Annotated[int, Field(ge=30000, le=32767), Number]
-
-
 _WEEK = 7 * 24 * 3600
 
 

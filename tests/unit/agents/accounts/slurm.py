@@ -56,8 +56,8 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
     if thing.partition:
         default_account = things[thing.whole()].fields.get("defaultaccount")
         if action.interim:
-            assert default_account == action.interim[0], f"{action}: would set another default"
-            default_account = action.interim[1]
+            assert default_account == thing.account, f"{action}: would set another default"
+            default_account = action.interim
             assert thing.whole()._replace(account=default_account) in things, f"{action}: not there"
         assert default_account != thing.account, f"{action}: You can not remove the default account"
     if thing.kind == "user" and not thing.partition:

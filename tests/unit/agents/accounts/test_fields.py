@@ -110,6 +110,6 @@ def test_default_account_is_restored_even_if_slurm_refuses_the_removal() -> None
         return ""
 
     with pytest.raises(CommandError, match="Job"):
-        do(Action("-", thing, interim=("lab", "sub")), "hpc", run)
+        do(Action("-", thing, interim="sub"), "hpc", run)
 
     assert [line.rpartition("=")[2] for line in ran] == ["sub", "gpu", "lab"]

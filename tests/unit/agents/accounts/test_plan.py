@@ -313,7 +313,7 @@ def test_another_account_is_the_default_while_limits_leave() -> None:
         "+ user ada account sub",
         "- user ada account lab partition gpu",
     ]
-    assert found.actions[-1].interim == ("lab", "sub")
+    assert found.actions[-1].interim == "sub"
     after(cluster_of(things), *found.actions)
 
 
