@@ -131,9 +131,14 @@ def _write_client(folder: Path, address: str) -> None:
 
 @pytest.fixture
 def login(started: LoginNode) -> Iterator[LoginNode]:
-    """The login node. After the test, the fixture restores the settings."""
+    """The login node. After the test, the fixture restores the settings, and sshd if it ended."""
     yield started
-    if started.daemons.run(f"cat {c.LOGIN_SETTINGS}/..data/*") != "".join(
+    is_running = started.is_running()
+    if not is_running:
+        started.install(FIRST)
+        started.start()
+    elif started.daemons.run(f"cat {c.LOGIN_SETTINGS}/..data/*") != "".join(
         login_files(FIRST).values()
     ):
         started.edit(FIRST)
+    assert is_running, f"sshd ended:\n{started.log()}"

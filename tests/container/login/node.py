@@ -78,6 +78,11 @@ class LoginNode:
         )
         eventually("sshd listens", lambda: self.ssh("true").returncode == 0)
 
+    def is_running(self) -> bool:
+        """Whether the script that starts sshd still runs."""
+        search = f"pgrep -f '[{c.PROGRAMS[0]}]{c.PROGRAMS[1:]}/serve' || true"
+        return bool(self.daemons.run(search, user="root").strip())
+
     def log(self) -> str:
         return self.daemons.run("cat /tmp/log 2>/dev/null || true", user="root")
 
