@@ -181,6 +181,13 @@ def test_unsupported_state_format_is_refused(backend: Backend, content: Any, mes
         backend.read()
 
 
+def test_error_for_a_damaged_layout_names_its_file(backend: Backend) -> None:
+    backend.root.mkdir(parents=True, exist_ok=True)
+    (backend.root / "meta.yaml").write_text("{")
+    with pytest.raises(EngineError, match=r"meta\.yaml: cannot be read: .*; restore it"):
+        backend.read()
+
+
 def test_compressed_state_is_refused_and_not_ignored(backend: Backend) -> None:
     backend.file.parent.mkdir(parents=True)
     backend.file.with_name("dev.json.gz").write_bytes(b"")

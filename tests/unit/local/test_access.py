@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local.access import Entry, absent, entry_of, known_hosts, ssh_config
+from local.access import Entry, absent, entry_of, known_hosts, main, ssh_config
 from local.errors import LocalError
 from tests.support.clouds import EKS
 from tests.support.stack import VALID, settings
@@ -58,6 +58,18 @@ def test_missing_address_is_reported_with_the_next_step(
     with pytest.raises(LocalError) as error:
         entry_of("lab", settings(base=VALID), outputs)
     assert message in str(error.value)
+
+
+def test_deploy_without_a_known_address_succeeds_and_leads_to_the_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    existing = settings(base={**VALID, "cluster": {"kind": "existing"}})
+    monkeypatch.setattr("local.access.read_stack", lambda *_: existing)
+    deployed = {"login_address": None, "login_port": 32222}
+    monkeypatch.setattr("local.access.outputs.read", lambda _: deployed)
+
+    assert main(["--stack", "lab"]) == 0
+    assert "ssh -p 32222 USER@NODE" in capsys.readouterr().out
 
 
 def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
