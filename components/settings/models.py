@@ -624,6 +624,7 @@ class Settings(Model):
             *self._account_warnings(),
             *self._partition_warnings(),
             *self._accounting_warnings(),
+            *self.slurm.scheduler.warnings(),
             *self._secret_warnings(),
             *self._image_warnings(),
             *self._log_warnings(),

@@ -1,8 +1,9 @@
 """Settings of slurm.conf and Slurm's other files, except nodes and partitions."""
 
+import difflib
 import math
-from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -43,6 +44,28 @@ COMMUNICATION = ("block_null_hash", "block_zero_hash")
 """CommunicationParameters that make each credential valid for only one message."""
 
 
+_SCHEDULER_PARAMETERS: Final = frozenset(
+    """
+    allow_zero_lic assoc_limit_stop batch_sched_delay bb_array_stage_cnt bf_allow_magnetic_slot
+    bf_busy_nodes bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval
+    bf_job_part_count_reserve bf_licenses bf_max_job_array_resv bf_max_job_assoc bf_max_job_part
+    bf_max_job_start bf_max_job_test bf_max_job_user bf_max_job_user_part bf_max_time
+    bf_min_age_reserve bf_min_prio_reserve bf_node_space_size bf_one_resv_per_job bf_resolution
+    bf_running_job_reserve bf_topopt_enable bf_topopt_iterations bf_window bf_window_linear
+    bf_yield_interval bf_yield_sleep build_queue_timeout correspond_after_task_cnt
+    default_queue_depth defer defer_batch delay_boot disable_hetjob_steps disable_job_shrink
+    enable_hetjob_steps enable_job_state_cache enable_user_top extra_constraints
+    ignore_constraint_validation ignore_prefer_validation max_array_tasks max_rpc_cnt
+    max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling
+    no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth
+    reduce_completing_frag requeue_setup_env_fail salloc_wait_nodes sbatch_wait_nodes
+    sched_interval sched_max_job_start sched_min_interval spec_cores_first step_retry_count
+    step_retry_time time_min_as_soft_limit whole_hetjob
+    """.split()  # noqa: SIM905  # a list would take a line for each name
+)
+"""Names of slurm.conf(5), SchedulerParameters, 24.11. Slurm ignores other names."""
+
+
 class Scheduler(Model):
     """Scheduling of jobs by slurmctld."""
 
@@ -71,6 +94,13 @@ class Scheduler(Model):
     def effective(self) -> dict[str, str | int | bool]:
         """Return the defaults, overridden by the chosen parameters."""
         return {**self.DEFAULTS, **self.parameters}
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield keys and problems of parameters that Slurm ignores."""
+        for name in self.parameters.keys() - _SCHEDULER_PARAMETERS:
+            similar = difflib.get_close_matches(name, _SCHEDULER_PARAMETERS, n=1)
+            hint = f"did you mean '{similar[0]}'?" if similar else "remove it"
+            yield f"slurm.scheduler.parameters.{name}", f"is unknown to Slurm 24.11; {hint}"
 
 
 class Preemption(Model):

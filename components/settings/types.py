@@ -471,15 +471,32 @@ def parse_time(value: str) -> float:
 
 def _slurm_time(value: object) -> str:
     # A number without quotes may be meant as seconds, but Slurm would read it as minutes.
+    if not isinstance(value, str) or not _is_positive_time(value):
+        raise PydanticCustomError(
+            "slurm_time",
+            "expected a time in quotes: '2-00:00:00', '04:00:00', '90' (minutes) or 'UNLIMITED'",
+        )
+    _check_unambiguous(value)
+    return value
+
+
+def _is_positive_time(value: str) -> bool:
     try:
-        if isinstance(value, str) and parse_time(value) > 0:
-            return value
+        return parse_time(value) > 0
     except ValueError:
-        pass
-    raise PydanticCustomError(
-        "slurm_time",
-        "expected a time in quotes: '2-00:00:00', '04:00:00', '90' (minutes) or 'UNLIMITED'",
-    )
+        return False
+
+
+def _check_unambiguous(time: str) -> None:
+    """Refuse `48:00`: operators mean hours, and Slurm reads minutes and seconds."""
+    minutes, colon, seconds = time.partition(":")
+    if colon and minutes.isdigit() and seconds.isdigit():
+        raise PydanticCustomError(
+            "ambiguous_time",
+            "expected a time with hours, because Slurm reads this as minutes and seconds; write "
+            "'{hours}:{minutes}:00' or '00:{hours}:{minutes}'",
+            {"hours": minutes.zfill(2), "minutes": seconds.zfill(2)},
+        )
 
 
 MemoryMiB = Annotated[

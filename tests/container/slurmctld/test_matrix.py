@@ -110,7 +110,7 @@ CASES: list[tuple[str, Values]] = [
     ("static and dynamic nodes", nodesets(STATIC, GPU)),
     ("a static nodeset without nodes", nodesets({**STATIC, "replicas": 0})),
     ("a default partition with limits", partition(default=True, max_time="7-00:00:00")),
-    ("times in each format", partition(max_time="1-12", default_time="90:30")),
+    ("times in each format", partition(max_time="1-12", default_time="01:30:30")),
     ("limits of nodes for each job", partition(min_nodes=1, max_nodes=4)),
     ("memory for each CPU", partition(memory_per_cpu="2GiB")),
     ("priority tier and factor", partition(priority_tier=10, priority_job_factor=100)),

@@ -806,6 +806,8 @@ WORDS: dict[str, dict[Any, str]] = {
         "0": _TIME,
         "1:2:3:4": _TIME,
         "9" * 40: _TIME,
+        "48:00": "write '48:00:00' or '00:48:00'",
+        "90:5": "write '90:05:00' or '00:90:05'",
     },
     "partitions[0].default_time": {60: _TIME, "-1": _TIME},
     "partitions[0].memory_per_cpu": {4096: _UNIT},

@@ -76,6 +76,15 @@ def test_settings_that_require_accounting_cause_a_warning_without_it(
     assert warning.startswith(f"slurmstack:{key}: has no effect without accounting")
 
 
+def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
+    parameters = {"bf_max_tim": 120, "bf_window": 600, "defer": True}
+    (warning,) = warnings(VALID, slurm={"scheduler": {"parameters": parameters}})
+    assert warning == (
+        "slurmstack:slurm.scheduler.parameters.bf_max_tim: is unknown to Slurm 24.11; "
+        "did you mean 'bf_max_time'?"
+    )
+
+
 def test_qos_that_preempts_without_preemption_causes_a_warning() -> None:
     accounting = {"qos": [{"name": "high", "preempt": ["normal"]}]}
     (warning,) = warnings(VALID, accounting=accounting)
