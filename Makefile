@@ -50,8 +50,8 @@ kubeconfig: .venv/ready  ## Show how kubectl reaches the cluster
 	@$(PY) -m local kubeconfig --stack $(STACK)
 
 ssh: .venv/ready  ## Log in to the cluster
-	@[ -e .local/$(STACK)/ssh_config ] || $(PY) -m local.access --stack $(STACK)
-	@[ ! -e .local/$(STACK)/ssh_config ] || ssh -F .local/$(STACK)/ssh_config login
+	@grep -qs '^Host login$$' .local/$(STACK)/ssh_config || $(PY) -m local.access --stack $(STACK)
+	@! grep -qs '^Host login$$' .local/$(STACK)/ssh_config || ssh -F .local/$(STACK)/ssh_config login
 
 images: .venv/ready  ## Build the images, then push them or load them into the local nodes
 	@$(PY) -m images.build --stack $(STACK) $(ARGS)
@@ -129,7 +129,7 @@ clean:  ## Remove the environment and all caches (after `make down`)
 
 .venv/ready: requirements-dev.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slurmstack needs Python 3.11 or newer; this is " + sys.version.split()[0])'
-	@echo "installing the Python requirements into .venv"
+	@echo "installing the Python requirements into .venv" >&2 # $$(make -s kubeconfig) reads the output
 	@python3 -m venv .venv 2>/dev/null || { $(call apt,python3-venv); python3 -m venv .venv; }
 	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -7,11 +7,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from components.settings import LocalCluster, Settings, SettingsError, read_stack
+from components.settings import ExistingCluster, LocalCluster, Settings, SettingsError, read_stack
 from images import build, tags
 from local import binaries, host, images, outputs
 from local.cluster import Cluster
@@ -150,7 +151,7 @@ def stop(stack: str, settings: Settings, progress: Progress) -> int:
 def status(stack: str, settings: Settings) -> int:
     """Print a line for each node; return 0 if all are ready."""
     if not isinstance(settings.cluster, LocalCluster):
-        return kubectl(stack, ["get", "nodes"])
+        return kubectl(stack, settings, ["get", "nodes"])
     client = host.connect()
     if client is None:
         print(f"no Docker engine answers: run `python -m local up --stack {stack}`")
@@ -170,10 +171,10 @@ def load(stack: str, references: Sequence[str], progress: Progress) -> int:
     return 0
 
 
-def kubectl(stack: str, arguments: Sequence[str]) -> int:
+def kubectl(stack: str, settings: Settings, arguments: Sequence[str]) -> int:
     """Replace this process with kubectl: our own for a local cluster, otherwise the user's."""
-    is_local = _is_local(stack)
-    options = access_options(stack, is_local)
+    options = access_options(stack, settings)
+    is_local = isinstance(settings.cluster, LocalCluster)
     program = _own_kubectl() if is_local else shutil.which("kubectl")
     if program is None:
         raise LocalError("kubectl: not on PATH; install it, because the cluster is not local")
@@ -189,50 +190,54 @@ def _own_kubectl() -> str:
     return str(KUBECTL)
 
 
-def _is_local(stack: str) -> bool:
-    return isinstance(read_stack(stack, ROOT).cluster, LocalCluster)
+def access_options(stack: str, settings: Settings) -> list[str]:
+    """Return kubectl's options for a stack's cluster. Raises LocalError if there is none."""
+    match settings.cluster:
+        case LocalCluster():
+            return ["--kubeconfig", str(_own_kubeconfig(stack))]
+        case ExistingCluster(kubeconfig=path, context=context):
+            # The stack's outputs have the path on the machine that deployed last.
+            named = ["--kubeconfig", str(Path(path).expanduser())] if path else []
+            return [*named, *(["--context", context] if context else [])]
+    return ["--kubeconfig", str(_written_kubeconfig(stack))]
 
 
-def access_options(stack: str, is_local: bool) -> list[str]:
-    """Return kubectl's options for a stack's cluster. Raises LocalError if there is none.
-
-    If the stack's outputs contain a kubeconfig, write it to `.local/<stack>/kubeconfig`.
-    """
+def _own_kubeconfig(stack: str) -> Path:
     config = State(stack).kubeconfig
-    if is_local:
-        if not config.is_file():
-            raise LocalError(
-                f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
-            )
-        return ["--kubeconfig", str(config)]
-    found = outputs.read(stack)
-    kubeconfig, context = found.get("kubeconfig"), found.get("kubeconfig_context")
+    if not config.is_file():
+        raise LocalError(
+            f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
+        )
+    return config
+
+
+def _written_kubeconfig(stack: str) -> Path:
+    """Write the kubeconfig in the stack's outputs to `.local/<stack>/kubeconfig`."""
+    kubeconfig = outputs.read(stack).get("kubeconfig")
     if kubeconfig is None:
         raise LocalError(f"stack '{stack}' has no outputs yet; deploy it: make up STACK={stack}")
-    path = str(kubeconfig)
-    if "apiVersion" in path:  # contents, not a path
-        write(config, path)
-        path = str(config)
-    return ["--kubeconfig", path, *(["--context", str(context)] if context else [])]
+    config = State(stack).kubeconfig
+    write(config, str(kubeconfig))
+    return config
 
 
-def show_kubeconfig(stack: str) -> int:
+def show_kubeconfig(stack: str, settings: Settings) -> int:
     """Print the options with which kubectl reaches the stack's cluster."""
-    print(f"kubectl {' '.join(access_options(stack, _is_local(stack)))}")
+    print(" ".join(["kubectl", *access_options(stack, settings)]))
     return 0
 
 
 def run(command: Command) -> int:
-    if command.verb == "kubectl":
-        return kubectl(command.stack, command.arguments)
-    if command.verb == "kubeconfig":
-        return show_kubeconfig(command.stack)
     progress = Progress()
     if command.verb == "load":
         return load(command.stack, command.arguments, progress)
     if command.verb == "clear":
         return clear(progress)
     settings = read_stack(command.stack, ROOT)
+    if command.verb == "kubectl":
+        return kubectl(command.stack, settings, command.arguments)
+    if command.verb == "kubeconfig":
+        return show_kubeconfig(command.stack, settings)
     if command.verb == "status":
         return status(command.stack, settings)
     return {"up": up, "stop": stop, "down": down}[command.verb](command.stack, settings, progress)

@@ -1,4 +1,4 @@
-"""Print the command to log in, as soon as logging in works.
+"""Print the command to log in, as soon as login works.
 
 `python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts`, and
 prints the command. On a local cluster, it first waits until the login node answers and the nodes in
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components import conventions as c
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from local import host, outputs
 from local.errors import LocalError
@@ -24,30 +25,35 @@ _PATIENCE = 180
 """Seconds to wait before missing nodes are reported."""
 
 
-class NoAddressError(LocalError):
-    """The stack does not know the addresses of its Kubernetes nodes."""
+_ALIAS = "login"
+"""The login nodes' name in known_hosts, for any address and port."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """The address of the login nodes and, if the stack is local, who logs in there."""
 
-    address: str
+    address: str | None
+    """None if the stack does not know an address: each Kubernetes node is one."""
     port: int
     user: str | None = None
     key: Path | None = None
 
 
 def ssh_config(directory: Path, entry: Entry) -> str:
-    """Return OpenSSH's client configuration for `login`, with absolute paths."""
+    """Return OpenSSH's client configuration for `login`, with absolute paths.
+
+    Without an address, the configuration is for any host.
+    """
+    host = ["Host login", f"  HostName {entry.address}"] if entry.address else ["Host *"]
     own = [f"  IdentityFile {entry.key}", "  IdentitiesOnly yes"] if entry.key else []
     return "\n".join(
         [
-            "Host login",
-            f"  HostName {entry.address}",
+            *host,
             f"  Port {entry.port}",
             *([f"  User {entry.user}"] if entry.user else []),
             *own,
+            f"  HostKeyAlias {_ALIAS}",
             f"  UserKnownHostsFile {directory / 'known_hosts'}",
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
@@ -59,39 +65,31 @@ def ssh_config(directory: Path, entry: Entry) -> str:
     )
 
 
-def known_hosts(entry: Entry, host_key: str) -> str:
-    return f"[{entry.address}]:{entry.port} {host_key}\n"
-
-
 def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entry:
-    """Return the way into a stack, from its outputs.
-
-    Raises NoAddressError, or LocalError if the stack is not deployed yet.
-    """
+    """Return the way into a stack, from its outputs. Raises LocalError if there is none yet."""
     address, port = outputs.get("login_address"), outputs.get("login_port")
     if port is None:
         raise LocalError(
             f"stack '{stack}' has no login node yet; deploy it first: make up STACK={stack}"
         )
-    if address is None:
-        raise NoAddressError(
-            f"login.service: {settings.login.service}: the stack does not know the addresses of "
-            f"Kubernetes nodes; connect to any of them: ssh -p {port} USER@NODE"
+    if address is None and settings.login.service == "LoadBalancer":
+        raise LocalError(
+            f"stack '{stack}': the load balancer has no address yet; wait, and run `make up` again"
         )
     if not isinstance(settings.cluster, LocalCluster):
-        return Entry(str(address), int(port))
+        return Entry(address, int(port))
     user = settings.users[0].name if settings.users else "root"
-    return Entry(str(address), int(port), user, stack_directory(stack) / "id_ed25519")
+    return Entry(address, int(port), user, stack_directory(stack) / "id_ed25519")
 
 
-def write_access(stack: str, settings: Settings) -> Path:
-    """Write the files for ssh and return the path of its configuration. Raises LocalError."""
+def write_access(stack: str, settings: Settings) -> tuple[Entry, Path]:
+    """Write the files for ssh; return the way in and ssh's configuration. Raises LocalError."""
     found = outputs.read(stack)
     entry = entry_of(stack, settings, found)
     directory = stack_directory(stack)
-    write(directory / "known_hosts", known_hosts(entry, str(found["login_host_key"])))
+    write(directory / "known_hosts", f"{_ALIAS} {found['login_host_key']}\n")
     write(directory / "ssh_config", ssh_config(directory, entry))
-    return directory / "ssh_config"
+    return entry, directory / "ssh_config"
 
 
 def nodes(config: Path) -> dict[str, str] | None:
@@ -144,6 +142,17 @@ def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
         time.sleep(0.5)
 
 
+def login_command(settings: Settings, entry: Entry, config: Path) -> str:
+    """Return the command to log in to a stack that is not local."""
+    ssh = f"ssh -F {config}"
+    if entry.address:
+        return f"{ssh} USER@login"
+    if settings.login.service == "NodePort":
+        return f"{ssh} USER@NODE, where NODE is any address in `kubectl get nodes --output=wide`"
+    forward = f"kubectl -n {settings.namespace} port-forward service/{c.LOGIN} 2222:{c.SSH_PORT}"
+    return f"{forward}, then {ssh} -p 2222 USER@127.0.0.1"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Return 0 if login works and all nodes are up; otherwise print one line and return 1."""
     parser = argparse.ArgumentParser(prog="python -m local.access", description=__doc__)
@@ -154,16 +163,12 @@ def main(arguments: Sequence[str]) -> int:
         is_local = isinstance(settings.cluster, LocalCluster)
         if is_local:
             host.install(host.missing_packages(["ssh"]), print)
-        config = write_access(stack, settings)
-    except NoAddressError as no_address:
-        # The deploy succeeded, and users can log in.
-        print(f"Log in:  {no_address}")
-        return 0
+        entry, config = write_access(stack, settings)
     except (LocalError, SettingsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if not is_local:  # the operator may have no account on the cluster
-        print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")
+        print(f"Log in:  {login_command(settings, entry, config.relative_to(ROOT))}")
         return 0
     wanted = [f"{each.name}-{n}" for each in settings.nodesets for n in range(each.replicas)]
     missing = wait_for_nodes(config, wanted)

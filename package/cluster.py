@@ -41,7 +41,7 @@ class SlurmCluster(pulumi.ComponentResource):
     alertmanager_url: pulumi.Output[str | None]
     cluster_name: pulumi.Output[str]
     grafana_url: pulumi.Output[str | None]
-    login_address: pulumi.Output[str]
+    login_address: pulumi.Output[str | None]
     login_host_key: pulumi.Output[str]
     login_port: pulumi.Output[int]
     namespace: pulumi.Output[str]

@@ -12,8 +12,8 @@ from components.settings import ExistingCluster
 def make(args: ClusterArgs) -> Cluster:
     """Return the cluster to which the kubeconfig in the settings points.
 
-    The stack records the kubeconfig's path instead of its contents: the path is the same on every
-    machine, and renewed certificates do not change the stack.
+    The stack records the kubeconfig's path instead of its contents, so that renewed certificates
+    do not change the stack.
     """
     settings = cast(ExistingCluster, args.settings.cluster)
     default = os.environ.get("KUBECONFIG", "~/.kube/config")

@@ -68,7 +68,8 @@ class Login(pulumi.ComponentResource):
     host_key: pulumi.Output[str]
     """Public host key, for known_hosts."""
     address: pulumi.Output[str | None]
-    """Name or address that clients connect to. None with NodePort: each Kubernetes node is one."""
+    """Name or address that clients connect to, if the Service has its own outside of the cluster.
+    With NodePort, each Kubernetes node is one."""
     port: pulumi.Output[int]
     """TCP port of the login nodes at this address."""
 
@@ -123,7 +124,7 @@ class Login(pulumi.ComponentResource):
         )
         self.host_key = pulumi.Output.unsecret(seed.result.apply(public_host_key))
         self.address = service.status.apply(partial(_address, args.settings.service))
-        self.port = service.spec.ports.apply(lambda ports: ports[0].node_port or ports[0].port)
+        self.port = service.spec.ports.apply(partial(_port, args.settings.service))
         self.register_outputs(
             {"hostKey": self.host_key, "address": self.address, "port": self.port}
         )
@@ -181,13 +182,17 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
 
 
 def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> str | None:
-    """Return the address of a Service of this type."""
-    if service == "NodePort":
-        return None
+    """Return the address of a Service of this type; None if the Service alone does not tell it."""
     ingress = status and status.load_balancer and status.load_balancer.ingress
     if service == "LoadBalancer" and ingress:
         return str(ingress[0].hostname or ingress[0].ip)
-    return c.LOGIN
+    return None
+
+
+def _port(service: str, ports: Sequence[k8s.core.v1.outputs.ServicePort]) -> int:
+    """Return the port to which users connect. A load balancer also has a port on each node."""
+    (port,) = ports
+    return int(port.node_port if service == "NodePort" and port.node_port else port.port)
 
 
 def _sackd(args: LoginArgs) -> pods.Spec:

@@ -35,6 +35,10 @@ from tests.support.stack import config
 
 CLUSTER_IP = "192.0.2.1"
 """The address that each Service gets."""
+LOAD_BALANCER = "192.0.2.2"
+"""The address that each load balancer gets."""
+NODE_PORT = 31999
+"""The port that each Service for clients outside of the cluster gets on each Kubernetes node."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 _LONGEST_NAME = 255
 """Maximum length of a file name on Linux in bytes; a longer text cannot be a file name."""
@@ -125,9 +129,23 @@ def _outputs(request: Any) -> struct_pb2.Struct:
     outputs.update(_MADE.get(request.type, {}))
     if request.type == "command:remote:Command":
         outputs["stdout"] = KUBECONFIG if request.name.endswith("-kubeconfig") else TOKEN
-    if request.type == "kubernetes:core/v1:Service" and "clusterIP" not in outputs["spec"]:
-        outputs["spec"]["clusterIP"] = CLUSTER_IP
+    if request.type == "kubernetes:core/v1:Service":
+        _complete_service(outputs)
     return outputs
+
+
+def _complete_service(service: struct_pb2.Struct) -> None:
+    """Add what Kubernetes adds to a Service."""
+    spec = service["spec"]
+    kind = dict(spec.items()).get("type", "ClusterIP")
+    if "clusterIP" not in spec:
+        spec["clusterIP"] = CLUSTER_IP
+    if kind != "ClusterIP":
+        for port in spec["ports"]:
+            if "nodePort" not in port:
+                port["nodePort"] = NODE_PORT
+    if kind == "LoadBalancer":
+        service.update({"status": {"loadBalancer": {"ingress": [{"ip": LOAD_BALANCER}]}}})
 
 
 class Recorder(mocks.MockMonitor):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.clouds import EKS, METAL
-from tests.support.graph import SECRET_SIGNATURE, opened, record
+from tests.support.graph import LOAD_BALANCER, NODE_PORT, SECRET_SIGNATURE, opened, record
 from tests.support.stack import VALID, config
 
 
@@ -32,6 +32,17 @@ def test_users_of_own_machines_log_in_at_one_of_them(monkeypatch: pytest.MonkeyP
     found = outputs(monkeypatch, METAL, login=login)
 
     assert (found["login_address"], found["login_port"]) == ("192.0.2.10", 30022)
+
+
+@pytest.mark.parametrize(
+    ("service", "address", "port"),
+    [("LoadBalancer", LOAD_BALANCER, 22), ("NodePort", None, NODE_PORT), ("ClusterIP", None, 22)],
+)
+def test_outputs_name_the_port_that_users_reach(
+    monkeypatch: pytest.MonkeyPatch, service: str, address: str | None, port: int
+) -> None:
+    found = outputs(monkeypatch, VALID, cluster={"kind": "existing"}, login={"service": service})
+    assert (found.get("login_address"), found["login_port"]) == (address, port)
 
 
 def test_kubeconfig_of_a_cloud_is_a_secret_output(monkeypatch: pytest.MonkeyPatch) -> None:

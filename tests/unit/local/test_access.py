@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from local.access import Entry, absent, entry_of, known_hosts, main, ssh_config
+from local.access import Entry, absent, entry_of, login_command, main, ssh_config, write_access
 from local.errors import LocalError
 from tests.support.clouds import EKS
-from tests.support.stack import VALID, settings
+from tests.support.stack import KEY, VALID, settings
 
+EXISTING = {**VALID, "cluster": {"kind": "existing"}}
 DEPLOYED = {
     "login_address": "login.example.org",
     "login_port": 22,
@@ -40,36 +41,75 @@ def test_ssh_uses_the_operators_own_user_and_keys_in_a_cloud() -> None:
     assert not {"User", "IdentityFile", "IdentitiesOnly"} & parsed.keys()
 
 
-def test_known_hosts_entry_includes_the_port() -> None:
-    entry = Entry("127.0.0.1", 12222)
-    assert known_hosts(entry, "ssh-ed25519 AAAA") == "[127.0.0.1]:12222 ssh-ed25519 AAAA\n"
+@pytest.mark.parametrize("entry", [Entry("192.0.2.1", 22), Entry("::1", 32222), Entry(None, 1)])
+def test_ssh_finds_the_host_key_at_any_address_and_port(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, entry: Entry
+) -> None:
+    found = {"login_address": entry.address, "login_port": entry.port, "login_host_key": KEY}
+    monkeypatch.setattr("local.access.outputs.read", lambda _: found)
+    monkeypatch.setattr("local.access.stack_directory", lambda _: tmp_path)
+
+    _, config = write_access("lab", settings(base=EXISTING))
+
+    name = options(config.read_text())["HostKeyAlias"]
+    assert (tmp_path / "known_hosts").read_text() == f"{name} {KEY}\n"
 
 
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
         ({}, "has no login node yet; deploy it first: make up STACK=lab"),
-        ({"login_address": None, "login_port": 32222}, "ssh -p 32222 USER@NODE"),
+        (
+            {"login_address": None, "login_port": 22},
+            "the load balancer has no address yet; wait, and run `make up` again",
+        ),
     ],
 )
-def test_missing_address_is_reported_with_the_next_step(
+def test_missing_login_node_is_reported_with_the_next_step(
     outputs: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(LocalError) as error:
-        entry_of("lab", settings(base=VALID), outputs)
+        entry_of("lab", settings(base={**EXISTING, "login": {}}), outputs)
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("service", "address", "command"),
+    [
+        ("LoadBalancer", "login.example.org", "ssh -F conf USER@login"),
+        ("NodePort", "192.0.2.10", "ssh -F conf USER@login"),
+        (
+            "NodePort",
+            None,
+            "ssh -F conf USER@NODE, where NODE is any address in `kubectl get nodes --output=wide`",
+        ),
+        (
+            "ClusterIP",
+            None,
+            (
+                "kubectl -n slurm port-forward service/login 2222:22, then ssh -F conf -p 2222 "
+                "USER@127.0.0.1"
+            ),
+        ),
+    ],
+)
+def test_login_command_fits_the_service(service: str, address: str | None, command: str) -> None:
+    stack = settings(base={**EXISTING, "login": {"service": service}})
+    assert login_command(stack, Entry(address, 22), Path("conf")) == command
+
+
 def test_deploy_without_a_known_address_succeeds_and_leads_to_the_nodes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    existing = settings(base={**VALID, "cluster": {"kind": "existing"}})
-    monkeypatch.setattr("local.access.read_stack", lambda *_: existing)
-    deployed = {"login_address": None, "login_port": 32222}
+    monkeypatch.setattr("local.access.read_stack", lambda *_: settings(base=EXISTING))
+    monkeypatch.setattr("local.access.ROOT", tmp_path)
+    monkeypatch.setattr("local.access.stack_directory", lambda _: tmp_path)
+    deployed = {**DEPLOYED, "login_address": None, "login_port": 32222}
     monkeypatch.setattr("local.access.outputs.read", lambda _: deployed)
 
     assert main(["--stack", "lab"]) == 0
-    assert "ssh -p 32222 USER@NODE" in capsys.readouterr().out
+    assert "ssh -F ssh_config USER@NODE" in capsys.readouterr().out
+    assert options((tmp_path / "ssh_config").read_text())["Port"] == "32222"
 
 
 def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:

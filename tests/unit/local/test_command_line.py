@@ -2,8 +2,9 @@
 
 import pytest
 
-from local.__main__ import Command, main, parse
+from local.__main__ import Command, access_options, main, parse
 from local.errors import LocalError
+from tests.support.stack import VALID, settings
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,23 @@ def test_stack_option_is_accepted_anywhere_before_a_double_dash(
 def test_stack_name_that_leaves_its_directory_is_refused(stack: str) -> None:
     with pytest.raises(LocalError, match="--stack"):
         parse(["up", f"--stack={stack}"])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options"),
+    [
+        ({}, []),  # kubectl's own defaults
+        (
+            {"kubeconfig": "/lab.yaml", "context": "a"},
+            ["--kubeconfig", "/lab.yaml", "--context", "a"],
+        ),
+    ],
+)
+def test_kubectl_reaches_an_existing_cluster_as_this_machine_knows_it(
+    cluster: dict[str, str], options: list[str]
+) -> None:
+    stack = settings(base={**VALID, "cluster": {"kind": "existing", **cluster}})
+    assert access_options("lab", stack) == options
 
 
 @pytest.mark.parametrize("arguments", [[], ["start"], ["load"], ["up", "now"]])
