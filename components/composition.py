@@ -299,7 +299,8 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
     )
     if settings.accounting.enabled:
         wanted = configuration.once_proven(wanted_accounts(settings))
-        Accounts(args.named("accounts"), AccountsArgs(site, slurmctld, wanted), opts)
+        restored = settings.accounting.backup.restore
+        Accounts(args.named("accounts"), AccountsArgs(site, slurmctld, wanted, restored), opts)
     return _Control(configuration, slurmctld, controller.config_digest)
 
 

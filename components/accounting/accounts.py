@@ -21,6 +21,8 @@ class AccountsArgs:
     slurmctld: Slurmctld
     wanted: pulumi.Input[str]
     """Accounts in the format of agents/accounts."""
+    restored: str | None
+    """Dump that this deploy may load, which may lack accounts."""
 
 
 class Accounts(pulumi.ComponentResource):
@@ -54,8 +56,9 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
     mounted = [
         pods.mounted(pods.config_volume("wanted", config), c.ACCOUNTS_WANTED, read_only=True),
     ]
+    restored = {"restored": args.restored} if args.restored else {}
     digest = pulumi.Output.from_input(args.wanted).apply(
-        lambda wanted: c.checksum({c.ACCOUNTS_FILE: wanted})
+        lambda wanted: c.checksum({c.ACCOUNTS_FILE: wanted, **restored})
     )
     return {
         "backoffLimit": 3,

@@ -1,4 +1,4 @@
-"""Loading a dump into an empty database restores all records."""
+"""Loading a dump into an empty database restores all records, and creates newer accounts."""
 
 from typing import Any
 
@@ -9,7 +9,10 @@ RECORDS = (
     "sacct --allusers --duplicates --parsable2 "
     "--format=jobid,jobname,user,account,state,exitcode,alloctres,nodelist,submit,start,end"
 )
-ACCOUNTS = "sacctmgr --noheader --parsable2 show associations"
+
+
+def associations(cluster: Cluster) -> set[str]:
+    return set(cluster.run("sacctmgr --noheader --parsable2 show associations").splitlines())
 
 
 def restored(values: dict[str, Any]) -> None:
@@ -17,29 +20,32 @@ def restored(values: dict[str, Any]) -> None:
     accounting["backup"] = {**accounting.get("backup", {}), "restore": "latest"}
 
 
-def test_backup_restores_all_records(cluster: Cluster, folder: str) -> None:
+def test_backup_restores_all_records_and_accounts(accounts: Cluster, folder: str) -> None:
     jobs = [
-        cluster.submit(folder, "#!/bin/sh\ntrue", "--array=1-3"),
-        cluster.submit(folder, "#!/bin/sh\nexit 3"),
+        accounts.submit(folder, "#!/bin/sh\ntrue", "--array=1-3"),
+        accounts.submit(folder, "#!/bin/sh\nexit 3"),
     ]
     ended = f"sacct --noheader --allocations --format=state --jobs={','.join(map(str, jobs))}"
     eventually(
         "sacct shows that the jobs have ended",
-        lambda: sorted(cluster.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
+        lambda: sorted(accounts.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
     )
-    before = [cluster.run(RECORDS), cluster.run(ACCOUNTS)]
+    before = [accounts.run(RECORDS), associations(accounts)]
+    # The dump is to be older than this user.
+    forget = ("sacctmgr", "--immediate", "delete", "user", "student")
+    accounts.in_pod(accounts.controller(), "slurmctld", *forget)
 
-    cluster.kubectl("create", "job", "--from=cronjob/accounting-backup", "now")
-    cluster.kubectl("wait", "--for=condition=complete", "--timeout=120s", "job/now", timeout=150)
-    cluster.kubectl("scale", "deployment/accounting", "--replicas=0")
-    eventually("slurmdbd has stopped", lambda: not cluster.pods("accounting"))
+    accounts.kubectl("create", "job", "--from=cronjob/accounting-backup", "now")
+    accounts.kubectl("wait", "--for=condition=complete", "--timeout=120s", "job/now", timeout=150)
+    accounts.kubectl("scale", "deployment/accounting", "--replicas=0")
+    eventually("slurmdbd has stopped", lambda: not accounts.pods("accounting"))
     drop = "mariadb --no-defaults --socket=/run/mysqld/mysqld.sock -e 'DROP DATABASE slurm_acct_db'"
-    cluster.in_pod("database-0", "mariadb", "sh", "-c", drop)
-    with cluster.edited(restored):
-        cluster.deploy("up")
-        assert [cluster.run(RECORDS), cluster.run(ACCOUNTS)] == before
+    accounts.in_pod("database-0", "mariadb", "sh", "-c", drop)
+    with accounts.edited(restored):
+        accounts.deploy("up")
+        assert [accounts.run(RECORDS), associations(accounts)] == before
 
-    cluster.deploy("up")
-    cluster.kubectl("delete", "job", "now")
-    cluster.run("srun true")
-    assert cluster.run(RECORDS).startswith(before[0])
+    accounts.deploy("up")
+    accounts.kubectl("delete", "job", "now")
+    accounts.run("srun true")
+    assert accounts.run(RECORDS).startswith(before[0])

@@ -927,12 +927,18 @@ EDITS = [
     Edit(
         "a dump is restored from the volume",
         backup(restore="latest"),
-        effect_of(updated={"backup-dump"}, rolled={"accounting-slurmdbd"}),
+        effect_of(
+            updated={"backup-dump"}, rolled={"accounting-slurmdbd"}, replaced={"accounts-apply"}
+        ),
     ),
     Edit(
         "a dump is restored from the bucket",
         backup(s3=BUCKET, restore="1f2e3d4c"),
-        effect_of(updated={"backup-dump", "network-accounting"}, rolled={"accounting-slurmdbd"}),
+        effect_of(
+            updated={"backup-dump", "network-accounting"},
+            rolled={"accounting-slurmdbd"},
+            replaced={"accounts-apply"},
+        ),
         given=backup(s3=BUCKET),
     ),
     Edit("dumps are disabled", backup(enabled=False), effect_of(refused={"backup-volume"})),
