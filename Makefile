@@ -14,7 +14,7 @@ CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLI
 
 # Install Debian's packages. If the package lists are out of date, update them and try again.
 APT    := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends
-apt     = echo "apt-get install $(1)"; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
+apt     = echo "apt-get install $(1)" >&2; $(APT) $(1) >/dev/null 2>&1 || { apt-get update >/dev/null && $(APT) $(1) >/dev/null; }
 DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 
 .DEFAULT_GOAL := help

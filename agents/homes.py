@@ -72,7 +72,10 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
         # The owner of the parent folder can replace the new directory at any moment. Only root can
         # own and enter the genuine one until the chown below.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
-            raise RefusedError(f"{name}: a user replaced this new directory; try again")
+            raise RefusedError(
+                f"{name}: another user replaced this new directory; "
+                "make root the owner of its folder"
+            )
         if jail.is_folder(_SKELETON):
             with jail.opened(_SKELETON, FOLDER) as skeleton:
                 _copy(skeleton, home, uid, gid)

@@ -148,7 +148,7 @@ def _output(options: argparse.Namespace, project: Project) -> int:
         return 0
     if options.name not in value:
         known = ", ".join(sorted(value)) or "none"
-        raise EngineError(f"output {options.name!r}: no such output (found: {known}); correct it")
+        raise EngineError(f"output {options.name!r}: no such output; expected one of: {known}")
     one = value[options.name]
     print(json.dumps(one, ensure_ascii=False) if options.json else _text(one))
     return 0

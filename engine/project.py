@@ -100,7 +100,8 @@ def _read(file: Path) -> Project:
     document = _document(file)
     name = document.get("name")
     if not isinstance(name, str) or not name:
-        raise EngineError(f"{file}: name: {name!r}: expected the project's name")
+        given = "is missing" if name is None else f"{name!r}"
+        raise EngineError(f"{file}: name: {given}: expected text, such as name: slurmstack")
     options = _runtime_options(file, document.get("runtime"))
     root = file.parent
     return Project(

@@ -34,7 +34,7 @@ class Entry:
     """The address of the login nodes and, if the stack is local, who logs in there."""
 
     address: str | None
-    """None if the stack does not know an address: each Kubernetes node is one."""
+    """None with NodePort, where users connect to any Kubernetes node, and with ClusterIP."""
     port: int
     user: str | None = None
     key: Path | None = None
@@ -74,7 +74,8 @@ def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entr
         )
     if address is None and settings.login.service == "LoadBalancer":
         raise LocalError(
-            f"stack '{stack}': the load balancer has no address yet; wait, and run `make up` again"
+            f"login.service: LoadBalancer: stack '{stack}' has no address for its login nodes; "
+            f"deploy it: make up STACK={stack}"
         )
     if not isinstance(settings.cluster, LocalCluster):
         return Entry(address, int(port))
@@ -142,15 +143,15 @@ def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
         time.sleep(0.5)
 
 
-def login_command(settings: Settings, entry: Entry, config: Path) -> str:
+def login_command(stack: str, settings: Settings, entry: Entry, config: Path) -> str:
     """Return the command to log in to a stack that is not local."""
-    ssh = f"ssh -F {config}"
+    ssh, kubectl = f"ssh -F {config}", f"$(make -s kubeconfig STACK={stack})"
     if entry.address:
         return f"{ssh} USER@login"
     if settings.login.service == "NodePort":
-        return f"{ssh} USER@NODE, where NODE is any address in `kubectl get nodes --output=wide`"
-    forward = f"kubectl -n {settings.namespace} port-forward service/{c.LOGIN} 2222:{c.SSH_PORT}"
-    return f"{forward}, then {ssh} -p 2222 USER@127.0.0.1"
+        return f"{ssh} USER@NODE, where `{kubectl} get nodes --output=wide` lists the addresses"
+    forward = f"{kubectl} -n {settings.namespace} port-forward service/{c.LOGIN} 2222:{c.SSH_PORT}"
+    return f"{forward}; in another terminal: {ssh} -p 2222 USER@127.0.0.1"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if not is_local:  # the operator may have no account on the cluster
-        print(f"Log in:  {login_command(settings, entry, config.relative_to(ROOT))}")
+        print(f"Log in:  {login_command(stack, settings, entry, config.relative_to(ROOT))}")
         return 0
     wanted = [f"{each.name}-{n}" for each in settings.nodesets for n in range(each.replicas)]
     missing = wait_for_nodes(config, wanted)

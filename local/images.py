@@ -127,8 +127,11 @@ def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) 
     container = client.containers.get(start(client, configuration))
     try:
         if container.wait()["StatusCode"] != 0:
-            lines = container.logs(tail=1).decode(errors="replace").strip()
-            raise LocalError(f"cannot unpack the images for the nodes: {lines}; run this again")
+            said = container.logs(tail=1).decode(errors="replace").strip() or "no output"
+            raise LocalError(
+                f"cannot unpack the images for the nodes: {said}; check the free disk space of "
+                "Docker, and repeat the command"
+            )
     finally:
         container.remove(force=True)
 

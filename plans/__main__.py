@@ -48,7 +48,10 @@ def _parser() -> argparse.ArgumentParser:
 def _preview(file: Path, status: int) -> Preview:
     if str(file) == "-":
         if not (found := sys.stdin.read()):
-            raise PlanError("the preview failed")
+            raise PlanError(
+                "standard input is empty: expected the output of `pulumi preview --json`; "
+                "see the preview's own error"
+            )
         return read(found, "standard input", status)
     try:
         return read(file.read_text(), str(file), status)

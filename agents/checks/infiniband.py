@@ -85,5 +85,7 @@ def _ports(text: str) -> dict[str, Port]:
         found[f"{device}/{port}"][name] = value
     ports = {name: port for name, port in found.items() if port.get("link_layer") == "InfiniBand"}
     if not ports:
-        raise UnknownError("no InfiniBand port found")
+        raise UnknownError(
+            "no InfiniBand port in /sys/class/infiniband; check the machine's driver"
+        )
     return ports

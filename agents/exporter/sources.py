@@ -89,7 +89,9 @@ class Slurm:
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(map(str, first["loc"]))
-                raise ReadError(f"sdiag: {where}: {first['msg']}") from error
+                raise ReadError(
+                    f"sdiag: {where}: {first['msg'].lower()}; use images of one version"
+                ) from error
         return list(measure.scheduler(diagnosis.statistics, self.top, user_name))
 
     def _tables(self, seconds: float, *names: str) -> Tables:

@@ -106,7 +106,7 @@ def gpu_memory(text: str) -> Reading:
     """Return the bandwidth of the slowest copy in nvbandwidth's tests, in GB/s (10^9 bytes)."""
     cells = dict(_nvbandwidth_cells(text))
     if not cells:
-        raise NoValueError("nvbandwidth has no result")
+        raise NoValueError("nvbandwidth printed no result")
     slowest = min(cells, key=lambda place: cells[place])
     return Reading(cells[slowest], slowest)
 

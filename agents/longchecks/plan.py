@@ -72,7 +72,7 @@ class Seen:
     results: Mapping[Target, Record]
     """Measurements that are already in the series."""
     quiet_since: int
-    """Time (seconds since 1970) of the last running job or measurement."""
+    """Last time (seconds since 1970) at which a job ran or a measurement was made."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,10 @@ _PARTS = re.compile(r"(\d+)").split
 
 
 def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
-    """Return single nodes or, if `size` is 2, pairs of neighbours in service in each nodeset.
+    """Return each node alone or, if `size` is 2, pairs of neighbours in each nodeset.
 
-    If a nodeset has an odd number of such nodes, its last node forms a pair with its first node.
+    Pairs contain only nodes in service. If a nodeset has an odd number of them, the last one forms
+    a pair with the first one.
     """
     names = in_order(list(nodes))
     if size == 1:
@@ -237,11 +238,11 @@ def drain_reason(check: str, text: str) -> str:
 def decide(
     node: Node, check: str, verdict: Verdict, at: int
 ) -> Literal["drain", "lift", "leave"] | None:
-    """Return what to do with a node after a measurement that started `at`.
+    """Return what to do with a node after a measurement that started at the time `at`.
 
     `leave` means that the node stays out of service with its current reason. A drain is lifted if
-    this check set it before the measurement, and no quick check has failed. Quick checks do not
-    change an existing drain, so their evidence decides.
+    this check set it before the measurement, and no quick check has failed. A quick check that
+    fails does not change an existing drain, so only the evidence shows the failure.
     """
     out = node.state & _OUT
     if verdict is Verdict.BAD:

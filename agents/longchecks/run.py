@@ -132,7 +132,8 @@ class Runner:
             if name not in known or not self.wanted.is_of(self.check, name):
                 fit = ", ".join(self.wanted.checks[self.check.name].nodesets)
                 raise ValueError(
-                    f"--node {name}: expected a node of Slurm in the nodesets {fit}; see sinfo"
+                    f"--node {name}: expected a node of Slurm in one of the nodesets {fit}; "
+                    "see sinfo"
                 )
 
     def _is_same(

@@ -31,7 +31,7 @@ _DRIVER: Final = Chart(
     version="0.1.3",
     values={"dataDir": f"{_SHARED}/volumes/"},
 )
-"""Driver of `_CLASS`. The machines mount the file system, not the driver."""
+"""Driver of `_CLASS`. The machines mount the file system; the driver does not."""
 _STOP_MARGIN: Final = 300
 """Seconds between the end of a node's drain grace and the removal of its machine."""
 
@@ -149,7 +149,10 @@ class Nebius(pulumi.ComponentResource):
     def _address(
         self, subnet: pulumi.Input[str], project: Mapping[str, str]
     ) -> dict[str, pulumi.Input[str]]:
-        """Return the login Service's annotation. Its address remains if the Service is deleted."""
+        """Return the annotation that gives the login Service an address of its own.
+
+        The address remains if the Service is deleted.
+        """
         if self._settings.login.service != "LoadBalancer":
             return {}
         address = nebius.VpcV1Allocation(

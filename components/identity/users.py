@@ -44,8 +44,8 @@ def _read_key(user: User, path: Path, name: str) -> str:
     except OSError as error:
         home = " (~ is not expanded)" if name.startswith("~") else ""
         raise SettingsError(
-            f"{key}: {name}: {error.strerror}{home}; create the file, or run `make up` for the dev "
-            "stack"
+            f"{key}: {name}: {error.strerror}{home}; create the file and make it readable, or run "
+            "`make up` for the dev stack"
         ) from None
     except ValueError as error:
         raise SettingsError(f"{key}: {name}: {error}") from None

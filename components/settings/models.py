@@ -335,7 +335,7 @@ class Settings(Model):
             for name in duplicates(names):
                 raise cross_field(field, f"two are named '{name}'; give each a unique name")
         for uid in duplicates(str(user.uid) for user in self.users):
-            raise cross_field("users", f"two have the uid {uid}; give each a unique uid")
+            raise cross_field("users", f"two users have the uid {uid}; give each a unique uid")
         return self
 
     @model_validator(mode="after")
@@ -437,7 +437,7 @@ class Settings(Model):
         users = {user.name for user in self.users}
         own = {str(user.uid) for user in self.users}
         for gid in duplicates(str(group.gid) for group in self.groups):
-            raise cross_field("groups", f"two have the gid {gid}; give each a unique gid")
+            raise cross_field("groups", f"two groups have the gid {gid}; give each a unique gid")
         for index, group in enumerate(self.groups):
             if group.name in users:
                 raise cross_field(
@@ -551,7 +551,8 @@ class Settings(Model):
                 if owner[node] not in static:
                     raise cross_field(
                         key,
-                        f"'{node}' is dynamic; set kind: static in nodeset '{owner[node]}'",
+                        f"{group.name}: '{node}' is dynamic: expected static nodes; "
+                        f"set kind: static in nodeset '{owner[node]}'",
                     )
                 if node in wired:
                     raise cross_field(

@@ -56,14 +56,14 @@ _SCHEDULER_PARAMETERS: Final = frozenset(
     default_queue_depth defer defer_batch delay_boot disable_hetjob_steps disable_job_shrink
     enable_hetjob_steps enable_job_state_cache enable_user_top extra_constraints
     ignore_constraint_validation ignore_prefer_validation max_array_tasks max_rpc_cnt
-    max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling
-    no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth
+    max_rpc_count max_sched_time max_script_size max_submit_line_size max_switch_wait
+    no_backup_scheduling no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth
     reduce_completing_frag requeue_setup_env_fail salloc_wait_nodes sbatch_wait_nodes
     sched_interval sched_max_job_start sched_min_interval spec_cores_first step_retry_count
-    step_retry_time time_min_as_soft_limit whole_hetjob
+    step_retry_time time_min_as_soft_limit whole_hetjob whole_pack
     """.split()  # noqa: SIM905  # a list would take a line for each name
 )
-"""Names of slurm.conf(5), SchedulerParameters, 24.11. Slurm ignores other names."""
+"""SchedulerParameters of 24.11, from slurm.conf(5) and the source. Slurm ignores other names."""
 
 
 class Scheduler(Model):
@@ -97,7 +97,9 @@ class Scheduler(Model):
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         """Yield keys and problems of parameters that Slurm ignores."""
-        for name in self.parameters.keys() - _SCHEDULER_PARAMETERS:
+        for name in sorted(self.parameters):
+            if name.lower() in _SCHEDULER_PARAMETERS:
+                continue
             similar = difflib.get_close_matches(name, _SCHEDULER_PARAMETERS, n=1)
             hint = f"did you mean '{similar[0]}'?" if similar else "remove it"
             yield f"slurm.scheduler.parameters.{name}", f"is unknown to Slurm 24.11; {hint}"

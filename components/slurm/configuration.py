@@ -66,8 +66,12 @@ class SlurmConfig(pulumi.ComponentResource):
         self.register_outputs({"proven": self.proven, "scripts": self.scripts})
 
     def once_proven(self, value: T) -> pulumi.Output[T]:
-        """Return the value, known once the Job has succeeded: a refused edit must not change it."""
-        # A preview knows the namespace of the Job as well.
+        """Return the value as an output that is known only after the Job has succeeded.
+
+        A refused edit therefore changes nothing that depends on the value.
+        """
+        # Wait for the Job's namespace, because a preview knows it too. If the value were unknown in
+        # a preview, the preview would show changes that do not happen.
         return once_known(value, self._check.metadata.namespace)
 
 

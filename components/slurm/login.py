@@ -68,10 +68,10 @@ class Login(pulumi.ComponentResource):
     host_key: pulumi.Output[str]
     """Public host key, for known_hosts."""
     address: pulumi.Output[str | None]
-    """Name or address that clients connect to, if the Service has its own outside of the cluster.
-    With NodePort, each Kubernetes node is one."""
+    """Name or address that clients connect to. None with NodePort, where they connect to any
+    Kubernetes node, and with ClusterIP, which only the cluster reaches."""
     port: pulumi.Output[int]
-    """TCP port of the login nodes at this address."""
+    """TCP port that clients connect to."""
 
     def __init__(
         self, name: str, args: LoginArgs, opts: pulumi.ResourceOptions | None = None
@@ -190,7 +190,10 @@ def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> 
 
 
 def _port(service: str, ports: Sequence[k8s.core.v1.outputs.ServicePort]) -> int:
-    """Return the port to which users connect. A load balancer also has a port on each node."""
+    """Return the port to which users connect. A load balancer also has a port on each node.
+
+    A preview may not know a NodePort that Kubernetes chooses; it then shows the port of sshd.
+    """
     (port,) = ports
     return int(port.node_port if service == "NodePort" and port.node_port else port.port)
 

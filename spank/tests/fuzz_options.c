@@ -68,7 +68,7 @@ static void require(bool condition, const char *what)
 	abort();
 }
 
-/* Checks the properties of accepted options on which the rest of the plugin relies. */
+/* Checks that accepted options have the properties on which the rest of the plugin relies. */
 static void check_accepted(const struct config *config)
 {
 	require(config->jail != NULL && is_plain_path(config->jail), "jail is a path");
@@ -77,14 +77,14 @@ static void check_accepted(const struct config *config)
 	require(config->n_binds <= MAX_LISTED, "at most MAX_LISTED binds");
 	for (size_t i = 0; i < config->n_binds; i++)
 		require(is_plain_path(config->binds[i].path), "bind is a path");
-	require(config->through.n <= MAX_LISTED, "at most MAX_LISTED through");
+	require(config->through.n <= MAX_LISTED, "at most MAX_LISTED values of through=");
 	for (size_t i = 0; i < config->through.n; i++)
-		require(is_plain_path(config->through.values[i]), "through is a path");
-	require(config->devices.n <= MAX_LISTED, "at most MAX_LISTED devices");
+		require(is_plain_path(config->through.values[i]), "each value of through= is a path");
+	require(config->devices.n <= MAX_LISTED, "at most MAX_LISTED values of device=");
 	for (size_t i = 0; i < config->devices.n; i++)
 		require(is_device_pattern(config->devices.values[i]), "device is a name");
-	require(config->through.n == 0 || config->overlay, "through only with overlay");
-	require(config->devices.n == 0 || config->private_dev, "device only with private_dev");
+	require(config->through.n == 0 || config->overlay, "through= only with overlay=yes");
+	require(config->devices.n == 0 || config->private_dev, "device= only with private_dev=yes");
 	require(config->tmp_size <= MAX_SIZE && config->shm_size <= MAX_SIZE &&
 		config->var_tmp_size <= MAX_SIZE, "sizes are at most MAX_SIZE");
 }

@@ -16,8 +16,8 @@ LOST, LEFT = "node-1", "node-0"
 def measure(figures: Figures, cluster: Cluster) -> None:
     """Measure with a standby controller, then with a placeholder for a single controller.
 
-    The stack runs without accounting: a controller answers a minute or more later if the same
-    node ran slurmdbd.
+    The stack runs without accounting: if the lost node had also run slurmdbd, the new controller
+    would need at least one more minute.
     """
     cluster.deploy("destroy")
     with cluster.edited(without_accounting):
@@ -32,7 +32,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         cluster.deploy("up")
         say("loss of the controller's node, with a placeholder on the other node")
         figures.add(
-            "controller at the placeholder answers, after Kubernetes notices the loss",
+            "controller in place of the placeholder answers, after Kubernetes notices the loss",
             loses_a_node(cluster, since=lambda _: noticed(cluster)),
             at_most=15,
         )
@@ -50,7 +50,10 @@ def one_controller(values: dict[str, Any]) -> None:
 
 
 def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
-    """Return the seconds from `since` (Unix time) until a controller on another node answers."""
+    """Return the seconds until a controller on another node answers.
+
+    `since` gets the time of the loss, and returns the time to count from (both Unix times).
+    """
     cluster.move_controller(LOST)
     with cluster.frozen(LOST):
         began = time.time()

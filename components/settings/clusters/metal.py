@@ -118,7 +118,7 @@ class MetalCluster(BaseCluster):
         for key in ("name", "address"):
             for value in duplicates(getattr(machine, key) for machine in self.machines):
                 raise cross_field(
-                    "machines", f"two have the {key} '{value}'; give each a unique {key}"
+                    "machines", f"two machines have the {key} '{value}'; give each a unique {key}"
                 )
         return self
 

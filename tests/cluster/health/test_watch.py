@@ -68,13 +68,13 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
     before = {
         *("SlurmLongCheckBad", "SlurmNodeFlapping", "SlurmJobsFailingOnNode"),
         *("SlurmExporterStale", "AlertsNotDelivered"),
-        # After recent writes, such as images, the trend predicts a full disk within a day.
+        # After large recent writes, such as images, the trend predicts a full disk within a day.
         "SlurmJailFullSoon",
     }
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # An alert that has stopped once is not lasting: normally, its delay would start again.
+        # An alert that has stopped once does not last: its usual delay would begin again.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
@@ -111,7 +111,7 @@ NO_GPUS = {
     "slurmstack-node": {"GPUs", "GPUs allocated", "GPU temperature"},
     "slurmstack-nodes": {"GPUs in use"},
 }
-"""Panels, by dashboard, that need missing devices; the GPU dashboard may be empty as a whole."""
+"""Panels, by dashboard, of devices that the cluster lacks. The GPU dashboard may be empty."""
 NOTHING_WRONG = {
     "slurmstack-checks": {"Findings", "Nodes with findings"},
     "slurmstack-health": {
@@ -136,7 +136,7 @@ LONG_CHECKS = {
     },
     "slurmstack-node": {"Long checks"},
 }
-"""Panels of long checks: most need a missing device, and some checks have not run yet."""
+"""Panels of long checks. Most need a device that the cluster lacks; some have not run yet."""
 
 
 LATE = {"Licenses", "Mean time between failures", "Nodes repaired most often"}
@@ -184,7 +184,7 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
         becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
         # A graph has a point every half minute, so it may miss a short job.
         becomes("the set of graphs without the job", of_the_job, set())
-        # After 30 s the job is on every graph, because the points move with the query's time.
+        # 30 s later, every graph has a point at another time, at which the job ran.
         time.sleep(30)
     finally:
         cluster.run(f"scancel {job}")
@@ -197,7 +197,7 @@ def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
-    # Wait before the reservation, because a job without a time limit cannot start after it.
+    # Wait until the job has run: beside a reservation, a job without a time limit cannot start.
     cluster.wait_for_job(failed, "FAILED")
     operator(cluster, "scontrol", "create", reserved, *when)
     node.prints(BROKEN)
@@ -248,7 +248,7 @@ def test_receiver_gets_the_end_of_an_alert(watch: Watch) -> None:
 def test_missing_alert_receiver_fires_an_alert(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
     becomes(
-        "whether AlertsNotDelivered fires",
+        "the firing of AlertsNotDelivered",
         lambda: "AlertsNotDelivered" in watch.firing(),
         False,
         900,

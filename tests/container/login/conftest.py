@@ -134,6 +134,7 @@ def login(started: LoginNode) -> Iterator[LoginNode]:
     """The login node. After the test, the fixture restores the settings, and sshd if it ended."""
     yield started
     is_running = started.is_running()
+    log = started.log()
     if not is_running:
         started.install(FIRST)
         started.start()
@@ -141,4 +142,4 @@ def login(started: LoginNode) -> Iterator[LoginNode]:
         login_files(FIRST).values()
     ):
         started.edit(FIRST)
-    assert is_running, f"sshd ended:\n{started.log()}"
+    assert is_running, f"sshd ended:\n{log}"

@@ -171,4 +171,20 @@ FAULTS: Final = (
         '"failurePolicy": "Ignore",',
         f"{_GRAPH}::test_admission_policy_limits_only_requests_of_the_reconciler",
     ),
+    Fault(
+        "login_port is the port on the nodes behind a load balancer",
+        "components",
+        "components/slurm/login.py",
+        'port.node_port if service == "NodePort" and port.node_port else port.port',
+        "port.node_port or port.port",
+        f"{_UNIT}/test_exports.py::test_outputs_name_the_port_that_users_reach",
+    ),
+    Fault(
+        "a restored dump brings back old accounts",
+        "components",
+        "components/accounting/accounts.py",
+        '{"restored": args.restored} if args.restored else {}',
+        "{}",
+        f"{_UNIT}/test_edits.py::test_edit_has_exactly_the_expected_effect",
+    ),
 )

@@ -161,7 +161,7 @@ def test_directory_that_a_user_replaced_keeps_its_owner(
     with monkeypatch.context() as patch:
         patch.setattr(os, "mkdir", swapped)
         patch.setattr(os, "chown", lambda *what, **_: given.append(what))
-        with pytest.raises(RefusedError, match="a user replaced this new directory"):
+        with pytest.raises(RefusedError, match="another user replaced this new directory"):
             make_home(Tree(jail), "/home/a", 2000, 2000)
 
     assert given == []

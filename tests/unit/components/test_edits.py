@@ -941,6 +941,14 @@ EDITS = [
         ),
         given=backup(s3=BUCKET),
     ),
+    Edit(
+        "a dump has been restored",
+        backup(),
+        effect_of(
+            updated={"backup-dump"}, rolled={"accounting-slurmdbd"}, replaced={"accounts-apply"}
+        ),
+        given=backup(restore="latest"),
+    ),
     Edit("dumps are disabled", backup(enabled=False), effect_of(refused={"backup-volume"})),
     # --- Login and REST
     Edit(

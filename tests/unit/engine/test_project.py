@@ -40,7 +40,7 @@ def test_project_file_sets_virtualenv_and_main_directory(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("runtime: python", "name: None: expected the project's name"),
+        ("runtime: python", "name: is missing: expected text"),
         ("name: web\nruntime: nodejs", "runtime: 'nodejs': this engine supports only Python"),
         ("name: web", "runtime: None"),
         ("- web", "expected a mapping"),

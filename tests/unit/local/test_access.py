@@ -61,7 +61,7 @@ def test_ssh_finds_the_host_key_at_any_address_and_port(
         ({}, "has no login node yet; deploy it first: make up STACK=lab"),
         (
             {"login_address": None, "login_port": 22},
-            "the load balancer has no address yet; wait, and run `make up` again",
+            "has no address for its login nodes; deploy it: make up STACK=lab",
         ),
     ],
 )
@@ -81,21 +81,24 @@ def test_missing_login_node_is_reported_with_the_next_step(
         (
             "NodePort",
             None,
-            "ssh -F conf USER@NODE, where NODE is any address in `kubectl get nodes --output=wide`",
+            (
+                "ssh -F conf USER@NODE, where `$(make -s kubeconfig STACK=lab) get nodes "
+                "--output=wide` lists the addresses"
+            ),
         ),
         (
             "ClusterIP",
             None,
             (
-                "kubectl -n slurm port-forward service/login 2222:22, then ssh -F conf -p 2222 "
-                "USER@127.0.0.1"
+                "$(make -s kubeconfig STACK=lab) -n slurm port-forward service/login 2222:22; "
+                "in another terminal: ssh -F conf -p 2222 USER@127.0.0.1"
             ),
         ),
     ],
 )
 def test_login_command_fits_the_service(service: str, address: str | None, command: str) -> None:
     stack = settings(base={**EXISTING, "login": {"service": service}})
-    assert login_command(stack, Entry(address, 22), Path("conf")) == command
+    assert login_command("lab", stack, Entry(address, 22), Path("conf")) == command
 
 
 def test_deploy_without_a_known_address_succeeds_and_leads_to_the_nodes(

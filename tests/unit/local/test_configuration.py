@@ -65,7 +65,9 @@ def test_node_has_routes_to_pods_of_all_other_nodes() -> None:
 
 def test_pod_network_does_not_masquerade_addresses() -> None:
     network = document(FIRST, "cni/10-pods.conflist")["plugins"][0]
-    assert network["ipMasq"] is False, "Slurm reads a node's address from its connection"
+    assert network["ipMasq"] is False, (
+        "Slurm reads a node's address from the source of its connection"
+    )
     assert network["ipam"]["ranges"] == [[{"subnet": "10.244.0.0/24"}]]
 
 
@@ -124,7 +126,7 @@ def test_api_server_certificate_is_valid_on_machine_and_in_pods() -> None:
     assert "kubernetes.default.svc" in request.hosts
 
 
-def test_kubeconfig_has_server_certificates_and_context() -> None:
+def test_kubeconfig_has_context_certificates_and_server() -> None:
     pair = Pair(b"certificate", b"key")
     value = configuration.kubeconfig("https://127.0.0.1:16443", b"authority", pair, "here")
     config = yaml.safe_load(configuration.yaml_text(value))

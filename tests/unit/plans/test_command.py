@@ -95,3 +95,12 @@ def test_post_command_requires_a_pipeline(
 
     assert main(["post", str(RECORDED / "same.json"), "--stack", "dev"]) == 1
     assert "make preview ARGS=--markdown" in capsys.readouterr().err
+
+
+def test_empty_preview_on_standard_input_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+    assert main(["check", "-"]) == 1
+    assert "standard input is empty: expected the output of" in capsys.readouterr().err
