@@ -223,7 +223,8 @@ def _written_kubeconfig(stack: str) -> Path:
 
 def show_kubeconfig(stack: str, settings: Settings) -> int:
     """Print the options with which kubectl reaches the stack's cluster."""
-    print(" ".join(["kubectl", *access_options(stack, settings)]))
+    program = _own_kubectl() if isinstance(settings.cluster, LocalCluster) else "kubectl"
+    print(" ".join([program, *access_options(stack, settings)]))
     return 0
 
 
