@@ -135,7 +135,8 @@ class Cluster:
         existing = self.engine.nodes()
         volumes = self.engine.volumes()
         wanted = [
-            self._container(Node(ordinal, network), image) for ordinal in range(self.spec.nodes)
+            self._container(Node(ordinal, network, self.spec.runtime), image)
+            for ordinal in range(self.spec.nodes)
         ]
         all_are_old = all(node.name in volumes for node in wanted)
         unpacked = "" if all_are_old else self._unpacked(image, progress)

@@ -43,6 +43,8 @@ class Node:
 
     ordinal: int
     network: ipaddress.IPv4Network
+    runtime: str = "crun"
+    """Program that runs the containers of pods: crun or runc."""
 
     @property
     def name(self) -> str:
@@ -205,6 +207,7 @@ def _environment(node: Node) -> str:
         "API_ADDRESS": node.control_plane.address,
         "API_PORT": str(API_PORT),
         "POD_RANGE": str(POD_RANGE),
+        "RUNTIME": node.runtime,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())
 

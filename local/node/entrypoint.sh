@@ -2,7 +2,7 @@
 # Process 1 of a node: prepares the container, then supervises the node's programs.
 #
 # It reads these files below /etc/slurmstack:
-#   node.env           API_ADDRESS, API_PORT, POD_RANGE
+#   node.env           API_ADDRESS, API_PORT, POD_RANGE, RUNTIME
 #   routes             routes to the other nodes' pods, for `ip -batch`
 #   cni/               configuration of the pod network
 #   programs/early/    programs that require no other; a file each, with one argument per line
@@ -105,6 +105,8 @@ share_images() {
 }
 
 start_containerd() {
+    sed --in-place "s/default_runtime_name = .*/default_runtime_name = \"$RUNTIME\"/" \
+        /etc/containerd/config.toml
     supervise containerd containerd &
     until ctr version >/dev/null 2>&1; do sleep 0.1; done
     local image

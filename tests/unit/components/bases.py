@@ -6,7 +6,7 @@ from tests.support.stack import FULL
 
 Values = dict[str, Any]
 
-LOCAL: Values = {**FULL, "cluster": {"kind": "local", "nodes": 2}}
+LOCAL: Values = {**FULL, "cluster": {"kind": "local", "nodes": 2, "runtime": "runc"}}
 CILIUM: Values = {
     "version": "1.19.6",
     "pod_cidr": "10.244.0.0/16",

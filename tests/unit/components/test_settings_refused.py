@@ -297,6 +297,7 @@ CHOICES: dict[str, str] = {
     "cluster.file_system_type": "'NETWORK_SSD', 'NETWORK_HDD', 'WEKA' or 'VAST'",
     "cluster.file_system": "'lustre' or 'efs'",
     "cluster.throughput": "125, 250, 500 or 1000",
+    "cluster.runtime": "'crun' or 'runc'",
     "nodesets[0].kind": "'dynamic' or 'static'",
     "nodesets[0].tolerations[0].operator": "'Exists' or 'Equal'",
     "placement.controller.tolerations[0].operator": "'Exists' or 'Equal'",
@@ -1644,7 +1645,7 @@ class Case:
 
 def base(key: str) -> Values:
     """Return a valid stack in which the key may be set."""
-    if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "login"):
+    if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "cluster.runtime", "login"):
         return LOCAL
     if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
         return made(key)
