@@ -7,6 +7,18 @@ from enum import Enum
 from functools import cached_property
 
 from agents.drains import CHECK, KUBERNETES, OWN, Evidence, is_own
+from agents.reconciler.causes import (
+    CONFIG,
+    CORDONED,
+    JAIL,
+    LEAVING,
+    MAINTENANCE,
+    NOT_READY,
+    POD,
+    SIZE,
+    SLURMD,
+    UNSCHEDULED,
+)
 from agents.reconciler.observed import Condition, Machine, Observed, Pod
 from agents.reconciler.wanted import Nodeset, Wanted
 from agents.slurm import Node
@@ -25,21 +37,6 @@ STUCK = 120
 UNSTEADY = 300
 """Seconds for which a restarted munged is treated as failed. The kubelet waits at most this long
 before it restarts a container."""
-
-NOT_READY = "not-ready"
-CORDONED = "cordoned"
-MAINTENANCE = "maintenance"
-UNSCHEDULED = "unscheduled"
-POD = "pod"
-SLURMD = "slurmd"
-CONFIG = "config"
-SIZE = "size"
-JAIL = "jail"
-LEAVE = "leave"
-LEAVING = "leaving"
-
-REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
-"""Causes that a ladder repairs, apart from failed checks and conditions of Kubernetes nodes."""
 
 _AWAY_FROM_JOBS = frozenset({POD, SLURMD, CONFIG})
 """Causes that slurmctld may not have noticed yet."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from agents.reconciler.actions import Reboot, Repair, Replace, Restart, Tell
-from agents.reconciler.judge import JAIL, NOT_READY, UNSCHEDULED, Finding, Kind, View
+from agents.reconciler.causes import JAIL, NOT_READY, UNSCHEDULED
+from agents.reconciler.judge import Finding, Kind, View
 from agents.reconciler.memory import Climb, Key, Memory
 from agents.reconciler.observed import Pod
 from agents.reconciler.wanted import Step, Wanted

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from agents import labels
 from agents.drains import KUBERNETES, is_own
 from agents.reconciler.actions import Action, Drain, Forget, Lift, Mark, Requeue, Unmark, Withdraw
+from agents.reconciler.causes import NOT_READY
 from agents.reconciler.ghosts import ghosts
-from agents.reconciler.judge import NOT_READY, SILENT, Finding, View, views
+from agents.reconciler.judge import SILENT, Finding, View, views
 from agents.reconciler.ladder import Doing, Room, climb, under_way
 from agents.reconciler.memory import Key, Memory
 from agents.reconciler.observed import Machine, Observed

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from agents.checks.registry import CHECKS
-from agents.reconciler.judge import REPAIRED
+from agents.reconciler.causes import REPAIRED
 from components.settings.types import (
     LabelKey,
     Line,

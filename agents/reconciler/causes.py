@@ -1,0 +1,16 @@
+"""Causes of problems of nodes, by their names in reports and settings."""
+
+NOT_READY = "not-ready"
+CORDONED = "cordoned"
+MAINTENANCE = "maintenance"
+UNSCHEDULED = "unscheduled"
+POD = "pod"
+SLURMD = "slurmd"
+CONFIG = "config"
+SIZE = "size"
+JAIL = "jail"
+LEAVE = "leave"
+LEAVING = "leaving"
+
+REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
+"""Causes that a ladder repairs, apart from failed checks and conditions of Kubernetes nodes."""
