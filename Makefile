@@ -66,8 +66,8 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
-	@.venv/bin/mypy
-	@$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal
+	@.venv/bin/mypy & types=$$!; $(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal; \
+		status=$$?; wait $$types && exit $$status
 
 # Each worker takes one folder at a time, in the order of their names. The longest folder is the
 # first.
