@@ -66,8 +66,9 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
-	@.venv/bin/mypy & types=$$!; $(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal; \
-		status=$$?; wait $$types && exit $$status
+	@mkdir -p .local; .venv/bin/mypy >.local/types 2>&1 & types=$$!; trap "kill $$types; exit 130" INT TERM; \
+		$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal; status=$$?; \
+		wait $$types || { cat .local/types; exit 1; }; exit $$status
 
 # Each worker takes one folder at a time, in the order of their names. The longest folder is the
 # first.

@@ -147,8 +147,8 @@ def _output(options: argparse.Namespace, project: Project) -> int:
                 print(f"{name}: {_text(value[name])}")
         return 0
     if options.name not in value:
-        known = ", ".join(sorted(value)) or "none"
-        raise EngineError(f"output {options.name!r}: no such output; expected one of: {known}")
+        known = f"expected one of: {', '.join(sorted(value))}" if value else "deploy the stack"
+        raise EngineError(f"output {options.name!r}: no such output; {known}")
     one = value[options.name]
     print(json.dumps(one, ensure_ascii=False) if options.json else _text(one))
     return 0

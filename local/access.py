@@ -34,7 +34,7 @@ class Entry:
     """The address of the login nodes and, if the stack is local, who logs in there."""
 
     address: str | None
-    """None with NodePort, where users connect to any Kubernetes node, and with ClusterIP."""
+    """None if the stack does not know one: with NodePort, each Kubernetes node is one."""
     port: int
     user: str | None = None
     key: Path | None = None

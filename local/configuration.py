@@ -8,7 +8,7 @@ import ipaddress
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -43,8 +43,8 @@ class Node:
 
     ordinal: int
     network: ipaddress.IPv4Network
-    runtime: str = "crun"
-    """Program that runs the containers of pods: crun or runc."""
+    runtime: Literal["crun", "runc"] = "crun"
+    """Program that runs the containers of pods."""
 
     @property
     def name(self) -> str:

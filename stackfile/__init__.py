@@ -44,9 +44,7 @@ def read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StackFileError(
-            f"cannot be read: {error.strerror}; expected a readable file"
-        ) from None
+        raise StackFileError(f"cannot be read: {error.strerror}; make it a readable file") from None
     except UnicodeDecodeError:
         raise StackFileError("expected text in UTF-8; save the file as UTF-8") from None
     if document is None:

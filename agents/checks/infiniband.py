@@ -86,6 +86,7 @@ def _ports(text: str) -> dict[str, Port]:
     ports = {name: port for name, port in found.items() if port.get("link_layer") == "InfiniBand"}
     if not ports:
         raise UnknownError(
-            "no InfiniBand port in /sys/class/infiniband; check the machine's driver"
+            "no InfiniBand port in /sys/class/infiniband; "
+            "check the driver, or remove the feature infiniband"
         )
     return ports

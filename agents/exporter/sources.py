@@ -90,7 +90,8 @@ class Slurm:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(map(str, first["loc"]))
                 raise ReadError(
-                    f"sdiag: {where}: {first['msg'].lower()}; use images of one version"
+                    f"sdiag: {where}: {first['msg'].lower()}; "
+                    "Slurm and the exporter differ: run `make up`"
                 ) from error
         return list(measure.scheduler(diagnosis.statistics, self.top, user_name))
 

@@ -100,7 +100,7 @@ class Scheduler(Model):
         for name in sorted(self.parameters):
             if name.lower() in _SCHEDULER_PARAMETERS:
                 continue
-            similar = difflib.get_close_matches(name, _SCHEDULER_PARAMETERS, n=1)
+            similar = difflib.get_close_matches(name.lower(), _SCHEDULER_PARAMETERS, n=1)
             hint = f"did you mean '{similar[0]}'?" if similar else "remove it"
             yield f"slurm.scheduler.parameters.{name}", f"is unknown to Slurm 24.11; {hint}"
 

@@ -192,7 +192,7 @@ def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> 
 def _port(service: str, ports: Sequence[k8s.core.v1.outputs.ServicePort]) -> int:
     """Return the port to which users connect. A load balancer also has a port on each node.
 
-    A preview may not know a NodePort that Kubernetes chooses; it then shows the port of sshd.
+    A preview may not know a NodePort that Kubernetes chooses; it then shows the Service's port.
     """
     (port,) = ports
     return int(port.node_port if service == "NodePort" and port.node_port else port.port)

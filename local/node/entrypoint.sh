@@ -104,9 +104,13 @@ share_images() {
     mv "$new" "$to"
 }
 
+choose_runtime() {
+    local file=/etc/containerd/config.toml line="default_runtime_name = \"$RUNTIME\""
+    sed --in-place "s/default_runtime_name = .*/$line/" "$file"
+    grep --quiet "$line" "$file" || { say "cannot set the runtime in $file"; exit 1; }
+}
+
 start_containerd() {
-    sed --in-place "s/default_runtime_name = .*/default_runtime_name = \"$RUNTIME\"/" \
-        /etc/containerd/config.toml
     supervise containerd containerd &
     until ctr version >/dev/null 2>&1; do sleep 0.1; done
     local image
@@ -139,6 +143,7 @@ prepare_system
 prepare_network
 supervise_all early
 (share_images)
+choose_runtime
 start_containerd
 until (: >"/dev/tcp/$API_ADDRESS/$API_PORT") 2>/dev/null; do sleep 0.2; done
 supervise_all late

@@ -22,6 +22,12 @@ def test_new_nodes_do_not_unpack_images(cluster: Cluster) -> None:
         assert int(output.split()[0]) < 300 * MIB
 
 
+def test_pods_of_the_shared_cluster_run_with_runc(cluster: Cluster) -> None:
+    """The other clusters run them with crun, which keeps its state in other files."""
+    states = cluster.computer("node-0").exec_run("sh -c 'ls /run/containerd/runc/k8s.io/*'")
+    assert "state.json" in states.output.decode().split()
+
+
 @pytest.fixture
 def unpacked_base(cluster: Cluster) -> Iterator[str]:
     """Yield the name of a volume with one unpacked image that no node uses."""

@@ -77,10 +77,10 @@ def test_settings_that_require_accounting_cause_a_warning_without_it(
 
 
 def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
-    parameters = {"bf_max_tim": 120, "bf_window": 600, "defer": True}
+    parameters = {"BF_Max_Tim": 120, "BF_Window": 600, "defer": True, "max_rpc_count": 10}
     (warning,) = warnings(VALID, slurm={"scheduler": {"parameters": parameters}})
     assert warning == (
-        "slurmstack:slurm.scheduler.parameters.bf_max_tim: is unknown to Slurm 24.11; "
+        "slurmstack:slurm.scheduler.parameters.BF_Max_Tim: is unknown to Slurm 24.11; "
         "did you mean 'bf_max_time'?"
     )
 

@@ -4,7 +4,7 @@ import base64
 import ipaddress
 import itertools
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -61,6 +61,11 @@ def test_node_has_routes_to_pods_of_all_other_nodes() -> None:
     ways = {line[2]: line[4] for line in lines}
     others = (Node(ordinal, NETWORK) for ordinal in range(MAX_NODES) if ordinal != 1)
     assert ways == {str(node.pods): node.address for node in others}
+
+
+@pytest.mark.parametrize("runtime", ["crun", "runc"])
+def test_node_gets_the_chosen_runtime(runtime: Literal["crun", "runc"]) -> None:
+    assert f"RUNTIME={runtime}" in node_files(Node(0, NETWORK, runtime))["node.env"].splitlines()
 
 
 def test_pod_network_does_not_masquerade_addresses() -> None:
