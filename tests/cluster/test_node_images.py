@@ -24,8 +24,9 @@ def test_new_nodes_do_not_unpack_images(cluster: Cluster) -> None:
 
 def test_pods_of_the_shared_cluster_run_with_runc(cluster: Cluster) -> None:
     """The other clusters run them with crun, which keeps its state in other files."""
-    states = cluster.computer("node-0").exec_run("sh -c 'ls /run/containerd/runc/k8s.io/*'")
-    assert "state.json" in states.output.decode().split()
+    listing = ["sh", "-c", "ls /run/containerd/runc/k8s.io/*"]
+    output: Any = cluster.computer("node-0").exec_run(listing).output
+    assert "state.json" in output.decode().split()
 
 
 @pytest.fixture
