@@ -191,7 +191,7 @@ def _own_kubectl() -> str:
 
 
 def access_options(stack: str, settings: Settings) -> list[str]:
-    """Return kubectl's options for a stack's cluster. Raises LocalError if there is none."""
+    """Return kubectl's options for a stack's cluster. Raises LocalError without a cluster."""
     match settings.cluster:
         case LocalCluster():
             return ["--kubeconfig", str(_own_kubeconfig(stack))]

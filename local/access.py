@@ -66,7 +66,7 @@ def ssh_config(directory: Path, entry: Entry) -> str:
 
 
 def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entry:
-    """Return the way into a stack, from its outputs. Raises LocalError if there is none yet."""
+    """Return where users log in, from the outputs. Raises LocalError before the first deploy."""
     address, port = outputs.get("login_address"), outputs.get("login_port")
     if port is None:
         raise LocalError(
