@@ -78,9 +78,10 @@ APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
 # Four lanes run at a time, the longest first: together they use two cores fully. The fifth lane
 # starts when one ends.
 LANES  := cluster edits health container stacks
-# Parallel lanes slow each other down: an event that a test waits for may take twice as long.
+# Parallel lanes slow each other down: a test, or an event that a test waits for, may take twice as
+# long.
 test: check  ## Run all tests that a change must pass; `make soak` runs the tests that take long
-	@PATIENCE=$${PATIENCE:-2} $(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
+	@PATIENCE=$${PATIENCE:-2} PYTEST_TIMEOUT=1200 $(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
 container: TESTS := tests/container $(SPREAD) 2

@@ -20,7 +20,7 @@ from local.paths import ROOT
 from tests.support import kube, shell
 from tests.support.commands import checked, execute
 from tests.support.containers import frozen
-from tests.support.waiting import becomes, eventually
+from tests.support.waiting import becomes, eventually, patience
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
@@ -161,17 +161,17 @@ class Cluster:
         before = self.pod_uid(pod)
         self.kubectl("delete", "pod", pod, timeout=240)
         eventually(f"{pod} is replaced", lambda: self.pod_uid(pod) not in ("", before), 60)
-        self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=90s")
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", _within(90))
 
     def wait_for_deployment(self, name: str) -> None:
         """Wait until one pod of the Deployment is ready. A standby controller is never ready."""
-        ready = ("--for=jsonpath={.status.readyReplicas}=1", "--timeout=150s")
+        ready = ("--for=jsonpath={.status.readyReplicas}=1", _within(150))
         self.kubectl("wait", f"deployment/{name}", *ready, timeout=180)
 
     def wait_for_rollouts(self) -> None:
         """Wait until all pods of every StatefulSet have its latest template and are ready."""
         for name in self.kubectl("get", "statefulsets", "-o", "name").split():
-            self.kubectl("rollout", "status", name, "--timeout=300s", timeout=330)
+            self.kubectl("rollout", "status", name, _within(300), timeout=330)
 
     def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
         """Send a signal, such as STOP, to all processes of a program in a container."""
@@ -343,6 +343,11 @@ class Cluster:
 
 Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
 """A function that deploys a stack for the duration of the context."""
+
+
+def _within(seconds: float) -> str:
+    """Return kubectl's option for a time limit."""
+    return f"--timeout={seconds * patience():g}s"
 
 
 def is_ready(pod: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from local.paths import ROOT
+from tests.support.waiting import patience
 
 
 def execute(
@@ -17,13 +18,14 @@ def execute(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in the project's folder.
 
-    Raises AssertionError with the output if the exit code is not 0, unless `check` is False.
+    Raises AssertionError with the output if the exit code is not 0, unless `check` is False, and
+    TimeoutExpired after `timeout` seconds.
     """
     result = subprocess.run(
         command,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=timeout * patience(),
         check=False,
         cwd=ROOT,
         input=stdin,

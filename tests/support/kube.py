@@ -16,6 +16,7 @@ from kubernetes.stream.ws_client import ERROR_CHANNEL
 from engine.providers.kubernetes.api import Api
 from engine.providers.kubernetes.cluster import find_cluster, read_settings
 from engine.providers.kubernetes.manifests import Kind, Ref
+from tests.support.waiting import patience
 
 KINDS = {
     "configmaps": Kind("v1", "ConfigMap"),
@@ -123,7 +124,7 @@ def run(
             )
     except ApiException as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))
-    session.run_forever(timeout=timeout)
+    session.run_forever(timeout=timeout * patience())
     if session.is_open():
         session.close()
         raise subprocess.TimeoutExpired(command, timeout)

@@ -12,6 +12,11 @@ _SHORTEST, _LONGEST = 0.01, 0.5
 """Bounds (s) of the pause between two probes, which is a tenth of the time since the first."""
 
 
+def patience() -> float:
+    """Return the factor for all time limits."""
+    return float(os.environ.get(PATIENCE, "1"))
+
+
 def eventually(what: str, probe: Callable[[], T], timeout: float = 60) -> T:
     """Return the probe's first true answer.
 
@@ -37,7 +42,7 @@ def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: flo
 def _answers(probe: Callable[[], T], timeout: float) -> Iterator[T]:
     """Yield the probe's answers until the time limit, at least one."""
     begin = time.monotonic()
-    limit = timeout * float(os.environ.get(PATIENCE, "1"))
+    limit = timeout * patience()
     while True:
         yield probe()
         elapsed = time.monotonic() - begin
