@@ -91,6 +91,9 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
     sys.path.insert(0, str(main if main.is_dir() else main.parent))
     # Hide asyncio's warnings about tasks that are unfinished when a deployment stops.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    # The SDK sends a debug message in its own request, several for each resource. The engine would
+    # discard them: without them, a preview of 110 resources takes a fifth less time.
+    pulumi.log.debug = lambda *_, **__: None
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     executor = ThreadPoolExecutor(max_workers=max(settings["parallel"], 1) * 4)
