@@ -228,7 +228,8 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
     except (KeyError, OSError) as error:
         raise KubernetesError(
             "credentials",
-            f"{error}: this is not a pod with a service account; run the program in its pod",
+            f"{_missing(error)}: this is not a pod with a service account; run the program in its"
+            " pod",
             httpx.codes.OK,  # no request was made, so no remedy for one
         ) from error
     # Read the token each time, because the kubelet renews it.
@@ -237,6 +238,12 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
         lambda: (ACCOUNT / "token").read_text().strip(),
         verify,
     )
+
+
+def _missing(error: KeyError | OSError) -> str:
+    if isinstance(error, KeyError):
+        return f"the variable {error.args[0]} is not set"
+    return f"cannot read {ACCOUNT / 'ca.crt'}: {error.strerror}"
 
 
 def in_cluster() -> Api:

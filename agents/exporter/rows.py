@@ -126,8 +126,10 @@ def parse(lines: Iterable[str]) -> Tables:
             adders[kind](*row)
         except (KeyError, TypeError, ValueError) as error:
             # Do not show the line itself, because it may contain names that must not be in logs.
-            said = f"unexpected record {kind[:20]!r} of {len(row)} columns: {type(error).__name__}"
-            raise UnexpectedError(said) from error
+            raise UnexpectedError(
+                f"cannot parse a record {kind[:20]!r} with {len(row)} columns; Slurm and the"
+                " exporter differ: run `make up`"
+            ) from error
     return tables
 
 

@@ -474,7 +474,8 @@ def _slurm_time(value: object) -> str:
     if not isinstance(value, str) or not _is_positive_time(value):
         raise PydanticCustomError(
             "slurm_time",
-            "expected a time in quotes: '2-00:00:00', '04:00:00', '90' (minutes) or 'UNLIMITED'",
+            "expected a time above zero, in quotes: '2-00:00:00', '04:00:00', '90' (minutes) or"
+            " 'UNLIMITED'",
         )
     _check_unambiguous(value)
     return value

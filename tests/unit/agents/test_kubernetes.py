@@ -63,5 +63,5 @@ def test_missing_credentials_outside_a_cluster_are_an_error(
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    with pytest.raises(KubernetesError, match="not a pod with a service account"):
+    with pytest.raises(KubernetesError, match="KUBERNETES_SERVICE_HOST is not set: this is not a pod"):
         kubernetes.in_cluster()
