@@ -8,8 +8,8 @@ from typing import TypeVar
 T = TypeVar("T")
 PATIENCE = "PATIENCE"
 """Environment variable with a factor for all time limits, for slow machines."""
-_SHORTEST, _LONGEST = 0.01, 0.5
-"""Bounds (s) of the pause between two probes, which is a tenth of the time since the first."""
+_SHORTEST, _LONGEST = 0.01, 1
+"""Bounds of the pause between two probes (s). The pause is a tenth of the time since the start."""
 
 
 def patience() -> float:
