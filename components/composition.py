@@ -97,7 +97,7 @@ class Slurm(pulumi.ComponentResource):
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         namespace = _namespace(args, child)
-        # Pods use Secrets as soon as they are created.
+        # Create the Secrets before all pods, which need them to start.
         made = secrets.create(args.named("secret"), args.secrets, namespace, child)
         self.namespace = once_known(namespace, *made)
         identity = _identity(args, self.namespace, child)
@@ -125,8 +125,8 @@ def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[s
     namespace = k8s.core.v1.Namespace(
         args.named("namespace"),
         metadata={"name": settings.namespace, "labels": _POD_SECURITY},
-        # Deleting the namespace would delete its PersistentVolumeClaims, so it is protected. It is
-        # the first resource, so Pulumi refuses its deletion before any other change.
+        # Protect the namespace: its deletion would delete its PersistentVolumeClaims. The namespace
+        # is the first resource, so Pulumi refuses its deletion before any other change.
         opts=pulumi.ResourceOptions(
             parent=opts.parent, protect=settings.protect_data, depends_on=list(args.after)
         ),
@@ -158,7 +158,7 @@ class _Identity:
     node_ssh: pulumi.Output[str]
     """Secret of a `NodeSsh`."""
     user_images: pods.Mounted
-    """Volume with the site's settings for users' images."""
+    """Volume with the site's settings for container images that users run."""
 
 
 def _identity(
@@ -355,9 +355,9 @@ def _accounting(
 @dataclass(frozen=True)
 class _Nodes:
     digests: tuple[pulumi.Output[str], ...]
-    """Digests of the nodesets' pods."""
+    """Digests of the nodesets' pod templates."""
     labels: tuple[Mapping[str, str], ...]
-    """For each nodeset, the project's own labels of its Kubernetes nodes."""
+    """For each nodeset, the labels of its Kubernetes nodes that begin with `slurmstack.dev/`."""
     login: Login
     rest_url: pulumi.Output[str]
 

@@ -93,7 +93,7 @@ SYSTEM_ACCOUNTS: Final = frozenset(
         *("systemd-journal", "systemd-network"),
     }
 )
-"""Names of users and groups of the images, which have precedence over those in the settings."""
+"""Users and groups of the images. They take precedence over the same names in the settings."""
 OWN_SECRETS: Final = frozenset(
     {
         ALERTMANAGER_SECRET,
@@ -142,7 +142,7 @@ RESERVED_NAMES: Final = frozenset(
         LOGS,
     }
 )
-"""Names of the other workloads; a nodeset must have another name."""
+"""Names of the stack's own workloads; no nodeset may have such a name."""
 
 MAX_REPLICAS: Final = 10_000
 """Maximum number of nodes in a nodeset."""
@@ -197,7 +197,7 @@ EXPORTER_ID: Final = 64035
 MONITORING_ID: Final = 64036
 """User and group id of Prometheus, Alertmanager and Grafana; no image has a name for this id."""
 DAEMON_IDS: Final = range(SLURM_ID, MONITORING_ID + 1)
-"""Ids that no user may have, in the settings or in a directory."""
+"""Ids that no user may have, in the settings or in an LDAP directory."""
 CHECKS_USER: Final = "slurmstack-checks"
 """User of long checks' jobs; the only user in the group and the account of the same name."""
 CHECKS_PARTITION: Final = "slurmstack-checks"
@@ -212,13 +212,13 @@ USER_IDS: Final = range(1000, 60000)
 JAIL: Final = "/mnt/jail"
 """Mount point of the shared root in login and worker pods."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
-"""File in the jail with the generation of the system files, once they exist."""
+"""File in the jail with the generation of the system files. It exists once these files exist."""
 JAIL_VOLUMES: Final = "/mnt/volumes"
-"""Folder in pods for volumes that users see in the jail; each is mounted at its name."""
+"""Folder in pods with a mount point, named after the volume, for each volume in the jail."""
 LOGIN_TMP: Final = f"{JAIL_VOLUMES}/tmp"
 """Folder on a login node that users see as /tmp in the jail."""
 JAIL_SERVED: Final = "/srv/jail"
-"""Mount point of the jail server's volume: `files` is the jail, `recovery` lists its clients."""
+"""Mount point of the NFS server's volume. `files` is the jail; `recovery` lists NFS clients."""
 JAIL_SERVER_ETC: Final = "/etc/slurmstack/jail-server"
 """Folder of the jail server's configuration, `ganesha.conf`."""
 CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
@@ -248,7 +248,7 @@ BACKUP_KEYS: Final = "/etc/slurmstack/backup_s3"
 BACKUP_PASSWORD: Final = "/etc/slurmstack/backup_password"
 """Folder with the file `password`: the password that encrypts dumps."""
 BACKUP_RUN: Final = "/run/backup"
-"""Volume in memory for dumps and restores, with credentials in the programs' own format."""
+"""Volume in memory for dumps and restores: credentials as files that mariadb and restic read."""
 DATABASE_DATA: Final = "/var/lib/mysql"
 DATABASE_RUN: Final = "/run/mysqld"
 DBD_ARCHIVE: Final = "/var/spool/slurmdbd"
@@ -261,7 +261,7 @@ effect."""
 AUTH_KEYS: Final = "/run/slurm-keys"
 """Mount point of the volume with the key file for sackd, slurmctld and slurmd."""
 MUNGE_OWN: Final = "/run/munged"
-"""munged's volume: `key` is a copy of the key; other containers mount the folder `socket`."""
+"""munged's volume: `key` has a copy of the key; other containers mount the folder `socket`."""
 MUNGE_SOCKET: Final = f"{MUNGE_OWN}/socket/munge.socket.2"
 EXTRAUSERS: Final = "/var/lib/extrausers"
 """Folder where libnss-extrausers reads passwd and group."""
@@ -285,13 +285,13 @@ PROGRAMS: Final = "/usr/lib/slurmstack"
 SPANK_PLUGIN: Final = f"{PROGRAMS}/chroot.so"
 CONTAINER_PLUGIN: Final = f"{PROGRAMS}/container.so"
 USER_IMAGES: Final = f"{PROGRAMS}/user-images"
-"""Mount point of the site's settings for users' images."""
+"""Mount point of the site's settings for container images that users run."""
 NODE_SETTINGS: Final = "/etc/slurmstack/isolation"
 """Mount point on workers, with the nodeset's checks and its options for the SPANK plugin."""
 CONFINEMENT_REQUIRED: Final = "confinement-required"
 """Name of a file in `NODE_SETTINGS`. If it exists, nodes that cannot confine jobs run no jobs."""
 NODE_OPTIONS: Final = "node.conf"
-"""Name of the file in `NODE_SETTINGS` with the plugin's options."""
+"""Name of the file in `NODE_SETTINGS` with the SPANK plugin's options."""
 NODE_CHECKS: Final = "checks.json"
 """Name of the file in `NODE_SETTINGS` with the nodeset's checks."""
 SLURM_PLUGIN_DIR: Final = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
@@ -301,7 +301,7 @@ PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
 CHECKS: Final = f"{PROGRAMS}/checks"
 """Folder with the programs that slurmd runs to check a node: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
-"""Program that slurmctld runs when it starts. It sets unregistered static nodes to down."""
+"""Program that slurmctld runs after a start. It sets static nodes that never registered to down."""
 SCRIPTS: Final = f"{PROGRAMS}/scripts"
 """Mount point on workers of the scripts for slurmd and tasks; jobs see this path too."""
 LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"

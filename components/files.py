@@ -39,7 +39,7 @@ def check_files(settings: Settings, root: Path) -> None:
 
 
 def project_files(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the key and the path of each file in a part of the settings."""
+    """Yield the key and the path of each file that a part of the settings names."""
     if isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
             place, inner = f"{key}.{name}".lstrip("."), getattr(value, name)
@@ -56,5 +56,5 @@ def project_files(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _marks(annotation: Any, metadata: list[Any]) -> list[Any]:
-    """Return the metadata of a field's type, also of an optional type."""
+    """Return a field's metadata, including that of the type inside an optional type."""
     return [*metadata, *(mark for part in get_args(annotation) for mark in get_args(part))]

@@ -20,7 +20,7 @@ Spec = dict[str, Any]
 LABELS = {names.NAME: c.PROJECT}
 """Labels of all pods of the project."""
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
-"""Let every user ping, as Debian does. Kubernetes allows this sysctl as a safe one."""
+"""Let every user ping, as Debian does. Kubernetes allows this sysctl by default, as safe."""
 
 NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
 """Remove System V shared memory when no process has it attached. This is also a safe sysctl."""
@@ -69,8 +69,8 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
     """Return a container's rights: only the named capabilities, and never privileged.
 
     The runtime's AppArmor profile refuses all mounts, and its seccomp profile refuses
-    pivot_root(2). A container that needs mounts or pivot_root(2) runs without the profiles. It has
-    its own seccomp filter instead (agents/confine.py).
+    pivot_root(2). A container that needs one of these calls runs without the profile that refuses
+    the call, and has its own seccomp filter (agents/confine.py).
     """
     context: Spec = {
         "allowPrivilegeEscalation": bool(capabilities),
@@ -99,7 +99,7 @@ def termination_log_outside_dev() -> Spec:
 
 
 def owned_by(group: int, **further: Any) -> Spec:
-    """Give a pod's volumes to a group; `further` are keys of its security context.
+    """Give a pod's volumes to a group; `further` are keys of the pod's security context.
 
     Kubernetes changes the files only if the volume's root has another group.
     """
@@ -122,7 +122,9 @@ def requests(cpu: str, memory: str) -> Spec:
 
 
 def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
-    """Return probes of a daemon that is ready while it responds; `at_start` is its startup probe.
+    """Return probes of a daemon that is ready while the probe `asked` succeeds.
+
+    `at_start` replaces `asked` until the daemon has started.
 
     Each probe starts a process, so the interval is longer after the first response. A start has no
     time limit, because a restart would only begin the same work again.
@@ -259,10 +261,12 @@ def alias(ip: str, name: str) -> Spec:
 
 
 def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
-    """Let a pod resolve bare host names of other pods, such as `cpu-0`; `daemons` are aliases.
+    """Let a pod resolve host names of other pods without a domain, such as `cpu-0`.
 
-    Users need this. slurmctld needs it as well, to connect to the host name that srun sends: a name
-    that does not resolve blocks slurmctld for ten seconds.
+    `daemons` are lines of the pod's /etc/hosts.
+
+    Users need these names. slurmctld needs them as well, to connect to the host name that srun
+    sends: a name that does not resolve blocks slurmctld for ten seconds.
     """
     # Slurm does not cache addresses. Without aliases, each job would look up slurmctld in DNS five
     # times. This would be 5 % of the total cost of a short job.
@@ -273,7 +277,7 @@ def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
 
 
 def service_port(name: str, port: int) -> list[Spec]:
-    """Return the only port of a Service; its pods have the same port."""
+    """Return a port of a Service, as a list; the pods listen on the same port."""
     return [{"name": name, "port": port, "targetPort": port}]
 
 
@@ -460,5 +464,5 @@ def users_volume(accounts: pulumi.Input[str]) -> Spec:
 
 
 def users_mount() -> Spec:
-    """Return the mount that makes the configured users known in a container."""
+    """Return the mount through which a container looks up the users in the settings."""
     return mount("users", c.EXTRAUSERS, read_only=True)

@@ -15,7 +15,7 @@ from components.storage.volumes import shown, submount_mounts, submount_volumes
 
 @dataclass(frozen=True)
 class Site:
-    """Values that nearly every component needs, and the parts of pods that make users known."""
+    """Values that nearly every component needs, and the parts of pods for the lookup of users."""
 
     namespace: pulumi.Input[str]
     images: pods.Images
@@ -44,7 +44,7 @@ class Site:
         }
 
     def requests(self, service: str, cpu: str, memory: str) -> pods.Spec:
-        """Return what a service's main container reserves; the settings override the defaults."""
+        """Return what a service's main container reserves; settings override `cpu` and `memory`."""
         place = place_of(service, self.placement)
         return pods.requests(
             cpu if place.cpus is None else f"{place.cpus:g}",
@@ -68,7 +68,7 @@ class Site:
         return [*self.sssd.volumes(), pods.users_volume(self.users)]
 
     def user_mounts(self) -> list[pods.Spec]:
-        """Return the mounts that make the users known in a container."""
+        """Return the mounts through which a container looks up users."""
         return [*self.sssd.mounts(), pods.users_mount()]
 
 

@@ -11,9 +11,10 @@ from components.network import cilium
 
 
 def create(args: SlurmArgs, parent: pulumi.Resource | None = None) -> Slurm:
-    """Create the stack, with its own Kubernetes provider. Slurm follows network and drivers.
+    """Create the stack, with its own Kubernetes provider: network and drivers first, then Slurm.
 
-    Raises `SettingsError` if a file of the settings cannot be read, before it creates anything.
+    Raises `SettingsError` before it creates anything, if a file that the settings name cannot be
+    read.
     """
     settings, cluster = args.settings, args.cluster
     check_files(settings, args.root)

@@ -22,7 +22,7 @@ class Account(TypedDict):
     grp_tres: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the past and present usage of all jobs."""
+    """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit in minutes of each resource: the usage that running jobs can still reach before their
     time limits."""
@@ -32,7 +32,7 @@ class Account(TypedDict):
     max_tres_per_node: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of a job's resources on one node."""
     max_tres_mins_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage of a job until its time limit."""
+    """Limit of a job's usage until its time limit, in minutes of each resource."""
     max_wall: NotRequired[Input[str]]
     """Longest time limit of a job."""
     fairshare: NotRequired[Input[int | str]]
@@ -71,7 +71,7 @@ class AccountUser(TypedDict):
     grp_tres: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the past and present usage of all jobs."""
+    """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit in minutes of each resource: the usage that running jobs can still reach before their
     time limits."""
@@ -81,7 +81,7 @@ class AccountUser(TypedDict):
     max_tres_per_node: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of a job's resources on one node."""
     max_tres_mins_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage of a job until its time limit."""
+    """Limit of a job's usage until its time limit, in minutes of each resource."""
     max_wall: NotRequired[Input[str]]
     """Longest time limit of a job."""
     fairshare: NotRequired[Input[int | str]]
@@ -381,11 +381,11 @@ class Exporter(TypedDict):
     interval: NotRequired[Input[int]]
     """Seconds between two reads of Slurm's state, independent of Prometheus's scrape interval."""
     top: NotRequired[Input[int]]
-    """Limit of accounts with their own series, and separately of users. Those whose running and
-    pending jobs have the most CPUs come first. The exporter adds up the others."""
+    """Maximum number of accounts, and of users, with their own series: first those whose running
+    and pending jobs have the most CPUs. The exporter adds up the others."""
     jobs: NotRequired[Input[int]]
-    """Limit of exported entries for running jobs; a job has one for each of its nodes. Jobs with
-    the most CPUs are exported first. A job is exported with all of its nodes or not at all."""
+    """Limit of exported pairs of a running job and one of its nodes. Jobs with the most CPUs are
+    exported first. A job is exported with all of its nodes or not at all."""
 
 
 class ExternalDatabase(TypedDict):
@@ -846,7 +846,8 @@ class Partition(TypedDict):
     """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is the smallest
     share: a node's memory divided by its CPUs."""
     priority_tier: NotRequired[Input[int]]
-    """slurmctld considers jobs of higher tiers first. These may preempt jobs of lower tiers."""
+    """slurmctld considers jobs of higher tiers first. With slurm.preemption.type: partition_prio,
+    these jobs may preempt jobs of lower tiers."""
     priority_job_factor: NotRequired[Input[int]]
     """Factor of the partition in the multifactor priority."""
     preempt_mode: NotRequired[Input[str]]
@@ -906,7 +907,7 @@ class Pod(TypedDict):
 
 
 class Policy(TypedDict):
-    """Permissions of the policy pack for this stack, in addition to those for every stack."""
+    """What the policy pack permits in this stack, in addition to what it permits in all stacks."""
 
     registries: NotRequired[Input[Sequence[Input[str]]]]
     """Allowed image registries, in addition to the stack's own."""
@@ -999,7 +1000,7 @@ class Qos(TypedDict):
     grp_tres: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the past and present usage of all jobs."""
+    """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit in minutes of each resource: the usage that running jobs can still reach before their
     time limits."""
@@ -1009,7 +1010,7 @@ class Qos(TypedDict):
     max_tres_per_node: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of a job's resources on one node."""
     max_tres_mins_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage of a job until its time limit."""
+    """Limit of a job's usage until its time limit, in minutes of each resource."""
     max_wall: NotRequired[Input[str]]
     """Longest time limit of a job."""
     name: Input[str]
@@ -1065,7 +1066,8 @@ class Reconciler(TypedDict):
     ladders: NotRequired[Input[Mapping[str, Input[Sequence[Input[str]]]]]]
     """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
     back_off: NotRequired[Input[int]]
-    """Seconds that the first step has to take effect; each further step has twice as many."""
+    """Seconds that the first step has to take effect; each further step has twice as
+    many as the step before."""
     replace: NotRequired[Input[Sequence[Input[str]]]]
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     the Node, and the Node's creator creates a new one."""
@@ -1263,7 +1265,7 @@ class Topology(TypedDict):
     blocks: NotRequired[Input[Sequence[Input["Block"]]]]
     """Blocks, for kind block."""
     block_sizes: NotRequired[Input[Sequence[Input[int]]]]
-    """Sizes for planning jobs, in nodes: of a block, then of groups of blocks. Each size is the
+    """Numbers of nodes in which Slurm plans jobs: a block, then groups of blocks. Each size is the
     first size times 1, 2, 4, …; by default the size of the smallest block."""
 
 
@@ -1296,7 +1298,7 @@ class UserPartition(TypedDict):
     grp_tres: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the past and present usage of all jobs."""
+    """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit in minutes of each resource: the usage that running jobs can still reach before their
     time limits."""
@@ -1306,7 +1308,7 @@ class UserPartition(TypedDict):
     max_tres_per_node: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of a job's resources on one node."""
     max_tres_mins_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage of a job until its time limit."""
+    """Limit of a job's usage until its time limit, in minutes of each resource."""
     max_wall: NotRequired[Input[str]]
     """Longest time limit of a job."""
     fairshare: NotRequired[Input[int | str]]

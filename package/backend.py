@@ -1,9 +1,9 @@
 """Build the Python package `slurmstack`, with the parts of this project that a program needs.
 
-In the checkout, these parts are packages of their own (`components`, `agents`, …). Beside packages
-of other projects, such names would collide. So the build moves the parts into `slurmstack`, renames
-them in imports, and records the images' tags, which a checkout derives from its files. All else is
-setuptools (PEP 517).
+In the checkout, these parts are packages of their own (`components`, `agents`, …). Such names
+could collide with packages of other projects. So the build moves the parts into `slurmstack`, and
+renames them in imports. It also records the images' tags, which a checkout derives from its files.
+setuptools does the rest (PEP 517).
 """
 
 import json
@@ -50,7 +50,7 @@ def build_wheel(
 
 
 def stage(folder: Path) -> None:
-    """Write a project to `folder` whose only package is `slurmstack`."""
+    """Write to `folder` a project whose only package is `slurmstack`."""
     for name in ("pyproject.toml", "requirements.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     inside = folder / NAME

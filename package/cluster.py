@@ -142,7 +142,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def _entry(values: pulumi.Input[Values], key: str) -> pulumi.Output[Any]:
-    """Return one value, which is known as soon as it is known itself."""
+    """Return one value as an output, which does not wait for the other values."""
     if isinstance(values, pulumi.Output):
         return values.apply(lambda known: known.get(key))
     return pulumi.Output.from_input(cast(Values, values).get(key))

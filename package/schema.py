@@ -56,7 +56,7 @@ def schema(version: str) -> Spec:
 
 
 def _reached(inputs: Spec, definitions: Spec) -> Spec:
-    """Return the definitions that inputs refer to, directly or not, without those of any value."""
+    """Return the definitions of objects that inputs refer to, directly or through other objects."""
     found: Spec = {}
     names = sorted(_references(inputs))
     while names:

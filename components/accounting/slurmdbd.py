@@ -112,7 +112,7 @@ def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spe
         # If slurmdbd does not start, the last line of its log gives the reason.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
-            # Only clients in this pod read it. slurmdbd reads slurmdbd.conf in the same folder.
+            # Only clients in this pod read this file. slurmdbd reads slurmdbd.conf beside it.
             {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
             *args.site.auth.daemon_environment(),
         ],

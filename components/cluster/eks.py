@@ -61,9 +61,9 @@ Subnets = Mapping[str, pulumi.Output[str]]
 
 
 def _of_type(instance: str) -> Spec:
-    """Return the parts of a group that EKS turns into a launch template of its own."""
+    """Return the fields of a group of machines from which EKS makes a launch template."""
     # Require a token for access to the machine's credentials (IMDSv2). Pods could request a token
-    # as well, so network policies block the address.
+    # as well, so network policies block the metadata service's address.
     return {"instance_types": [instance], "enable_imd_sv2": True}
 
 
@@ -249,13 +249,13 @@ class Eks(pulumi.ComponentResource):
             else eks.AmiType.AL2023_X86_64_STANDARD,
             labels=machine_labels(nodeset, self._settings),
             taints=machine_taints(nodeset),
-            # An autoscaler, not the settings, determines the number of machines.
+            # With bounds, an autoscaler determines the number of machines, not the settings.
             ignore_scaling_changes=bounds is not None,
             **self._instances(nodeset, machines),
         )
 
     def _instances(self, nodeset: Nodeset, machines: EksMachines) -> Spec:
-        """Return the parts of a group that choose its instances, disks and network cards."""
+        """Return the fields that choose a group's instances, disks and network cards."""
         if machines.reservation:
             return self._reserved(nodeset, machines, machines.reservation)
         efa = {
@@ -272,9 +272,10 @@ class Eks(pulumi.ComponentResource):
     def _reserved(
         self, nodeset: Nodeset, machines: EksMachines, reservation: EksReservation
     ) -> Spec:
-        """Return the parts of a group on reserved capacity, which only a launch template can name.
+        """Return the fields of a group of machines on reserved capacity.
 
-        EKS then takes instances, disks and network cards from the template.
+        Only a launch template can name the reservation. EKS then takes instances, disks and network
+        cards from the template.
         """
         block = reservation.kind == "block"
         template = aws.ec2.LaunchTemplate(

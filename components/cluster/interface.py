@@ -94,7 +94,7 @@ class Kind(Protocol):
 
 
 def own_machines(nodeset: Nodeset) -> Mapping[str, str]:
-    """Return the label of machines that only this nodeset uses. Their taint is the same."""
+    """Return the label of a nodeset's own machines. Their taint has the same key and value."""
     return {LABEL_NODESET: nodeset.name}
 
 

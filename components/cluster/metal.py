@@ -33,7 +33,7 @@ _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _TOKEN_LIFE: Final = "2h0m0s"
 """Lifetime of tokens. kubeadm keeps uploaded keys for the same time (kubeadm, upload-certs)."""
 _LEAVE: Final = 300
-"""Seconds for pods to leave a machine, in addition to its nodeset's drain grace."""
+"""Seconds for pods to leave a machine, in addition to the nodeset's `drain_grace`."""
 _PACKAGE: Final = "metal"
 _KEY: Final = "ssh_key"
 _INPUTS: Final = ("connection", "create", "delete", "stdin", "triggers")
@@ -80,7 +80,7 @@ class Metal(pulumi.ComponentResource):
             "kubeconfig",
             self._first,
             "kubeconfig",
-            # Read it again after an upgrade of Kubernetes, which renews the certificate.
+            # Read the file again after an upgrade of Kubernetes, which renews the certificate.
             triggers=[member.id, cluster.release],
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
         ).stdout
@@ -237,7 +237,7 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
     return shlex.join(
         [
             *([] if machine.user == "root" else ["sudo", "--non-interactive"]),
-            # Close the lock file in the script. Otherwise, its daemons would keep the lock.
+            # Close the lock file in the script: daemons that the script starts would keep the lock.
             *(["flock", "--close", _LOCK] if lock else []),
             *("bash", "-c", text, f"{script}.sh", *arguments),
         ]

@@ -33,7 +33,7 @@ _DRIVER: Final = Chart(
 )
 """Driver of `_CLASS`. The machines mount the file system; the driver does not."""
 _STOP_MARGIN: Final = 300
-"""Seconds between the end of a node's drain grace and the removal of its machine."""
+"""Seconds between the end of a node's `drain_grace` and the removal of the node's machine."""
 
 
 def make(args: ClusterArgs) -> Cluster:

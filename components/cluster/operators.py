@@ -26,7 +26,7 @@ _NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
 _AMD_CHARTS: Final = "https://rocm.github.io/k8s-device-plugin/"
 _IMAGES: Final = "nvcr.io/nvidia/mellanox"
 _OFED: Final = "doca3.2.0-25.10-1.2.8.0-2"
-"""Version of the network cards' driver, from the same release as the chart."""
+"""Version of the network cards' driver, from the same release as the chart network-operator."""
 _MELLANOX: Final = "15b3"
 """PCI vendor id of Mellanox."""
 _PODS: Final = 63

@@ -43,7 +43,7 @@ def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels below slurmstack.dev/.
 
     Other labels can change while pods run: NVIDIA's labels change when a GPU is lost. A policy that
-    depends on them would then refuse to mark the machine.
+    depends on them would then refuse the taint of such a machine.
     """
     return {key: labels[key] for key in sorted(labels) if key.startswith(f"{c.DOMAIN}/")}
 

@@ -27,7 +27,7 @@ class ReconcilerArgs:
     wanted: pulumi.Input[str]
     """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
-    """For each nodeset, the project's own labels of its Kubernetes nodes."""
+    """For each nodeset, the labels of its Kubernetes nodes that begin with `slurmstack.dev/`."""
     digests: Sequence[pulumi.Input[str]]
     """Digests of everything else that nodes depend on. A changed digest runs the Job again."""
 
@@ -37,8 +37,8 @@ class Reconciler(pulumi.ComponentResource):
 
     The pod is permanent, because its start takes longer than a check. The pod and the Job have
     credentials for Kubernetes' API. An admission policy limits their rights to the project's own
-    fields of Nodes, and to pods of nodesets. If a ladder has the step `reboot`, each Kubernetes
-    node also runs a rebooter, which may read Nodes.
+    fields of Nodes, and to pods of nodesets. If a ladder of repairs has the step `reboot`, each
+    Kubernetes node also runs a rebooter, which may read Nodes.
     """
 
     report: pulumi.Output[str]
@@ -56,7 +56,7 @@ class Reconciler(pulumi.ComponentResource):
             {c.NODES_FILE: args.wanted},
             child,
         )
-        # Only the agent writes the content.
+        # Only the reconciler writes the content.
         memory = k8s.core.v1.ConfigMap(
             f"{name}-memory",
             metadata={"name": c.MEMORY_CONFIG, "namespace": args.site.namespace},

@@ -46,7 +46,7 @@ class AuthKey(pulumi.ComponentResource):
             c.AUTH_SECRET,
             args.namespace,
             # munged accepts keys of 32 to 1024 bytes; 128 letters and digits have 762 random bits.
-            # Not RandomBytes: the value is also its id, and the state does not encrypt ids.
+            # Not RandomBytes: its value is also its id, and the state does not encrypt ids.
             {
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child
@@ -126,7 +126,7 @@ class Munge:
         del conf  # munged needs no configuration
         encode = ("munge", f"--socket={c.MUNGE_SOCKET}", "--no-input")
         decode = ("unmunge", f"--socket={c.MUNGE_SOCKET}", "--no-output")
-        # A munged that hangs ignores SIGTERM. Do not wait for the pod's grace period of hours.
+        # A hung munged ignores SIGTERM. Do not wait for the pod's grace period, which can be hours.
         killed = {"terminationGracePeriodSeconds": 5}
         munged = {
             "name": "munge",

@@ -45,7 +45,7 @@ def _lines(settings: DirectorySettings) -> Iterator[str]:
     yield f"min_id = {c.USER_IDS.start}"
     # Generate a private group if the primary group has no entry.
     yield "auto_private_groups = hybrid"
-    # In the jail, homes are in /home, and only bash certainly exists.
+    # In the jail, homes are in /home, and bash is the only shell that certainly exists.
     yield "override_homedir = /home/%u"
     yield "default_shell = /bin/bash"
     if settings.bind_dn:

@@ -19,7 +19,7 @@ def ssh_config(nodesets: Iterable[str]) -> str:
     options = {
         "ProxyCommand": f"{c.PROGRAMS}/to-node %h %r",
         "IdentityFile": f"{c.NODE_SSH}/key",
-        # Ignore users' own entries: these may belong to hosts with the same name at other sites.
+        # Ignore users' own known_hosts: other sites may have hosts with the same names.
         "GlobalKnownHostsFile": f"{c.NODE_SSH}/known_hosts",
         "UserKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",

@@ -23,7 +23,7 @@ class Account:
         return pulumi.Output.concat(self.namespace, "-", self.name, suffix)
 
     def subjects(self) -> list[Spec]:
-        """Return the account in the form of role bindings."""
+        """Return the account as the subjects of a role binding."""
         return [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}]
 
 
@@ -53,10 +53,10 @@ def grant(
     opts: pulumi.ResourceOptions,
     purpose: str = "",
 ) -> pulumi.Resource:
-    """Grant an account rights in a namespace. The objects have the account's name.
+    """Grant an account rights in a namespace. The Role and its binding have the account's name.
 
-    If this is not the account's namespace, their names contain the account's namespace, because a
-    cluster may contain two stacks, and the purpose.
+    In a namespace other than the account's, their names also contain the purpose and the account's
+    namespace: a cluster may contain two stacks.
     """
     own = holder.namespace is namespace
     called = holder.name if own else holder.unique_name(purpose)

@@ -33,8 +33,8 @@ class ExporterArgs:
 class Exporter(pulumi.ComponentResource):
     """One pod that queries Slurm at intervals, and the Service for scrapes.
 
-    The exporter runs as a user that is unknown to Slurm, so it has only the rights of every user.
-    If PrivateData hides required data, the exporter runs as SlurmUser, who sees all data.
+    The exporter runs as a user that is unknown to Slurm, so it has only the rights that all users
+    have. If PrivateData hides required data, the exporter runs as SlurmUser, who sees all data.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ def _fills_up(one: Submount) -> bool:
 
 
 def _path(one: Submount) -> str:
-    # Mount it outside the jail: if the jail hangs, every path in the jail hangs.
+    # Mount the volume outside the jail: if the jail hangs, every path in the jail hangs.
     return f"{c.JAIL_VOLUMES}/{one.name}"
 
 

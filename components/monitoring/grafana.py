@@ -122,7 +122,7 @@ def _container(
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
         **pods.probes(pods.page("/api/health", c.GRAFANA_PORT)),
         "volumeMounts": [
-            # Grafana reads each kind of file from its own folder.
+            # Grafana reads each kind of file from a separate folder.
             *(
                 {
                     **pods.mount(

@@ -31,9 +31,10 @@ class LogsArgs:
 
 
 class Logs(pulumi.ComponentResource):
-    """One pod that reads the logs of the namespace's pods through Kubernetes' API, and posts them.
+    """One pod that sends the logs of the namespace's pods to the log collector.
 
-    So the pod mounts no folder of a machine, and needs no right outside the namespace.
+    It reads the logs through Kubernetes' API. So the pod mounts no folder of a machine, and needs
+    no right outside the namespace.
     """
 
     def __init__(

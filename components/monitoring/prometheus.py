@@ -80,8 +80,8 @@ def _bundled(
         spec=pods.workload(
             c.MONITORING,
             _pod(args, settings, account, data.metadata.name, files, alerting),
-            # Restart both daemons, although they can reload these files: only a restart with an
-            # invalid file makes the deploy fail.
+            # Restart both daemons, although they can reload these files: with an invalid file, a
+            # restart makes the deploy fail, and a reload does not.
             {c.ANNOTATION_CHECKSUM: c.checksum(config)},
             replicas=1,
             serviceName=c.MONITORING,

@@ -46,7 +46,7 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
 
 
 def _chained(network: str) -> dict[str, Any]:
-    # Among the supported plugins, only this one has its own chaining mode in Cilium.
+    # Among the supported plugins, only Amazon's has its own chaining mode in Cilium.
     aws = network == c.AWS_CNI
     by = {"chainingMode": network} if aws else {"chainingTarget": network}
     return {

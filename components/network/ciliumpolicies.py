@@ -1,7 +1,7 @@
 """The rules of `flows` as CiliumNetworkPolicies (cilium.io/v2).
 
-Unlike NetworkPolicies, they can select external names, Kubernetes' API, nodes and DNS. No other
-policy can override a denial. Source: Cilium's documentation, "Network Policy".
+Unlike NetworkPolicies, they can select external names, Kubernetes' API, nodes and DNS pods. No
+other policy can override a denial. Source: Cilium's documentation, "Network Policy".
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """
     default = {
         "endpointSelector": pods.selector(),
-        # An empty rule allows nothing, and turns on the default denial, as a deny rule does.
+        # An empty rule allows nothing, and turns on Cilium's default denial, as a deny rule does.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }
@@ -79,7 +79,7 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
         if by_name:
             ports[0]["rules"] = {"dns": [{"matchPattern": "*"}]}
         yield _to("toEndpoints", [_DNS], ports)
-        # DNS servers may be on the machine itself, or in its network.
+        # DNS servers may be processes of the machine, or pods in the machine's network.
         yield _to("toEntities", list(flows.MACHINES), ports)
     yield from world
     yield from servers
@@ -116,7 +116,7 @@ def _is_address(server: str) -> bool:
 
 
 def _service(name: str) -> Iterator[pods.Spec]:
-    """Select the pods behind a possible Service name: Cilium cannot match pods by DNS name.
+    """Select the namespace of a possible Service name: Cilium cannot match pods by DNS name.
 
     `collector` is a Service in the same namespace. `loki.logs.svc` is a Service in the namespace
     `logs`. `loki.logs` may be that Service or an external server.

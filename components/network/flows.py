@@ -145,7 +145,8 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         asked=tuple(flow for flow in FLOWS if component in flow.to),
         asks=asks,
         reaches=reaches,
-        # The pod for logs has no flow, but must look up the log collector's name.
+        # The pod for logs connects to no other pod of the project, but must look up the name of the
+        # log collector.
         dns=bool(asks) or component == c.LOGS,
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,

@@ -16,8 +16,8 @@ _CILIUM_API = "cilium.io/v2"
 def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """Return the specs of NetworkPolicies by name.
 
-    `default` selects all pods of the project and allows nothing. A pod that no other policy selects
-    has no network, such as the pods that fill the jail.
+    `default` selects all pods of the project and allows nothing. Pods that no other policy selects,
+    such as those that fill the jail, have no network.
     """
     return {
         "default": _spec(pods.selector(), [], []),

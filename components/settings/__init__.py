@@ -2,7 +2,7 @@
 
 A stack file `Pulumi.<stack>.yaml` has one key `slurmstack:<field>` for each field of `Settings`.
 `from_config` checks the configuration that Pulumi passes to the program. `read_stack` checks the
-stack file itself, for other tools. Both raise `SettingsError` with one line of text for the user.
+stack file itself, for other tools. Both raise `SettingsError` with one line for each problem.
 """
 
 from components.settings.accounting import (

@@ -125,7 +125,7 @@ class Limits(Model):
     grp_tres: Tres | None = None
     """Limit of the resources of all running jobs, such as `{cpu: 100, mem: 1TiB, gres/gpu: 8}`."""
     grp_tres_mins: Tres | None = None
-    """Limit in minutes of each resource: the past and present usage of all jobs."""
+    """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: Tres | None = None
     """Limit in minutes of each resource: the usage that running jobs can still reach before their
     time limits."""
@@ -135,7 +135,7 @@ class Limits(Model):
     max_tres_per_node: Tres | None = None
     """Limit of a job's resources on one node."""
     max_tres_mins_per_job: Tres | None = None
-    """Limit in minutes of each resource: the usage of a job until its time limit."""
+    """Limit of a job's usage until its time limit, in minutes of each resource."""
     max_wall: SlurmTime | None = None
     """Longest time limit of a job."""
 

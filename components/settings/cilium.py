@@ -118,9 +118,9 @@ class Cilium(Model):
             )
         for key in ("native_cidr", "node_routes"):
             if self.routing != "native" and getattr(self, key):
+                value = self.native_cidr if key == "native_cidr" else "true"
                 raise cross_field(
-                    key,
-                    f"{getattr(self, key)}: has no effect without routing: native; remove {key}",
+                    key, f"{value}: has no effect without routing: native; remove {key}"
                 )
         return self
 

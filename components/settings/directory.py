@@ -68,6 +68,7 @@ class Directory(Model):
         if found and (not found.startswith("(") or found.count("(") != found.count(")")):
             raise cross_field(
                 "user_filter",
-                f"'{found}': expected a filter in parentheses, such as '(objectClass=person)'",
+                f"'{found}': expected one filter in balanced parentheses, such as"
+                " '(objectClass=person)'",
             )
         return self

@@ -104,8 +104,11 @@ class Jail(Model):
     """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """Return the kind of the volume's source, and a claim's name; () for a StorageClass.
-        Another origin means another volume, and no other resource would show this change."""
+        """Return the kind of the volume's source and, for a claim, the claim's name.
+
+        Return () for a StorageClass. A changed origin means another volume. No other resource would
+        show this change.
+        """
         if self.claim:
             return ("claim", self.claim)
         static = {
@@ -633,7 +636,7 @@ class Settings(Model):
             yield f"{PROJECT}:{key}: {problem}"
 
     def _partition_warnings(self) -> Iterator[tuple[str, str]]:
-        """Warn about QOS that the settings do not create, and about partitions without a job."""
+        """Warn about QOS that the settings do not create, and partitions where no job can start."""
         known = {qos.name for qos in self.accounting.qos} | {NORMAL}
         sizes = {nodeset.name: nodeset.replicas for nodeset in self.nodesets}
         for partition in self.partitions:
@@ -661,7 +664,10 @@ class Settings(Model):
             if not {"*", ":", "@"} & {*name}:
                 yield (
                     "containers.allowed",
-                    f"'{pattern}' permits only an image of exactly this name; add /*",
+                    (
+                        f"'{pattern}' permits only the image with exactly this name; to permit all"
+                        " images below it, add /*"
+                    ),
                 )
 
     def _log_warnings(self) -> Iterator[tuple[str, str]]:
@@ -728,7 +734,7 @@ class Settings(Model):
                 if _CREDENTIAL.search(variable):
                     yield (
                         f"{key}.{variable}",
-                        "looks like a credential, and all users can read it; leave it to the users",
+                        "looks like a credential, and all users can read it; remove it",
                     )
 
     def _named_secrets(self) -> dict[str, str]:
@@ -751,7 +757,7 @@ class Settings(Model):
         return {key: name for key, name in found.items() if name}
 
     def _account_warnings(self) -> Iterator[tuple[str, str]]:
-        """Warn about accounts that the settings do not create; sacctmgr can."""
+        """Warn about accounts that the settings do not create; sacctmgr may have created them."""
         known = {account.name for account in self.accounting.accounts} | {"root"}
         if len(known) == 1:
             return

@@ -28,11 +28,11 @@ class Exporter(Model):
     interval: Annotated[int, Field(ge=5, le=600), Number] = 30
     """Seconds between two reads of Slurm's state, independent of Prometheus's scrape interval."""
     top: Annotated[int, Field(ge=0, le=1000), Number] = 50
-    """Limit of accounts with their own series, and separately of users. Those whose running and
-    pending jobs have the most CPUs come first. The exporter adds up the others."""
+    """Maximum number of accounts, and of users, with their own series: first those whose running
+    and pending jobs have the most CPUs. The exporter adds up the others."""
     jobs: Annotated[int, Field(ge=0, le=100_000), Number] = 1000
-    """Limit of exported entries for running jobs; a job has one for each of its nodes. Jobs with
-    the most CPUs are exported first. A job is exported with all of its nodes or not at all."""
+    """Limit of exported pairs of a running job and one of its nodes. Jobs with the most CPUs are
+    exported first. A job is exported with all of its nodes or not at all."""
 
 
 class Grafana(Model):

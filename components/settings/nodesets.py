@@ -88,7 +88,7 @@ class Gpus(Model):
         return sum(self.mig.values()) or self.count
 
     def vendor(self) -> str:
-        """Return the vendor's domain: `NVIDIA` or `AMD`."""
+        """Return the vendor's domain, such as `NVIDIA` or `AMD`."""
         return self.resource.partition("/")[0]
 
     def kubernetes_resources(self) -> dict[str, int]:
@@ -190,9 +190,10 @@ class Nodeset(Model):
     def _names_are_unique(self) -> Self:
         each_its_own(self.volumes)
         for feature in duplicates((self.name, *self.features)):
-            raise cross_field(
-                "features", f"'{feature}': is listed twice, or is the nodeset's name; remove one"
-            )
+            said = "is the nodeset's name, which is always a feature; remove it"
+            if feature != self.name:
+                said = "is listed twice; remove one"
+            raise cross_field("features", f"'{feature}': {said}")
         return self
 
     @model_validator(mode="after")

@@ -58,7 +58,8 @@ class Partition(Model):
     """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is the smallest
     share: a node's memory divided by its CPUs."""
     priority_tier: Uint16 | None = None
-    """slurmctld considers jobs of higher tiers first. These may preempt jobs of lower tiers."""
+    """slurmctld considers jobs of higher tiers first. With slurm.preemption.type: partition_prio,
+    these jobs may preempt jobs of lower tiers."""
     priority_job_factor: Uint16 | None = None
     """Factor of the partition in the multifactor priority."""
     preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = None

@@ -30,8 +30,8 @@ Service = Literal[
     "reconciler",
     "rest",
 ]
-"""A service that the stack runs on any Kubernetes nodes, by the name of its pods. `default` stands
-for all services, and for the stack's own Jobs."""
+"""A service of the stack, which can run on any Kubernetes node; it has the name of its pods.
+`default` stands for all services, and for the stack's own Jobs."""
 DEFAULT: Final = "default"
 
 
@@ -92,7 +92,9 @@ def check_placement(placement: Placement) -> None:
     for name in ("cpus", "memory"):
         if getattr(default, name) is not None:
             raise cross_field(
-                f"placement.{DEFAULT}.{name}", "depends on the service; set it for each service"
+                f"placement.{DEFAULT}.{name}",
+                f"{getattr(default, name)}: cannot be set for all services; set it for each"
+                f" service, such as placement.controller.{name}",
             )
 
 

@@ -4,7 +4,7 @@ from components.settings.types import Line, Model, Path, Registry, ResourcePatte
 
 
 class Policy(Model):
-    """Permissions of the policy pack for this stack, in addition to those for every stack."""
+    """What the policy pack permits in this stack, in addition to what it permits in all stacks."""
 
     registries: tuple[Registry, ...] = ()
     """Allowed image registries, in addition to the stack's own."""

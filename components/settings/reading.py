@@ -1,4 +1,4 @@
-"""Read a stack's settings, and report errors in one line."""
+"""Read a stack's settings, and report each error in one line."""
 
 import difflib
 import json
@@ -138,7 +138,7 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
 
 
 def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Settings:
-    """Return the settings from values by key, as a program contains them.
+    """Return the settings from decoded values by key, such as the arguments of a program.
 
     Raises `SettingsError`. Each line begins with the source and, if it names a key, the prefix.
     """
@@ -166,12 +166,12 @@ _WEBHOOK = f"{PROJECT}:monitoring.bundled.webhook"
 _MOST = 10
 """Limit of reported problems."""
 _SIMILAR = 0.8
-"""Similarity from which the prefix of a key is treated as a misspelled one."""
+"""Similarity to our prefix, above which another prefix is treated as misspelled."""
 _NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)
 _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 _MAPPING = "a mapping, such as {{key: value}}"
 _IN_A_CLUSTER = 3
-"""Length of the place of a field of `cluster`: cluster, its kind and the field."""
+"""Number of parts in the place of a field of `cluster`: cluster, its kind and the field."""
 _MOMENT = "a date and time with a time zone, such as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
 _SWITCH = "true or false"
@@ -239,7 +239,7 @@ def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
 
 
 def _unknown(place: Sequence[str | int]) -> str:
-    """Return what is wrong with a key that its mapping does not have."""
+    """Return the problem with an unknown key."""
     name = str(place[-1])
     kinds = [kind for kind in KINDS if name in KINDS[kind].model_fields]
     if place[0] == "cluster" and len(place) == _IN_A_CLUSTER and kinds:
@@ -248,7 +248,7 @@ def _unknown(place: Sequence[str | int]) -> str:
 
 
 def _untagged(kind: str, context: Mapping[str, Any]) -> str:
-    """Return what is wrong with the kind of a cluster."""
+    """Return the problem with a missing or unknown kind of cluster."""
     if kind == "union_tag_not_found":
         return f"is required; add one of {', '.join(KINDS)}"
     *kinds, last = (f"'{name}'" for name in KINDS)
@@ -256,7 +256,7 @@ def _untagged(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _example(fields: Sequence[str], given: object) -> str:
-    """Return a mapping with a field of the model, and with the given text if it may be a name."""
+    """Return an example of a mapping with one field; use the given text if it may be a name."""
     field = next((name for name in ("name", "text") if name in fields), fields[0])
     is_name = isinstance(given, str) and field == "name" and _NAME.fullmatch(given)
     return f"{{{field}: {given if is_name else '…'}}}"

@@ -64,7 +64,8 @@ class Reconciler(Model):
     ladders: dict[Word, Ladder] = {}
     """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
-    """Seconds that the first step has to take effect; each further step has twice as many."""
+    """Seconds that the first step has to take effect; each further step has twice as
+    many as the step before."""
     replace: tuple[Line, ...] = ()
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     the Node, and the Node's creator creates a new one."""
@@ -87,7 +88,7 @@ class Reconciler(Model):
         for name in self.ladders:
             if name not in causes:
                 known = known_names(name, causes)
-                raise cross_field(f"ladders.{name}", f"is no cause that a ladder repairs; {known}")
+                raise cross_field(f"ladders.{name}", f"is not a cause with a ladder; {known}")
         return self
 
     def steps(self) -> frozenset[str]:

@@ -276,7 +276,7 @@ class Topology(Model):
     blocks: tuple[Block, ...] = ()
     """Blocks, for kind block."""
     block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
-    """Sizes for planning jobs, in nodes: of a block, then of groups of blocks. Each size is the
+    """Numbers of nodes in which Slurm plans jobs: a block, then groups of blocks. Each size is the
     first size times 1, 2, 4, …; by default the size of the smallest block."""
 
     @model_validator(mode="after")
@@ -300,7 +300,9 @@ class Topology(Model):
             if child not in names:
                 raise cross_field("switches", f"'{child}' is not a switch; add it to switches")
         for child in duplicates(children):
-            raise cross_field("switches", f"'{child}' is below two switches; keep one")
+            raise cross_field(
+                "switches", f"'{child}' is below two switches, or twice below one; list it once"
+            )
         # Each switch has at most one parent. A switch that no root reaches is therefore in a cycle.
         below = {switch.name: switch.switches for switch in self.switches}
         reached: set[str] = set()

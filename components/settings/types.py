@@ -153,8 +153,8 @@ def _secret_name(value: object) -> str:
         # Hide the value: it may be the credential itself.
         raise PydanticCustomError(
             "secret",
-            "expected the name of a Secret, such as 'database'; put the credential itself, "
-            "encrypted, into secrets",
+            "expected the name of a Secret: lower-case letters, digits, '-' and '.'; a credential "
+            "itself belongs, encrypted, in the setting 'secrets'",
         )
     return value
 
@@ -247,7 +247,9 @@ def _url(value: str) -> str:
     except PydanticCustomError:
         path = "#"
     if not _URL_PATH.fullmatch(path):
-        raise PydanticCustomError("url", "expected a URL, such as 'https://hooks.example.org/1'")
+        raise PydanticCustomError(
+            "url", "expected an http or https URL, such as 'https://hooks.example.org/1'"
+        )
     return value
 
 
@@ -427,7 +429,7 @@ InstanceType = Annotated[
 
 
 def _unit_hint(value: object) -> str:
-    """Return a suggestion for a size with a decimal unit or none."""
+    """Return a suggestion for a size with a decimal unit or without a unit."""
     match = re.fullmatch(r"(\d{1,7}) ?([MGT]?)(i?B)?", str(value), re.ASCII | re.IGNORECASE)
     if not match:
         return ""

@@ -121,8 +121,8 @@ class Source(Model):
         if len(given) != 1:
             raise cross_field(
                 "name",
-                f"'{self.name}': has {' and '.join(given) or 'no source'}; "
-                f"expected one of {', '.join(sources)}",
+                f"'{self.name}': this volume has {' and '.join(given) or 'no source'}; "
+                f"set exactly one of {', '.join(sources)}",
             )
         return self
 
@@ -143,7 +143,10 @@ class Volume(Source):
         for path in WORKER_PATHS:
             inside = self.path.startswith(f"{path}/") and path != JAIL
             if self.path == path or inside:
-                raise cross_field("path", f"'{self.path}': {path} is in use; choose another")
+                raise cross_field(
+                    "path",
+                    f"'{self.path}': every worker uses {path}; choose a path elsewhere",
+                )
             if path.startswith(f"{self.path}/"):
                 raise cross_field("path", f"'{self.path}': would hide {path}; choose another")
         return self
@@ -178,7 +181,10 @@ class Submount(Source):
             return self
         for path in _JAIL_SYSTEM:
             if self.path == path or self.path.startswith(f"{path}/"):
-                raise cross_field("path", f"'{self.path}': {path} is in use; choose another")
+                raise cross_field(
+                    "path",
+                    f"'{self.path}': {path} belongs to the jail's system; choose a path elsewhere",
+                )
         return self
 
 

@@ -22,7 +22,7 @@ class SlurmConfigArgs:
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
-    """For each dynamic nodeset, the description with which the nodes register."""
+    """For each dynamic nodeset, the description with which its nodes register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
 
@@ -70,8 +70,8 @@ class SlurmConfig(pulumi.ComponentResource):
 
         A refused edit therefore changes nothing that depends on the value.
         """
-        # Wait for the Job's namespace, because a preview knows it too. If the value were unknown in
-        # a preview, the preview would show changes that do not happen.
+        # Use the Job's namespace, because a preview knows it too. If the output were unknown in a
+        # preview, the preview would show changes that do not happen.
         return once_known(value, self._check.metadata.namespace)
 
 

@@ -15,7 +15,7 @@ from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
-"""Seconds within which slurmctld must load new files. The kubelet needs up to about 90."""
+"""Seconds within which slurmctld must load new files. The kubelet delivers them within about 90."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
         **daemon_security(args.site.auth),
-        # Both pods have anti-affinity. If only the placeholder had it, kube-scheduler 1.34 would
-        # retry slurmctld's pod only minutes after the eviction of the placeholder.
+        # Both this pod and the placeholder have anti-affinity. If only the placeholder had it,
+        # kube-scheduler 1.34 would retry this pod only minutes after the placeholder's eviction.
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
         "initContainers": [
             *args.site.sidecars(Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))),

@@ -35,7 +35,7 @@ SSHD_CAPABILITIES = (
 _AFFINITY = 86_400
 """Seconds for which a client gets the same node: the maximum in Kubernetes."""
 _STOP_MARGIN = 15
-"""Seconds after the drain grace within which a pod must stop."""
+"""Seconds after `drain_grace` within which a pod must stop."""
 _START = 600
 """Seconds within which a pod must pull its images and become ready."""
 
@@ -54,7 +54,7 @@ class LoginArgs:
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     user_images: pods.Mounted
-    """Volume with the site's settings for users' images."""
+    """Volume with the site's settings for container images that users run."""
     jail: MountedJail
 
 
@@ -182,7 +182,7 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
 
 
 def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> str | None:
-    """Return the address of a Service of this type; None if the Service alone does not tell it."""
+    """Return the load balancer's name or address; None if the Service's status has neither."""
     ingress = status and status.load_balancer and status.load_balancer.ingress
     if service == "LoadBalancer" and ingress:
         return str(ingress[0].hostname or ingress[0].ip)
@@ -190,7 +190,9 @@ def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> 
 
 
 def _port(service: str, ports: Sequence[k8s.core.v1.outputs.ServicePort]) -> int:
-    """Return the port to which users connect. A load balancer also has a port on each node.
+    """Return the port to which users connect: the node port only with NodePort.
+
+    A Service of type LoadBalancer also has a node port, which users do not need.
 
     A preview may not know a NodePort that Kubernetes chooses; it then shows the Service's port.
     """

@@ -43,7 +43,7 @@ SLURMD_CAPABILITIES = (
     "SYSLOG",
 )
 _STOP_MARGIN = 60
-"""Seconds after the drain grace within which a pod must delete its record and stop slurmd."""
+"""Seconds after `drain_grace` within which a pod must delete its node record and stop slurmd."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class NodesetArgs:
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     user_images: pods.Mounted
-    """Volume with the site's settings for users' images."""
+    """Volume with the site's settings for container images that users run."""
     jail: MountedJail
     confinement_required: bool
     """Whether a node must refuse all jobs if it cannot confine jobs."""
@@ -225,7 +225,7 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 
 def _site_container(container: InitContainer) -> pods.Spec:
-    """Return a container of the site; `site-` avoids name conflicts with other containers."""
+    """Return a container of the site; the prefix `site-` avoids name conflicts with others."""
     environment = pods.environment(container.environment)
     return {
         "name": f"site-{container.name}",

@@ -25,7 +25,7 @@ class PlaceholderArgs:
 
 
 class Placeholder(pulumi.ComponentResource):
-    """An idle pod with the images and requests of another pod, which can preempt it."""
+    """An idle pod with the images and requests of another pod. The other pod can preempt it."""
 
     def __init__(
         self, name: str, args: PlaceholderArgs, opts: pulumi.ResourceOptions | None = None

@@ -1,4 +1,4 @@
-"""The site's settings for users' images, on login nodes and workers."""
+"""The site's settings for container images that users run, on login nodes and workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -62,7 +62,7 @@ __all__ = [
 def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     """Return the files that slurmctld reads and sends to every node and client, by name.
 
-    `root` is the folder of the settings' paths. Raises `SettingsError` if a file cannot be used.
+    Paths in the settings are relative to `root`. Raises `SettingsError` if a file cannot be used.
     """
     return _files(settings, root, config_digest(settings, root))
 

@@ -29,7 +29,7 @@ _RECORDS = {
 def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     """Return the files of slurmdbd's pod by name, without the database's password.
 
-    `root` is the folder of the settings' paths. Raises `SettingsError` if a file cannot be used.
+    Paths in the settings are relative to `root`. Raises `SettingsError` if a file cannot be used.
     """
     accounting, database = settings.accounting, settings.accounting.server()
     files = {
@@ -77,7 +77,7 @@ def _purges(accounting: Accounting) -> dict[str, str]:
 def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     """Return the files for dumps and restores by name, without credentials.
 
-    `root` is the folder of the settings' paths. Raises `SettingsError` if a file cannot be used.
+    Paths in the settings are relative to `root`. Raises `SettingsError` if a file cannot be used.
     """
     files = _client_files(settings, root)
     s3 = settings.accounting.backup.s3
@@ -155,7 +155,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
 
 
 def tres(settings: Settings) -> list[str]:
-    """Return AccountingStorageTRES in addition to Slurm's own TRES: GPUs, in total and by type."""
+    """Return AccountingStorageTRES beyond Slurm's defaults: GPUs, also by type, and shards."""
     found = {f"gres/{kind}" for kind in gres_types(settings)}
     for nodeset in settings.nodesets:
         if nodeset.gpus:

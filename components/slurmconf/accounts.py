@@ -11,7 +11,7 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos, User
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
-"""sacctmgr's names of fields, if they differ from the settings in more than underscores."""
+"""sacctmgr's field names by ours, where the two differ in more than underscores."""
 _TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
 
 

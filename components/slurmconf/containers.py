@@ -1,4 +1,4 @@
-"""Render the files with the site's settings for users' images.
+"""Render the files with the site's settings for container images that users run.
 
 `agents/containers/settings.py` reads settings.json, skopeo reads registries.conf, and
 `spank/containers/start.c` reads the other files.
@@ -35,7 +35,7 @@ def container_files(containers: Containers) -> dict[str, str]:
 
 
 def plugin_defaults(containers: Containers) -> dict[str, str]:
-    """Return the plugin's arguments for options whose default the site changed."""
+    """Return the container plugin's arguments for options whose default the site changed."""
     chosen = {
         "mount_home": containers.mount_home,
         "remap_root": containers.remap_root,

@@ -8,20 +8,20 @@ from components.settings import Script, Settings, SettingsError
 from components.settings.slurm import Lua
 
 SHIPPED: Mapping[str, str] = {"prolog": "Prolog", "epilog": "Epilog"}
-"""Key in slurm.conf, by file name, of scripts that slurmctld sends to every node with the
-configuration. slurmctld sends scripts that have no path (configless documentation)."""
+"""Scripts that slurmctld sends to every node with the configuration: for each file name, the key in
+slurm.conf. slurmctld sends scripts that have no path (configless documentation)."""
 MOUNTED: Mapping[str, str] = {
     "task_prolog": "TaskProlog",
     "task_epilog": "TaskEpilog",
     "health_check": "HealthCheckProgram",
 }
-"""Key in slurm.conf, by file name, of scripts that slurmctld does not send; pods mount them."""
+"""Scripts that slurmctld does not send, so pods mount them: for each file name, the key."""
 
 
 def script_files(
     settings: Settings, root: Path = Path(), names: Collection[str] = MOUNTED
 ) -> dict[str, str]:
-    """Return the scripts' texts by file name; `root` is the folder of the settings' paths.
+    """Return the scripts' texts by file name; paths in the settings are relative to `root`.
 
     Raises `SettingsError` if a file cannot be used.
     """

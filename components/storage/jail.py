@@ -84,7 +84,7 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    # Mount in the jail, because a user's link can reach nothing else in this pod.
+                    # Mounts in the jail are safe here: users' links reach nothing else in this pod.
                     *(
                         pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
                         for v in sorted(homes_own, key=lambda v: v.path)
@@ -191,9 +191,9 @@ class Jail(pulumi.ComponentResource):
 def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
     """Create a ConfigMap whose name records the source of the jail's volume.
 
-    The ConfigMap is protected, so the engine refuses an edit of the source before it creates
-    another volume and moves pods there, away from users' data. Without this ConfigMap, the engine
-    would notice only at the end that it must delete the protected claim.
+    The ConfigMap is protected, so the engine refuses an edit of the source at once. Without this
+    ConfigMap, the engine would create another volume, and move pods there, away from users' data.
+    It would notice only at the end that it must delete the protected claim.
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())

@@ -71,7 +71,9 @@ class EksMachines(Machines):
     @model_validator(mode="after")
     def _is_not_spot(self) -> Self:
         if self.spot and self.reservation:
-            raise cross_field("spot", "has no effect with reservation; remove one of them")
+            raise cross_field(
+                "spot", "true: cannot be combined with reservation; remove one of the two"
+            )
         return self
 
 
@@ -171,7 +173,7 @@ class EksCluster(CloudCluster):
         yield from self._lustre_problems(stack)
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require Cilium on top of Amazon's plugin and with kube-proxy: EKS has both."""
+        """Allow Cilium only on top of Amazon's plugin, and with kube-proxy: EKS has both."""
         cilium = stack.network.cilium
         if cilium is None:
             if "cilium" in stack.network.kinds():
@@ -196,7 +198,7 @@ class EksCluster(CloudCluster):
             )
 
     def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Refuse snapshots of the state on EFS: aws-efs-csi-driver does not support them."""
+        """Refuse snapshots of slurmctld's state on EFS: aws-efs-csi-driver has no snapshots."""
         state, controller = stack.snapshots and stack.snapshots.state, stack.controller
         on_efs = self.file_system == "efs" and controller.storage_class is None
         if state and controller.standby and on_efs:

@@ -72,7 +72,7 @@ class NebiusCluster(CloudCluster):
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Compare a node's GPUs, CPUs and memory with its machine, whose daemons need some."""
+        """Require a machine with the node's GPUs, and with more CPUs and memory, for daemons."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
@@ -92,7 +92,10 @@ class NebiusCluster(CloudCluster):
                 ),
             )
         elif size.gpus != gpus:
-            yield "preset", f"'{machines.preset}': expected {gpus} GPUs, to match the nodeset"
+            yield (
+                "preset",
+                f"'{machines.preset}': expected a preset with {gpus} GPUs, as the nodeset has",
+            )
         if size.cpus <= (nodeset.cpu_request or nodeset.cpus):
             yield (
                 "preset",
