@@ -22,7 +22,7 @@ contains the node's name, because Debian builds Slurm for several slurmd on one 
 JOBS_V1: Final = "pids/slurm"
 """Group (version 1) in which the SPANK plugin creates the groups of jobs (spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
-"""Parent of the plugin's groups for slurmstepd, one for each job (spank/cgroups.c)."""
+"""Parent of the SPANK plugin's groups for slurmstepd, one for each job (spank/cgroups.c)."""
 _SHARE: Final = 4
 """Divisor of the machine's process limit. With version 1, the result limits all jobs of a node
 together, because other containers need processes too. Version 2 has no such limit, because slurmd
@@ -78,7 +78,7 @@ class Cgroups:
     version: int | None = None
     """None if the container has no cgroups."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Reasons why the cgroups cannot limit resources, by resource. An empty one is not reported."""
+    """Reasons why the cgroups cannot limit resources, by resource. "" means: do not report it."""
 
     def lack(self, things: Iterable[str], why: str) -> None:
         for thing in things:
@@ -140,9 +140,10 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
         remount(group)
     except OSError as error:
         raise MissingError(
-            f"cannot make {group} writable: {error}; slurmd's container needs SYS_ADMIN"
+            f"cannot make {group} writable: {error}; give slurmd's container the capability"
+            " SYS_ADMIN"
         ) from error
-    # Slurm locks this folder. Without read permission, a job cannot open it and hold the lock.
+    # Slurm locks this folder. Without read permission, a job cannot open the folder and lock it.
     group.chmod(0o711)
 
 
@@ -154,7 +155,9 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
         group = (root / name).resolve()
         try:
             if not group.exists():
-                raise MissingError(f"enable the cgroup hierarchy {name} in the machine's kernel")
+                raise MissingError(
+                    f"{group} is missing; enable the hierarchy {name} in the machine's kernel"
+                )
             _open(group, group / "cgroup.procs", remount)
         except (MissingError, OSError) as why:
             found.lack(things, str(why))

@@ -61,7 +61,7 @@ _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
 def confine(allowed: Collection[str] = ()) -> None:
     """Filter the system calls of this process and all its descendants. Raises OSError.
 
-    `allowed` lists exceptions from `REFUSED`.
+    `allowed` lists calls of `REFUSED` that stay permitted.
 
     A call must pass all filters of a process. 32-bit programs do not run, because the filters
     refuse the system calls of other architectures.
@@ -69,8 +69,8 @@ def confine(allowed: Collection[str] = ()) -> None:
     import seccomp  # type: ignore[import-not-found]  # from Debian: the images have it
 
     for found in (_without_refused(seccomp, allowed), _without_unknown(seccomp)):
-        # Do not set no_new_privs: login nodes need set-user-ID programs. In jobs, the plugin sets
-        # it.
+        # Do not set no_new_privs: login nodes need set-user-ID programs. In jobs, the SPANK plugin
+        # sets no_new_privs.
         found.set_attr(seccomp.Attr.CTL_NNP, 0)
         # Use a binary search instead of one comparison for each call.
         found.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)

@@ -1,13 +1,13 @@
-"""Choose the CPUs of a node from those of its machine, and describe them to Slurm.
+"""Choose a Slurm node's CPUs from the CPUs of its machine, and describe them to Slurm.
 
 Slurm numbers a node's CPUs from 0, by sockets and cores, and assumes that the node has the whole
 machine. But a container may have only some CPUs, which the kubelet's CPU manager chose. A container
 may also have more CPUs than its node needs. In that case, the machine's nodes divide the CPUs.
 
 Slurm uses hwloc to examine the machine. So this module describes a different machine to hwloc
-(HWLOC_XMLFILE). The node's CPUs are first, with their numbers on the real machine. After them are
-CPUs that do not exist, because Slurm ignores any number that is at least the number of CPUs
-(xcpuinfo.c of Slurm 24.11).
+(HWLOC_XMLFILE). The node's CPUs are first, with their numbers on the real machine. Slurm ignores a
+CPU whose number is not below the number of all CPUs (xcpuinfo.c of Slurm 24.11). So the description
+ends with CPUs that do not exist, until there are enough CPUs.
 """
 
 from collections import Counter

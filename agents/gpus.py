@@ -3,8 +3,9 @@
 GPUs keep the machine's numbers: a container may have only `/dev/nvidia3` and `/dev/nvidia5`. So
 this module searches for the device files, and does not assume their numbers.
 
-The files show neither the cores near a GPU nor the links between GPUs. Slurm reads these from the
-GPU vendor's library, if the driver provides the library and the image has Slurm's plugin for it.
+The device files show neither the cores near a GPU nor the links between GPUs. Slurm reads both from
+the GPU vendor's library, if the driver provides the library and the image has Slurm's plugin for
+it. Otherwise, this module finds the cores in /sys.
 """
 
 import re
@@ -137,7 +138,7 @@ def _slices(root: Path) -> list[Gpu]:
 def _slices_of_one_gpu(root: Path) -> list[Gpu]:
     """Return the MIG slices of a single GPU from the numbers of the device files.
 
-    The number of each compute instance is next after the number of its GPU instance.
+    The number of each compute instance directly follows the number of its GPU instance.
     """
     gpus = _numbered(root / "dev", "nvidia")
     capabilities = _numbered(root / "dev/nvidia-caps", "nvidia-cap")

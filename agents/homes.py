@@ -2,7 +2,7 @@
 
 `python3 -m agents.homes USERS JAIL` runs in a Job after each change of the users. USERS is a
 passwd(5) file. `python3 -m agents.homes --login NAME JAIL` runs when a user of a directory service
-logs in. Both commands leave existing homes unchanged, even with another owner, and remove none.
+logs in. Both commands leave existing homes unchanged, even with another owner, and remove no home.
 """
 
 import errno
@@ -70,11 +70,11 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
     try:
         made = os.fstat(home)
         # The owner of the parent folder can replace the new directory at any moment. Only root can
-        # own and enter the genuine one until the chown below.
+        # own and enter the genuine directory until the chown below.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
             raise RefusedError(
-                f"{name}: another user replaced this new directory; "
-                "make root the owner of its folder"
+                f"{name}: another user replaced this new directory while it was made; make root the"
+                " owner of the folder that contains it"
             )
         if jail.is_folder(_SKELETON):
             with jail.opened(_SKELETON, FOLDER) as skeleton:

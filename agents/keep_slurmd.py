@@ -5,14 +5,14 @@ exit code. Jobs continue while slurmd does not run, because this program, not sl
 process of the container. The program also restarts slurmd if it fails while jobs run, for example
 because of an invalid new configuration.
 
-The port stays open between two starts. Otherwise a job could open the port, and receive what
+PORT stays open between two starts of slurmd. Otherwise a job could open the port, and receive what
 slurmctld sends, including other users' scripts. slurmd gets the open port as its standard input,
-because it closes all other files when it starts. SLURMD_RECONF_LISTEN_FD names the descriptor on
-which slurmd listens (slurmd.c of Slurm 24.11).
+because slurmd closes all other files when it starts. SLURMD_RECONF_LISTEN_FD names the descriptor
+on which slurmd listens (slurmd.c of Slurm 24.11).
 
-The same IPv6 port stays open too, and accepts no connection. Otherwise any user could receive the
-connections to the IPv4 port: the kernel prefers IPv6 sockets with SO_REUSEPORT, SO_BINDTODEVICE and
-SO_INCOMING_CPU to slurmd's socket.
+The IPv6 port of the same number stays open too, and accepts no connection. Otherwise any user could
+receive the connections to the IPv4 port: the kernel prefers IPv6 sockets with SO_REUSEPORT,
+SO_BINDTODEVICE and SO_INCOMING_CPU to slurmd's socket.
 
 Every slurmstepd gets a higher oom_score_adj than slurmd. So if the daemons exceed the node's
 memory, the kernel kills a slurmstepd, not slurmd. (The SPANK plugin gives tasks the highest value.)
@@ -35,7 +35,7 @@ PAUSE: Final = 1.0
 PAUSE_AFTER_FAILURE: Final = 10.0
 """Seconds before a restart after a failure. Longer, because slurmd probably fails again."""
 _SLURMSTEPD_FIRST: Final = 100
-"""Added to slurmd's oom_score_adj for slurmstepd, in thousandths of the node's memory."""
+"""slurmstepd's oom_score_adj minus slurmd's, in thousandths of the node's memory."""
 _HIGHEST_SCORE: Final = 999
 """Maximum of slurmstepd's oom_score_adj, below that of tasks."""
 _BACKLOG: Final = 4096

@@ -169,8 +169,9 @@ class Streams:
     async def get(
         self, path: str, query: Mapping[str, str], silence: float | None = TIMEOUT.read
     ) -> AsyncIterator[httpx.Response]:
-        """Open an answer, which may be silent for `silence` seconds, or without limit for None.
+        """Send a GET request, and provide the open answer.
 
+        The server may be silent for `silence` seconds, or without limit if `silence` is None.
         Raises `KubernetesError`, also for errors while the caller reads the answer.
         """
         asked = f"GET {path}"
@@ -200,7 +201,7 @@ def _refusal(asked: str, status: int, content: bytes) -> KubernetesError:
 
 
 def decoded(asked: str, content: bytes | str, kind: type[T]) -> T:
-    """Parse JSON as `kind`. A `KubernetesError` about other content names the request `asked`."""
+    """Parse JSON as `kind`. Raises `KubernetesError`, which names the request `asked`."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
@@ -230,7 +231,7 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
             "credentials",
             f"{_missing(error)}: this is not a pod with a service account; run the program in its"
             " pod",
-            httpx.codes.OK,  # no request was made, so no remedy for one
+            httpx.codes.OK,  # no request has failed, so add no remedy for a request
         ) from error
     # Read the token each time, because the kubelet renews it.
     return (

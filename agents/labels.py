@@ -20,10 +20,11 @@ NODE_EXPORTER: Final = "machines"
 REBOOTER: Final = "rebooter"
 """Component of the pods that reboot their Kubernetes node."""
 SNAPSHOT_OF: Final = f"{DOMAIN}/snapshot-of"
-"""Label with the claim, on VolumeSnapshots by agents/snapshots, which never deletes others."""
+"""Label of the VolumeSnapshots that agents/snapshots makes. The value is the claim. The
+program deletes only snapshots with this label."""
 
 REPORT: Final = f"{DOMAIN}/report"
-"""Annotation with the report on the nodes, on the Job that runs after a deploy."""
+"""Annotation of the Job that runs after a deploy. The value is the report on the nodes."""
 REBOOT: Final = f"{DOMAIN}/reboot"
 """Annotation of a Kubernetes node that requests a reboot: ID of the current boot, and Unix time."""
 UNHEALTHY: Final = f"{DOMAIN}/unhealthy"

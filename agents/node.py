@@ -52,7 +52,7 @@ class Machine:
 def prepare(
     shape: str, place: int, found: Cgroups, machine: Machine, *, is_listed: bool = False
 ) -> dict[str, str]:
-    """Return the files for a node, by name, and add resources without a limit to `found`.
+    """Return a node's files by name, and add the resources that it cannot limit to `found`.
 
     `place` is the node's number in its nodeset. If slurm.conf lists the node, slurm.conf also
     defines the layout of the CPUs. Its default is one socket per CPU (slurm.conf(5), Sockets).
@@ -98,7 +98,7 @@ def _declared(words: Mapping[str, str]) -> cpus.Layout | None:
 
 
 def overrides(found: Cgroups, gres: list[str], *, binds: bool) -> dict[str, str]:
-    """Return the texts of Slurm's files, by name. Without `binds`, Slurm binds no task to CPUs."""
+    """Return the contents of Slurm's files by name. Without `binds`, do not bind tasks to CPUs."""
     if PROCESSES in found.missing:
         plugins = "task/affinity" if binds else "task/none"
         lines = ["ProctrackType=proctrack/linuxproc", f"TaskPlugin={plugins}"]

@@ -1,8 +1,8 @@
 #!/usr/bin/python3 -B
 """Replace the jail's system files with those of a generation, and keep the previous generation.
 
-Runs as root in a Job with the jail's image. A new generation is a copy of this image. All files of
-the image are system files. Everything else in the jail belongs to users, and stays.
+This program runs as root in a Job with the jail's image. A new generation is a copy of this image.
+All files of the image are system files. Everything else in the jail belongs to users, and stays.
 
 The Job first copies the whole generation to a folder on the jail's volume that only root can enter.
 Then it renames each file to its final path. So running programs keep their files, no file is ever
@@ -190,7 +190,10 @@ class Jail:
         return _read_number(self.tree, MARKER)
 
     def system(self) -> set[str]:
-        """Return the paths of the current system files. Jails of old versions have no list."""
+        """Return the paths of the current system files.
+
+        The list is missing, and the result empty, in a jail that an old version made.
+        """
         return _read_paths(self.tree, _SYSTEM)
 
     def reach(self, wanted: int, image: Image) -> str:
@@ -339,7 +342,7 @@ class Jail:
         self._throw_away(coming)
 
     def _throw_away(self, generation: Generation) -> None:
-        """Rename a generation, then remove it: an interrupted removal must leave no part of it."""
+        """Rename a generation, then remove it, so that no incomplete generation can be left."""
         self.tree.rename(generation.path, f"{GENERATIONS}/trash")
         self.tree.remove(f"{GENERATIONS}/trash")
 
@@ -348,7 +351,7 @@ class Jail:
         new = Generation(self.tree, f"{GENERATIONS}/before.new")
         system = self.system()
         present = [path for path in sorted(system | coming) if self.tree.exists(path)]
-        # Links to files need almost no space, but folders do.
+        # Links to files need almost no space, but each folder needs a block.
         folders = sum(map(self.tree.is_folder, present))
         needed = folders * _BLOCK + sum(map(len, present)) * 4
         with self._room_for("the generation before", needed):

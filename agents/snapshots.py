@@ -58,8 +58,9 @@ class Snapshot(msgspec.Struct):
 
     @property
     def error(self) -> str:
-        """Return the reason that the storage reports for a snapshot that is not ready."""
-        return self.status.error.message if self.status and self.status.error else "not ready"
+        """Return the reason for a snapshot that is not ready, in one line."""
+        error = self.status.error if self.status else None
+        return " ".join(error.message.split()) if error else "the storage reports no error"
 
 
 class NotReadyError(Exception):
@@ -140,8 +141,9 @@ def take(
             break
         if clock() - began >= wait:
             raise NotReadyError(
-                f"{name}: {' '.join(made.error.split())}; check that VolumeSnapshotClass "
-                f"'{snapshot_class}' has the volume's CSI driver; older snapshots are kept"
+                f"VolumeSnapshot {name}: not ready after {wait:g} s: {made.error}; check that"
+                f" VolumeSnapshotClass '{snapshot_class}' has the volume's CSI driver; older"
+                " snapshots are kept"
             )
         sleep(PAUSE)
     gone = surplus(there, name, keep)

@@ -50,7 +50,7 @@ class _OpenHow(ctypes.Structure):
 
 
 class Tree:
-    """Open directory. All paths are relative to this directory, even with a leading slash.
+    """An open directory. All paths are relative to this directory, even with a leading slash.
 
     All methods raise OSError, with ELOOP if the path contains a symbolic link.
     """

@@ -44,7 +44,7 @@ LABEL = f"{DOMAIN}/image"
 """Label that marks images of this project. Its value is the image's name."""
 BUILDS_AT_ONCE = 2
 SILENCE = 1800
-"""Timeout in seconds of a request to Docker without any output."""
+"""Seconds without output after which a request to Docker times out."""
 OLD = 30
 """Age of Debian's packages, in days, from which the report suggests `make snapshot`."""
 KEPT_LINES = 40

@@ -2,8 +2,8 @@
 
 `python -m images.sbom [--stack dev] [--image NAME …] [--folder .local/sbom]`
 
-All other programs in the images are this project's, whose sources determine the image's tag. Pulls
-images that Docker lacks from the stack's registry.
+All other programs in the images come from this project's sources, which determine the image's tag.
+Pulls images that Docker lacks from the stack's registry.
 """
 
 import argparse

@@ -96,7 +96,7 @@ def lineage(name: str) -> list[str]:
 
 
 def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
-    """Return the files of the image's build context by their sorted names in the archive.
+    """Return the files of the image's build context, sorted by their names in the archive.
 
     Raises ContextError if the Dockerfile or a path of `extra` is missing, or if two files have the
     same name.
@@ -126,7 +126,7 @@ def is_executable(path: Path) -> bool:
 
 
 def snapshot(root: Path = ROOT) -> datetime:
-    """Return the time as of which all images use Debian's archive. Raises ContextError."""
+    """Return the time of the Debian snapshot that all images use. Raises ContextError."""
     path = root / "images/debian/snapshot"
     try:
         return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
@@ -139,7 +139,7 @@ def snapshot(root: Path = ROOT) -> datetime:
 def tag(name: str, root: Path = ROOT) -> str:
     """Return the image's tag: twelve hexadecimal digits from its context and its parent's tag.
 
-    The Python package has the tags of its build, and no contexts.
+    The Python package contains no build contexts, but the tags from its own build (`BUILT_TAGS`).
     """
     if (root / BUILT_TAGS).exists():
         return str(json.loads((root / BUILT_TAGS).read_text())[name])

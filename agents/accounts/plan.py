@@ -26,7 +26,7 @@ class Plan:
     refusals: tuple[str, ...] = ()
     """One line each. A plan with a refusal is not carried out."""
     notes: tuple[str, ...] = ()
-    """One line for each thing that stays: something that people made depends on it."""
+    """One line for each thing that stays because something that people made depends on it."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
@@ -143,7 +143,10 @@ def _inside(
     observed: Observed,
     asked: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
-    """Return the first thing that stays in the account, or in the user's association, or None."""
+    """Return the first staying thing in `holder`, or None.
+
+    `holder` is an account, or a user's association for all partitions.
+    """
     for thing in sorted(staying):
         if holder.kind == "user" and thing.partition and thing.whole() == holder:
             return thing
@@ -162,7 +165,7 @@ def _removals(
     actions, refusals = [], []
     for thing in _leaving_order(going, observed):
         if thing.partition and thing.whole() in going:
-            continue  # It leaves with the user.
+            continue  # The removal of the user from the account removes this too.
         above = Thing("account", thing.account)
         jobs = jobs_on(thing, observed.jobs)
         names = {str(thing), *([str(above)] if above in going else [])}
@@ -186,10 +189,11 @@ def _removals(
 
 
 def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
-    """Return an account that can be the default while the limits of a partition leave this one.
+    """Return an account that can be the user's default while `thing` is removed.
 
-    Returns None if that is not possible: without another account, or if the settings do not name
-    the default account, so that the next plan could not restore it after a kill.
+    `thing` is an association for one partition, in the default account. Returns None if there is no
+    other account, or if the settings do not name the default account: if this run is killed, the
+    next plan could not restore the default account.
     """
     accounts = [*wanted.users.get(thing.name, {})]
     accounts += [
@@ -202,7 +206,7 @@ def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
 
 
 def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
-    """Return whether an account is its user's default after the changes, before the removals."""
+    """Return whether a user's account is the default after the changes, before the removals."""
     for fields in wanted.users.get(thing.name, {}).values():
         if "defaultaccount" in fields:
             return fields["defaultaccount"] == thing.account

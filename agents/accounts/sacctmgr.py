@@ -4,7 +4,7 @@ A field of the user (default account, admin level) and a field of an association
 commands. In tests with sacctmgr 24.11, one `modify user … set` with both changed the association in
 every account, and ignored `where`.
 
-An empty `partition=` excludes associations with single partitions from a change.
+An empty `partition=` excludes associations for single partitions from a change.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, re
 TIMEOUT = 120
 """Time limit of a command in seconds."""
 GOING = 120
-"""Seconds to wait until cancelled jobs have ended. By default, KillWait takes 30 of them."""
+"""Seconds to wait until cancelled jobs have ended. By default, KillWait takes 30 s of this time."""
 
 Run = Callable[[Sequence[str]], str]
 """Function that runs a command and returns its output. Raises `CommandError`."""
@@ -97,7 +97,7 @@ def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
 
 
 def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterator[list[str]]:
-    """Yield the rows of a list. Only the last column may contain `|`, in text by people."""
+    """Yield the rows of a list. Only the last column, a text by people, may contain `|`."""
     command = ("sacctmgr", "--noheader", "--parsable2", "show", entity, *words)
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)

@@ -1,6 +1,6 @@
 """Verify that slurmctld has received the changes of accounts. slurmdbd sends each change only once.
 
-Two faults of 24.11:
+Slurm 24.11 has two faults:
 
 - After a restart, slurmdbd cannot reach slurmctld until slurmctld sends something. Changes until
   this moment are lost.
@@ -23,7 +23,8 @@ from agents.accounts.things import ROOT, Thing
 HEARS_WITHIN = 3
 """Seconds within which a change must reach slurmctld."""
 KNOWS_WITHIN = 180
-"""Seconds within which slurmctld must know all users. The kubelet delivers them in about 90 s."""
+"""Seconds within which slurmctld must know all users. The kubelet takes about 90 s to deliver a
+new list of users."""
 AGAIN_AFTER = 10
 """Seconds between two reconfigurations."""
 _RECORD = re.compile(r"ClusterName=\S+ Account=(\S+) UserName=[^\s(]+\((\d+)\)(?:\s|$)")

@@ -12,14 +12,14 @@ ROOT = "root"
 
 
 class Thing(NamedTuple):
-    """Name of a QOS, an account, or a user in an account, also for a single partition."""
+    """Name of a QOS, an account, or a user in an account (for all partitions or a single one)."""
 
     kind: Literal["account", "qos", "user"]
     name: str
     account: str = ""
     """Account of a user. Otherwise empty."""
     partition: str = ""
-    """Partition of an association of the user that applies only there. Otherwise empty."""
+    """Partition of a user's association, if it applies only to one partition. Otherwise empty."""
 
     def __str__(self) -> str:
         """Return the words of sacctmgr, such as `user ada account physics partition gpu`."""
@@ -47,7 +47,8 @@ class Mark:
     fields: frozenset[str] = frozenset()
     """Fields in the settings. They are cleared when they are removed from the settings."""
     adopted: bool = False
-    """Whether the thing is older than its settings. If so, it stays when these are removed."""
+    """Whether the thing is older than its settings. If so, the thing stays when its settings are
+    removed."""
 
     def text(self, rest: str) -> str:
         """Return the comment: the mark, followed by people's own text."""
@@ -123,8 +124,8 @@ class Wanted(BaseModel):
 def jobs_on(thing: Thing, jobs: Iterable[Job]) -> tuple[Job, ...]:
     """Return the jobs that use a thing. They must end before the thing can be removed.
 
-    A job whose user has no name in this pod matches no user. sacctmgr also finds such jobs before
-    it removes a user or an account.
+    A job whose user has no name in this pod matches no user here. sacctmgr itself finds such jobs
+    before it removes a user or an account.
     """
 
     def is_on(job: Job) -> bool:

@@ -27,7 +27,7 @@ from agents.say import Level, logfmt
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of the checks, because slurmd sets no PATH for its programs."""
 SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
-"""The site's own script. It runs after each pass of the occasion `interval`."""
+"""The site's own script. It runs after the checks of each interval."""
 LOG = Path("/proc/1/fd/1")
 """The pod's log, because slurmd discards the output of a successful program."""
 

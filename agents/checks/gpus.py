@@ -293,7 +293,8 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
 def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
     """Check that no GPU is in use without a job.
 
-    A prolog or epilog judges the GPUs of its job. Otherwise, all GPUs are judged if no job runs.
+    A prolog or epilog judges the GPUs of its job, unless jobs share GPUs (`shared`). Otherwise, all
+    GPUs are judged, but only while no job runs.
     """
     gpus = report(smi)
     if job.strip() and not shared:

@@ -1,6 +1,6 @@
 """Checks of InfiniBand ports, from the kernel's files in /sys/class/infiniband.
 
-The text has one line for each value: device, port, file name and value. An example is
+The reader's text has one line for each value: device, port, file name and value. An example is
 `mlx5_0 1 state 4: ACTIVE`. For the files, see Documentation/ABI/stable/sysfs-class-infiniband of
 Linux.
 """
@@ -20,7 +20,7 @@ ERRORS = (
     "port_rcv_errors",
     "symbol_error",
 )
-"""Error counters of a port since its reset. Each counter stops at its maximum."""
+"""Error counters of a port since their last reset. Each counter stops at its maximum."""
 
 Port = dict[str, str]
 

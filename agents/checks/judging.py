@@ -1,7 +1,8 @@
 """Functions that all checks share.
 
-A check's judge receives its limits and the texts of its readers. It returns a short description of
-the fault, or None if it finds no fault. It raises `UnknownError` if it cannot decide.
+Each check has a function, the judge. The judge receives the texts of the check's readers, and the
+check's limits. The judge returns a short description of the fault, or None if it finds no fault.
+The judge raises `UnknownError` if it cannot decide.
 """
 
 from collections.abc import Iterable, Iterator

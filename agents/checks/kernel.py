@@ -48,7 +48,10 @@ PATTERNS = (
 
 
 def xid(log: str, *, xids: Sequence[int]) -> str | None:
-    """Check that no GPU has had one of these Xids since the driver last reported its recovery."""
+    """Check that no GPU has had one of these Xids.
+
+    Ignores Xids before the driver's last report that the GPU has recovered.
+    """
     found: dict[str, str] = {}
     for bus, number, text in (match.groups() for match in map(_XID.match, _messages(log)) if match):
         if number == "154" and text.rstrip().endswith(_RECOVERED):
@@ -68,7 +71,7 @@ def log(log: str, *, patterns: Sequence[str]) -> str | None:
 
 
 def _messages(log: str) -> Iterator[str]:
-    """Return the messages of drivers, each in one line without its time stamp.
+    """Return the log's messages, except those about a process, each in one line without its stamp.
 
     Users must not be able to forge a message. Users choose the names of processes, so messages that
     start with such a name are left out. A failed mount(2) logs the user's text with line breaks, so

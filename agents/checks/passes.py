@@ -78,7 +78,7 @@ def _text(reader: Reader, reading: Reading | None) -> str:
     Raises `_SilenceError` if the reader timed out, and `UnknownError` if it failed.
     """
     if reading is None:
-        raise _SilenceError(f"{reader.name} does not answer within {reader.seconds:g} s")
+        raise _SilenceError(f"{reader.name}: no answer within {reader.seconds:g} s")
     if reading.code == bounded.MISSING:
         raise UnknownError(f"{reader.name}: command not found")
     if reading.code == 0:

@@ -130,7 +130,7 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 
 
 def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
-    """Return one line for each process.
+    """Return one line for each process, now and in the stored earlier reading.
 
     The fields are pid, parent, uid, state, start, number of sleeps, name and command line. The
     start is in ticks since the machine started. Only processes that seem to hang in the kernel have
@@ -272,7 +272,7 @@ def node_name() -> str:
 
 
 def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
-    """Return a text and the stored text. Replace the stored text if it is `seconds` old."""
+    """Return `text` and the stored text. Then store `text` if the stored text is `seconds` old."""
     path = state / name
     try:
         age = time.time() - path.stat().st_mtime

@@ -68,7 +68,8 @@ class Check:
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""A check that drains a node must also run at the interval: only this occasion lifts a drain."""
+"""A check that drains a node must also run at the interval: the reconciler lifts a drain only after
+good results of this occasion."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check

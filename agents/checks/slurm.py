@@ -1,4 +1,4 @@
-"""Drain the node in Slurm after a pass, and record the pass's evidence. Never lift a drain.
+"""Drain the node in Slurm after a pass, and record the results as evidence. Never lift a drain.
 
 A drain stays unchanged if its reason is from another source. Slurm has no compare-and-swap for
 reasons: a reason that another client sets in the milliseconds between read and write is lost.

@@ -1,6 +1,6 @@
 """Checks of disks, memory, processes, the clock, the jail and munge.
 
-`agents.checks.readers` describes the format of the texts.
+Each check judges texts of readers. `agents.checks.readers` describes the format of the texts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,8 @@ def memory(text: str, processes: str, *, min_percent: float) -> str | None:
 def clock(jail: str, *, max_offset: float) -> str | None:
     """Check that the clock differs at most `max_offset` seconds from that of the jail's storage.
 
-    All nodes share the storage. If file times come from the storage's clients, the check always
+    All nodes share the storage. The reader takes the storage's clock from the time of a file that
+    the node has just written. If the node itself sets the times of its files, the check always
     passes.
     """
     found = dict(rows(jail, 2))

@@ -1,7 +1,7 @@
-"""Read an OCI runtime bundle, the directory of `srun --container`.
+"""Read an OCI runtime bundle, the directory that `srun --container` names.
 
-The container has its job's namespaces, devices and limits. Those in the bundle, and the bundle's
-hooks, are ignored.
+The container has the namespaces, devices and limits of its job. The bundle's own namespaces,
+devices, limits and hooks are ignored.
 """
 
 import json

@@ -4,14 +4,14 @@
     images/<key>/lock          locked while a container runs; its mtime is the last use
     images/<key>/size          size of the files in bytes
     images/<key>/blobs         digests of the image's layers
-    references/<reference>     key of an image; its mtime is the time of the next lookup of the tag
+    references/<reference>     key of the image; the mtime, in the future, is when the key expires
     blobs/sha256/<digest>      compressed layers for all images, or links to the site's layers
     locks/<key>                locked during an import; other steps wait
     temporary/                 unfinished imports
 
-An import has a temporary name until it is complete, so killing it leaves no damaged image. Locks
-use flock(2): it works between nodes on shared file systems, and the kernel releases the lock when
-the process ends.
+An import has a temporary name until it is complete, so a killed import leaves no damaged image.
+Locks use flock(2): it works between nodes on shared file systems, and the kernel releases the lock
+when the process ends.
 """
 
 import errno
@@ -34,7 +34,7 @@ _POLL: Final = 0.2
 """Seconds between two attempts to take a lock."""
 _WAIT_UNTIL_TOLD: Final = 5.0
 _ABANDONED: Final = 86_400
-"""Age in seconds at which an unfinished import is removed."""
+"""Age in seconds from which unfinished imports, and layers that no image uses, are removed."""
 _SET_ID: Final = 0o6000
 _OWNER_ALL: Final = 0o700
 
@@ -51,7 +51,8 @@ class Cache:
         self.path = path
         try:
             path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            # Clear the set-group-ID bit, because a container maps only the user's primary group.
+            # New files inherit the group of a set-group-ID directory. Clear this bit and set the
+            # user's primary group, because a container maps no other group.
             path.chmod(_PRIVATE)
             os.chown(path, -1, os.getgid())
             for name in ("images", "references", "blobs/sha256", "locks", "temporary"):
@@ -192,7 +193,7 @@ class Cache:
         return True
 
     def _remove_left_over(self) -> None:
-        """Remove layers without an image, and imports of processes that ended."""
+        """Remove layers that no image uses, and unfinished imports, if older than `_ABANDONED`."""
         wanted = {name for image in self.images() for name in _lines(image / "blobs")}
         before = time.time() - _ABANDONED
         for blob in self._blobs.iterdir():
@@ -238,8 +239,8 @@ def settle(root: Path) -> int:
     """Adapt the files of an image to a container with one user, and return their size in bytes.
 
     Gives the user full access to directories, because root had it in the image. Clears set-user-ID
-    and set-group-ID bits, because they would give the user's rights to others. Sets the user's
-    primary group, because a container maps no other group.
+    and set-group-ID bits, because they would give the user's rights to others. Gives all files to
+    the user's primary group, because a container maps no other group.
     """
     group, total = os.getgid(), 0
     root.chmod(root.stat().st_mode & ~_SET_ID | _OWNER_ALL)

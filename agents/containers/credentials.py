@@ -72,7 +72,7 @@ def _password(text: str, path: Path) -> str:
     """Expand a password that starts with $: a variable or a command."""
     if not text.startswith("$"):
         return text
-    # The file belongs to the user, and enroot expands it with a shell too.
+    # The file belongs to the user, and enroot expands passwords with a shell too.
     command = ["/bin/bash", "-euc", f'found="{text}"; printf %s "$found"']
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:

@@ -31,7 +31,8 @@ _DENIED: Final = (
     "not found",
     "authentication required",
 )
-"""Words in the error of a registry that refuses an image. The cached image must not be used."""
+"""Words in the error of a registry that refuses an image. After a refusal, do not use the cached
+image."""
 _YES: Final = ("y", "yes", "true", "1")
 
 
@@ -67,7 +68,10 @@ class Importer:
         """
         reference, blobs = parse(text), self.settings.site_blobs()
         if blobs is None:
-            raise ImageError("the site has no shared layers: set containers.site_cache")
+            raise ImageError(
+                "the site has no directory for shared layers: set containers.site_cache in the"
+                " stack's settings"
+            )
         if isinstance(reference, InFile):
             raise ImageError(f"image {text}: only registry images can be shared: push it first")
         try:
@@ -251,7 +255,7 @@ class _Found:
     """Key in the cache."""
     digest: str
     sizes: Mapping[str, int | None]
-    """Sizes of the compressed layers in bytes, or None if unknown, by digest without algorithm."""
+    """Sizes of the compressed layers in bytes, by digest without the algorithm. None if unknown."""
 
     @property
     def layers(self) -> Collection[str]:

@@ -101,7 +101,8 @@ def _parse_registry(text: str) -> InRegistry:
 
 
 def _split_as_docker(name: str) -> tuple[str, str]:
-    """Split a name without `#`. Its first part is the registry if it has a dot or a port."""
+    """Split a name without `#`. The first part is the registry if it has a dot or a port, or is
+    `localhost`."""
     first, slash, rest = name.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return first, rest

@@ -21,7 +21,8 @@ exec mksquashfs root "$@"
 def save(container: Path, target: Path) -> str:
     """Write the file atomically, and return one line about it.
 
-    `container` is a container's directory from start-container. Raises ImageError.
+    `container` is the directory of a container that start-container (spank/containers) started.
+    Raises ImageError.
     """
     subject = f"--container-save={target}"
     try:

@@ -25,13 +25,13 @@ class Settings:
     cache: str = "~/.cache/slurmstack"
     """Path of the user's cache. ~ is the home directory, and %u is the user's name."""
     site_cache: str | None = None
-    """Directory with shared layers that an account of the site adds, or None."""
+    """Directory with layers that all users share, or None. The directory's owner adds layers."""
     cache_size: int = 100 * _GIB
     """Limit in bytes. The least recently used images are removed first."""
     image_size: int = 100 * _GIB
     """Limit in bytes for the files of an image."""
     fresh_for: int = 3600
-    """Seconds before the next lookup of a tag."""
+    """Seconds after which a tag is looked up again."""
     allowed: tuple[str, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/*'; an empty tuple permits all."""
     folder: Path = field(default=FOLDER, compare=False)

@@ -1,7 +1,8 @@
 """Create pages of metrics for scrapes. Each read of a source creates one page.
 
 A page is valid until the next read of its source. If this read fails or is overdue, scrapes do not
-contain the page. So Prometheus marks its series as stale, and old values do not look current.
+contain the page. So Prometheus marks the page's series as stale, and old values do not look
+current.
 """
 
 import time

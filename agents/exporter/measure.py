@@ -23,7 +23,8 @@ QUANTILES = (0.5, 0.9, 1.0)
 metrics)."""
 LATELY = 1800
 """Metrics of past waits include jobs that started within this many seconds. Older waits do not
-describe the present. With the default MinJobAge, slurmctld still records all these jobs."""
+describe the present. With the stack's default of MinJobAge, slurmctld still has records of all
+these jobs."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -39,8 +40,8 @@ def cluster(
     """
     drained = {node.name: naming.cause(node.reason) for node in tables.nodes if is_drained(node)}
     words = {node.name: naming.node_state(node.states) for node in tables.nodes}
-    # If Slurm does not account for GPUs, it does not report the GPUs of a job. Leave out these
-    # metrics in this case, because 0 would be wrong.
+    # If Slurm does not account for GPUs, it does not report the GPUs of a job. Then leave out the
+    # GPUs of accounts, users and partitions, because 0 would be wrong.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
     yield from _nodes(tables.nodes, words, drained, now)
     queue = Queue.of(tables.jobs, now)

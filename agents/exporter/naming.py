@@ -52,7 +52,7 @@ _NAMED = tuple(
     for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
 )
 _CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
-"""Cause of a drain. A number at the end is left out: it is a node's number, as in `place-3`."""
+"""Cause of a drain. A number at the end is left out: `place-3` becomes `place`."""
 
 
 def cause(reason: str) -> str:

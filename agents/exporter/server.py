@@ -1,4 +1,4 @@
-"""Serve the last read metrics to scrapes, and answer the kubelet's probes."""
+"""Serve the metrics of the last reads to scrapes, and answer the kubelet's probes."""
 
 import gzip
 from collections.abc import Callable

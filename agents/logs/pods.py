@@ -109,10 +109,10 @@ class Api:
     async def log(
         self, pod: str, container: str, since: int, *, previous: bool = False
     ) -> AsyncIterator[bytes]:
-        """Yield a container's log from the second of `since`. Each line has its timestamp.
+        """Yield a container's log since `since`, rounded down to a second.
 
-        Follow the log until the container ends. With `previous`, yield the log of the previous run
-        instead.
+        Each line has its timestamp. Follow the log until the container ends. With `previous`, yield
+        the log of the previous run instead.
         """
         second = datetime.fromtimestamp(since // SECOND, UTC)
         query = {

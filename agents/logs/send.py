@@ -1,4 +1,4 @@
-"""Send each line to a receiver of OpenTelemetry's protocol until it accepts or refuses the line."""
+"""Send each line to an OpenTelemetry receiver until the receiver accepts or refuses the line."""
 
 import asyncio
 import gzip

@@ -39,8 +39,8 @@ class NoValueError(Exception):
 def nccl(text: str) -> Reading:
     """Return the out-of-place bus bandwidth of nccl-tests' largest message in GB/s (10^9 bytes).
 
-    Returns 0 if a result was wrong, because the node is broken. With one GPU, nccl-tests print only
-    zeros, which are no measurement.
+    Returns 0 if a result was wrong, because then the node is broken. With one GPU, nccl-tests print
+    only zeros, which are no measurement.
     """
     rows = list(_NCCL_ROW.finditer(text))
     # The tests end with this line. Without it, the largest message may be missing.
@@ -112,8 +112,8 @@ def gpu_memory(text: str) -> Reading:
 
 
 def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the values of all matrices. The first line contains the columns' numbers, and each
-    further line starts with the row's number."""
+    """Yield the values of all matrices. A matrix's first line contains the columns' numbers, and
+    each further line starts with the row's number."""
     test = ""
     for line in text.splitlines():
         if found := _COPY_TEST.match(line):

@@ -241,8 +241,9 @@ def decide(
     """Return what to do with a node after a measurement that started at the time `at`.
 
     `leave` means that the node stays out of service with its current reason. A drain is lifted if
-    this check set it before the measurement, and no quick check has failed. A quick check that
-    fails does not change an existing drain, so only the evidence shows the failure.
+    this check set it before the measurement, and no quick check (`agents.checks`) has failed. A
+    quick check that fails does not change an existing drain, so only the evidence in the node's
+    record shows the failure.
     """
     out = node.state & _OUT
     if verdict is Verdict.BAD:

@@ -37,7 +37,8 @@ from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
 POLL = 10.0
 """Seconds between two reads of Slurm's state."""
 STALE = 12 * 3600
-"""Age in seconds of a killed run from which the next run only waits for its jobs."""
+"""Age in seconds from which a killed run is not continued. The next run only waits for the jobs of
+the killed run."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
 """ESLURM_INVALID_JOB_ID of slurm_errno.h."""
@@ -97,8 +98,8 @@ class Runner:
     def run(self, names: Sequence[str] = (), reservation: str | None = None) -> Summary:
         """Measure the given nodes, or all nodes of the check, and drain bad nodes.
 
-        Continue an interrupted run if it has the same nodes and is recent. Otherwise wait for its
-        jobs first. Raises `BusyError` if the check is already running.
+        Continue an interrupted run if it is recent and has the same nodes and reservation.
+        Otherwise wait for its jobs first. Raises `BusyError` if the check is already running.
         """
         with files.alone(self.series.folder / self.check.name / ".run.lock", wait=False):
             unfinished = self._load()
@@ -248,7 +249,7 @@ class Runner:
             nodes=len(target),
             tasks=len(target),
             on_nodes=target,
-            # 0 means all memory, because OverSubscribe=EXCLUSIVE does not allocate memory
+            # 0 requests all memory: OverSubscribe=EXCLUSIVE does not allocate the memory of a node
             # (slurm.conf(5)).
             memory_per_node=0,
             time_limit=self.check.minutes,

@@ -94,7 +94,8 @@ class Reconciler:
     def look(self, *, dry_run: bool = False) -> Pass:
         """Make one pass. Raises an error of `PROBLEMS` if the pass is incomplete."""
         asked = self.wanted()
-        # Read the memory first: a reconciler that writes it during this pass has newer data.
+        # Read the memory first: if another reconciler writes the memory during this pass, that
+        # reconciler has newer data.
         kept = self.carrier.recall()
         observed = self.observe()
         made = plan(observed, asked, kept.memory, int(self._clock()))
@@ -213,7 +214,11 @@ def _serve(passes: Passes, port: int) -> None:
     try:
         metrics.serve(passes, port)
     except OSError as error:
-        say("error", f"PORT {port}: cannot serve metrics: {error.strerror}; passes continue")
+        say(
+            "error",
+            f"PORT {port}: cannot serve metrics: {error.strerror}; free the port, then restart the"
+            " pod; nodes are drained and restored meanwhile",
+        )
 
 
 def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int:

@@ -1,4 +1,7 @@
-"""Actions. Each contains the state that requires it, and is skipped if that state has changed."""
+"""Actions of a plan.
+
+Each action contains the state that requires it, and is skipped if that state has changed.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,5 +128,5 @@ class Tell:
 
 
 Repair = Restart | Reboot | Replace | Tell
-"""Steps of a ladder."""
+"""Steps of a ladder (`agents.reconciler.ladder`)."""
 Action = Forget | Drain | Lift | Requeue | Mark | Unmark | Withdraw | Repair

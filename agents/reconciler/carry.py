@@ -72,7 +72,7 @@ class Place:
 
     namespace: str
     memory: str
-    """Name of the ConfigMap with its memory."""
+    """Name of the ConfigMap with the reconciler's memory."""
     owner: Mapping[str, str]
     """Object to which events refer: `kind`, `name`, `apiVersion`."""
 
@@ -105,8 +105,8 @@ class Carrier:
     def remember(self, kept: Kept, memory: Memory) -> Kept:
         """Write the memory if it has changed.
 
-        Raises KubernetesError if another reconciler has written it since `kept` was read, so that
-        only that reconciler continues.
+        Raises KubernetesError if another reconciler has written the memory since `kept` was read,
+        so that only that reconciler continues.
         """
         text = dumps(memory)
         if text == kept.text:

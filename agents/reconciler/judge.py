@@ -135,7 +135,10 @@ class View:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether others took the node out of service. The reconciler leaves such a node alone."""
+        """Whether a person or another program took the node out of service.
+
+        The reconciler leaves such a node alone.
+        """
         record = self.record
         if record is None or is_own(record.reason):
             return False

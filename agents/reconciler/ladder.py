@@ -1,4 +1,7 @@
-"""Ladder of repairs. Take one step at a time, and give each step more time than the one before."""
+"""Repair nodes step by step. A ladder is the list of steps against a cause of problems.
+
+Each step gets more time than the step before.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

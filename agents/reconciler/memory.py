@@ -1,6 +1,6 @@
 """Progress of each repair, for a restarted reconciler.
 
-The memory is an entry of its own ConfigMap, and is read and written as a whole. The ConfigMap's
+The memory is the only entry of a ConfigMap, and is read and written as a whole. The ConfigMap's
 `resourceVersion` lets only one of two reconcilers continue. The memory outlives pods and machines,
 which repairs delete.
 

@@ -68,7 +68,7 @@ METRICS = (
     *(PASSES, LAST_PASS, PASS_SECONDS, STEPS, SILENCES),
     *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, FINDINGS, NODE_FINDING),
 )
-"""All metrics. WANTED and those after it describe nodes."""
+"""All metrics. WANTED and the metrics after it describe nodes."""
 
 
 def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:

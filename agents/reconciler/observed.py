@@ -19,7 +19,7 @@ OURS = ",".join(
         f"{labels.COMPONENT}!={labels.REBOOTER}",
     )
 )
-"""Selector of the Slurm layer's pods, except the DaemonSets' pods on every machine."""
+"""Selector of the stack's pods, except the pods of DaemonSets, which run on every machine."""
 CONF = "NODE_CONF"
 """Variable in slurmd's container with the node configuration that slurmd registers."""
 IN_FORCE = "config-in-force"

@@ -29,10 +29,11 @@ RB_AUTOBOOT = 0x01234567
 
 
 def is_asked(request: str, boot: str, started: float) -> bool:
-    """Return whether a request is for this boot. `started` is the Unix time of its first process.
+    """Return whether a request is for this boot.
 
-    A machine that is a container has the boot ID of its host, which outlives a restart. So a
-    machine that started after the request has already carried out the request.
+    `started` is the Unix time at which the machine's first process started. A machine that is a
+    container has the boot ID of its host, which outlives a restart. So a machine that started after
+    the request has already carried out the request.
     """
     asked, _, at = request.partition(" ")
     return asked == boot and at.isdecimal() and started < int(at)
@@ -83,7 +84,8 @@ def main() -> int:
         except (KubernetesError, OSError) as error:
             say(
                 "error",
-                f"machine {machine}: unreadable reboot request or failed reboot: {error}; retrying",
+                f"machine {machine}: cannot read the reboot request, or cannot reboot: {error};"
+                " trying again",
             )
     return 0
 

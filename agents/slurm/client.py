@@ -69,7 +69,7 @@ class Client:
     # --- Queries ----------------------------------------------------------------------------------
 
     def ping(self) -> tuple[Ping, ...]:
-        """Return the state of each slurmctld. One that refuses the token is DOWN too."""
+        """Return the state of each slurmctld. A slurmctld that refuses the token is DOWN too."""
         return self._read("ping/", "pings", tuple[Ping, ...])
 
     def nodes(self) -> tuple[Node, ...]:
@@ -120,7 +120,7 @@ class Client:
         self._update(node, {"state": ["RESUME"]}, repeat=False)
 
     def down(self, node: str, reason: str) -> None:
-        """Set a node to DOWN. Slurm kills its jobs, and requeues those that allow it."""
+        """Set a node to DOWN. Slurm kills its jobs, and requeues jobs that allow a requeue."""
         self._update(node, {"state": ["DOWN"], "reason": reason}, repeat=True)
 
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:

@@ -149,7 +149,7 @@ class Ping(Record):
     mode: str
     """`primary`, `backup1` and so on."""
     pinged: str
-    """UP or DOWN. One that refuses the token is DOWN too."""
+    """UP or DOWN. A slurmctld that refuses the token is DOWN too."""
 
     @property
     def up(self) -> bool:

@@ -88,7 +88,7 @@ static int jobs(void)
 		number(job->num_cpus);
 		text(job->tres_alloc_str != NULL ? job->tres_alloc_str : job->tres_req_str);
 		text(job->batch_host);
-		/* The exporter does not need these columns of other jobs, which are far more numerous. */
+		/* The exporter needs these columns only for running jobs, which are few. */
 		if ((job->job_state & JOB_STATE_BASE) == JOB_RUNNING) {
 			id(job);
 			text(job->nodes);
@@ -102,7 +102,10 @@ static int jobs(void)
 	return 0;
 }
 
-/* Loads the partitions to find those of each node: only partitions list their nodes, as indexes. */
+/*
+ * Loads the partitions too, to find each node's partitions: a node does not list its partitions,
+ * but a partition lists its nodes, as indexes.
+ */
 static int nodes_and_partitions(void)
 {
 	node_info_msg_t *found = NULL;

@@ -5,13 +5,13 @@
  * registered (PMIX_REGISTER_CLEANUP). slurmstepd would do this as root on the node. So this library
  * disables the removal. Files in the job's /tmp are removed with the job.
  *
- * For sbcast, slurmd opens the file as the user, but then writes it as root, under a lock that the
- * end of every job needs, and finally makes the user its owner. So a FIFO would block the whole
- * node, and the user would become the owner of a device or of another user's file. This library
- * lets slurmd open only regular files that the user owns.
+ * For sbcast, slurmd opens the target file as the user, but then writes it as root, and finally
+ * makes the user its owner. While slurmd writes, it holds a lock that the end of every job needs.
+ * So a FIFO would block the whole node, and the user would become the owner of a device or of
+ * another user's file. This library lets slurmd open only regular files that the user owns.
  *
- * slurmstepd has write access to cgroups, and opens the files of a job's standard streams, as root
- * for root's jobs. This library refuses files of cgroups.
+ * slurmstepd has write access to cgroups. It also opens the files of a job's standard streams, as
+ * root for root's jobs. This library refuses to open files of cgroups with O_CREAT.
  *
  * All nodes get the same configuration, but hosts differ in how they can confine jobs, and in their
  * GPUs. agents/node.py writes additional lines for this node. This library appends them to
