@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
             "--show-secrets", action="store_true", help="print secrets in plain text"
         )
     commands.add_parser(
-        "encrypt", parents=[common], help="encrypt a value, from standard input, for the stack file"
+        "encrypt", parents=[common], help="encrypt a value from standard input for the stack file"
     )
     return parser
 

@@ -35,7 +35,7 @@ class Place:
 def former_urns(
     place: Place, aliases: Sequence[Alias], renamed: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the URNs to look up, in this order. ``renamed`` maps new URNs to former ones."""
+    """Return former URNs in the order of the search. ``renamed`` maps new URNs to former ones."""
     own = [_former_urn(place, alias, renamed) for alias in aliases]
     result = dict.fromkeys(own)
     above = renamed.get(place.parent)
@@ -64,7 +64,7 @@ def _former_urn(place: Place, alias: Alias, renamed: Mapping[str, str]) -> str:
 def _under(place: Place, above: str, kind: str, name: str) -> str:
     """Return the URN that a resource had under its parent's former URN.
 
-    A prefix of ``name`` that is the parent's name becomes the parent's former name.
+    If ``name`` begins with the parent's name, the parent's former name replaces this prefix.
     """
     parent = name_of(place.parent)
     if name.startswith(parent):

@@ -1,4 +1,4 @@
-"""Store the state in the layout of Pulumi's file backend, so that both engines can use it.
+"""Store the state in the layout of Pulumi's file backend, so that Pulumi's engine can use it.
 
 ``<dir>/.pulumi/stacks/<project>/<stack>.json`` is the checkpoint, ``.json.bak`` the previous one.
 ``history/`` has one entry per update. ``meta.yaml`` contains the version of the layout.

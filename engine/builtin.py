@@ -54,7 +54,10 @@ class Builtin:
 
 
 class ProviderResources(Builtin):
-    """Providers as resources: their inputs are their config; their ids are random and fixed."""
+    """Providers as resources. Their inputs are their config.
+
+    Their ids are random, and never change after creation.
+    """
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation

@@ -351,7 +351,7 @@ class Deployment:
         *,
         condemn: bool = False,
     ) -> StoredResource:
-        """Record a step without an operation: no change, or a preview."""
+        """Record a step that runs no operation: nothing changes, or this is a preview."""
         self._journal.settle(new, old, condemn=condemn)
         self._work.done(step, 0.0)
         return new
@@ -386,7 +386,7 @@ class Deployment:
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
         # If the stack created the old resource, and the id differs, delete the old resource.
-        # Otherwise, only drop its entry.
+        # Otherwise, only drop the old resource's entry in the state.
         condemn = old is not None and not old.external and old.id != new.id
         return self._settle(step, new, old, condemn=condemn)
 
@@ -397,7 +397,7 @@ class Deployment:
     # -- outputs and the end -------------------------------------------------------------------
 
     async def register_outputs(self, urn: str, outputs: Properties) -> None:
-        """Record a component's outputs. ``finish`` writes those of the stack."""
+        """Record a component's outputs. ``finish`` records the stack's own outputs."""
         self._work.go_on()
         current = self._journal.settled(urn)
         if current is None:

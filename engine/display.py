@@ -352,10 +352,10 @@ class Json:
 
 
 class PreviewJson(Json):
-    """The document of `pulumi preview --json`, so that one parser reads both engines.
+    """The document of `pulumi preview --json`: one parser can read Pulumi's output and this one.
 
-    As in Pulumi, it has no stack outputs, and only the number of unchanged resources. A preview
-    takes seconds, so nothing is printed before the document.
+    As in Pulumi, the document has no stack outputs. For unchanged resources, it has only their
+    number. A preview takes seconds, so nothing is printed before the document.
     """
 
     def __init__(self) -> None:
@@ -413,7 +413,7 @@ class _Row:
 
 @dataclass
 class _Tree:
-    """Contents of the live tree by URN, in the order of the first events."""
+    """Contents of the live tree by URN, in the order of each resource's first event."""
 
     rows: dict[str, _Row] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)
@@ -543,7 +543,10 @@ class Live:
         return root if len(nodes) > 1 else None
 
     def _wanted(self, everything: bool) -> list[str]:
-        """Return the changed URNs; on a screen that is too small, only running and failed ones."""
+        """Return the URNs of changed resources.
+
+        If the screen is too small, return only running and failed resources.
+        """
         changed = [
             urn
             for urn, row in list(self._tree.rows.items())
@@ -612,8 +615,8 @@ class Live:
 def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:
     """Return the display that fits standard output.
 
-    With ``only_failure``, print the JSON document only if this run fails: otherwise, the next run
-    prints one.
+    ``only_failure`` is for the preview before an `up` or `destroy`. The preview prints the JSON
+    document only if it fails: otherwise, the run that follows prints one.
     """
     if as_json:
         return PreviewJson() if preview else Json(only_failure)

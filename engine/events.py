@@ -30,7 +30,7 @@ class Step:
     note: str = ""
     """A description that replaces the operation's name, such as "deleting original"."""
     counts: bool = True
-    """Whether the summary includes this step. It omits a step that is part of another step."""
+    """Whether the summary includes this step. False if the step is part of another step."""
     old: StoredResource | None = None
     """The resource in the state, if the step affects it."""
     new: StoredResource | None = None
@@ -41,7 +41,7 @@ class Display(Protocol):
     """Receiver of events. The engine calls all methods in its own thread."""
 
     def known(self, step: Step) -> None:
-        """In a preview: the planned operation on a resource. No other event follows for it."""
+        """In a preview: the planned operation on a resource, which gets no other event."""
 
     def started(self, step: Step) -> None:
         """An operation starts."""

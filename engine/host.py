@@ -283,7 +283,10 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SignalAndWaitForShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Record the program's end, and let it exit: deletions do not require the program."""
+        """Record that the program has registered everything, and let it exit.
+
+        Deletions do not require the program.
+        """
         self.finished = True
         return empty_pb2.Empty()
 

@@ -1,4 +1,4 @@
-"""Lock a stack with Pulumi's lock files: only one update runs at a time, in either engine."""
+"""Lock a stack with Pulumi's lock files: one update at a time, of this engine or of Pulumi's."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _refuse_if_held(directory: Path, own: Path) -> None:
             continue
         raise EngineError(
             f"the stack is locked by {holder.user}@{holder.host} (pid {holder.pid}) since"
-            f" {holder.since}: wait until that update has ended, or delete {file} if its process"
-            " no longer exists"
+            f" {holder.since}: wait until that update has ended, or delete {file} if"
+            " this process no longer exists on that host"
         )
 
 

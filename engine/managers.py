@@ -76,7 +76,7 @@ class Managers:
             return await self._work.ask(load, {**config, error.key: UNKNOWN})
 
     def default(self, goal: Goal) -> Goal:
-        """Return the package's default provider, configured from the stack's config."""
+        """Return the default provider of the goal's package, configured from the stack's config."""
         package = package_of(goal.type)
         suffix = f"_{goal.version}".replace(".", "_") if goal.version else ""
         prefix = f"{package}:"
@@ -94,7 +94,7 @@ class Managers:
         )
 
     def changed(self, goal: Goal, old: StoredResource) -> bool:
-        """Return whether the program's provider cannot manage the old resource."""
+        """Return whether the goal's provider cannot manage the resource in the state."""
         if goal.provider == old.provider or is_provider(goal.type):
             return False
         if not goal.provider or not old.provider:

@@ -24,6 +24,6 @@ def _watch() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_watch, daemon=True).start()
-    # Arguments: the engine's address, which packs in Python ignore, and the pack.
+    # Arguments: the engine's address, which packs in Python ignore, and the pack's folder.
     sys.argv = ["pulumi.policy", "", str(Path.cwd())]
     runpy.run_module("pulumi.policy", run_name="__main__", alter_sys=True)

@@ -74,8 +74,8 @@ def look_up(value: Value, path: Path) -> Value | Missing:
 def reset(news: Properties, olds: Properties, patterns: Sequence[str]) -> Properties:
     """Return ``news`` with the values of ``olds`` at each pattern, as ignore_changes requires.
 
-    Where both have the parent object, remove a value that only ``news`` has, and restore one that
-    only ``olds`` has. Raises EngineError on an invalid pattern.
+    If both have the object around the value, remove a value that only ``news`` has, and restore a
+    value that only ``olds`` has. Raises EngineError on an invalid pattern.
     """
     result: Value = news
     for pattern in patterns:

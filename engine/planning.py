@@ -173,7 +173,10 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
-    """Return a dependent's inputs, with UNKNOWN for each that will change; None if none will."""
+    """Return a dependent's inputs, with UNKNOWN for inputs that will change.
+
+    Return None if no input will change.
+    """
     affected = {
         key
         for key, urns in old.property_dependencies.items()
@@ -191,7 +194,11 @@ def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
 
 
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
-    """Return whether a replacement can include a resource: custom, and not settled in this run."""
+    """Return whether another resource's replacement can include ``old``.
+
+    It cannot include components, resources that the stack does not manage, resources that are
+    marked for deletion, and resources in ``settled``.
+    """
     return old.custom and not old.external and not old.delete and old.urn not in settled
 
 
@@ -223,7 +230,7 @@ class Change:
     new: str | None
     replaces: bool = False
     lines: tuple[str, ...] = ()
-    """Removed and added lines of a text, such as a file, with `- ` and `+ `."""
+    """Removed and added lines of a text, such as a file, with the prefix `- ` or `+ `."""
 
 
 def changes(

@@ -119,7 +119,9 @@ def _document(file: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except OSError as error:
-        raise EngineError(f"{file}: cannot be read: {error.strerror}; check the path") from error
+        raise EngineError(
+            f"{file}: cannot be read: {error.strerror}; check its path and permissions"
+        ) from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise EngineError(f"{file}: not valid YAML: {reason}; fix it") from error

@@ -1,7 +1,7 @@
-"""Run a Pulumi program; the engine starts this with the program's own Python.
+"""Run a Pulumi program. The engine starts this file with the program's own Python.
 
-It requires only the Pulumi SDK, and reads its settings as JSON from standard input, so that no
-secret is on a command line. Exit codes: 0 done, 1 failed with a message, 3 stopped because the
+This file requires only the Pulumi SDK. It reads its settings as JSON from standard input, so that
+no secret is on a command line. Exit codes: 0 done, 1 failed with a message, 3 stopped because the
 deployment had stopped.
 """
 
@@ -41,9 +41,9 @@ def _imported_sdk() -> Any:
 
 
 def _read_settings() -> dict[str, Any]:
-    """Read the engine's settings from standard input, then redirect it from /dev/null.
+    """Read the engine's settings from standard input, then redirect standard input from /dev/null.
 
-    When the engine ends, its end of the pipe closes, and the program ends too.
+    When the engine exits, the pipe closes, and the program exits too.
     """
     stream = os.fdopen(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
@@ -91,8 +91,8 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
     sys.path.insert(0, str(main if main.is_dir() else main.parent))
     # Hide asyncio's warnings about tasks that are unfinished when a deployment stops.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    # The SDK sends a debug message in its own request, several for each resource. The engine would
-    # discard them: without them, a preview of 110 resources takes a fifth less time.
+    # The SDK sends several debug messages for each resource, each in a request of its own. The
+    # engine would discard them. Without them, a preview of 110 resources takes a fifth less time.
     pulumi.log.debug = lambda *_, **__: None
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)

@@ -1,4 +1,4 @@
-"""Encrypted secrets in Pulumi's passphrase format, so that each engine reads the other's state.
+"""Encrypted secrets in Pulumi's passphrase format, which Pulumi's engine can read too.
 
 The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
 A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.

@@ -1,6 +1,6 @@
-"""A stack's state in the format of Pulumi's checkpoints (version 3), so that both engines read it.
+"""A stack's state in the format of Pulumi's checkpoints (version 3), which Pulumi reads too.
 
-Field names and the order are Pulumi's: a resource follows everything that it refers to.
+Field names and resource order are Pulumi's: a resource follows everything that it refers to.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def from_struct(struct: struct_pb2.Struct) -> Properties:
-    """Read a Struct. A resource reference becomes the resource's id, or a component's URN.
+    """Read a Struct. A resource reference becomes the resource's id; for a component, its URN.
 
     Objects with other signatures (assets, archives) stay as they are.
     """

@@ -22,7 +22,7 @@ from engine.values import plain_properties
 
 T = TypeVar("T")
 
-_QUICK_CALLS: Final = 8  # simultaneous checks and diffs; they do not wait
+_QUICK_CALLS: Final = 8  # simultaneous quick calls, such as checks and diffs
 _TIMEOUT_OF: Final = {"creating": "create", "updating": "update", "deleting": "delete"}
 
 
@@ -45,7 +45,7 @@ class Options:
 class Work:
     """The operations of one run. Call its methods only in the event loop's thread.
 
-    The state is written before and after each operation. The next run knows what exists, even if
+    The state is written before and after each operation. So the next run knows what exists, even if
     this run is killed.
     """
 

@@ -196,7 +196,7 @@ def access_options(stack: str, settings: Settings) -> list[str]:
         case LocalCluster():
             return ["--kubeconfig", str(_own_kubeconfig(stack))]
         case ExistingCluster(kubeconfig=path, context=context):
-            # The stack's outputs have the path on the machine that deployed last.
+            # Not from the stack's outputs: their path is valid only where the last deploy ran.
             named = ["--kubeconfig", str(Path(path).expanduser())] if path else []
             return [*named, *(["--context", context] if context else [])]
     return ["--kubeconfig", str(_written_kubeconfig(stack))]

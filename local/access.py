@@ -34,7 +34,7 @@ class Entry:
     """The address of the login nodes and, if the stack is local, who logs in there."""
 
     address: str | None
-    """None if the stack does not know one: with NodePort, each Kubernetes node is one."""
+    """None if no single address exists: with NodePort, users connect to any Kubernetes node."""
     port: int
     user: str | None = None
     key: Path | None = None
@@ -84,7 +84,7 @@ def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entr
 
 
 def write_access(stack: str, settings: Settings) -> tuple[Entry, Path]:
-    """Write the files for ssh; return the way in and ssh's configuration. Raises LocalError."""
+    """Write the files for ssh; return the entry and the path of ssh_config. Raises LocalError."""
     found = outputs.read(stack)
     entry = entry_of(stack, settings, found)
     directory = stack_directory(stack)
@@ -109,7 +109,10 @@ def nodes(config: Path) -> dict[str, str] | None:
 
 
 def is_up(state: str) -> bool:
-    """Return whether a node in this state accepts jobs. With `*` (`idle*`), it does not respond."""
+    """Return whether a node in this state accepts jobs.
+
+    A `*` at the end (`idle*`) means that the node does not respond.
+    """
     return state.split()[0] in ("idle", "mix", "alloc")
 
 

@@ -68,8 +68,19 @@ class Api:
         finally:
             connection.close()
         if response.status >= http.client.BAD_REQUEST:
-            raise ApiError(response.status, f"{method} {path}: {response.status}")
-        try:
-            return json.loads(content)
-        except ValueError:
-            return content.decode(errors="replace")
+            raise ApiError(response.status, f"{method} {path}: {_reason(response.status, content)}")
+        return _parsed(content)
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content.decode(errors="replace")
+
+
+def _reason(status: int, content: bytes) -> str:
+    """Return the status with the message of the API's Status object, if there is one."""
+    answer = _parsed(content)
+    said = answer.get("message", "") if isinstance(answer, dict) else answer
+    return f"HTTP {status}: {' '.join(str(said).split())}".removesuffix(": ")

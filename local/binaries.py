@@ -18,7 +18,10 @@ from local.paths import CACHE, KUBECTL, ROOT
 GO = ROOT / "local" / "go"
 KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
-"""One binary for all Kubernetes servers, etcd and kubectl. The link's name selects the program."""
+"""One binary for all Kubernetes servers, etcd and kubectl.
+
+Links to the binary have the programs' names. The name of the called link selects the program.
+"""
 REPORT_EVERY = 100
 _PACKAGE = re.compile(r"[\w.~/-]+")
 UNFINISHED = "go-unfinished-"

@@ -59,7 +59,7 @@ class Authority:
         """Issue a certificate for the request, with a new key."""
         issuer = x509.load_pem_x509_certificate(self.pair.certificate)
         signer = serialization.load_pem_private_key(self.pair.key, None)
-        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101  # `new` makes no other
+        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101  # `new` makes EC keys
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
         names = _alternative_names(request)
@@ -80,7 +80,7 @@ class Authority:
         return _pair(builder.sign(signer, hashes.SHA256()), key)
 
     def has_issued(self, certificate: bytes, request: Request) -> bool:
-        """Return whether this authority issued the certificate, with exactly these contents."""
+        """Return whether this authority issued the certificate as requested: subject and names."""
         try:
             issued = x509.load_pem_x509_certificate(certificate)
             issued.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))

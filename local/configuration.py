@@ -82,7 +82,7 @@ _NETWORKS = "172.30.0.0/15"
 
 
 def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """Return a /24 for node containers that overlaps no used range, such as that of pods.
+    """Return a /24 for node containers. It overlaps no used range, such as the pods' range.
 
     Raises LocalError if no /24 is free.
     """
@@ -117,7 +117,7 @@ FRONT_PROXY = Request("front-proxy-client")
 
 
 def requests(node: Node) -> dict[str, Request]:
-    """Return a node's certificates by file name; the cluster's authority issues all of them."""
+    """Return the requests for a node's certificates, by file name, for the cluster's authority."""
     issued = {
         "kubelet": Request(
             f"system:node:{node.name}",

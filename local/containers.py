@@ -26,7 +26,7 @@ LABEL_CONTENT = f"{DOMAIN}/content"
 LABEL_DIRECTORY = f"{DOMAIN}/directory"
 """The stack's working directory."""
 LABEL_UNPACKED = f"{DOMAIN}/unpacked"
-"""Name of a volume of unpacked images: on that volume, and on node volumes that require it."""
+"""Name of a volume of unpacked images. Node volumes that require this volume have the label too."""
 IMAGES = "/srv/images"
 """Path of image archives that a node loads."""
 UNPACKED = "/srv/unpacked"
@@ -218,9 +218,10 @@ def all_rights() -> dict[str, Any]:
 
 
 def named_rights(bounding_set: int) -> dict[str, Any]:
-    """Return the same rights for a host that lacks a capability: `Privileged` requires all.
+    """Return the rights of `all_rights` for a host that lacks a capability.
 
-    `bounding_set` contains the available capabilities, as bits of capabilities(7).
+    `Privileged` requires all capabilities. `bounding_set` contains the available capabilities, as
+    bits of capabilities(7).
     """
     had = [name for bit, name in enumerate(CAPABILITIES) if bounding_set >> bit & 1]
     return {
@@ -365,7 +366,7 @@ class Engine:
         self._remove_volume(container.name or "")
 
     def remove_all(self) -> None:
-        """Remove the stack's containers, volumes and network, but nothing without its label."""
+        """Remove all containers, volumes and networks with the stack's label."""
         for container in self.client.containers.list(all=True, filters=self._ours()):
             container.remove(force=True, v=True)
         for volume in self.client.volumes.list(filters=self._ours()):
@@ -398,7 +399,7 @@ def start(
 
 
 def _start(client: docker.DockerClient, configuration: dict[str, Any], name: str | None) -> str:
-    api: Any = client.api  # its types lack the call with a whole configuration
+    api: Any = client.api  # its type stubs lack create_container_from_config
     identity = str(api.create_container_from_config(configuration, name)["Id"])
     try:
         api.start(identity)

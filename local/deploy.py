@@ -114,9 +114,9 @@ def without_salt(text: str) -> str:
 def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
     """Restore the stack file: Pulumi's command reformats it and adds the salt of the passphrase.
 
-    Do this only if the passphrase is in `.local/`. `make down` deletes that passphrase, and a salt
-    in the committed file would reject a new one. The state also contains the salt. Keep edits that
-    the user makes in the meantime.
+    Do this only if the passphrase is in `.local/`. `make down` deletes that passphrase, and a
+    new passphrase would not match a salt in the committed file. The state also contains the salt.
+    Keep edits that the user makes in the meantime.
     """
     path = root / f"Pulumi.{stack}.yaml"
     if not (root / ".local" / stack / "passphrase").exists() or not path.exists():

@@ -28,7 +28,7 @@ def are_here(client: docker.DockerClient, references: Sequence[str]) -> bool:
 
 
 def load(client: docker.DockerClient, stack: str, references: Iterable[str], say: Say) -> None:
-    """Load images from Docker into the stack's nodes that lack any. Raises LocalError."""
+    """Load images from Docker into each running node that lacks any of them. Raises LocalError."""
     nodes = Engine(client, stack).running().values()
     if not nodes:
         raise LocalError(

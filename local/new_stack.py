@@ -154,7 +154,7 @@ class Interview:
     def correct(self, check: Callable[[], Settings]) -> Settings:
         """Return the result of `check`. While it fails, ask for a change.
 
-        Raises `SettingsError` if the user gives none.
+        Raises `SettingsError` if the user gives no change.
         """
         while True:
             try:
@@ -221,7 +221,7 @@ class Interview:
 
 
 def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
-    """If a field of a cluster is a mapping to models, yield the model of its values."""
+    """If a cluster's field maps nodesets to models, yield the model of the values."""
     if get_origin(annotation) is dict:
         _, value = get_args(annotation)
         if isinstance(value, type) and issubclass(value, BaseModel):
@@ -255,7 +255,7 @@ def _understood(field: FieldInfo, text: str) -> Any:
 
 
 def _yaml(text: str) -> list[Any]:
-    """Return a text's value as YAML in a list, empty if it is invalid."""
+    """Parse a text as YAML; return a list of the one value, or [] if the text is invalid."""
     try:
         return [parse(text)]
     except StackFileError:
@@ -282,7 +282,8 @@ def _problem(field: FieldInfo, value: Any) -> str | None:
 def allowed(settings: Settings) -> Document:
     """Return the policy settings that a stack needs, from an example in the repository.
 
-    Omit other exceptions: the policy pack reports them as idle, and their reasons do not apply.
+    Omit the example's other exceptions: the policy pack reports them as idle, and their reasons do
+    not apply.
     """
     is_local = settings.cluster.kind == "local"
     example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())
@@ -306,7 +307,7 @@ def allowed(settings: Settings) -> Document:
 
 
 def _pods_with_sssd(settings: Settings) -> list[str]:
-    """Return the workloads that run as root only because they know a directory's users."""
+    """Return the workloads that run as root only for sssd, which looks up a directory's users."""
     if not settings.directory:
         return []
     return [
@@ -370,8 +371,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     try:
         if not _NAME.fullmatch(options.name):
             raise SettingsError(
-                f"name '{options.name}': expected at most 63 lower-case letters, digits and inner"
-                " hyphens, the first a letter, as in my-lab"
+                f"name '{options.name}': expected at most 63 characters: lower-case letters, digits"
+                " and hyphens, first a letter, last no hyphen, such as my-lab"
             )
         if path.exists():
             raise SettingsError(f"{path.name}: already exists; choose another name, or edit it")

@@ -33,7 +33,7 @@ def write(path: Path, content: bytes | str, mode: int = 0o600) -> None:
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lock a file during the context; report if another run holds the lock."""
+    """Lock a file during the `with` block; report if another run holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:

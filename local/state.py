@@ -133,7 +133,7 @@ class State:
         if not (certificate.is_file() and key.is_file()):
             pair = Authority.new(f"slurmstack {self.stack} {name}").pair
             write(certificate, pair.certificate, 0o644)
-            write(key, pair.key)  # last: if it exists, both files do
+            write(key, pair.key)  # written last: if the key exists, so does the certificate
         return Authority(Pair(certificate.read_bytes(), key.read_bytes()))
 
     def _pair(self, stem: Path, request: Request, authority: Authority) -> Pair:

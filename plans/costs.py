@@ -2,11 +2,11 @@
 
 The inputs have the names of the Kubernetes API and of these SDK resources:
 - Nebius: `Mk8sV1Cluster`, `Mk8sV1NodeGroup`, `ComputeV1Filesystem`;
-- AWS: `ec2.NatGateway`, `eks.Cluster`, `fsx.LustreFileSystem`, `eks.NodeGroup`; the EKS SDK's
-  component has the same names.
+- AWS: `ec2.NatGateway`, `eks.Cluster`, `fsx.LustreFileSystem`, `eks.NodeGroup`; the inputs
+  of the EKS SDK's `ManagedNodeGroup` have the same names.
 
-Left out are boot disks whose size is in an EC2 launch template or is the cloud's default, addresses
-and traffic.
+Not included are addresses, traffic, and boot disks whose size is in an EC2 launch template or is
+the cloud's default.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +57,7 @@ class Difference:
 
 
 def differences(preview: Preview) -> list[Difference]:
-    """Return the cost changes of a preview's steps, in the order of the comment."""
+    """Return the cost changes of a preview's steps, in the order of `_ORDER`."""
     found: list[Difference] = []
     for step in preview.steps:
         before, after = ({(c.what, c.name): c for c in side} for side in _sides(step))
@@ -147,7 +147,7 @@ def _is_gpu(resource: str) -> bool:
 
 def _claim(name: str, inputs: Inputs) -> Iterator[Cost]:
     if at(inputs, "spec", "volumeName"):
-        return  # It binds storage that exists without it, such as a cloud's file system.
+        return  # The claim binds existing storage, such as a cloud's file system.
     size = _quantity(at(inputs, "spec", "resources", "requests", "storage"))
     of = at(inputs, "spec", "storageClassName")
     each = f"class {of}" if of else ""
@@ -192,7 +192,7 @@ def _boot_disks(name: str, machines: Any, size: Any) -> Iterator[Cost]:
 
 
 def _single(what: str) -> Callable[[str, Inputs], Iterator[Cost]]:
-    """Return a reader of a resource that is billed as one, whatever its inputs."""
+    """Return a reader of a resource that is billed as one unit, whatever its inputs."""
 
     def read(name: str, _inputs: Inputs) -> Iterator[Cost]:
         yield Cost(what, name, Decimal(1))

@@ -71,10 +71,11 @@ class _Api:
             ) from None
         if not response.is_success:
             answer = " ".join(response.text.split())[:200]
-            raise PlanError(
-                f"{method} {path}: {response.status_code}: {answer}; check that the job's token has"
-                " the rights that docs/ci.md lists"
-            )
+            status = response.status_code
+            remedy = "check that the job's token has the rights that docs/ci.md lists"
+            if status == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
+                remedy = "run the job again later"
+            raise PlanError(f"{method} {path}: HTTP {status}: {answer}; {remedy}")
         return response
 
     def json(self, method: str, path: str, **more: Any) -> Any:
@@ -143,7 +144,7 @@ class GitHub:
         raise _no_plan(stack, commit)
 
     def _passed(self, run: int, stack: str, head: str) -> bool:
-        """Return whether a run of `WORKFLOW` previewed this commit and its judge accepted the plan.
+        """Return whether a run of `WORKFLOW` previewed this commit, and its job `JUDGE` passed.
 
         The artifact's name proves nothing: a workflow in any branch can give its artifacts any
         name. Read the commit from the run's title, because the run's `head_sha` is that of the base
@@ -215,7 +216,8 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 def _no_plan(stack: str, commit: str) -> PlanError:
     return PlanError(
         f"stack {stack}: no saved plan for the change that commit {commit[:12]} merged; deploy"
-        " changes through a pull request whose preview succeeded and has not expired"
+        " changes through a pull request whose preview succeeded and whose saved plan has not"
+        " expired"
     )
 
 

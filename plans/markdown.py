@@ -26,7 +26,7 @@ _DONE: Final = {
 
 
 def marker(stack: str) -> str:
-    """Return the comment's invisible first line; a later push finds the comment by this line."""
+    """Return the comment's invisible first line, by which a later run finds the comment."""
     return f"<!-- slurmstack preview of {stack} -->"
 
 

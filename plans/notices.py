@@ -1,6 +1,6 @@
 """What users and running jobs notice of a deploy, in a sentence for each change that matters.
 
-The names are those of the program's resources. `docs/settings.md` describes each edit in full.
+Rules name the program's resources. `docs/settings.md` describes each edit in full.
 """
 
 import re
@@ -17,7 +17,7 @@ NOTHING: Final = "Users and running jobs notice nothing."
 
 
 def notices(preview: Preview) -> list[str]:
-    """Return the sentences in the order of their rules; one if no change matters."""
+    """Return the sentences in the order of their rules; only NOTHING if no change matters."""
     found = [text for rule in _RULES for text in rule.sentences(preview)]
     return list(dict.fromkeys(found)) or ([NOTHING] if preview.steps else [])
 
@@ -108,7 +108,7 @@ _RULES: Final = (
     _Rule(
         "controller-slurmctld",
         _restarts,
-        "slurmctld restarts: Slurm's commands wait for seconds, and jobs and the queue continue.",
+        "slurmctld restarts: Slurm's commands wait a few seconds; jobs and the queue continue.",
     ),
     _Rule(
         "config-candidate",
@@ -133,8 +133,9 @@ _RULES: Final = (
     _Rule(
         r"auth-password-\d+",
         _is_too_soon,
-        "A time in auth.rotations is past or less than three minutes ahead: pods get the new key at"
-        " different moments, and Slurm's commands fail for minutes; choose a later time.",
+        "A time in auth.rotations is in the past, or less than three minutes in the future: pods"
+        " get the new key at different moments, and Slurm's commands fail for minutes; choose a"
+        " later time.",
     ),
     _Rule(
         "auth-password-.+",

@@ -27,7 +27,7 @@ class PlanError(Exception):
 
 
 _PRINTED: Final = 10
-"""Limit of lines that are kept of the output."""
+"""Maximum number of output lines to keep."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Preview:
     """Last lines that the program and the policy packs printed."""
 
     def shown(self) -> list[Step]:
-        """Return the steps to show, destructive ones first, without those of `jobs`."""
+        """Return the steps to show, destructive ones first, without the Jobs of `jobs`."""
         steps = [step for step in self.steps if not _is_own_job(step)]
         return sorted(steps, key=lambda step: (ORDER.index(step.op), step.kind, step.name))
 
     def jobs(self) -> list[str]:
-        """Return the names of the stack's own Jobs that run again, which is no change to review."""
+        """Return the names of the stack's own Jobs that run again; this needs no review."""
         return sorted(step.name for step in self.steps if _is_own_job(step))
 
 

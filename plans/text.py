@@ -1,4 +1,4 @@
-"""Show a preview on a terminal, or in a pipe: without colours and as one line for each fact."""
+"""Show a preview on a terminal. In a pipe, it has no colours, and one line for each fact."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

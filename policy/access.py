@@ -82,7 +82,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if types := tuple(spec.get("policyTypes") or ()):
         return types
-    # Cilium denies everything by default in each direction with a rule, even a deny rule.
+    # In each direction for which the policy has a rule, even a deny rule, Cilium denies by default.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
     outwards = spec.get("egress") or spec.get("egressDeny")

@@ -79,7 +79,7 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether the container runs as long as its pod. Sidecars among init containers do."""
+        """Whether the container runs as long as its pod. Init containers that are sidecars do."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:

@@ -1,9 +1,10 @@
 """Types of rules, and the handling of values that a preview does not know yet.
 
 A rule reads properties through the policy SDK's proxies, which raise `UnknownValueError` if a value
-is known only during the update. In this case, the SDK warns that it could not evaluate the rule,
-and `up` evaluates it before it creates the resource. With `over`, an unknown value hides no other
-violation.
+is known only during the update. In this case, the SDK warns that it could not evaluate the rule.
+The update evaluates the rule again, with the known value, before it creates the resource. A rule
+that checks several items uses `over`: an unknown value in one item then hides no violation in
+another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

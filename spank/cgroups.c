@@ -24,8 +24,8 @@
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
 /*
- * Limit in bytes. Slurm uses far less, even for a job with many steps: the kernel charges memory
- * that slurmstepd allocated before it joined to other cgroups.
+ * Limit in bytes. Slurm uses far less, even for a job with many steps: the kernel charges other
+ * cgroups for the memory that slurmstepd allocated before it joined this cgroup.
  */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
 /* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy `pids`. */
@@ -59,7 +59,7 @@ static bool is_unprepared(int error)
 
 /* ---- members ---- */
 
-/* Opens the cgroup of version 2, or that in the hierarchy `freezer` of version 1. */
+/* Opens the cgroup `system` on version 2, or the root of the hierarchy `freezer` on version 1. */
 int open_node_group(int *group_fd)
 {
 	static const char *const paths[] = {
@@ -144,7 +144,7 @@ int join_group(int group_fd, pid_t pid)
 
 /* ---- limits ---- */
 
-/* Writes a file of a cgroup. Skips a missing file, whose limit the kernel does not support. */
+/* Writes a limit of a cgroup. Skips a missing file: the kernel does not support this limit. */
 static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
 {
 	int rc = ACCEPTED;
@@ -322,7 +322,7 @@ static const char *cut(char *path)
 
 /*
  * On version 1, the jobs of a user share a cgroup: <hierarchy>/slurm_<node>/uid_<user>. Slurm locks
- * the hierarchy to create or remove it.
+ * the hierarchy to create or remove this cgroup.
  */
 static void remove_users_group(const char *user_group)
 {

@@ -322,8 +322,8 @@ static void after_fork_in_child(void)
 
 /*
  * Prevents slurmd from starting if plugstack.conf is wrong or the jail is incomplete, so that
- * users' steps do not fail instead. The same applies without preload.so (ld.so only warns), because
- * users could make slurmd and slurmstepd act for them as root.
+ * users' steps do not fail instead. Also requires preload.so, because ld.so only warns if it is
+ * missing: without preload.so, users could make slurmd and slurmstepd act for them as root.
  */
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {
@@ -355,7 +355,7 @@ static int ask_job_id(spank_t spank, uint32_t *job_id)
 		       : refuse("Slurm does not provide the job's id");
 }
 
-/* node_steps applies only to steps of srun: the number of jobs limits the others. */
+/* node_steps applies only to steps of srun: the number of jobs limits other steps. */
 static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
 {
 	if (config.steps > 0 && n_steps->of_job > config.steps)
@@ -417,7 +417,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	close_log_of_slurmd();
 	/*
 	 * Refuse before Slurm opens paths of the user outside the jail. Accept even a failed external
-	 * step, because Slurm would drain the node. The job's other steps then fail.
+	 * step, because Slurm would otherwise drain the node. The job's other steps then fail.
 	 */
 	return inside_jail || is_external(spank) ? ACCEPTED : REFUSED;
 }
@@ -487,7 +487,7 @@ static int go_first(void)
 	return rc;
 }
 
-/* Runs after Slurm has set its own score. */
+/* Runs after Slurm has set a score of its own. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
 	(void)ac;
@@ -548,8 +548,9 @@ static void leave_slurm(void)
 
 /*
  * Removes the job's files and cgroups in a child process, because the node accepts no job before
- * the epilog ends. This may take minutes: a job can leave many files, and another job can create
- * more in directories that it has open. Cgroups remain until their slurmstepd processes have ended.
+ * the epilog ends. The removal may take minutes: a job can leave many files, and another job can
+ * create more in directories that it has open. Cgroups remain until their slurmstepd processes have
+ * ended.
  */
 static void remove_behind_slurm(uint32_t job_id)
 {

@@ -321,7 +321,7 @@ static bool end_one(int jobs_fd, const char *base, const char *name)
 	if (job_fd >= 0)
 		end_keeper(job_fd);
 	close_fd(&job_fd);
-	/* If it cannot be renamed, because the disk is full, remove the directory at once. */
+	/* If the directory cannot be renamed, because the disk is full, remove it at once. */
 	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
 		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
 			     strerror(errno));

@@ -24,9 +24,9 @@ void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid);
 int open_job(const char *base, const char *job_name);
 
 /*
- * Opens the directory `name` below `parent`, and creates it if it is missing. Sets its mode.
- * Returns REFUSED if it does not belong to root, or if it is private and others can enter it.
- * `base` is for messages.
+ * Opens the directory `name` below `parent`, and creates it if it is missing. Returns REFUSED if it
+ * does not belong to root. With PRIVATE_MODE, returns REFUSED if other users have any access. With
+ * another mode, sets this mode. `base` is for messages.
  */
 int open_own_directory(int parent, const char *name, const char *base, mode_t mode);
 

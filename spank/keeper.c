@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* File in the job's directory. Its lock identifies the keeper, even if its pid is used again. */
+/* File in the job's directory. Its lock identifies the keeper, even if the pid is used again. */
 #define LOCK_FILE "keeper"
 /* Milliseconds to wait until the processes of a job have ended. */
 #define END_TIMEOUT 10000

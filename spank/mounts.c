@@ -113,7 +113,7 @@ static int restrict_tree(int tree_fd, const char *path, uint64_t attributes)
 	return ACCEPTED;
 }
 
-/* Returns a detached copy of `name` below `parent`, or of `parent` if it is ""; or REFUSED. */
+/* Returns a detached copy of `name` below `parent`, or of `parent` if `name` is ""; or REFUSED. */
 static int copy_tree(int parent, const char *name, unsigned int flags, const char *path,
 		     uint64_t attributes)
 {
@@ -610,7 +610,7 @@ void close_own_trees(struct own_trees *trees)
 	close_fd(&trees->cgroups);
 }
 
-/* Attaches a detached tree at a path of the job's root, in which this process is; and closes it. */
+/* Attaches a detached tree below this process's root, which is the job's, and closes the tree. */
 static int attach_in_root(int *tree_fd, const char *path)
 {
 	struct jail root = {open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), ""};

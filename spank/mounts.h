@@ -60,8 +60,8 @@ void close_own_trees(struct own_trees *trees);
  * Moves this process to a copy of the job's mount namespace. There, slurmd's spool directory and
  * cgroups are writable, and /proc is empty. Returns ACCEPTED or REFUSED.
  *
- * /proc is not the job's own, because Slurm signals pids that it finds in /proc, and these numbers
- * would belong to other processes on the node.
+ * The job's own /proc would not be safe here: Slurm signals the pids that it finds in /proc, and on
+ * the node, these numbers belong to other processes.
  */
 int enter_own_view(const struct config *config, struct own_trees *trees);
 

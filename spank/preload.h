@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 
-/* Returns the library's flag that this process opens a file for a user; or NULL. */
+/* Returns the library's flag, to set if this process opens a file for a user; or NULL. */
 static inline bool *flag_of_preload(void)
 {
 	return dlsym(RTLD_DEFAULT, "slurmstack_opens_for_user");

@@ -75,15 +75,16 @@ def parse(text: str) -> Any:
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
         # PyYAML's own constructors raise these errors, for example for '!!bool maybe'.
         raise StackFileError(
-            f"invalid YAML: a value does not fit its type ({error}); put it in quotes"
+            f"invalid YAML: a value does not fit its tag, such as !!bool ({error}); remove the tag"
+            " and put the value in quotes"
         ) from None
 
 
 def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigValue]:
     """Parse the `config` of a stack or project file. Raises `StackFileError`.
 
-    A key without a namespace gets `namespace`, the project. If `namespace` is None, such a key is
-    an error.
+    A key without a namespace gets `namespace`, the name of the project. If `namespace` is None,
+    such a key is an error.
     """
     if config is None:
         return {}
@@ -130,7 +131,7 @@ def as_text(value: ConfigValue) -> str:
 
 
 def has_secret(value: ConfigValue) -> bool:
-    """Return whether a value is encrypted, or a part of it."""
+    """Return whether a value, or a part of it, is encrypted."""
     if isinstance(value, Mapping):
         return any(has_secret(item) for item in value.values())
     if isinstance(value, list):

@@ -77,7 +77,8 @@ class Provider(Protocol):
     ) -> tuple[str, Properties]:
         """Create the resource, wait until it is ready, and return its id and outputs.
 
-        Raises PartialFailure if it exists but is not ready, Cancelled if the user stops it.
+        Raises PartialFailure if the resource exists but is not ready, and Cancelled if the user
+        stops the operation before the resource exists.
         """
         ...
 
@@ -138,8 +139,8 @@ def with_secrecy(properties: Properties, like: Properties, always: frozenset[str
 def load(package: str, config: Properties, *, preview: bool) -> Provider:
     """Return the configured provider of a package.
 
-    For an unsupported package, return a provider that only plans in a preview, and raise
-    EngineError otherwise.
+    If the engine does not support the package, a preview gets a provider that can only plan, and
+    an update raises EngineError.
     """
     # Import on demand: a program without Kubernetes resources starts faster.
     if package == "random":

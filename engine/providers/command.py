@@ -69,7 +69,8 @@ class CommandProvider:
     def diff(self, old: Resource, news: Properties) -> Diff:
         """Any change runs a command again. A changed trigger replaces the resource.
 
-        With `update`, a changed trigger does not replace it, as in Pulumi's provider (`triggers`).
+        If the input `update` is set, a changed trigger only updates the resource, as in Pulumi's
+        provider (`triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
         changed = tuple(map(format_path, paths))
@@ -168,7 +169,7 @@ def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = No
 
 @contextmanager
 def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the ssh command line without the remote command; delete its files afterwards.
+    """Yield the ssh command line without the remote command; then delete its temporary files.
 
     ssh ignores the user's own settings and asks no questions (ssh_config(5)).
     """

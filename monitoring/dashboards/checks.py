@@ -8,12 +8,12 @@ from monitoring.dashboards import queries
 from monitoring.dashboards.parts import GOOD_BAD, Column, Query, board, graph, rising, stat, table
 
 _USUALLY = "14d"
-"""Period of the values whose median is a node's usual value."""
+"""A node's usual value is the median of its values in this period."""
 _AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))"
 
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
-    """Show the values of a check, each until the next measurement, and the lowest limit."""
+    """Draw each value of a check until the next measurement, and draw the lowest limit."""
     of_check = f'{{check="{check}"}}'
     return graph(
         title,

@@ -39,8 +39,8 @@ DASHBOARD = board(
     ),
     stat(
         "Operator needed",
-        "Nodes that no repair step has fixed. Check their findings: the reconciler does nothing "
-        "more until the cause has ended.",
+        "Nodes that no repair step has fixed. Check their findings: the reconciler does not "
+        "repair these nodes again until the fault is gone.",
         units.Short,
         queries.counted(
             'max by (node) (slurmstack_node_finding{step="person"})', "max(slurmstack_nodes_wanted)"
@@ -59,7 +59,8 @@ DASHBOARD = board(
     stat(
         "Last pass of the reconciler",
         "Time since the last complete pass of the reconciler. If it is much longer than a minute, "
-        "the reconciler drains and repairs nothing: its log shows which server does not answer.",
+        "the reconciler neither drains nor repairs nodes: its log shows which server does not "
+        "answer.",
         units.Seconds,
         "time() - max(slurmstack_reconciler_last_pass_timestamp_seconds)",
         none="never",
@@ -104,8 +105,9 @@ DASHBOARD = board(
     ),
     table(
         "Drained nodes",
-        "Nodes that accept no new jobs, the cause, and the time since the drain. After a day, find "
-        "the person who drained the node: only that person lifts a `foreign` drain.",
+        "Nodes that accept no new jobs, the cause, and the time since the drain. If a "
+        "`foreign` drain is older than a day, ask who drained the node: the reconciler does not "
+        "lift such a drain.",
         ["node", "cause"],
         Column(
             "max by (node, cause) (slurm_node_drained_seconds)",

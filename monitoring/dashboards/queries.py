@@ -31,7 +31,7 @@ _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squ
 ANY = 'machine!=""'
 """Selects all machines. Other exporters may have the same metrics, but without this label."""
 CHOSEN = 'machine=~"$machine"'
-"""Selects the dashboard's machines: some metrics have too many series for all machines."""
+"""Selects the machines that a dashboard shows: all machines would have too many series."""
 
 CPU_USED = (
     "1 - avg by (machine)"

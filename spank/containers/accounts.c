@@ -79,7 +79,10 @@ static bool is_of_apt(const char *line)
 	return strncmp(line, "_apt:", strlen("_apt:")) == 0;
 }
 
-/* Writes the image's file. `ours` and `slurms` (or NULL) replace lines with the same name or id. */
+/*
+ * Writes the file `name` of the container: the image's file, in which `ours` and `slurms` (or NULL)
+ * replace lines with the same name or id.
+ */
 static void write_database(int container_fd, int image_fd, const char *name, const char *ours,
 			   const char *slurms)
 {

@@ -20,7 +20,7 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 	return text;
 }
 
-/* Replaces the variables of slurmstepd, which RunTimeRun gets, by those of the task. */
+/* RunTimeRun (oci.conf) gets slurmstepd's variables: replaces them by the task's variables. */
 static void set_environment(char *list, size_t length)
 {
 	if (clearenv() != 0)

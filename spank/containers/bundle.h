@@ -4,7 +4,8 @@
 
 /*
  * Sets the variables of the task, and returns the arguments of start-container, with the bundle as
- * image. plugin.c and slurmstepd wrote both to files in `directory`, which this function removes.
+ * image. plugin.c and slurmstepd wrote variables and arguments to files in `directory`, which this
+ * function removes.
  */
 char **take_bundle(const char *directory, const char *bundle, int *argc);
 

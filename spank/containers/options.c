@@ -151,7 +151,7 @@ static int set_text(enum text_option option, const char *value)
 
 	if (value == NULL || value[0] == '\0')
 		return refuse("--%s: expected a value", texts[option].name);
-	/* Slurm passes an option twice if it has two sources, such as a variable. */
+	/* Slurm passes an option twice if the option has two sources, such as a variable. */
 	if (*field != NULL && strcmp(*field, value) == 0)
 		return ACCEPTED;
 	if (*field != NULL)
@@ -243,7 +243,7 @@ static int read_switch(const char *word)
 	return -1;
 }
 
-/* Sets a switch from a variable, if no option has set it. `on` is its value for "yes". */
+/* Sets a switch from a variable, if no option has set it. `on` is the switch's value for "yes". */
 static int take_switch(spank_t spank, enum switch_option option, const char *name, int on)
 {
 	char *word = name == NULL || given.switches[option] >= 0 ? NULL : variable(spank, name);

@@ -1,4 +1,4 @@
-/* The options for containers, which have the names of those of Pyxis. */
+/* The options for containers, with the same names as in Pyxis. */
 #ifndef SLURMSTACK_CONTAINER_OPTIONS_H
 #define SLURMSTACK_CONTAINER_OPTIONS_H
 
@@ -24,7 +24,7 @@ extern struct container_options given;
 /* Registers the options with Slurm. Returns 0 or -1. */
 int register_options(spank_t spank);
 
-/* Sets options that were not given from variables PYXIS_CONTAINER_*. Returns 0 or -1. */
+/* Sets missing options from the variables PYXIS_CONTAINER_*. Returns 0 or -1. */
 int take_environment(spank_t spank);
 
 /* Whether the step runs in a container. */

@@ -34,8 +34,8 @@ struct root {
 void show(struct root *root, struct shown shown);
 
 /*
- * Creates a user namespace that maps this process's user and group to `uid` and `gid`, a mount
- * namespace, and the namespaces of the CLONE_* flags in `kinds`.
+ * Creates a user namespace, a mount namespace, and the namespaces of the CLONE_* flags in `kinds`.
+ * The user namespace maps this process's user and group to `uid` and `gid`.
  */
 void make_namespaces(uid_t uid, gid_t gid, int kinds);
 

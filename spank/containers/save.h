@@ -16,7 +16,7 @@ struct save {
 
 /*
  * Exits with the command's status. Does not save if a signal ended the command, because the step
- * was then cancelled. Runs within the step, as the user, so that Slurm can end it.
+ * was then cancelled. Saves within the step, as the user, so that Slurm can end the saving.
  */
 __attribute__((noreturn)) void run_and_save(const struct entry *entry, char *const command[],
 					    const struct save *save);

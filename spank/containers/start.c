@@ -3,7 +3,7 @@
  *
  * The SPANK plugin (plugin.c) inserts this program before the command of each task. So the program
  * runs as the job's user and inside the job, without additional privileges. It is separate from
- * slurmstepd, which has secrets in memory, and must never load a file of an image.
+ * slurmstepd, because slurmstepd has secrets in memory and must never load a file of an image.
  *
  * On each node, the first task of a step imports the image, and starts the container or joins a
  * running one. The other tasks wait for the first. A container consists of a user namespace that
@@ -43,7 +43,7 @@ extern char **environ;
 
 /* Path of the GPU driver in jobs and in containers. */
 #define DRIVERS "/usr/lib/slurmstack/drivers"
-/* Prefixes of a step's files: the answer of its first task, and numbers of its tasks. */
+/* Prefixes of a step's files: the answer of its first task, and counts of its tasks. */
 #define ANSWER "answer-"
 #define ENTERED "entered-"
 #define ENDED "ended-"
@@ -62,7 +62,10 @@ extern char **environ;
 enum reuse { AUTO, CREATE, EXEC, NO_EXEC };
 
 static struct {
-	/* Directory of the job's containers, the user's cache, slurm-image, and the site's files. */
+	/*
+	 * Paths: the job's containers, the user's cache, slurm-image, the site's files, and Slurm's
+	 * commands for containers.
+	 */
 	const char *state, *cache, *importer, *site, *clients;
 	/* Names of the container's directory in `state`, and of the step. */
 	const char *container, *step;
@@ -362,7 +365,7 @@ static bool is_unchanged(const char *variable)
 	return same;
 }
 
-/* Adds the variables that the entrypoint changed. Others differ between the tasks of a step. */
+/* Adds only variables that the entrypoint changed: others differ between the step's tasks. */
 static void take_changes(struct surroundings *surroundings, const char *output, size_t length)
 {
 	size_t directory = strlen(output) + 1;
@@ -830,7 +833,7 @@ int main(int argc, char **argv)
 	if (lseek(answer_fd, 0, SEEK_END) == 0)
 		begin_step(state_fd, answer_fd);
 	entry = read_answer(answer_fd);
-	/* Release the lock: the keeper has no copy of this descriptor. */
+	/* This releases the lock, because the keeper has no copy of the descriptor. */
 	(void)close(answer_fd);
 	if (request.name == NULL && request.save == NULL) {
 		inherit_lock(state_fd);

@@ -1,4 +1,4 @@
-/* Counts the tasks of a step on this node that have reached a point. */
+/* Counts the tasks of a step on this node that have reached a certain point. */
 #ifndef SLURMSTACK_CONTAINER_TASKS_H
 #define SLURMSTACK_CONTAINER_TASKS_H
 

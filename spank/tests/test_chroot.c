@@ -385,7 +385,7 @@ static int fake_move_mount(int from, const char *from_path, int to, const char *
 	}
 
 	CHECK(from_path[0] == '\0' && (flags & MOVE_MOUNT_F_EMPTY_PATH) != 0);
-	/* The subject is only the last part: messages contain the path in the jail, not the mount's. */
+	/* The subject is only the last part: messages contain the path in the jail. */
 	return called(strrchr(target, '/') == NULL ? "" : strrchr(target, '/'), "move_mount %s on %s", name_of(from), target) ? -1 : 0;
 }
 
@@ -1352,7 +1352,7 @@ static void external_step_returns_to_the_node_at_once(void)
 	CHECK(open_descriptors() == 2);
 }
 
-/* Root can write to every visible path: only its few capabilities protect kernel and keeper. */
+/* Root can write to every visible path: only missing capabilities protect kernel and keeper. */
 static void step_of_root_gets_its_own_spool_and_few_capabilities(void)
 {
 	static const char *const expected[] = {

@@ -47,7 +47,7 @@ class ApiError(EngineError):
 
     @property
     def unauthorized(self) -> bool:
-        """Whether the credentials lack the right, rather than the object being refused."""
+        """Whether the credentials lack a right; False if the server refuses the object itself."""
         message = str(self.body.get("message")).lower()
         return self.status == 403 and ': user "' in message
 
@@ -429,9 +429,9 @@ def explain(status: int, answer: Any, about: str) -> str:
 
 
 def _explain_cause(cause: Manifest, hidden: bool) -> str:
-    """Return field, value and reason, or only the field of a secret object.
+    """Return field, value and reason of a cause; for a Secret, only the field.
 
-    The message of a cause starts with the value, which can be kilobytes, and ends with the reason.
+    The cause's message starts with the value, which can be kilobytes, and ends with the reason.
     """
     text = "invalid value" if hidden else " ".join(str(cause.get("message")).split())
     if len(text) > _LONGEST_CAUSE:

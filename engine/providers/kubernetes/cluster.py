@@ -43,7 +43,7 @@ class Settings:
 
 
 def read_settings(config: Properties) -> Settings:
-    """Read the provider's config. Raises EngineError with an unsupported or invalid key.
+    """Read the provider's config. Raises EngineError that names an unsupported or invalid key.
 
     Keys that only tune Pulumi's own plugin (its client, its warnings, Helm) are ignored.
     """
@@ -79,14 +79,15 @@ def read_settings(config: Properties) -> Settings:
 
 
 def _flag(config: Properties, key: str, default: bool = False) -> bool:
-    value = config.get(key)
+    value, source = config.get(key), key
     if value is None:
-        value = os.environ.get(_variable(key), default)
+        source = _variable(key)
+        value = os.environ.get(source, default)
     if isinstance(value, Unknown):
         return default
     if str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
-    raise EngineError(f"kubernetes provider: {key}: {value!r}: expected true or false")
+    raise EngineError(f"kubernetes provider: {source}: {value!r}: expected true or false")
 
 
 def _variable(key: str) -> str:
@@ -166,7 +167,7 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _path_shown(text: str) -> str:
-    """Return a path, or words for a text that is probably the encoded contents."""
+    """Return the text if it looks like a path; a placeholder if it may be encoded contents."""
     is_path = len(text) <= _LONGEST_PATH or "/" in text[:_LONGEST_PATH]
     return text if is_path and len(text) < 4 * _LONGEST_PATH else "the given text"
 

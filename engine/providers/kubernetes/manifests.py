@@ -2,7 +2,7 @@
 
 A manifest is a plain JSON object. Facts about kinds are from the Kubernetes API's reference. The
 conventions of the state (``__inputs``, ``__fieldManager``, auto-naming) are Pulumi's, so that a
-stack can move between the engines.
+stack can move between this engine and Pulumi's.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def is_true(manifest: Mapping[str, Any], key: str) -> bool:
 
 
 def autoname(urn: str) -> str:
-    """Return a name for an unnamed object: the resource's name and eight random digits."""
+    """Return a name for an unnamed object: the resource's name and eight hexadecimal digits."""
     return f"{name_of(urn)}-{secrets.token_hex(4)}"
 
 
@@ -218,8 +218,8 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
     if meta.get("generateName"):
         raise CheckError(
             "metadata.generateName",
-            "not supported by server-side apply; set metadata.name, or remove both to derive the"
-            " name from the resource's name",
+            "not supported by server-side apply; set metadata.name instead, or remove"
+            " generateName: the name is then derived from the Pulumi resource's name",
         )
     adopted = metadata(olds).get("name") if is_true(olds, AUTONAMED) else None
     meta["name"] = adopted or autoname(urn)
@@ -461,7 +461,7 @@ def _meet(path: Path, field: Path) -> bool:
 
 
 def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
-    """Return the inputs with the cluster's values, wherever these differ in meaning.
+    """Return the inputs with the cluster's values where the two differ in meaning.
 
     Compare only fields of the inputs: the server sets the others.
     """
@@ -485,12 +485,12 @@ def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
         yield from ((item, named[item["name"]]) for item in inputs)
         return
     yield from zip(inputs, live, strict=False)
-    # Keep plain values that were added to the list; ignore added objects: the server adds those.
+    # Keep plain values that were added to the list. Ignore added objects: the server adds them.
     yield from ((item, item) for item in live[len(inputs) :] if not isinstance(item, dict))
 
 
 def imported(live: Manifest) -> Manifest:
-    """Return inputs for an object of another client: all fields that the server does not set."""
+    """Return inputs for an object of another client: all fields except those of the server."""
     inputs = {key: value for key, value in live.items() if key != "status"}
     return normalised(inputs)
 
@@ -523,10 +523,10 @@ def is_pulumis(live: Manifest) -> bool:
 
 
 def adopted_fields(live: Manifest, manager: str) -> list[Manifest] | None:
-    """Return ``managedFields`` with a plain create's fields moved to ``manager``.
+    """Return ``managedFields`` with the fields of managers in ``_ADOPTED`` moved to ``manager``.
 
-    Return None if there are no such fields. Pulumi's plugin creates objects by POST. Without this
-    move, a later apply would conflict with the plugin's fields.
+    Return None if there are no such fields. Pulumi's plugin, for example, creates objects by POST.
+    Without this move, a later apply would conflict with the plugin's fields.
     """
     entries = _entries(live)
     taken = [e for e in entries if e.get("operation") == "Update" and _is_adopted(e)]

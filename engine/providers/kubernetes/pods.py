@@ -115,8 +115,8 @@ class Pods:
     def free_blocked(self, owner: Manifest) -> str:
         """Delete a broken pod of a StatefulSet's old revision. Return a note, or "".
 
-        With ordered pods, the controller waits for this pod before it replaces any, so an update
-        cannot repair the pod (a documented limitation of StatefulSets).
+        With ordered pods, the controller waits for this pod before it replaces any pod, so an
+        update cannot repair the pod (a documented limitation of StatefulSets).
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:
@@ -168,7 +168,7 @@ class Pods:
         return message[:1].lower() + message[1:] if last.get("reason") == "Pulling" else "starting"
 
     def _explained(self, pod: Manifest, container: Manifest) -> str:
-        """Return one line with pod, container, reason and the last line of its log."""
+        """Return one line with pod, container, reason and the container's last log line."""
         line = f"pod {_name(pod)}, container {container['name']}"
         exited = _last_exit(container)
         if _is_stuck(container) and not (_crashes(container) and exited):

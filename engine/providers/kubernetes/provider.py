@@ -49,7 +49,7 @@ _ADOPTIONS: Final = 5
 _DEFAULT_NAMESPACE: Final = "default"
 _FOREGROUND: Final = "Foreground"
 _PROPAGATIONS: Final = {"orphan": "Orphan", "background": "Background"}
-# Kinds whose skipAwait applies to deletion too, as in Pulumi's provider.
+# Kinds for which skipAwait also skips the wait for deletion, as in Pulumi's provider.
 _SKIP_DELETE: Final = frozenset(
     {
         "DaemonSet",
@@ -87,8 +87,8 @@ class KubernetesProvider:
             self._cluster = find_cluster(self._settings)
         elif not preview:
             raise EngineError(
-                "kubernetes provider: kubeconfig: unknown, but an update requires it; set it to a"
-                " known value"
+                "kubernetes provider: kubeconfig or context depends on an output that has no value"
+                " yet; first deploy the resource that has this output"
             )
 
     # -- the provider protocol ----------------------------------------------------------------
@@ -225,7 +225,7 @@ class KubernetesProvider:
             live = api.get(target.ref)
             if old is None and live is not None:
                 if self._settings.upsert or target.patch or is_pulumis(live):
-                    return foreseen  # a replacement, which first deletes the existing object
+                    return foreseen  # the update may take over or delete the object
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
@@ -289,7 +289,7 @@ class KubernetesProvider:
         force = target.force
         if live is not None and not target.patch:
             if dry_run:
-                # Force it: before its apply, the update takes over the fields of a plain create.
+                # Force the dry run: the update first takes over the conflicting fields (`_adopt`).
                 force = force or adopted_fields(live, target.manager) is not None
             else:
                 _adopt(api, target, live)
@@ -393,7 +393,7 @@ def _without_old(
 ) -> Manifest | None:
     """Return the live object, or None after it is gone.
 
-    Delete an obsolete object, and wait for objects in deletion.
+    Delete an obsolete object. If an object is being deleted, wait until it is gone.
     """
     if obsolete:
         api.delete(target.ref, _FOREGROUND)
@@ -411,7 +411,7 @@ def _taken(ref: Ref) -> EngineError:
 
 
 def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
-    """Move the fields of a plain create to the manager of all later applies."""
+    """Move fields that were set without apply to the field manager of all later applies."""
     for left in reversed(range(_ADOPTIONS)):
         handed = adopted_fields(live, target.manager) if live else None
         if live is None or handed is None:

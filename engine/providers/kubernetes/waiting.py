@@ -33,7 +33,7 @@ from engine.providers.kubernetes.pods import Pods
 DEFAULT_TIMEOUT: Final = 600.0  # seconds
 _POLL: Final = 1.0  # seconds between checks without an event
 _TICK: Final = 0.1  # seconds until a cancellation is noticed
-_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # seconds: many objects become ready soon
+_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # first pauses (s): many objects are ready soon
 
 
 class NotReady(EngineError):  # noqa: N818 - named for the object's state
@@ -216,7 +216,7 @@ def _why_still_there(api: Api, live: Manifest) -> str:
 
 
 def check_for(kind: Kind, inputs: Mapping[str, Any]) -> Check:
-    """Return the check for a kind of object, or the one that its annotations require."""
+    """Return the check for a kind of object, or the check that an annotation requires."""
     if is_true(inputs, SKIP_AWAIT):
         return lambda _live, _around: DONE
     wanted = annotation(inputs, WAIT_FOR)
