@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the values that all workers share until the end of the run."""
+    """Until the end of the run, keep the values that all workers share."""
     if not hasattr(config, "workerinput"):
         stack = ExitStack()
         stack.enter_context(shared())
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 class _ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Give each folder to one worker: its tests share fixtures, and some depend on their order.
+    """Give each folder to one worker: its tests share fixtures, and some need a fixed order.
 
     xdist's own `loadgroup` has no effect with pytest 9.2, which keeps no `_nodeid`.
     """
@@ -103,7 +103,7 @@ def _is_worker(session: pytest.Session) -> bool:
 
 
 def _share(path: Path) -> IO[str]:
-    """Take a lock that runs share; it lasts until the file is closed."""
+    """Take a shared lock, which lasts until the file is closed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("w")
     fcntl.flock(file, fcntl.LOCK_SH)

@@ -67,7 +67,7 @@ NOWHERE = "bench.invalid"
 
 @contextlib.contextmanager
 def stack() -> Iterator[None]:
-    """Write the stack file; after the context, remove the stack and its file."""
+    """Write the stack file; after the `with` block, remove the stack and its file."""
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
@@ -91,7 +91,7 @@ def stack() -> Iterator[None]:
 
 
 def module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a module of the project on the stack, and print its last line, the list of phases."""
+    """Run a module of the project on the stack, and print its last line of stderr: the phases."""
     command = [sys.executable, "-m", *arguments, "--stack", BENCH.stack]
     result = execute(command, **options)
     if lines := result.stderr.strip().splitlines():

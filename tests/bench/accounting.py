@@ -68,7 +68,7 @@ def _reserved() -> dict[str, int]:
     """Return the CPU requests of the dev stack in millicores, by container name."""
     stack = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
     values = {key.removeprefix("slurmstack:"): value for key, value in stack.items()}
-    # `make up` creates the key of the dev stack's user.
+    # The key file of the dev stack's user exists only after `make up`.
     values["users"] = VALID["users"]
     with pytest.MonkeyPatch.context() as patch:
         pods = templates(record(patch, config(base=values)))

@@ -1,7 +1,7 @@
 """Cost of exporting metrics of a large Slurm cluster, compared with a classic exporter.
 
-A real slurmctld runs in a container with 5,000 nodes and 50,000 held jobs, and one more node that
-runs jobs. No Kubernetes is needed.
+A real slurmctld runs in a container. It has 5,000 nodes without a slurmd, 50,000 held jobs, and one
+more node that runs jobs. No Kubernetes is needed.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ for lab in $(seq {ARRAYS}); do
 done
 """
 """Script that submits the jobs. `scontrol update` gives array tasks their own records, as if they
-had started. The jobs are held, because scheduling cycles over the jobs would make the rate vary."""
+had started. The jobs are held: scheduling cycles over them would make the measured rates vary."""
 INTERVAL = Exporter().interval
 """Seconds between two reads, and between two scrapes of the classic exporter."""
 READS = 6
@@ -76,8 +76,8 @@ CLASSIC = (
 Its collectors for accounts, users, queue and partitions each run squeue."""
 PAIRS = 3
 WINDOW = 3 * INTERVAL + 2
-"""Seconds that jobs run in each round. Normally three reads end in this time, or two if slurmctld
-is too busy."""
+"""Seconds that jobs run in each round. Normally, the exporter completes three reads in this time,
+or two if slurmctld is too busy."""
 BATCH = 40
 THROUGHPUT = f"""
 completed() {{ sdiag | awk '/^Jobs completed:/ {{print $3}}'; }}
@@ -95,7 +95,7 @@ echo $sent $(($(date +%s%N) - begin))
 """Script that prints the number of jobs, and the nanoseconds until all have ended.
 
 One batch waits while the next is submitted, so that the node always has jobs. The script does not
-use squeue: it requests all jobs, which is the load to be measured.
+use squeue: squeue requests all jobs, which is the load to be measured.
 """
 PROGRAM = f"""
 import os, resource, subprocess
@@ -105,7 +105,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 """Script that prints the peak memory in KiB of the largest program that the exporter runs.
 
-A program's peak includes its parent's memory at the fork, so the script imports no agents' modules.
+A program's peak includes its parent's memory at the fork, so the script does not import `agents`.
 """
 KIB, MB = 1024, 1e6
 SCRAPED = "/tmp/scraped"
@@ -138,7 +138,7 @@ class Large:
 
     @contextlib.contextmanager
     def classic(self) -> Iterator[None]:
-        """Run a classic exporter's scrapes at intervals; the context starts after the first one."""
+        """Run classic scrapes at intervals; the `with` block starts after the first scrape."""
         self.exporter.run(f"rm -f {SCRAPED}")
         each = f"sleep {INTERVAL} & ({self.forks}) && echo >>{SCRAPED}; wait"
         script = f"while true; do {each}; done # classic"
@@ -167,7 +167,7 @@ class Large:
     def _end(self, pattern: str) -> None:
         """Stop an exporter, and wait until its programs end: they would slow the next measurement.
 
-        `pattern` matches the exporter's command line, but not that of the shell that looks for it.
+        `pattern` matches the exporter's command line, but not the command line with pkill.
         """
         self.exporter.run(f"pkill -f '{pattern}'", user="root")
         running = f"pgrep -f '{pattern}'; pgrep 'squeue|sinfo|sdiag|snapshot'; true"
@@ -312,7 +312,7 @@ def _ratios(
 
 
 def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
-    """Return the seconds of `_run` while an exporter reads Slurm; `reads` counts its reads."""
+    """Return the seconds of `_run` while an exporter runs; `reads` counts the exporter's reads."""
     before = reads()
     took = _run(cluster)
     done = reads() - before

@@ -43,7 +43,7 @@ FRONT = "front-0"
 """The node whose slurmd represents all others."""
 ROUNDS = 5
 CHANGES = 10
-"""Number of nodes that recover, and of nodes that fail, for each reason in each pass."""
+"""Number of nodes that recover, and number that fail, in each round: by cordons and by checks."""
 KIB = 1024
 
 WORLD: Final = "/bench"
@@ -70,7 +70,8 @@ print(json.dumps({
     "memory": usage.ru_maxrss,
 }), file=sys.stderr)
 """
-"""Program that runs a command and prints its resource usage and its children's (memory in KiB)."""
+"""Program that runs a command, and prints the resource usage of the command with its children
+(memory in KiB)."""
 
 COUNT = """
 import collections, json, sys
@@ -182,7 +183,7 @@ class Cluster:
 
     @property
     def cordoned(self) -> range:
-        """Return the cordoned machines: few, so that more drains stay below the drain limit."""
+        """Return the cordoned machines: under a tenth, so that new drains stay below the limit."""
         return range(self.moved * CHANGES, self.moved * CHANGES + self.count // 10 - CHANGES)
 
     @property
@@ -211,7 +212,7 @@ class Cluster:
         self._cordon()
 
     def look(self, way: str) -> Used:
-        """Run a pass of the reconciler, which finds the latest changes."""
+        """Run a pass of the reconciler, and check that it finds the changes of `move_on`."""
         command = ["python3", "-m", "agents.reconciler", way, "--json"]
         used = run(self.reconciler, command, self.environment, c.SLURM_ID)
         done = Counter(action["action"] for action in json.loads(used.output)["actions"])
@@ -221,7 +222,7 @@ class Cluster:
         return used
 
     def requests(self) -> dict[str, int]:
-        """Count the requests of a pass that makes the same number of changes."""
+        """Count the requests of one more pass with as many changes as the other passes."""
         self.move_on()
         code, output = self.reconciler.exec_run(
             ["python3", "-c", COUNT, "--once"],
@@ -389,7 +390,7 @@ def state(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return a Node as an API server shows it, with 50 images, the maximum of a kubelet."""
+    """Return a Node as an API server shows it, with 50 images, a kubelet's default maximum."""
     size = {"cpu": "192", "memory": "2113409212Ki", "nvidia.com/gpu": "8", "pods": "110"}
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "KernelDeadlock", "Ready")
     return owned(
@@ -473,7 +474,7 @@ def edited(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def simulated(count: int) -> Callable[[dict[str, Any]], None]:
-    """Return the edit of `edited`, and stop slurmctld's pings and checks of nodes that answer."""
+    """Return the edit of `edited`, without slurmctld's pings and checks of responsive nodes."""
 
     def edit(valid: dict[str, Any]) -> None:
         edited(count)(valid)
@@ -490,7 +491,7 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     """Measure a pass of all checks on a healthy node with eight GPUs and InfiniBand."""
     stack = alone(edited(1))
     (nodeset,) = stack.nodesets
-    # The first of the eight GPUs is healthy.
+    # Repeat the record of the first of the eight GPUs, which is healthy.
     head, gpu, *others = re.split("(?m)^(?=GPU )", recorded("h100-535.183.01"))
     ports = (line.split(None, 3) for line in recorded("infiniband-h100").splitlines())
     put(

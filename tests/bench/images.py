@@ -1,7 +1,7 @@
-"""Cost of jobs in images: starts from the cache, cold pulls, and reading small files.
+"""Cost of jobs in container images: starts from the cache, cold pulls, reading small files.
 
-Two nodes and a registry with TLS run in containers. The variants alternate in random order, so that
-other load on the machine affects all of them equally.
+Two nodes and a registry with TLS run in containers. The variants of a measurement alternate in
+random order, so that other load on the machine affects all of them equally.
 """
 
 import base64
@@ -66,7 +66,7 @@ def pulls(figures: Figures, site: Site) -> None:
     name = site.push("bench/large:1", ociimages.layout([site.base, *layers]))
     del text, layers
     folder = f"{HOME}/by-hand"
-    # These credentials are for skopeo; slurm-image reads enroot's file.
+    # These credentials are for skopeo; slurm-image reads enroot's credentials file.
     login = "reader:open sesame"
     by_hand = (
         f"srun --quiet bash -c \"skopeo copy --quiet --src-creds '{login}' docker://{name} "
@@ -100,7 +100,7 @@ def reads(figures: Figures, site: Site) -> None:
     files = [Entry(f"many/{n % 200}/{n}", "x" * (n % 8000)) for n in range(FILES)]
     name = site.push("bench/many:1", ociimages.layout([site.base, layer(files)]))
     site.node.user(f"srun --quiet --container-image={name} cp -r /many {HOME}/many")
-    # Use the image's shell, and tools that both roots have.
+    # This runs in the jail or the image: use a shell and tools that both have.
     read = "find {place} -type f -exec cat {{}} +"
 
     def took(options: str, place: str) -> int:

@@ -1,8 +1,8 @@
-"""Cost of running jobs isolated in the jail: `srun true` with and without the plugin.
+"""Cost of running jobs isolated in the jail: `srun true` with and without the SPANK plugin.
 
-This needs no Kubernetes: slurmctld and one slurmd run in containers. The variants alternate in
-random order, so that other load on the machine affects all of them equally. Such load can exceed
-the measured cost by far, so the figures use the first quartile of the times.
+This needs no Kubernetes: slurmctld and one slurmd run in containers. The variants (`WAYS`)
+alternate in random order, so that other load on the machine affects all of them equally. Such load
+can exceed the measured cost by far, so the figures use the first quartile of the times.
 """
 
 import random
@@ -37,7 +37,7 @@ def measure(figures: Figures) -> None:
     steps: dict[str, list[int]] = {way: [] for way in WAYS}
     with containers("slurmstack-bench") as start, one_node(start) as node:
         with_plugin = node.root(f"cat {STACK}")
-        # mpi.conf names this directory. The plugin creates it in a job's private /tmp.
+        # mpi.conf names this directory. The plugin creates it only in a job's private /tmp.
         node.root("mkdir /tmp/.pmix")
         for _ in range(ROUNDS):
             for way in random.sample(list(WAYS), len(WAYS)):
@@ -59,7 +59,7 @@ def quartile(times: list[int]) -> float:
 
 def choose(node: Node, way: str, with_plugin: str) -> None:
     node.isolate(**WAYS[way])
-    # slurmstepd reads the file again for each step.
+    # slurmstepd reads plugstack.conf again for each step.
     node.root(f": >{STACK}" if way == WITHOUT else f"cat >{STACK} <<'END'\n{with_plugin}\nEND")
 
 

@@ -78,7 +78,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(self.world.page(what, limit, number))
 
     def do_PATCH(self) -> None:
-        """Patch the reconciler's memory, the only object that the reconciler changes here."""
+        """Patch the ConfigMap of the reconciler's memory, the only object that it changes here."""
         memory, body = self.world.memory, self._body()
         version = memory["metadata"]["resourceVersion"]
         if "configmaps" not in self.path or body["metadata"]["resourceVersion"] != version:

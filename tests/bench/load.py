@@ -1,6 +1,7 @@
 """Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-The variants alternate several times in the order ABBA, so that other load slows both equally.
+Each comparison alternates its two variants in the order ABBA, so that other load slows both
+equally.
 """
 
 import datetime
@@ -180,14 +181,14 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
 
 
 def slurmd_started(cluster: Cluster) -> float:
-    """Return when the last new slurmd started, from Kubernetes (Unix time in whole seconds)."""
+    """Return when Kubernetes started the last new slurmd (Unix time in whole seconds)."""
     # Kubernetes reports the start slightly later than slurmd registers with slurmctld.
-    started = eventually("Kubernetes reports all starts", lambda: starts_of_slurmd(cluster))
+    started = eventually("Kubernetes reports every new slurmd", lambda: starts_of_slurmd(cluster))
     return max(datetime.datetime.fromisoformat(moment).timestamp() for moment in started)
 
 
 def starts_of_slurmd(cluster: Cluster) -> list[str]:
-    """Return the start of slurmd on each new node; [] until all are reported as running."""
+    """Return the start time of slurmd on each new node; [] until slurmd runs on all of them."""
     pods = cluster.objects("pods", "slurmstack.dev/nodeset=more")
     started = [
         status["state"]["running"]["startedAt"]

@@ -14,7 +14,7 @@ LOST, LEFT = "node-1", "node-0"
 
 
 def measure(figures: Figures, cluster: Cluster) -> None:
-    """Measure with a standby controller, then with a placeholder for a single controller.
+    """Measure with a standby controller, then with one controller and its placeholder pod.
 
     The stack runs without accounting: if the lost node had also run slurmdbd, the new controller
     would need at least one more minute.

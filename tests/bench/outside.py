@@ -26,8 +26,8 @@ from tests.support.slurmctld import (
 def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[Slurmctld]:
     """Run these nodesets outside the stack, and yield a container that can submit jobs.
 
-    Nodes have the same size, jobs run in the stack's own jail, and slurmctld's state is on the same
-    disk. Only addresses and keys differ.
+    Nodes have the same size as on the stack. Jobs run in the stack's own jail. slurmctld's state is
+    on the same disk. Only addresses and keys differ.
     """
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{name}": text for name, text in config_files(settings).items()}
@@ -58,7 +58,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
                     _start_node(start, secret, node, nodeset, controller, jail, accounts)
         login = prepare(
             start(
-                # This image has Slurm's commands; a login node has them only in its jail.
+                # The controller's image has Slurm's commands; the login image has none.
                 "controller",
                 hostname="login",
                 extra_hosts={controller_address(): controller.address},

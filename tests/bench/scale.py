@@ -1,4 +1,4 @@
-"""Ten thousand nodes: time to render their files, and response time of slurmctld.
+"""Ten thousand nodes: time to render Slurm's files, and response time of slurmctld.
 
 This needs no Kubernetes: slurmctld runs in a container of the controller's image. The
 nodes are only records without a slurmd.

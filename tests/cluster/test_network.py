@@ -54,7 +54,7 @@ def test_users_cannot_reach_kubernetes_or_metadata(
 def test_root_in_a_pod_can_reach_kubernetes(
     cluster: Cluster, forbidden: list[tuple[str, int]]
 ) -> None:
-    """Root's success shows that the service runs, and that only the guard blocks users."""
+    """Root's success shows that the servers run, and only the pod's packet filter blocks users."""
     for address, port in forbidden:
         ask = f": </dev/tcp/{address}/{port}"
         for pod, container in (("login-0", "sshd"), ("cpu-0", "slurmd")):

@@ -23,7 +23,7 @@ def test_new_nodes_do_not_unpack_images(cluster: Cluster) -> None:
 
 
 def test_pods_of_the_shared_cluster_run_with_runc(cluster: Cluster) -> None:
-    """The other clusters run them with crun, which keeps its state in other files."""
+    """The other clusters run pods with crun, which keeps its state in other files."""
     listing = ["sh", "-c", "ls /run/containerd/runc/k8s.io/*"]
     output: Any = cluster.computer("node-0").exec_run(listing).output
     assert "state.json" in output.decode().split()

@@ -51,7 +51,8 @@ PROMETHEUS = {
     "kind": "Prometheus",
     "metadata": metadata(),
     "spec": {
-        # Pods of the operator would need its images. A pod below uses the operator's files instead.
+        # Pods that the operator creates would need its images. Instead, the fixture `theirs`
+        # creates a pod that uses the operator's files.
         "replicas": 0,
         "version": "v2.42.0",
         **{f"{kind}Selector": {"matchLabels": SELECTED} for kind in ("podMonitor", "rule")},

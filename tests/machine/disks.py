@@ -38,7 +38,7 @@ _FILES: Final = {
     "etc/systemd/network/all.network": "[Match]\nName=en*\n\n[Network]\nDHCP=yes\n",
     "etc/ssh/sshd_config.d/payload.conf": f"AuthorizedKeysFile {PAYLOAD}/authorized_keys\n",
 }
-"""The DNS server of QEMU's user network has the address 10.0.2.3."""
+"""Files of the system disk. QEMU's user network has a DNS server at 10.0.2.3."""
 _TIMEOUT: Final = 1800
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ class System:
 
 
 def system(say: Say) -> System:
-    """Return a Debian with Go and all packages. Build it once: machines do not change it."""
+    """Return a Debian with Go and all packages. It is built once: machines do not change it."""
     requirements = (ROOT / "requirements-dev.txt").read_bytes()
     known = repr((debian.SUITE, _PACKAGES, _SIZE, sorted(_FILES.items()), host.go_version()))
     digest = hashlib.sha256(known.encode() + requirements).hexdigest()[:12]
@@ -104,7 +104,7 @@ def _add_tools(tree: Path) -> None:
         shutil.copy(ROOT / name, project)
     _lend_network(tree)
     _run("chroot", str(tree), "make", "-C", PROJECT, ".venv/ready")
-    # Copy this machine's Go: the cached binaries are valid only for its version.
+    # Copy this machine's Go: the cached binaries are valid only for this version of Go.
     root = execute(["go", "env", "GOROOT"]).stdout.strip()
     shutil.copytree(root, tree / "usr/local/go", symlinks=True)
     (tree / "usr/local/bin/go").symlink_to("/usr/local/go/bin/go")
@@ -117,7 +117,7 @@ def _add_tools(tree: Path) -> None:
 
 
 def _lend_network(tree: Path) -> None:
-    """Copy settings and certificates with which pip reaches Python packages into the tree."""
+    """Copy into the tree the settings and certificates that pip needs to download packages."""
     certificates = {os.environ.get(name, "") for name in ("PIP_CERT", "SSL_CERT_FILE")}
     for name in ("/etc/resolv.conf", "/etc/pip.conf", *sorted(certificates)):
         file, copy = Path(name), tree / name.lstrip("/")

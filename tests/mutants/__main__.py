@@ -26,7 +26,7 @@ from tests.mutants.table import FAULTS
 
 
 def chosen(only: Sequence[str], tier: str | None) -> list[Fault]:
-    """Return rows of these areas or with these words in their names, of `tier` if given."""
+    """Return the rows whose area or name matches `only`; with `tier`, only rows of this tier."""
     return [
         fault
         for fault in FAULTS

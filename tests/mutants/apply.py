@@ -41,7 +41,7 @@ class Scratch:
         return cls(root)
 
     def share_builds(self) -> None:
-        """Use the checkout's builds of Kubernetes and its Docker engine."""
+        """Use the checkout's builds of Kubernetes, and the checkout's Docker engine."""
         (self.root / ".local").mkdir()
         for name in _SHARED:
             (LOCAL / name).mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Scratch:
 
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[None]:
-        """Apply one fault to the copy for the duration of the context. Raises StaleError."""
+        """Apply one fault to the copy for the duration of the `with` block. Raises StaleError."""
         path = self.root / fault.file
         before = path.read_text(encoding="utf-8")
         _write(path, fault.applied(before))
@@ -67,5 +67,5 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Remove compiled code: Python compares only a source's size and its time in seconds.
+    # Remove compiled code: Python compares only the size of a source and its mtime in seconds.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

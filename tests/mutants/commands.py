@@ -35,7 +35,7 @@ class Ended:
 class Commands:
     """Runs commands from several threads, each command in its own session.
 
-    Ctrl-C does not reach a command in its own session directly.
+    So Ctrl-C in the terminal does not reach the commands directly; `interrupt` ends them.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Commands:
         return Ended(code, log)
 
     def interrupt(self) -> None:
-        """End all running commands; later calls of `run` start none."""
+        """End all running commands; later calls of `run` start no command."""
         with self._lock:
             self._interrupted = True
             running = tuple(self._running)

@@ -28,12 +28,12 @@ class Fault:
     old: str
     """Text that occurs exactly once in the file."""
     new: str
-    """Replacement of that text."""
+    """Text that replaces `old`."""
     test: str | tuple[str, ...]
-    """Node id of the test that must fail; if it names several tests, each must fail."""
+    """Node id of the test that must fail, or several node ids: then each test must fail."""
     tier: Tier = "unit"
     setup_may_fail: bool = False
-    """Whether an error in the setup also catches the fault, because the setup needs the code."""
+    """Whether an error in the setup also catches the fault: the setup uses the changed code."""
 
     @property
     def tests(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Run:
     cases: tuple[Case, ...]
 
     def outcomes(self, test: str) -> frozenset[Outcome]:
-        """Return the outcomes of a test; with all its parameters if the node id has none."""
+        """Return the outcomes of a test, or of all its cases if the node id has no parameters."""
         return frozenset(
             case.outcome
             for case in self.cases
@@ -87,7 +87,8 @@ def problem_without(run: Run, test: str) -> str:
 def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
     """Return a test's verdict on a fault, and the reason if the test does not catch it.
 
-    Only a failure of the test itself, with pytest's exit code 1, catches the fault.
+    Only a failure of the test itself catches the fault, with pytest's exit code 1. A fault with
+    `setup_may_fail` is also caught by an error in the test's setup.
     """
     code, outcomes = run.ended.code, run.outcomes(test)
     counted = {"failed", "error"} if fault.setup_may_fail else {"failed"}

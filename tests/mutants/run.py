@@ -19,7 +19,7 @@ from tests.mutants.judge import Run, Verdict, problem_without, read, verdict
 
 AT_ONCE: Final[Mapping[Tier, int]] = {"unit": 2, "container": 1, "cluster": 1}
 SECONDS: Final[Mapping[Tier, int]] = {"unit": 300, "container": 1800, "cluster": 3600}
-"""Time limits of one run of pytest in seconds."""
+"""Time limits of a run of pytest, in seconds for each test that it runs."""
 DOWN_SECONDS: Final = 600
 _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
     # Let a hanging unit test fail before the time limit of the run.
@@ -34,7 +34,7 @@ Problem: TypeAlias = tuple[str, str]
 
 
 class ClusterLeftError(Exception):
-    """The rows' cluster could not be removed; the message has the command for it."""
+    """The rows' cluster could not be removed; the message has the command that removes it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Runner:
             stack = file.name.split(".")[1]
             self._say(f"cluster: removing stack {stack}")
             command = ["make", "down", f"STACK={stack}", "ENGINE=embedded"]
-            # A separate object, so an interruption does not end this command.
+            # Use a separate object, so that an interruption does not end this command.
             ended = Commands().run(command, copy.root, self._log(), DOWN_SECONDS)
             if ended.code != 0:
                 raise ClusterLeftError(
@@ -126,9 +126,10 @@ class Runner:
             self._free.put(copy)
 
     def _prepared(self, copy: Scratch, fault: Fault) -> Problem | None:
-        """Run a row's tests on the cluster without the fault, which also repairs the cluster.
+        """Run a row's tests on the cluster without the fault.
 
-        If the previous row left an unusable cluster, the tests run on a fresh one.
+        This also repairs the cluster after the previous row. If the cluster stays unusable, the
+        tests run on a fresh cluster.
         """
         problem = self._problem(copy, fault)
         if problem:

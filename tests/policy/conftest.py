@@ -16,7 +16,7 @@ from tests.support.stack import FILES, KEY
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program's folder, with a public key where `make up` writes the one of the dev stack."""
+    """The program's folder, with a public key where `make up` writes the key of the dev stack."""
     root = tmp_path_factory.mktemp("project")
     (root / "__main__.py").symlink_to(ROOT / "__main__.py")
     for path in FILES:
@@ -28,7 +28,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stack_of(project: Path) -> Iterator[StackOf]:
-    """Return a function with a stack file's resources, and with what that file allows."""
+    """Return a function that returns a stack file's resources, and what that file allows."""
     cached: dict[str, tuple[Stack, Allowed]] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 

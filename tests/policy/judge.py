@@ -1,4 +1,4 @@
-"""Run the pack's policies as the SDK does, over recorded graphs and single resources."""
+"""Run the policy pack as Pulumi's SDK does, on recorded graphs and on single resources."""
 
 import copy
 import json
@@ -37,7 +37,7 @@ Props = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shown:
-    """A resource as an engine shows it to a pack."""
+    """A resource as an engine shows it to a policy pack."""
 
     type: str
     name: str
@@ -52,7 +52,7 @@ class Shown:
 
 Stack = tuple[Shown, ...]
 Findings = frozenset[tuple[str, str]]
-"""Names of policies, each with the name of a resource, or "" for the stack."""
+"""Pairs of a policy's name and a resource's name; "" stands for the whole stack."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Judgement:
 
 
 def shown(graph: Graph) -> Stack:
-    """Convert a recorded graph; a generated secret is the output of its random resource."""
+    """Convert a recorded graph, and add the generated secrets as outputs of their resources."""
     names = {resource.urn: resource.name for resource in graph.resources}
     made = {resource.urn for resource in graph.resources if resource.type == MADE}
     return tuple(
@@ -86,7 +86,7 @@ def shown(graph: Graph) -> Stack:
 
 
 def _without_references(inputs: Props) -> Props:
-    """Replace references to resources with ids or URNs, as engines do for a pack."""
+    """Replace references to resources with ids or URNs, as engines do for a policy pack."""
     struct = struct_pb2.Struct()
     struct.update(inputs)
     plain: Props = json_format.MessageToDict(to_struct(from_struct(struct)))
@@ -98,7 +98,7 @@ def _options(one: Shown) -> PolicyResourceOptions:
 
 
 def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = None) -> Judgement:
-    """Run all policies; `of` limits the policies of single resources to these names."""
+    """Run all policies. `of`: names of the resources to judge one by one; by default, all."""
     broken: set[tuple[str, str]] = set()
     unknown: set[tuple[str, str]] = set()
     resources = _resources(stack)

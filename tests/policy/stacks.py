@@ -1,4 +1,4 @@
-"""The stack files, by name."""
+"""The names of the stack files."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Programs with one mistake each: only the policies against this mistake report it."""
+"""Each program has one mistake, and only the policies that forbid the mistake report it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,7 +136,7 @@ def labelled(name: str, labels: dict[str, str]) -> Change:
 
 
 def deployed(stack: Stack) -> Stack:
-    """Return the stack as Kubernetes has it after its creation."""
+    """Return the stack after its creation, when each object has a resourceVersion."""
     for one in stack:
         if "metadata" in one.props:
             stack = edited(stack, one.name, lambda p: p["metadata"].update(resourceVersion="7"))
@@ -144,7 +144,7 @@ def deployed(stack: Stack) -> Stack:
 
 
 def replaced(name: str) -> Change:
-    """Replace a resource in a preview, which knows only the requested values of its replacement."""
+    """Replace a resource in a preview: only the requested values of the replacement are known."""
     return lambda stack: edited(
         deployed(stack), name, lambda props: props["metadata"].pop("resourceVersion")
     )
@@ -326,7 +326,7 @@ MISTAKES = [
         "login-sshd",
     ),
     mistake(
-        "another registry's name starts with that of the stack's",
+        "another registry's name starts with the name of the stack's registry",
         image("login-sshd", "sshd", f"registry.example.org/hpc-evil/slurmstack/login@{DIGEST}"),
         "images",
         "login-sshd",
@@ -349,7 +349,7 @@ MISTAKES = [
         "accounting-slurmdbd",
     ),
     mistake(
-        "an environment variable is named a token",
+        "the name of an environment variable contains TOKEN",
         variable("reconciler-agent", "reconciler", "REST_TOKEN", "x"),
         "open-secrets",
         "reconciler-agent",
@@ -375,7 +375,7 @@ MISTAKES = [
         "accounting-config",
     ),
     mistake(
-        "a ConfigMap depends on a secret unknown in previews",
+        "a ConfigMap depends on a secret that is unknown in previews",
         edit("login-config", as_it_is, sources={"data": ("login-host-key-seed",)}),
         "made-secrets",
         "login-config",

@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """Resources that pass a rule, and the path in the first one whose change breaks it."""
+    """Resources that pass a rule; `bad` at `path` in the first resource would violate the rule."""
 
     rule: str
     path: Path
@@ -181,7 +181,7 @@ CASES = [
 
 
 def put(case: Case, value: Any) -> tuple[Shown, ...]:
-    """Return the case's resources with another value at its path."""
+    """Return the case's resources with another value at `path`."""
     first, *others = case.resources
     props = copy.deepcopy(first.props)
     place: Any = props

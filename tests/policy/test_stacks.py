@@ -109,7 +109,7 @@ NEW: dict[str, tuple[tuple[str, ...], Findings]] = {
     "new-local": (LOCAL, frozenset()),
     "new-unprotected": ((*LOCAL, "protect_data=false"), frozenset()),
     "new-limited": ((*ELSEWHERE, "login.limits.memory=8GiB"), frozenset()),
-    # The author of the stack can fix these, so the new stack names no exception for them.
+    # The author of the stack can fix this violation, so the new stack names no exception for it.
     "new-unlimited": (ELSEWHERE, frozenset({("limits", "login-sshd")})),
     "new-unmonitored": ((*LOCAL, "monitoring.kind=none"), frozenset()),
     "new-directory": ((*LOCAL, DIRECTORY), frozenset()),

@@ -86,7 +86,7 @@ class Database:
 
     @contextmanager
     def keeping_nothing(self) -> Iterator[None]:
-        """Let the database accept statements but block commits, for the duration of the context."""
+        """Let the database accept statements but block commits, during the `with` block."""
         hold = "BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT; SELECT SLEEP(300)"
         client = f"exec mariadb --no-defaults --socket={c.DATABASE_RUN}/mysqld.sock"
         self.container.container.exec_run(
@@ -99,7 +99,7 @@ class Database:
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """Fill the volume of the database for the duration of the context."""
+        """Fill the volume of the database during the `with` block."""
         fill = f"{c.DATABASE_DATA}/fill"
         self.container.run(f"cat /dev/zero >{fill} 2>/dev/null || true", "root")
         try:

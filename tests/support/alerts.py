@@ -1,4 +1,4 @@
-"""Attribution of alerts to a fault, for tests."""
+"""Alerts that a fault must raise, for tests."""
 
 import abc
 from collections.abc import Collection
@@ -38,7 +38,7 @@ class Alerts(abc.ABC):
     ) -> None:
         """Check that a fault raises all these alerts, and that none was active before."""
         becomes(
-            "the set of these alerts before the fault", lambda: self._active(alerts), set(), 900
+            "the set of active alerts before the fault", lambda: self._active(alerts), set(), 900
         )
         begun = self.now()
         with fault:

@@ -119,7 +119,7 @@ class Cluster:
         )
 
     def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
-        becomes("the nodes", self.nodes, dict.fromkeys(names, "idle"), timeout)
+        becomes("the state of each node", self.nodes, dict.fromkeys(names, "idle"), timeout)
 
     # --- The operator -----------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def cordoned(self, node: str) -> Iterator[None]:
-        """Cordon a Kubernetes node for the duration of the context."""
+        """Cordon a Kubernetes node during the `with` block."""
         self.kubectl("cordon", node)
         try:
             yield
@@ -208,7 +208,7 @@ class Cluster:
             return False
 
     def move_controller(self, node: str) -> None:
-        """Make the controller on this Kubernetes node active; there is one on each of two nodes."""
+        """Make this Kubernetes node's controller active; a second node has the other controller."""
         if not self.serves_on(node):
             self.kubectl("delete", "pod", self.controller(), timeout=120)
             eventually(f"the controller on {node} is active", lambda: self.serves_on(node))
@@ -233,7 +233,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
-        """Freeze a Kubernetes node for the duration of the context."""
+        """Freeze a Kubernetes node during the `with` block."""
         self.log_out()
         try:
             with frozen(self.computer(node)):
@@ -342,7 +342,7 @@ class Cluster:
 
 
 Deployed = Callable[[Cluster], AbstractContextManager[Cluster]]
-"""A function that deploys a stack for the duration of the context."""
+"""A function that deploys a stack for the duration of a `with` block."""
 
 
 def _within(seconds: float) -> str:
@@ -388,7 +388,7 @@ def write_test_stack(
 ) -> Cluster:
     """Write a stack file for a local cluster with a unique name and unique ports."""
     port = 20000 + 2 * (_CHECKOUT % 800 * len(_CLUSTERS) + _CLUSTERS.index(purpose))
-    # Most tests run on the shared cluster, with the runtime of most clusters.
+    # Most tests run on the shared cluster: it has runc, as most Kubernetes clusters do.
     runtime = "runc" if purpose == "shared" else "crun"
     cluster = {**local_cluster(nodes, port, port + 1), "runtime": runtime}
     return write_stack(f"test-{purpose}-{_CHECKOUT:04x}", edit, cluster=cluster, **settings)

@@ -1,4 +1,4 @@
-"""Commands run on this machine."""
+"""Run commands on this machine."""
 
 import subprocess
 from collections.abc import Sequence

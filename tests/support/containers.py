@@ -22,7 +22,7 @@ _running: dict[str, Container] = {}
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Remove the containers that start in this context; their daemons would use CPU time."""
+    """Finally, remove containers that the `with` block started: their daemons use CPU time."""
     before = set(_running)
     try:
         yield
@@ -41,8 +41,8 @@ def _remove(id_: str) -> None:
 def containers(prefix: str) -> Iterator[Start]:
     """Start idle containers from the stack's images, and remove them at the end.
 
-    All are on one internal network, where only their own names resolve. With `network_mode`, a
-    container shares the network of another one instead.
+    All are on one internal network, where only the containers' names resolve. With `network_mode`,
+    a container shares the network of another container instead.
     """
     client = host.engine(print)
     debian.ensure_base_image(client, print)
@@ -78,7 +78,7 @@ def containers(prefix: str) -> Iterator[Start]:
 
 @contextlib.contextmanager
 def frozen(container: Container) -> Iterator[None]:
-    """Freeze all processes of a container for the duration of the context."""
+    """Freeze all processes of a container during the `with` block."""
     eventually(f"{container.name} is frozen", lambda: _freeze(container), 120)
     try:
         yield

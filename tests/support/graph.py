@@ -247,7 +247,7 @@ def record(
     """Run the unmodified program to its end, and return all its registrations.
 
     `root` contains the files that the settings name. Equal settings are recorded once in a run.
-    `anew` records them again, and answers requests from threads, in any order.
+    `anew` records them again, with threads that answer the requests in any order.
     """
     given = config() if values is None else values
 
@@ -291,10 +291,10 @@ def _texts(value: str) -> Iterator[str]:
 def record_program(program: Callable[[], None], *, threads: bool = False) -> Graph:
     """Run a program to its end, and return all its registrations.
 
-    A reduced SDK answers requests at once, in the program's order. With `threads`, the full SDK
-    answers them in any order.
+    By default, the recorder answers requests at once, in the program's order, and the SDK skips
+    work (`_lean_sdk`). With `threads`, threads answer in any order, and the SDK is complete.
     """
-    # In a separate thread with its own context, a recording cannot see another recording's stack.
+    # In a separate thread with its own context, a recording cannot see the Pulumi stack of another.
     # The call stack is also shorter there, and Pulumi sends the call stack with each resource.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(Context().run, _recorded, program, threads).result()
@@ -403,7 +403,7 @@ def container(graph: Graph, maker: str) -> dict[str, Any]:
 
 
 def environment(graph: Graph, maker: str) -> dict[str, str]:
-    """Return the environment variables of that container; all must have plain values."""
+    """Return the variables of the only container of `maker`; all must have plain values."""
     return {one["name"]: one["value"] for one in container(graph, maker)["env"]}
 
 

@@ -111,7 +111,7 @@ class Site:
         return job
 
     def requests(self, path: str) -> int:
-        """Count the successful GET requests of this path."""
+        """Count the successful GET requests for this path."""
         sent = ('msg="response completed"', "http.request.method=GET", "http.response.status=200")
         words = (*sent, f'http.request.uri="{path}"')
         lines = self.registry_run("cat /srv/registry/log").splitlines()

@@ -87,7 +87,7 @@ _LOST: Final = "unable to start container process: waiting for init"
 
 
 def _again_if_lost(run: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Run a command again, once, if runc lost its process, as on a busy machine."""
+    """Repeat a command once if runc lost the command's process, as happens on a busy machine."""
 
     @functools.wraps(run)
     def twice(*args: P.args, **options: P.kwargs) -> Answer:

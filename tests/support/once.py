@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Share values between this process and the workers that it starts within the context."""
+    """Share values between this process and the workers that it starts in the `with` block."""
     with TemporaryDirectory(prefix="slurmstack-tests-") as folder:
         os.environ[_FOLDER] = folder
         try:

@@ -1,6 +1,7 @@
 """A pytest plugin that records the cost of each test and fixture.
 
 Each run writes `.local/reports/LANE.json` (`--lane LANE`) and prints a short table.
+A lane is one run of pytest; `make test` has several lanes, which run in parallel.
 `python -m tests.support.report` prints one table of all lanes of the last `make test`.
 
 Costs have three parts, all in seconds:

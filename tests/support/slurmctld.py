@@ -39,7 +39,8 @@ setpriv --reuid munge --regid munge --clear-groups munged --force --key-file=/tm
 
 START = f"""
 mkdir -p -m 0700 {c.CONTROLLER_SPOOL}/state
-# Start by path: otherwise, slurmctld executes the target of the link on reconfigure.
+# Start slurmctld by its path. Otherwise, on reconfigure, slurmctld executes the target of the link
+# /usr/sbin/slurmctld, and the process gets another name.
 /usr/sbin/slurmctld -D >/tmp/log 2>&1 &
 # A client that connects too early retries only after ten seconds.
 until grep -q 'Running as primary controller' /tmp/log; do
@@ -104,7 +105,7 @@ class Slurmctld:
         return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").strip()
 
     def install(self, config: Settings, files: Mapping[str, str] | None = None) -> None:
-        """Install `files`, or those of the settings, for slurmctld, and remove its state."""
+        """Install Slurm's files, by default those of the settings, and remove slurmctld's state."""
         files = files or config_files(config)
         self.run(f"rm -rf {c.SLURM_ETC}/* {c.CONTROLLER_SPOOL}/state", user="root")
         put(self.container, {f"{c.SLURM_ETC}/{name}": text for name, text in files.items()})
@@ -137,7 +138,7 @@ class Slurmctld:
 def without_jail(config: Settings, root: Path = Path()) -> dict[str, str]:
     """Return Slurm's files for nodes without a jail, whose jobs run in slurmd's own root.
 
-    mpi.conf is left out, because only the plugin creates the directory that it names.
+    mpi.conf is left out: it names a directory that only the SPANK plugin creates.
     """
     files = config_files(config, root)
     return {name: text for name, text in files.items() if name not in _OF_THE_JAIL}
@@ -160,7 +161,7 @@ def prepare(container: Container, secret: str) -> Slurmctld:
 
 
 def controller_address() -> str:
-    """Return the controller's name in the configuration of `settings()`."""
+    """Return the controller's host name in the tests' default settings."""
     stack = alone()
     return c.controller_address(stack.namespace, stack.cluster.domain)
 

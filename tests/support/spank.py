@@ -143,7 +143,7 @@ def one_node(start: Start, cpus: str = "CPUs=8", cgroups: str = "auto") -> Itera
     """Start a cluster of one node in separate containers, with a simulated GPU driver.
 
     `cpus` are the CPU parameters of the node. Slurm allocates that many CPUs to jobs, and binds
-    jobs to CPUs of the machine if it has enough.
+    jobs to CPUs of the machine if the machine has enough.
     """
 
     def fill(worker: Slurmctld) -> None:

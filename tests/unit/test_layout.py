@@ -1,4 +1,4 @@
-"""The folder of a test shows what the test needs, and helpers are plain modules."""
+"""A test's folder shows what the test needs. Helpers are neither conftests nor test modules."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ FORBIDDEN: Final = (
     *("tests.support.containers", "tests.support.cluster"),
     *(f"tests.{need}" for need in NEEDS),
 )
-"""Modules that unit tests must not import, directly or indirectly, with all submodules."""
+"""Modules that unit tests must not import directly or indirectly, including their submodules."""
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",

@@ -1,4 +1,7 @@
-"""Each mutant matches the code, and only the tests that it names decide its verdict."""
+"""Mutants match the code, and only the tests that a mutant names decide its verdict.
+
+A mutant is a small fault in a copy of the code, which the named tests must detect.
+"""
 
 import ast
 import shutil
@@ -40,12 +43,12 @@ def functions(file: str) -> frozenset[str]:
 
 
 def problem_of(*command: str | Path, text: str | None = None) -> str:
-    """Return the error of a compiler or a shell for a text, or nothing."""
+    """Return the errors of a compiler or shell, or an empty string if it succeeds."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     return done.stderr if done.returncode else ""
 
 
-# --- The table -----------------------------------------------------------------------------------
+# --- The table of mutants ------------------------------------------------------------------------
 
 
 def test_every_mutant_can_be_applied_to_the_code() -> None:
@@ -76,7 +79,7 @@ def test_every_mutant_has_a_short_and_unique_name() -> None:
 
 
 def test_file_with_a_fault_still_compiles(tmp_path: Path) -> None:
-    """Every test would fail with a file that does not compile, so it would prove nothing."""
+    """With a file that does not compile, every test fails, so a failure proves nothing."""
     for fault in FAULTS:
         text, path = faulty(fault), ROOT / fault.file
         if path.suffix == ".py":
@@ -99,7 +102,7 @@ def test_error_for_an_outdated_mutant_names_the_remedy() -> None:
             FAULT.applied(text)
 
 
-# --- Copies --------------------------------------------------------------------------------------
+# --- Copies of the repository --------------------------------------------------------------------
 
 
 def test_fault_and_compiled_files_are_removed_after_the_test(tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ def test_mutant_is_caught_only_if_its_own_test_fails(
     assert verdict(FAULT, TEST, run_of(tmp_path, code, cases))[0] is expected
 
 
-def test_setup_error_catches_a_mutant_that_allows_it(tmp_path: Path) -> None:
+def test_setup_error_catches_a_mutant_with_setup_may_fail(tmp_path: Path) -> None:
     fault = Fault("a fault", "images", "f", "one", "two", TEST, "container", setup_may_fail=True)
 
     assert verdict(fault, TEST, run_of(tmp_path, 1, {"test_it": ERROR}))[0] is Verdict.CAUGHT

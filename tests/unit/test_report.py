@@ -1,4 +1,4 @@
-"""The report of test costs: read from text of the kernel, summed by lane and file."""
+"""The report of test costs reads /proc/stat and /proc/meminfo, and adds up costs by file."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Loading a dump into an empty database restores all records, and creates newer accounts."""
+"""A dump restores all records in an empty database. The deploy adds users newer than the dump."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_backup_restores_all_records_and_accounts(accounts: Cluster, folder: str
         lambda: sorted(accounts.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
     )
     records, known = accounts.run(RECORDS), associations(accounts)
-    # The dump is to be older than this user.
+    # Delete this user before the dump, as if the dump were older than the user.
     forget = ("sacctmgr", "--immediate", "delete", "user", "student")
     accounts.in_pod(accounts.controller(), "slurmctld", *forget)
 

@@ -48,8 +48,8 @@ JOBS = {
     "a job at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
 # Slurm looks for jobs at their time limits twice a minute. A requeued job would wait two minutes,
-# so the command sets StartTime. It sleeps first, because a job that starts at once fails: slurmd
-# refuses a credential from the second of the requeue.
+# so the command that requeues the job also sets StartTime. The command sleeps before that: slurmd
+# would refuse a credential from the second of the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then

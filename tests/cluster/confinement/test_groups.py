@@ -68,7 +68,7 @@ def complete(cluster: Cluster, folder: str, number: int) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_cgroups_of_jobs_are_removed_after_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
-    """Kill slurmd while no job is starting: Slurm would wait forever for such a job's prolog."""
+    """Kill slurmd while no job starts: Slurm would wait forever for a starting job's prolog."""
     complete(cluster, folder, 250)
     long = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--mem=10", "--nodelist=cpu-0")
     cluster.wait_for_job(long, "RUNNING")

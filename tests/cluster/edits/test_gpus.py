@@ -1,8 +1,9 @@
 """GPUs of nodes, from Kubernetes' device plugin to the devices that a job can open.
 
-There are no real GPUs. The tests' device plugin gives pods other devices of the machine under the
-names of GPUs, through the real kubelet. The GPUs' numbers have gaps, as on a machine whose GPUs
-several pods share. Every job can open /dev/null, because no job starts without it.
+There are no real GPUs. Through the real kubelet, the tests' device plugin gives pods other devices,
+such as /dev/zero, under the names of GPUs. The GPUs' numbers have gaps, as on a machine where
+several pods share the GPUs. All MIG slices of a GPU share /dev/nvidia0, which every job with a
+slice must be able to open. The tests use /dev/null for it, because every job can open /dev/null.
 """
 
 from collections.abc import Iterator

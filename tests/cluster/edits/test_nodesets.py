@@ -1,7 +1,7 @@
 """Kinds and features of nodesets: static or dynamic, scripts, volumes, groups, and removal.
 
-All tests use one stack with a nodeset for each of them, because a deploy of a nodeset and its
-removal take more time than the tests.
+All tests use one stack with a nodeset for each test, because deploying and removing a nodeset takes
+more time than a test.
 """
 
 import time

@@ -42,7 +42,7 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
 
 
 def written(one: dict[str, Any]) -> object:
-    """Return the fields that a write changes. Leave out status, which late probes change."""
+    """Return the fields that a write changes, without the status, which later probes may change."""
     if "status" not in one:
         return one["metadata"]["resourceVersion"]
     metadata = {key: value for key, value in one["metadata"].items() if key != "resourceVersion"}
@@ -104,7 +104,7 @@ REFUSED_STACK = "test-refused"
 
 @pytest.fixture
 def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Write a stack file with this `cluster` setting; the stack is never deployed."""
+    """Return a function that writes a stack file with a `cluster` setting, but deploys nothing."""
 
     def has_no_users(values: dict[str, Any]) -> None:
         values["users"] = []  # Only a deploy creates the key of the dev stack's user.
@@ -182,7 +182,8 @@ def test_next_deploy_completes_an_interrupted_deploy(cluster: Cluster) -> None:
             text=True,
             start_new_session=True,
         )
-        # At this line, the next step is the reload of slurmctld. No later resource has changed.
+        # When the deploy prints this name, its next step is the reload of slurmctld. No later
+        # resource has changed.
         assert process.stdout is not None
         lines = []
         for line in process.stdout:

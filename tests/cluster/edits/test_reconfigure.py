@@ -99,7 +99,7 @@ def test_nodes_get_the_configuration_when_slurmctld_starts(cluster: Cluster) -> 
 def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
     """Apply the ConfigMap with `text` as slurm.conf.
 
-    The field manager is the deploy's, so that the next deploy finds no fields of others.
+    Use the deploy's field manager: otherwise, another manager would own fields at the next deploy.
     """
     metadata = config["metadata"]
     (owner,) = (by["manager"] for by in metadata["managedFields"] if by["operation"] == "Apply")

@@ -137,7 +137,8 @@ def test_rotation_of_the_munge_key_loses_no_job(cluster: Cluster, folder: str) -
         wait_for_key(cluster, int(moment.timestamp()))
         assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
         assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
-    # Return to the first key only when no job runs: pods use it as soon as the other is removed.
+    # Return to the first key only when no job runs: as soon as the new key is removed, pods use the
+    # first key again.
     cluster.deploy("up")
     wait_for_key(cluster, 0)
     cluster.run("srun --nodes=2 --constraint=cpu hostname")

@@ -26,7 +26,7 @@ TIMEOUT = 20
 """Time limit of one attempt in seconds."""
 
 Facts = dict[str, Any]
-"""Facts that an attacker may know: see `conftest.facts`."""
+"""Facts that an attacker may know: see `facts()` in conftest.py."""
 
 
 @dataclass(frozen=True)
@@ -967,7 +967,7 @@ def _fork(avoided: set[int]) -> int:
 
 
 def _in_process(run: Callable[[Facts], object], facts: Facts) -> str:
-    """Run an attempt in a child process, which protects the next attempt; return the outcome."""
+    """Run an attempt in a child process, so that it cannot affect the next; return the outcome."""
     reading, writing = os.pipe()
     child = _fork({facts["daemon"], facts["victim"]})
     if child == 0:

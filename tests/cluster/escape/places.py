@@ -41,10 +41,10 @@ for name in bin sbin lib lib64; do ln -s usr/$name {folder}/$name; done
 
 
 def kind(place: str) -> str:
-    """Return the place whose refusals apply to an attempt."""
+    """Return the place that has the same refusals as this place."""
     return "job" if place in LIKE_A_JOB else place
 
 
 def leading_to(place: str, command: str, folder: str) -> str:
-    """Return the command line that runs `command` in a place. For `root`, run it as root."""
+    """Return the command line that runs `command` in a place. For `root`, root must run it."""
     return _WAYS[place].format(command=command, quoted=shlex.quote(command), folder=folder)

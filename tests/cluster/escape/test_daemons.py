@@ -62,8 +62,10 @@ def test_slurmd_refuses_a_credential_made_for_another_message(
     assert outcome == NO_ANSWER or re.fullmatch("message 8001: [1-9][0-9]*", outcome), outcome
 
 
-def test_only_the_user_of_a_step_can_contact_it(answers: Callable[[str], Answers]) -> None:
-    """Slurm checks the sender only after it has read the whole request, of any length."""
+def test_only_the_user_of_a_step_can_contact_its_slurmstepd(
+    answers: Callable[[str], Answers],
+) -> None:
+    """Slurm itself checks the sender only after it has read the whole request, of any length."""
     answer = answers("the same node")
     outcome = answer["slurmstepd"]
 

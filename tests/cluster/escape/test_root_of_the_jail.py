@@ -1,4 +1,4 @@
-"""If a site allows users to be root in the jail, such users can change its mount points."""
+"""If a site allows users to be root in the jail, they can change the jail's mount points."""
 
 from collections.abc import Iterator
 

@@ -55,7 +55,7 @@ def left(cluster: Cluster, mark: str) -> str:
 def test_batch_output_is_written_only_where_the_user_may_write(
     cluster: Cluster, victim: Victim, folder: str, mark: str, kind: str
 ) -> None:
-    """slurmstepd opens the output file as root and still sees the node's /proc."""
+    """slurmstepd opens the output file as root, but in the jail and with an empty /proc."""
     slurmd = slurmd_of(cluster)
     cluster.run(f"ln -s /etc/{mark} {folder}/link; ln -s {victim.folder}/{mark} {folder}/theirs")
     targets = [
@@ -220,7 +220,7 @@ int main(int count, char **arguments)
 
 @pytest.fixture
 def register(cluster: Cluster, folder: str) -> str:
-    """Path of the program, which the user compiles."""
+    """Path of the program REGISTER, which the user compiles."""
     cluster.run(f"cat >{folder}/register.c <<'END'\n{REGISTER}\nEND")
     headers = "$(dirname $(find /usr -name pmix.h | head -1))"
     cluster.run(f"cd {folder} && gcc register.c -o register -I{headers} -l:libpmix.so.2")
@@ -252,10 +252,10 @@ def test_job_with_a_directory_as_input_cannot_see_the_node(cluster: Cluster, fol
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "{folder}/fifo", "{folder}/others"])
-def test_broadcast_to_an_existing_target_keeps_its_owner(
+def test_broadcast_does_not_change_the_owner_of_an_existing_target(
     cluster: Cluster, folder: str, target: str
 ) -> None:
-    """slurmd writes the file as root and makes the sender its owner."""
+    """slurmd writes the file as root, and makes the sender the file's owner."""
     there = target.format(folder=folder)
     outside = there if there == "/dev/null" else f"/mnt/jail{there}"
     cluster.run(f"echo mine >{folder}/file; chmod 600 {folder}/file; mkfifo {folder}/fifo")

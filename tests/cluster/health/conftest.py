@@ -1,4 +1,4 @@
-"""A separate stack whose nodes tests may break."""
+"""A separate stack, so that tests may break its nodes."""
 
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -48,7 +48,7 @@ def watchful(values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """A separate stack with frequent checks, whose machines tests may break."""
+    """A separate stack with frequent checks. Tests may break its machines."""
     with deployed(write_test_stack("health", edit=watchful)) as stack:
         # Remove the namespace that an interrupted run left behind.
         stack.kubectl("delete", "namespace", COLLECTOR_NAMESPACE, "--ignore-not-found")

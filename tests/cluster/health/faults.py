@@ -1,4 +1,4 @@
-"""Faults of a cluster, each for the duration of a context, and tables of the alerts they fire."""
+"""Faults of a cluster, each for the time of a `with` block, and tables of the alerts they fire."""
 
 import contextlib
 import json
@@ -296,12 +296,12 @@ return slurm.SUCCESS
 def starved_scheduler(cluster: Cluster) -> Iterator[None]:
     """slurmctld runs only for milliseconds at a time, too short for a cycle over all pending jobs.
 
-    slurmctld still answers requests, which takes less time. Each submitted job starts the
+    Requests take less time, so slurmctld still answers them. Each submitted job starts the
     schedulers.
     """
     send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
     submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
-    # Leave no pause in the loop: slurmctld would answer requests in a pause.
+    # Add no other command to the loop: slurmctld would use that time to answer more requests.
     turns = (
         "for p in /proc/[0-9]*; do grep -qx slurmctld $p/comm && pid=${p#/proc/}; done;"
         "touch /tmp/starve; for _ in $(seq 360); do [ -e /tmp/starve ] || break;"

@@ -74,7 +74,7 @@ class Node:
         eventually(f"{self.name} is back", lambda: self.state == "idle", timeout)
 
     def looks(self) -> Evidence:
-        """Return the evidence of a run of checks that starts after this call."""
+        """Wait for the next evidence of the node's checks, and return it."""
         before = self.evidence
         at = before.at if before else 0
 

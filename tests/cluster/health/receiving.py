@@ -5,8 +5,8 @@ from tests.support.cluster import Cluster
 
 COLLECTOR_NAMESPACE = "collector"
 COLLECTOR = f"http://receiver.{COLLECTOR_NAMESPACE}.svc.cluster.local:4318"
-"""URL of the collector, which gets the daemons' log lines. Its program prints the lines, but does
-not answer while the file AWAY exists."""
+"""URL of the collector, which gets the daemons' log lines. While the file AWAY exists, the
+collector's program neither prints lines nor answers."""
 AWAY = "/tmp/away"
 COLLECTOR_PROGRAM = f"""
 import gzip, http.server, json, os

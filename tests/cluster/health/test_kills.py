@@ -1,4 +1,4 @@
-"""Deploys that are killed at random moments: the next deploy completes each of them."""
+"""The next deploy completes a deploy that was killed at a random moment."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 Values = dict[str, Any]
 LATEST = 12
-"""Seconds after which an edit is complete, so that kills come before and after each step."""
+"""Latest kill, in seconds. By then, a deploy is complete: kills come before and after each step."""
 
 
 def resize(values: Values, number: int) -> None:
@@ -24,7 +24,7 @@ def resize(values: Values, number: int) -> None:
 
 
 def configure(values: Values, number: int) -> None:
-    """Change slurm.conf, which replaces the Jobs that check it and bring it into force."""
+    """Change slurm.conf. This replaces the Jobs that check slurm.conf and bring it into force."""
     values["partitions"] = [{"name": "main", "nodesets": ["cpu"], "max_time": f"1:{number:02}:00"}]
 
 

@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Collector:
-    """The receiver of the lines."""
+    """The collector of the lines: the pod `receiver`."""
 
     cluster: Cluster
 

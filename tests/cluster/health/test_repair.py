@@ -34,11 +34,11 @@ def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
 
 
 OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
-"""Condition on pods that can leave the machine. Every machine has the last two components."""
+"""Condition on pods that can leave the machine. Each machine has a rebooter and a node-exporter."""
 
 
 def others_leave(cluster: Cluster) -> None:
-    """Move other pods off the machine. A pending second controller may return to it."""
+    """Move other pods off the machine. A second controller that stays pending may return later."""
     deleted = set[str]()
 
     def others() -> list[str]:
@@ -95,7 +95,8 @@ def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
     container = cluster.computer(MACHINE)
 
     def has_signalled(signal: str) -> bool:
-        # One command reads and signals: on a busy machine, Docker once lost a command's output.
+        # One command reads the pid and sends the signal: on a busy machine, Docker once lost a
+        # command's output.
         script = f"kill -{signal} $(cat /run/slurmstack/kubelet.pid)"
         return bool(container.exec_run(["sh", "-c", script]).exit_code == 0)
 
@@ -155,7 +156,7 @@ def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> N
     # Without an entry for the node, the reconciler starts with the first step.
     forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
     cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
-    # A new pod has no nvidia-smi of the tests. Its check has no result, so the node stays drained.
+    # A new pod lacks the tests' nvidia-smi: the check has no result, so the node stays drained.
     alone.prints(ROWS_PENDING)
     alone.is_drained_for("check:gpu-row-remap")
     eventually("the pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)

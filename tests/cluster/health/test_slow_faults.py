@@ -36,7 +36,7 @@ def watch(cluster: Cluster) -> Iterator[Watch]:
 def hastened(text: str) -> str:
     """Return an alerts' file with ranges and limits divided by PACE.
 
-    A range is at least 30 s. A limit in days has ten seconds per day.
+    A range is at least 30 s. In a limit, a day becomes ten seconds.
     """
 
     def range_(found: re.Match[str]) -> str:

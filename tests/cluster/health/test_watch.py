@@ -184,7 +184,7 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
         becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
         # A graph has a point every half minute, so it may miss a short job.
         becomes("the set of graphs without the job", of_the_job, set())
-        # 30 s later, every graph has a point at another time, at which the job ran.
+        # Let the job run for 30 s more: then every graph has a point at which the job ran.
         time.sleep(30)
     finally:
         cluster.run(f"scancel {job}")

@@ -3,7 +3,8 @@
 Covers these parts of the original requirements:
 - command transparency: the same commands, options and output;
 - state transparency: jobs, nodes and resources as Slurm shows them;
-- rows "commands", "environment variables" and "configuration file" of the comparison;
+- rows "commands", "environment variables" and "configuration file" of the comparison
+  with a classic cluster;
 - the checklist of the user's experience, except accounting (sacct, sstat, sreport).
 """
 

@@ -4,7 +4,7 @@ Covers these parts of the original requirements:
 - a user's work: prepare a script, submit, look, read the result; arrays with a throttle; training
   and genome jobs with their resources;
 - the life of a job as its user sees it;
-- the rows "job submission" and "state queries" of the comparison.
+- the rows "job submission" and "state queries" of the comparison with a classic cluster.
 """
 
 import re

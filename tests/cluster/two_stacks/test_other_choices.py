@@ -37,7 +37,7 @@ def folder_of_second(second: Cluster) -> Iterator[str]:
 def test_jobs_run_without_munged(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
-    # This also works within a job.
+    # Authentication also works within a job.
     assert second.run("srun --overlap squeue --noheader --format=%u") == "researcher"
     assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
 
@@ -140,7 +140,7 @@ def test_controller_of_a_lost_node_restarts_on_the_placeholders_node(
 
 
 def placeholder_nodes(stack: Cluster) -> list[str]:
-    """Return the Kubernetes nodes with a placeholder for the controller."""
+    """Return the Kubernetes nodes with a placeholder, a pod that reserves a place for slurmctld."""
     return [
         pod["spec"].get("nodeName", "")
         for pod in stack.pods("placeholder")
@@ -178,7 +178,7 @@ def test_key_rotation_loses_no_job(second: Cluster, folder_of_second: str) -> No
     def rotate(values: dict[str, Any]) -> None:
         values["auth"].setdefault("rotations", []).append(moment.isoformat())
 
-    # The entry must stay after the test, because its key is in use.
+    # The entry must stay after the test, because the rotation's key is in use.
     second.edit(rotate)
     second.deploy("up")
     since = int(moment.timestamp())

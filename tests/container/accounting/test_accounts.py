@@ -1,4 +1,4 @@
-"""The accounts of the settings are applied to a slurmdbd, while jobs use them."""
+"""The program agents.accounts applies the settings' accounts to slurmdbd while jobs use them."""
 
 import json
 import re
@@ -43,7 +43,7 @@ class Accounts:
     agents: Slurmctld
 
     def apply(self, *options: str, **accounting: Any) -> tuple[int, str]:
-        """Run the program as a deploy of these settings does. Return exit code and output."""
+        """Run agents.accounts as a deploy of these settings does. Return exit code and output."""
         text = wanted_accounts(settings(config(**accounting)))
         put(self.agents.container, {WANTED: text})
         program = ["python3", "-m", "agents.accounts", f"--wanted={WANTED}", *options]

@@ -1,4 +1,8 @@
-"""No record is lost if the database or slurmdbd fails. Jobs list their ids for comparison."""
+"""No record is lost if the database or slurmdbd fails.
+
+Each job appends its id to a file, for comparison with the records. The image preloads the library
+images/accounting/restart.c in slurmdbd.
+"""
 
 import time
 from collections.abc import Iterator
@@ -42,7 +46,7 @@ def on_record(cluster: Cluster) -> set[str]:
 
 @contextmanager
 def load(cluster: Cluster) -> Iterator[None]:
-    """Submit short jobs continuously during the context."""
+    """Submit short jobs continuously during the `with` block."""
     cluster.worker.run(f"rm -f {ENDS} {STOP}", "root")
     cluster.worker.container.exec_run(["bash", "-c", LOAD], user="2000:2000", detach=True)
     try:
@@ -80,7 +84,7 @@ def test_database_killed_during_writes_loses_no_record(
 
 
 def test_slurmctld_resends_records_that_a_failed_commit_lost(cluster: Cluster) -> None:
-    """slurmdbd without restart.c acknowledges records to slurmctld even if its commit fails."""
+    """Without restart.c, slurmdbd acknowledges records to slurmctld even if the commit fails."""
     with cluster.database.keeping_nothing():
         job = cluster.user("sbatch --parsable -o /dev/null --wrap 'exit 3'")
         waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE '%backup%'"
@@ -176,7 +180,7 @@ def test_slurmdbd_logs_one_line_if_it_cannot_start(
 
 @pytest.fixture
 def reader(cluster: Cluster) -> Iterator[Dbd]:
-    """A second slurmdbd, not started, that is the user `reader` of the database, without rights."""
+    """A second slurmdbd, not yet started. Its database user `reader` has no rights."""
     secret = cluster.dbd.container.run("cat /tmp/secret", "root")
     dbd = start_dbd(cluster.start, secret, cluster.database)
     dbd.install(accounted())
@@ -191,9 +195,9 @@ def reader(cluster: Cluster) -> Iterator[Dbd]:
 def test_slurmdbd_restarts_if_it_cannot_connect_during_its_start(
     cluster: Cluster, reader: Dbd
 ) -> None:
-    """slurmdbd without restart.c waits for ever: it joins a thread that never ends."""
+    """Without restart.c, slurmdbd waits for ever: it joins a thread that never ends."""
     allow = "GRANT ALL ON slurm_acct_db.* TO 'reader'@'%' WITH MAX_CONNECTIONS_PER_HOUR"
-    # The script and the plugin of slurmdbd connect once each, before slurmdbd reads its lists.
+    # slurmdbd's start script and its storage plugin connect once each, before it reads its lists.
     cluster.database.sql(f"{allow} 2")
 
     reader.begin()
@@ -204,7 +208,7 @@ def test_slurmdbd_restarts_if_it_cannot_connect_during_its_start(
 
 
 def test_slurmdbd_restarts_if_a_query_fails_during_its_start(cluster: Cluster, reader: Dbd) -> None:
-    """slurmdbd without restart.c works without the QOS that it cannot read."""
+    """Without restart.c, slurmdbd continues without the QOS that it cannot read."""
     sql, tables = cluster.database.sql, "information_schema.tables"
     names = sql(f"SELECT table_name FROM {tables} WHERE table_schema = 'slurm_acct_db'").split()
     write = "CREATE, ALTER, DROP, INDEX, INSERT, UPDATE, DELETE"

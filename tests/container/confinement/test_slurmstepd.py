@@ -31,7 +31,7 @@ def runs(node: Node, job: str) -> None:
 
 
 def peak(node: Node, job: str) -> int:
-    """Return the peak memory, in bytes, of a job's slurmstepd processes after the tasks started."""
+    """Return the peak memory, in bytes, of the cgroup that slurmstepd joins when tasks start."""
     of_v1 = f"memory/slurmstepd/job_{job}/memory.max_usage_in_bytes"
     of_v2 = f"slurmstepd/job_{job}/memory.peak"
     (output, *_) = node.root(f"cd /sys/fs/cgroup; cat {of_v1} {of_v2} 2>/dev/null; echo 0").split()
@@ -47,7 +47,7 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
     step_command = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
     node.user(f"for n in 1 2 3 4 5 6; do {step_command} done")
     sockets = f"ls /var/spool/slurmd | grep -c '^cpu-0_{job}\\.' || true"
-    becomes("the steps of the job", lambda: node.root(sockets), "8")
+    becomes("the number of steps of the job", lambda: node.root(sockets), "8")
 
     output = node.refusal("true", *step)
 

@@ -162,7 +162,7 @@ def test_image_of_a_running_step_is_not_removed(site: Site, image: str) -> None:
     remove = "srun --quiet --nodelist=cpu-0 --overlap slurm-image remove"
     site.node.user(f"{in_image} bash -c 'touch ~/up; sleep 1000' >/dev/null 2>&1 & sleep 0")
     up = f"{c.JAIL}/home/researcher/up"
-    becomes("the step", lambda: site.node.root(f"ls {up} 2>/dev/null || true"), up)
+    becomes("the step's file", lambda: site.node.root(f"ls {up} 2>/dev/null || true"), up)
     images = f"{CACHE}/images"
 
     site.node.user(remove)

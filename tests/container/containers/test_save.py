@@ -38,7 +38,7 @@ def test_cancelled_step_saves_no_container(site: Site, image: str) -> None:
 
 
 def test_hanging_save_ends_with_the_job(site: Site, image: str) -> None:
-    """The job replaces a file that the save reads with a FIFO, which blocks the save."""
+    """The job puts a FIFO in place of a file that the save reads. The FIFO blocks the save."""
     script = "cd /tmp/.containers/step-*; rm image; mkfifo image"
     job = site.node.submit(
         f"srun --container-image={image} --container-save={SAVED} "

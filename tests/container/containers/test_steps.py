@@ -29,7 +29,7 @@ def test_unnamed_container_runs_only_the_tasks(site: Site, image: str) -> None:
 
     alone, named = ([line for line in each if line.endswith(":1")] for each in found.values())
     assert alone == []
-    assert len(named) == 3, "each task sees the keeper of the container"
+    assert len(named) == 3, "each task sees the process that keeps the named container"
 
 
 def test_batch_script_runs_in_an_image(site: Site, image: str) -> None:

@@ -166,7 +166,7 @@ def test_failed_node_is_reported_down_one_interval_later(cluster: Cluster) -> No
 
 @contextmanager
 def private(cluster: Cluster, *hidden: str) -> Iterator[None]:
-    """Set PrivateData to these categories during the context."""
+    """Set PrivateData to these categories during the `with` block."""
 
     def becomes(hidden: Sequence[str]) -> None:
         config = alone(lambda values: values.update(slurm={**SLURM, "private_data": hidden}))

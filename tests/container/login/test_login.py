@@ -171,7 +171,8 @@ def test_edited_settings_leave_open_sessions_connected(login: LoginNode) -> None
 
 def test_invalid_settings_leave_sshd_unchanged(login: LoginNode) -> None:
     login.install(FIRST)
-    # sshd must not see the copy before it is broken: it would end when it reloads.
+    # Break the copy before it becomes visible: if the check accepted the valid copy, and sshd then
+    # reloaded the broken one, sshd would end.
     broken = "cp -rT $(readlink ..data) ..broken && echo Nonsense yes >>..broken/sshd_config"
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && {broken} && ln -sfn ..broken ..data", user="root")
 
@@ -316,9 +317,10 @@ def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
     )
 
 
-def test_rejected_limit_does_not_prevent_the_others(login: LoginNode) -> None:
+def test_rejected_limit_does_not_prevent_other_limits(login: LoginNode) -> None:
     login.edit(with_(limits={"cpus": 1.5, "memory": "1GiB", "processes": 100}))
-    # A folder in place of the file rejects the limit, as the kernel does below the current usage.
+    # A folder in place of memory.max makes the write fail, as the kernel refuses a limit below the
+    # current usage.
     script = ON_CGROUPS_V2.replace("\nPAM_TYPE", "\nmkdir -p user-2000/memory.max\nPAM_TYPE")
     script = script.replace("\ngrep -H", "\ngrep -H --directories=skip")
 

@@ -242,7 +242,10 @@ def kubernetes_images(kubeadm: Path) -> list[str]:
 def saved(
     client: docker.DockerClient, node: str, system: str, names: list[str], archive: Path
 ) -> Iterator[None]:
-    """Save local images under the names that kubeadm requires. The names exist in the context."""
+    """Save local images under the names that kubeadm requires.
+
+    Docker has these names only during the `with` block.
+    """
     try:
         for name in names:
             source = client.images.get(system if "/pause:" in name else node)
@@ -306,7 +309,7 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
                 "ClusterConfiguration": {
                     "imageRepository": REPOSITORY,
                     "dns": {"disabled": True},
-                    # Faster. A test cluster need not survive a power failure.
+                    # etcd is faster without fsync. A test cluster need not survive a power failure.
                     "etcd": {
                         "local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}
                     },

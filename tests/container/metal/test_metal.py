@@ -16,7 +16,7 @@ from tests.support.waiting import becomes, eventually
 
 @pytest.fixture(scope="module")
 def deployed(lab: Lab) -> Iterator[Lab]:
-    """The cluster. The first deploy is killed while kubeadm runs, and a second one completes it."""
+    """A cluster whose first deploy was killed while kubeadm ran. The second deploy completed it."""
     first = lab.engine("up", "--yes")
     try:
         eventually(

@@ -1,4 +1,4 @@
-"""The guard of a pod's network: which connections of users it blocks, and attempts to bypass it."""
+"""The guard, a pod's packet filter: connections of users that it blocks, attempts to bypass it."""
 
 import pytest
 from docker.models.containers import Container
@@ -82,7 +82,7 @@ def test_private_network_namespace_has_no_route(world: World) -> None:
 
 
 def test_socket_whose_owner_becomes_root_stays_blocked(world: World) -> None:
-    """Users cannot change a socket's owner, and with CAP_CHOWN, this does not bypass the guard."""
+    """Users cannot change a socket's owner. With CAP_CHOWN, they can, but stay blocked."""
     may_chown = (
         *("setpriv", "--reuid", str(RESEARCHER), "--clear-groups"),
         *("--inh-caps", "+chown", "--ambient-caps", "+chown"),

@@ -107,7 +107,7 @@ class World:
     def run_guard(
         self, container: Container, *wrapped: str, user: int | None = None, **changed: str
     ) -> tuple[int, str]:
-        """Run the guard in a container, as its pod does but with changed variables."""
+        """Run the guard in a container as the pod does, but with the variables `changed`."""
         variables = {one["name"]: one["value"] for one in self.guard_spec["env"]}
         return run(
             container,

@@ -193,7 +193,7 @@ class Machine:
         found.number()
         for number, _ in before:
             assert (found.number(), found.number()) == (number, 0)
-            # Only SEQUENCE, of the preceding operations, has a result.
+            # Among the preceding operations, only SEQUENCE has a result.
             found.raw(36 if number == _SEQUENCE else 0)
         assert (found.number(), found.number()) == (operation, 0)
         return found

@@ -68,7 +68,7 @@ def profile(*refused: str) -> str:
 
 
 Make = Callable[[str], Server]
-"""Creates a container with a seccomp profile. Its server does not run yet."""
+"""Creates a container with a seccomp profile, without starting the server."""
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +95,8 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def idle(make: Make) -> Server:
-    # The default profile of an old Docker refuses name_to_handle_at(2), as older container
-    # runtimes of Kubernetes did (moby/moby#45766, containerd/containerd#8752).
+    # Permit all system calls: the default profile of an old Docker refuses name_to_handle_at(2), as
+    # older container runtimes of Kubernetes did (moby/moby#45766, containerd/containerd#8752).
     return make(profile())
 
 

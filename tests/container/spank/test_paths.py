@@ -1,4 +1,4 @@
-"""Paths that users choose: slurmstepd opens those of streams, and slurmd those of sbcast."""
+"""Paths that users choose: slurmstepd opens input and output files, slurmd targets of sbcast."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def ended(node: Node, job: str) -> str:
 
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
 def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: str) -> None:
-    """In the node's /proc, /proc/self would lead to threads of slurmstepd in the node's root."""
+    """The node's /proc would lead out of the jail: some threads of slurmstepd stay on the node."""
     process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
@@ -70,7 +70,7 @@ def test_files_opened_for_root_are_in_the_jail(node: Node, folder: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["fd/0", "maps", "exe", "environ"])
-def test_root_cannot_open_files_of_the_keeper(node: Node, what: str) -> None:
+def test_root_cannot_open_files_of_process_1_of_the_job(node: Node, what: str) -> None:
     options = f"--input=/proc/1/{what} --output=/dev/null"
 
     job = node.root(f"sbatch --parsable {options} --wrap true")
@@ -84,7 +84,7 @@ def test_root_in_a_job_cannot_write_to_the_spool_directory(node: Node) -> None:
     assert output.count("Read-only file system") == 2
 
 
-def test_sbcast_of_root_cannot_replace_files_of_the_keeper(node: Node) -> None:
+def test_sbcast_of_root_cannot_replace_files_of_process_1_of_the_job(node: Node) -> None:
     send = "sbcast --force /etc/hostname /proc/1/fd/0 2>&1 || echo no"
 
     assert node.root(f"salloc --quiet bash -c '{send}'").splitlines()[-1] == "no"

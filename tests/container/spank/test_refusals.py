@@ -10,7 +10,7 @@ from tests.support.spank import Node
 
 @contextmanager
 def moved(node: Node, path: str, instead: str) -> Iterator[None]:
-    """Replace a path in the jail during the context."""
+    """Replace a path in the jail during the `with` block."""
     node.root(f"mv {path} {path}.away; {instead}")
     try:
         yield
@@ -79,7 +79,7 @@ def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str
     outputs = [node.user(f"{print_mounts} 2>&1 || true") for _ in range(12)]
 
     assert not any("/etc" in mounts.splitlines() for mounts in outputs)
-    # A mount stays on its directory, which may have one of two names when the job prints it.
+    # A mount stays on its directory, which has either name when the job prints its mounts.
     places = {swapped, swapped.replace("x", "y")}
     assert all("srun: error" in mounts or places & set(mounts.splitlines()) for mounts in outputs)
 

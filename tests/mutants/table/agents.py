@@ -63,7 +63,7 @@ FAULTS: Final = (
         "agents/cgroups.py",
         "str(most // _SHARE)",
         "str(most)",
-        f"{_UNIT}/test_cgroups.py::test_all_jobs_together_may_use_a_quarter_of_the_processes",
+        f"{_UNIT}/test_cgroups.py::test_all_jobs_together_may_use_a_quarter_of_pid_max",
     ),
     Fault(
         "a node whose slurmd has the old configuration is in service",

@@ -1,4 +1,4 @@
-"""Faults in policy/: violations that the policies pass."""
+"""Faults in policy/: violations that the policies do not report."""
 
 from typing import Final
 

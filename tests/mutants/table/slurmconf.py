@@ -79,6 +79,6 @@ FAULTS: Final = (
         "components/slurmconf/cgroup.conf.j2",
         "ConstrainRAMSpace=yes",
         "ConstrainRAMSpace=no",
-        f"{_UNIT}/test_slurmconf_slurm.py::test_cgroups_constrain_jobs_unless_they_are_disabled",
+        f"{_UNIT}/test_slurmconf_slurm.py::test_jobs_are_constrained_unless_cgroups_are_disabled",
     ),
 )

@@ -107,7 +107,7 @@ def test_jobs_cannot_open_the_directories_that_slurm_locks(
 @pytest.mark.parametrize(
     ("version", "group"), [(version_1, "memory/slurmstepd"), (version_2, "slurmstepd")]
 )
-def test_slurmstepd_has_a_cgroup_outside_that_of_its_job(
+def test_slurmstepd_has_a_cgroup_outside_the_cgroup_of_its_job(
     root: Path, proc: Path, version: object, group: str
 ) -> None:
     assert callable(version)
@@ -116,13 +116,13 @@ def test_slurmstepd_has_a_cgroup_outside_that_of_its_job(
     assert (root / group).is_dir()
 
 
-def test_all_jobs_together_may_use_a_quarter_of_the_processes(root: Path, proc: Path) -> None:
+def test_all_jobs_together_may_use_a_quarter_of_pid_max(root: Path, proc: Path) -> None:
     prepare(version_1(root), proc, ANY, NODE)
 
     assert (root / "pids/slurm/pids.max").read_text() == "1000"
 
 
-def test_second_start_accepts_that_the_first_moved_the_processes(root: Path, proc: Path) -> None:
+def test_second_start_works_after_the_first_moved_the_processes(root: Path, proc: Path) -> None:
     prepare(version_2(root), proc, ANY, NODE)
     (root / "cgroup.procs").write_text("")
 
@@ -148,7 +148,7 @@ def test_usage_cannot_be_accounted_without_the_memory_hierarchy(root: Path, proc
     found = prepare(root, proc, ANY, NODE)
 
     assert found.missing.keys() == {"memory", "swap", "use of resources"}
-    expected = "not to their memory: enable the cgroup hierarchy memory in the machine's kernel"
+    expected = f"not to their memory: {root / 'memory'} is missing; enable the hierarchy memory"
     assert expected in str(found)
 
 

@@ -9,7 +9,7 @@ from agents.cpus import Cpu, Layout, arrange, choose, of_machine, topology
 
 
 def machine(sockets: int, cores: int, threads: int) -> list[Cpu]:
-    """Return CPUs, numbered as on most machines: first threads before second threads."""
+    """Return CPUs, numbered as on most machines: the first thread of each core, then the second."""
     whole = sockets * cores
     return sorted(
         Cpu(socket, socket, core, thread * whole + socket * cores + core)
@@ -55,7 +55,7 @@ def test_node_with_more_cpus_than_its_container_is_an_error() -> None:
     [
         (machine(2, 4, 2), Layout(2, 4, 2)),
         (machine(1, 2, 1), Layout(1, 2, 1)),
-        # Half a core, which the kubelet's CPU manager may assign.
+        # The kubelet's CPU manager may assign only one of a core's two threads.
         (machine(1, 4, 2)[:3], Layout(1, 3, 1)),
         # One core of the first socket and two of the second.
         (machine(2, 2, 2)[2:], Layout(1, 3, 2)),
@@ -66,7 +66,7 @@ def test_layout_is_the_same_in_each_socket(cpus: list[Cpu], layout: Layout) -> N
 
 
 def slurms_map(xml: str, layout: Layout) -> dict[int, int]:
-    """Return the machine's numbers that Slurm derives for a node's CPUs (xcpuinfo.c, 24.11)."""
+    """Return the machine's CPU number by Slurm's CPU number, as in xcpuinfo.c of Slurm 24.11."""
     root = ET.fromstring(xml.partition('dtd">')[2]).find("object")  # noqa: S314  # our own text
     assert root is not None
 

@@ -1,4 +1,4 @@
-"""Evidence in a node's record."""
+"""Evidence: the last check results of a node, stored in the node's Slurm record."""
 
 import json
 

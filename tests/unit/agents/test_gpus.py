@@ -1,4 +1,4 @@
-"""Lines of gres.conf name the device files of GPUs, which may have any numbers."""
+"""Lines of gres.conf name the device files of GPUs. The numbers of these files may have gaps."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_vendor_library_enables_autodetection(tmp_path: Path) -> None:
     files = ["Name=gpu Type=h100 File=/dev/nvidia3"]
 
     assert lines("gpu:h100:1", tmp_path, list) == [OFF, *files], (
-        "the library of the driver is missing"
+        "Slurm's plugin needs the driver's library"
     )
     touch(tmp_path, f"{LIBRARIES}/libnvidia-ml.so.1")
     assert lines("gpu:h100:1", tmp_path, list) == ["AutoDetect=nvml", *files]
@@ -131,7 +131,7 @@ def test_device_files_alone_identify_slices_of_a_single_gpu(tmp_path: Path) -> N
 
 
 def test_slices_without_known_files_are_left_out(tmp_path: Path) -> None:
-    """Slurm accepts only GPUs with a file, so the node reports too few GPUs."""
+    """Slurm accepts only GPUs with a file. So the node has fewer GPUs than configured."""
     touch(tmp_path, "dev/nvidia4", "dev/nvidia5", "dev/nvidia-caps/nvidia-cap12")
 
     assert lines("gpu:1g.10gb:2", tmp_path, nowhere) == [OFF]

@@ -104,7 +104,7 @@ def test_existing_homes_need_no_space(
 
 
 def outside(jail: Path) -> Path:
-    """Return a directory that no link may lead to."""
+    """Make a directory that must stay unchanged, even if a link leads to it."""
     found = jail / "outside"
     found.mkdir()
     (found / "own").write_text("another user's")

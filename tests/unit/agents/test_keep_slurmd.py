@@ -149,7 +149,7 @@ def test_sigterm_to_the_container_ends_slurmd(tmp_path: Path) -> None:
     assert (tmp_path / "ended").exists()
 
 
-def test_image_uses_the_port_of_slurm_conf() -> None:
+def test_worker_image_uses_the_slurmd_port_of_slurm_conf() -> None:
     script = (ROOT / "images/worker/slurmd").read_text()
 
     assert f"keep_slurmd.py {c.SLURMD_PORT} " in script

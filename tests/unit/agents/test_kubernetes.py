@@ -1,4 +1,4 @@
-"""Requests to Kubernetes, and errors if they fail."""
+"""Requests to Kubernetes, and the errors of failed requests."""
 
 from typing import Any
 
@@ -63,5 +63,7 @@ def test_missing_credentials_outside_a_cluster_are_an_error(
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    with pytest.raises(KubernetesError, match="KUBERNETES_SERVICE_HOST is not set: this is not a pod"):
+    with pytest.raises(
+        KubernetesError, match="KUBERNETES_SERVICE_HOST is not set: this is not a pod"
+    ):
         kubernetes.in_cluster()

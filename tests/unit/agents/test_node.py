@@ -22,7 +22,7 @@ NO_CGROUPS = {
 }
 
 
-def test_node_with_a_whole_machine_needs_only_a_layout() -> None:
+def test_node_with_a_whole_machine_needs_only_the_layout_file() -> None:
     found = Cgroups(1)
 
     assert prepare(CONF, 0, found, WHOLE) == {
@@ -90,7 +90,7 @@ def test_cores_of_a_gpu_are_numbered_as_in_slurm(tmp_path: Path) -> None:
         ((PROCESSES, CPUS, MEMORY), NO_CGROUPS),
     ],
 )
-def test_limits_without_a_controller_are_disabled_in_the_configuration(
+def test_configuration_disables_limits_without_a_cgroup_controller(
     missing: tuple[str, ...], overrides: dict[str, str]
 ) -> None:
     found = Cgroups(1)

@@ -1,4 +1,4 @@
-"""The jail moves to the next generation and back, despite interruptions."""
+"""The jail's system files move to the next generation and back, despite interruptions."""
 
 import errno
 import os
@@ -200,7 +200,7 @@ def test_restored_file_of_a_user_survives_the_next_refresh(used_jail: Path, imag
     assert contents(used_jail)["usr/bin/fresh"] == "ada's own program"
 
 
-def test_only_one_earlier_generation_is_kept_and_only_for_root(
+def test_only_one_earlier_generation_is_kept_and_only_root_can_enter_it(
     used_jail: Path, image: Images
 ) -> None:
     for number, tree in ((2, NEW), (3, OLD), (4, NEW), (3, NEW)):
@@ -240,7 +240,7 @@ def test_jail_without_kept_generations_can_refresh_and_return(
     before = contents(used_jail)
 
     Jail(used_jail).reach(2, image({**NEW, "usr/lib/turns": None}))
-    assert contents(used_jail)["usr/bin/gone"], "without kept generations, it may belong to a user"
+    assert contents(used_jail)["usr/bin/gone"], "without kept generations, the file may be a user's"
     Jail(used_jail).reach(1, image(NEW))
 
     after = contents(used_jail)
@@ -377,7 +377,7 @@ class Countdown:
 
 
 def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) -> bool:
-    """Do some work up to a number of calls; return whether it was interrupted."""
+    """Run `work` up to a number of calls. Return whether `work` was interrupted."""
     countdown = Countdown(calls, failure)
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
@@ -390,7 +390,7 @@ def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) 
 
 
 def every_moment() -> Iterator[int]:
-    """Yield numbers of calls after which to interrupt, until the caller stops."""
+    """Yield numbers of calls, for a caller that interrupts a run after each number of calls."""
     yield from range(1, 5000, 2)
 
 
@@ -426,7 +426,7 @@ def test_next_run_completes_a_run_interrupted_at_any_call(
         for path in both:
             assert found[path] in (old[path], new[path]), f"{path} after {calls} calls"
         Jail(jail).reach(last, image(NEW))
-        assert read(jail) == read(whole), f"cut short after {calls} calls"
+        assert read(jail) == read(whole), f"interrupted after {calls} calls"
         shutil.rmtree(jail)
         if not cut:
             assert calls > 40
@@ -489,7 +489,7 @@ def test_termination_message_says_why_the_job_failed(
     assert "\n" not in log.read_text()
 
 
-def test_marker_and_exit_code_match_workers_and_job() -> None:
+def test_marker_and_exit_code_match_the_worker_scripts_and_the_job() -> None:
     assert f"{c.JAIL}/{MARKER}" == c.JAIL_MARKER
     assert populate.REFUSED == c.JAIL_REFUSED
     for script in ("slurmd", "ready"):

@@ -132,7 +132,9 @@ def test_old_snapshots_stay_until_the_new_one_is_ready() -> None:
 def test_failed_snapshot_is_reported_and_no_other_is_deleted() -> None:
     storage = Storage("jail-1", "jail-2", ready_after=10_000, error="no such\nclass")
 
-    with pytest.raises(NotReadyError, match=r"jail-20261123-120000: no such class; .* 'fast'"):
+    with pytest.raises(
+        NotReadyError, match=r"jail-20261123-120000: not ready after .* s: no such class; .* 'fast'"
+    ):
         storage.take()
 
     assert {"jail-1", "jail-2"} <= set(storage.objects)
@@ -151,7 +153,7 @@ def test_snapshot_that_was_deleted_meanwhile_is_an_error() -> None:
         ({"a": True, "b": True, "c": True}, 2, ["a"]),
         ({"a": True, "b": True, "c": True}, 7, []),
         ({"a": True, "b": True, "c": True}, 1, ["a", "b"]),
-        # A snapshot that never got ready does not use up `keep`, and is deleted.
+        # A snapshot that never became ready does not count towards `keep`, and is deleted.
         ({"a": True, "b": False, "c": True}, 2, ["b"]),
         # Newer snapshots belong to another run.
         ({"b": True, "c": True, "d": False}, 2, []),
@@ -185,7 +187,9 @@ def test_failed_snapshot_does_not_prevent_snapshots_of_other_claims(
     assert main(["jail=fast", "controller-state=slow"], ENVIRONMENT, storage.api) == 1
 
     output = capsys.readouterr().err.splitlines()
-    assert [line.rsplit("-", 2)[0] for line in output] == ["error: jail", "error: controller-state"]
+    assert [line.rsplit("-", 2)[0] for line in output] == [
+        f"error: VolumeSnapshot {claim}" for claim in ("jail", "controller-state")
+    ]
 
 
 def test_error_names_a_remedy_if_the_cluster_lacks_volume_snapshots(

@@ -117,9 +117,9 @@ def test_file_is_written_completely_or_not_at_all(
 
 
 def test_operation_that_races_with_a_link_stays_in_the_tree(root: Path) -> None:
-    """Race until the test has seen the directory and the link.
+    """Race until the test has seen the directory, the link, and the moment without either.
 
-    Without the pauses, a busy machine rarely shows the link.
+    Without the pauses in `swap`, the test would rarely see the link on a busy machine.
     """
     tree, over = Tree(root), threading.Event()
 

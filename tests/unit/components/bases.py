@@ -1,4 +1,4 @@
-"""Complete stack configurations for the kinds of clusters that `FULL` does not cover."""
+"""Complete stack configurations for kinds of clusters and networks that `FULL` does not cover."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Copies of Helm charts, for tests that check values against them."""
+"""Local copies of Helm charts, for tests that check the program's values against the charts."""
 
 import json
 import os
@@ -15,17 +15,18 @@ import yaml
 
 Values = dict[str, Any]
 MODULES = {"cilium": ("github.com/cilium/cilium", "install/kubernetes/cilium")}
-"""Charts inside a Go module of the same version: path of the module, and folder in it."""
+"""Charts inside a Go module of the same version: path of the module, and folder in the module."""
 
 ENDINGS = ("Chart.yaml", "values.yaml", "values.schema.json")
 
 
 @cache
 def files(name: str, version: str) -> Mapping[str, str]:
-    """Return a chart's files, without subcharts, by path below its folder.
+    """Return the files of a chart and its subcharts that `ENDINGS` lists, by path in the chart.
 
-    CHARTS_DIR contains archives with the names that `helm pull` uses. Its default is Helm's cache.
-    A missing chart may come from a Go module. Without a copy, the test is skipped.
+    CHARTS_DIR contains archives with the names that `helm pull` uses; the default is Helm's cache.
+    If the archive is missing, a chart in `MODULES` comes from its Go module. Without any copy, the
+    test is skipped.
     """
     cached = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
     folder = Path(os.environ.get("CHARTS_DIR", f"{cached}/repository")).expanduser()
@@ -47,7 +48,7 @@ def packed(archive: Path) -> Mapping[str, str]:
 
 
 def in_module(module: str, folder: str, version: str) -> Mapping[str, str]:
-    """Return a chart's files from a Go module, which Go downloads if necessary, or skip."""
+    """Return a chart's files from a Go module. If Go cannot get the module, skip the test."""
     call = ["go", "mod", "download", "-json", f"{module}@v{version}"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout or "{}")

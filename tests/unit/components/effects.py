@@ -1,4 +1,4 @@
-"""Compute the effect of an edit on the graph with the rules of the engine."""
+"""Compute the effect of an edit on the graph with the rules of the embedded engine."""
 
 import functools
 import json
@@ -64,7 +64,7 @@ def effect(before: Graph, after: Graph) -> Effect:
     else:
         condemned = stored.keys() - news.keys()
         kept = {name_of(urn) for urn in condemned if stored[urn].protect}
-        # The engine deletes no resource if one of them is protected.
+        # If one of these resources is protected, the engine deletes none of them.
         found["refused" if kept else "deleted"] = kept or {name_of(urn) for urn in condemned}
     return Effect(**{kind: frozenset(names) for kind, names in found.items()})
 
@@ -77,7 +77,7 @@ def _kind(planned: Plan, new: Registration) -> str:
 
 
 def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set[str]:
-    """Return the dependents that are replaced, too, if a replacement deletes first."""
+    """Return the dependents to replace if the resource is deleted before its replacement exists."""
     lost = {urn}
     for old in stored:
         inputs = planning.inputs_without(old, lost)
@@ -89,8 +89,8 @@ def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set
     return lost - {urn}
 
 
-# The functions below are cached, because most resources are the same in all graphs. Callers must
-# not change the results. `provider` is the configuration of the Kubernetes provider as JSON.
+# Some functions below are cached, because most resources are the same in all graphs. Callers must
+# not change their results. `provider` is the configuration of the Kubernetes provider as JSON.
 
 
 def _manager(provider: str, type_: str) -> Provider:

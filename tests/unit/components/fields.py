@@ -1,4 +1,4 @@
-"""List every key that a stack file may contain, from the models."""
+"""List every key that a stack file may contain, as the models of the settings define it."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def pattern(key: str) -> str:
 
 
 def put(values: dict[str, Any], key: str, value: object) -> None:
-    """Set one value. Braces enclose a part of the key with dots: `slurm.extra{slurm.conf}`."""
+    """Set one value. Braces enclose a part that contains dots: `slurm.extra.{slurm.conf}`."""
     *path, last = _parts(key)
     place: Any = values
     for part in path:

@@ -110,7 +110,7 @@ def _fits(wanted: Any, value: Any) -> bool:
         return isinstance(value, int | float) and value == int(value)
     if wanted is float:
         return isinstance(value, int | float)
-    # Resources are passed as references, policies as text.
+    # All other values are texts, such as ids, and policies in JSON.
     return isinstance(value, str) and wanted is str
 
 

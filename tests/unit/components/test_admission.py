@@ -1,4 +1,4 @@
-"""The CEL of the admission policy decides which requests of the reconciler are allowed."""
+"""The CEL expressions of the admission policy allow or refuse requests of the reconciler."""
 
 import copy
 import functools
@@ -73,7 +73,7 @@ def compiled(expression: str) -> cel.Expression:
 def refusals(
     limits: Limits, operation: str, old: Object | None, new: Object | None, resource: str = "nodes"
 ) -> list[str]:
-    """Return why a request is refused. An expression that fails to evaluate refuses it, too."""
+    """Return why a request is refused. A failed evaluation of an expression refuses it, too."""
     request = {"operation": operation, "resource": {"resource": resource}}
     bindings: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
     for name, expression in admission.variables(limits):

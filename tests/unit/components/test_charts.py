@@ -48,7 +48,7 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
 
 
 def unknown(known: Any, given: Any, text: str, path: str = "") -> Iterator[str]:
-    """Yield names in `given` that a chart's defaults lack, and values of another type.
+    """Yield names in `given` that a chart's defaults lack, and values whose type differs there.
 
     An empty default accepts any value. A name that only a comment mentions is accepted.
     """

@@ -131,7 +131,7 @@ def at(values: Mapping[str, Any], path: str) -> Any:
 
 @dataclass(frozen=True)
 class Means:
-    """Values of the chart that a variant of the settings gives."""
+    """Expected chart values for one variant of the settings."""
 
     variant: str
     expected: Values
@@ -206,17 +206,17 @@ def test_each_setting_becomes_values_of_the_chart(means: Means) -> None:
 
 
 def test_cilium_shows_service_addresses_to_packet_filters_in_pods() -> None:
-    """The guard refuses Kubernetes' API by its Service address, so it must see that address."""
+    """A packet filter (images/guard) in user pods blocks Kubernetes' API by its Service address."""
     assert at(rendered(WHOLE), "socketLB.hostNamespaceOnly") is True
     assert at(rendered(WHOLE, guard=False), "socketLB") is None
     assert at(rendered(DEFAULT), "socketLB") is None
 
 
-# --- The chart (skipped without a copy) -----------------------------------------------------------
+# --- The chart (skipped without a local copy) -----------------------------------------------------
 
 
 def chart() -> Mapping[str, str]:
-    """Return the chart's files in the default version; skip if there is no copy."""
+    """Return the chart's files in the default version; skip the test if there is no local copy."""
     return charts.files("cilium", Cilium().version)
 
 

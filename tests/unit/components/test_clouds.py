@@ -415,8 +415,8 @@ def test_reserved_machines_on_eks_come_from_a_launch_template(
 
     template, group = graph.one("eks-template-gpu"), graph.one("eks-group-gpu")
     problems = [*sdk.problems(template), *sdk.problems(group)]
-    # The SDK's documentation does not list CAPACITY_BLOCK, which EKS requires (EKS, managed node
-    # groups with Capacity Blocks).
+    # The SDK's documentation does not list CAPACITY_BLOCK, which EKS requires (source: EKS, managed
+    # node groups with Capacity Blocks).
     assert [each for each in problems if "CAPACITY_BLOCK" not in each] == []
     assert template.inputs["instanceType"] == EKS["cluster"]["machines"]["gpu"]["type"]
     assert len(template.inputs["networkInterfaces"]) == EKS["cluster"]["machines"]["gpu"]["efa"]
@@ -475,7 +475,7 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
         "template.taints": NEW_ONES,
         "template": ROLLED,
     },
-    # EKS: a managed node group changes only the first four in place (UpdateNodegroupConfig).
+    # EKS: a managed node group changes only the first four keys in place (UpdateNodegroupConfig).
     "eks": {
         "ignoreScalingChanges": UPDATED,
         "labels": UPDATED,
@@ -500,7 +500,7 @@ FIXED: dict[str, set[str]] = {
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"deploymentType", "subnetIds"},
     "eks:index:Cluster": {"name"},
 }
-"""Properties by type of other resources. A change of one replaces the resource."""
+"""Properties of other resources, by type. A change of such a property replaces the resource."""
 ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
@@ -547,7 +547,7 @@ def driver(files: str, policy: str, becomes: str) -> dict[str, str]:
 
 
 def zone(letter: str, becomes: str) -> dict[str, str]:
-    """Return the effect on a zone's network resources, and on Kubernetes, which lists zones."""
+    """Return the effect on a zone's network resources and the EKS cluster, which lists zones."""
     return {**dict.fromkeys(parts_in(letter), becomes), "eks-kubernetes": "changed"}
 
 
@@ -778,7 +778,7 @@ def test_eks_jail_is_a_lustre_or_efs_volume(graph_of: GraphOf) -> None:
     assert efs["mountOptions"] == ["tls", "iam"]
     assert {"eks-efs-eu-central-1a", "eks-efs-eu-central-1b", "eks-efs-policy"} <= before(
         graph_of(EKS, cluster(file_system="efs")), "jail-volume"
-    ), "the file system cannot be mounted without them"
+    ), "the file system cannot be mounted without its mount targets and policy"
 
 
 @pytest.mark.parametrize("file_system", ["efs", "lustre"])
@@ -885,11 +885,11 @@ def test_stack_installs_only_operators_for_the_gpus_that_it_has(
         if key.startswith("nvidia.com/")
     ]
     assert bool(labels) == ("gpu-operator" in expected), (
-        "pods select a label of the operator, so they wait for it"
+        "pods select a label of the GPU operator, so they wait for the operator"
     )
     scraped = yaml.safe_load(graph.one("monitoring-config").inputs["data"]["prometheus.yml"])
     dcgm = [job for job in scraped["scrape_configs"] if job["job_name"] == "dcgm"]
-    assert bool(dcgm) == ("gpu-operator" in expected), "Prometheus scrapes DCGM of the operator"
+    assert bool(dcgm) == ("gpu-operator" in expected), "Prometheus scrapes the operator's DCGM"
     if dcgm:
         assert "equipment-gpu-operator" in before(graph, "monitoring-dcgm-role")
 

@@ -59,18 +59,18 @@ FILES = {
     "prolog.sh": "#!/bin/sh\nexit 0\n",
     "other.sh": "#!/bin/sh\nexit 1\n",
 }
-"""Files of the project that settings name."""
+"""Project files to which the settings of some edits refer."""
 
 
 def effect_of(**names: Iterable[str]) -> Effect:
-    """Return an effect. Each change of nodes includes a check of the nodes after the deploy."""
+    """Return an effect. If nodes change, add the Job that checks the nodes after the deploy."""
     found = Effect(**{kind: frozenset(found) for kind, found in names.items()})
     to_nodes = RECONCILER in found.updated or NODESETS & (found.rolled | found.replaced)
     return replace(found, replaced=found.replaced | {AFTER_DEPLOY}) if to_nodes else found
 
 
 def and_conf(effect: Effect) -> Effect:
-    """Add to an effect a check of Slurm's configuration and a reconfiguration without a restart."""
+    """Return the effect plus a check of Slurm's configuration and its reload without a restart."""
     return replace(
         effect,
         updated=effect.updated | {"config-candidate", "controller-config"},
@@ -94,7 +94,7 @@ SCRIPTS = effect_of(updated={"config-scripts"})
 ISOLATION = effect_of(updated={"nodeset-big-isolation"})
 CHECKED = effect_of(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
 CHECK_INTERVAL = both(CONF, effect_of(updated={RECONCILER}))
-"""The reconciler reads the interval of the checks, too."""
+"""The reconciler also reads the interval of the health checks."""
 DISK = {"disk": {"max_percent": 80}}
 SUBMOUNT = effect_of(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = effect_of(updated={"accounts-wanted"}, replaced={"accounts-apply"})
@@ -180,7 +180,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
 
 
 def described(nodeset: str) -> Effect:
-    """Return the effect of a changed definition of a dynamic nodeset, which slurmctld checks."""
+    """Return the effect of a new definition of a dynamic nodeset, with its check by slurmctld."""
     return effect_of(rolled={nodeset}, updated={RECONCILER}, replaced={"config-check"})
 
 
@@ -237,7 +237,7 @@ def logs(**fields: Any) -> Change:
 
 
 def elsewhere(**fields: Any) -> Change:
-    """Change the network of an existing cluster, which may have Cilium."""
+    """Change the network settings of an existing cluster; a local cluster cannot have Cilium."""
     return top(cluster={"kind": "existing", "kubeconfig": "lab.yaml"}, network=fields)
 
 
@@ -322,7 +322,7 @@ class Edit:
     change: Change
     expected: Effect
     given: Change = as_it_is
-    """Change to the valid settings that precedes the edit."""
+    """Change that is made to the valid settings before the edit."""
     moves_data: bool = False
     """Whether the edit moves data on purpose."""
 
@@ -384,7 +384,7 @@ EDITS = [
     # --- Nodesets: nodes
     Edit("nodes get more CPUs", big(cpus=16), described(BIG)),
     Edit(
-        "the leanest nodes get more CPUs, which lowers the default memory per CPU",
+        "nodes with the least memory per CPU get more CPUs, which lowers the default",
         cpu(cpus=4),
         and_conf(described(CPU)),
     ),
@@ -1108,7 +1108,7 @@ EDITS = [
         effect_of(rolled={EXPORTER, SERVER}, updated={"monitoring-config"}),
     ),
     Edit("more users have separate metrics", exporter(top=100), effect_of(rolled={EXPORTER})),
-    Edit("no job is exported with its nodes", exporter(jobs=0), effect_of(rolled={EXPORTER})),
+    Edit("the nodes of jobs are not exported", exporter(jobs=0), effect_of(rolled={EXPORTER})),
     Edit(
         "monitoring is disabled, which would delete protected metrics",
         top(monitoring={"kind": "none", "exporter": {"enabled": False}}),
@@ -1221,7 +1221,7 @@ EDITS = [
     Edit("images come from a registry", top(registry="registry.example.org"), NEW_IMAGES),
     Edit("the registry requires credentials", top(pull_secrets=["registry"]), NEW_IMAGES),
     Edit(
-        "slurmctld gets a place and a size",
+        "slurmctld gets a node selector and a memory request",
         top(placement={"controller": {"node_selector": {"pool": "system"}, "memory": "4GiB"}}),
         effect_of(rolled={"controller-slurmctld", "controller-placeholder-pod"}),
     ),
@@ -1359,7 +1359,9 @@ def test_edits_of_slurm_settings_restart_no_pod_of_users() -> None:
 
 @pytest.mark.parametrize("replicas", [0, 1, 3, 400])
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_resize_changes_only_one_statefulset(graph_of: GraphOf, kind: str, replicas: int) -> None:
+def test_resize_changes_one_statefulset_and_restarts_no_pod(
+    graph_of: GraphOf, kind: str, replicas: int
+) -> None:
     edit = Edit("", cpu(replicas=replicas), NOTHING, given=cpu(kind=kind))
     resized = effect_of(updated={CPU, RECONCILER})
 

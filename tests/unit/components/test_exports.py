@@ -26,7 +26,9 @@ def test_outputs_lead_to_the_parts_of_a_local_stack(monkeypatch: pytest.MonkeyPa
     assert "grafana_url" not in found
 
 
-def test_users_of_own_machines_log_in_at_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_address_of_a_metal_stack_is_one_of_its_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     login = {"service": "NodePort", "node_port": 30022}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": "a key"}))
     found = outputs(monkeypatch, METAL, login=login)
@@ -52,6 +54,6 @@ def test_kubeconfig_of_a_cloud_is_a_secret_output(monkeypatch: pytest.MonkeyPatc
     assert opened(kubeconfig)
 
 
-def test_stack_without_prometheus_has_no_url_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_without_prometheus_has_no_monitoring_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     found = outputs(monkeypatch, VALID, monitoring={"kind": "none"})
     assert not {"prometheus_url", "alertmanager_url", "grafana_url"} & found.keys()

@@ -1,4 +1,4 @@
-"""Files that the settings name are read before the stack creates anything."""
+"""Files named in the settings are read before the stack creates anything."""
 
 from pathlib import Path
 

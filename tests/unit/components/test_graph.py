@@ -145,7 +145,7 @@ def test_exactly_the_listed_containers_run_without_root(graph: Graph) -> None:
 
 
 def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
-    """The pod may run jobs, and its end may take hours. The reconciler finds munged by name."""
+    """The pod may run jobs; its end may take hours. The reconciler finds the container by name."""
     found = {
         name: [one for one in spec.get("initContainers", ()) if one["name"] == observed.MUNGE]
         for name, spec in pod_specs(graph).items()
@@ -169,7 +169,7 @@ def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
 
 @pytest.mark.parametrize("maker", ["accounting-slurmdbd", "database-mariadb"])
 def test_probes_give_accounting_a_month_to_start(graph: Graph, maker: str) -> None:
-    """A restart would interrupt a recovery or an upgrade of the tables, which would start again."""
+    """A restart would interrupt a recovery or upgrade of the tables, and the work starts again."""
     (one,) = pod_specs(graph)[maker]["containers"]
     startup, readiness = one["startupProbe"], one["readinessProbe"]
 
@@ -530,7 +530,7 @@ def test_nodes_mount_outer_jail_volumes_before_inner_ones(submounted: Graph) -> 
 
 
 def test_user_pods_mount_nothing_at_paths_that_users_control(submounted: Graph) -> None:
-    """The container runtime would follow links in such a path, inside the pod's root."""
+    """If users put a link into such a path, the container runtime follows it in the pod's root."""
     specs = pod_specs(submounted)
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd", "login-sshd"):
         (container,) = specs[name]["containers"]
@@ -539,7 +539,7 @@ def test_user_pods_mount_nothing_at_paths_that_users_control(submounted: Graph) 
 
 
 @pytest.mark.parametrize("name", ["jail-populate", "jail-homes"])
-def test_kubernetes_does_not_retry_a_refusing_jail_job(graph: Graph, name: str) -> None:
+def test_kubernetes_does_not_retry_jail_jobs_that_need_an_operator(graph: Graph, name: str) -> None:
     spec = graph.one(name).inputs["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     (rule,) = spec["podFailurePolicy"]["rules"]
@@ -630,7 +630,9 @@ def test_running_daemons_get_an_edit_only_after_its_check(
     assert changed > early
 
 
-def test_resize_changes_only_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resize_changes_only_the_nodeset_and_objects_of_the_reconciler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def grow(values: dict[str, Any]) -> None:
         values["nodesets"][0]["replicas"] = 3
 
@@ -740,7 +742,7 @@ def limits_of(graph: Graph) -> tuple[dict[str, str], list[str]]:
     return {one["name"]: one["expression"] for one in spec["variables"]}, messages
 
 
-def test_node_selector_limits_machines_only_by_labels_of_this_project(
+def test_reconciler_policy_limits_machines_only_by_labels_of_this_project(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def select(values: dict[str, Any], **labels: str) -> None:

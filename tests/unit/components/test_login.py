@@ -42,7 +42,7 @@ def test_sshd_allows_keys_and_forwarding_by_default() -> None:
         ),
         ({"forwarding": {"agent": False}}, {"AllowAgentForwarding": "no"}),
         ({"forwarding": {"x11": False}}, {"X11Forwarding": "no"}),
-        # Behind such a Service, all clients can have the same address.
+        # Behind a NodePort or ClusterIP, all clients can have the same address.
         ({"service": "NodePort"}, {"PerSourcePenalties": "no"}),
         ({"service": "ClusterIP"}, {"PerSourcePenalties": "no"}),
     ],

@@ -97,7 +97,7 @@ def test_settings_and_log_sender_have_the_same_levels() -> None:
     assert [level.upper() for level in levels] == [one.name for one in Severity]
 
 
-def test_log_sender_reads_headers_from_their_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_sender_reads_headers_from_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     found = graph(monkeypatch, headers_secret="loki")
 
     place, volume = mounted(found)["headers"]

@@ -1,4 +1,4 @@
-"""Long checks in the graph, in slurm.conf, in accounts and in the file of the agent."""
+"""Long checks in the Pulumi graph, in slurm.conf, in accounts, and in the file of their agent."""
 
 from typing import Any
 
@@ -181,7 +181,7 @@ def test_pods_that_mount_the_results_share_one_kubernetes_node(graph: Graph) -> 
 def test_only_long_checks_mount_the_volume_of_results(
     graph: Graph,
 ) -> None:
-    """They also mount the jail, but read-only."""
+    """Long checks also mount the jail, but read-only."""
     claim = graph.one("longchecks-volume").inputs["metadata"]["name"]
     mounting = set()
     for name, template in templates(graph).items():

@@ -276,7 +276,7 @@ def test_first_control_plane_creates_the_cluster_that_the_settings_describe(
     assert configuration["KubeletConfiguration"]["cgroupDriver"] == "systemd"
     registration = configuration["InitConfiguration"]["nodeRegistration"]
     assert registration["name"] == "head"
-    assert registration["taints"] == [], "all other pods run there"
+    assert registration["taints"] == [], "pods that belong to no nodeset run on the control plane"
     assert configuration["InitConfiguration"]["skipPhases"] == []
 
 

@@ -27,7 +27,7 @@ def graph() -> Graph:
 
 
 def behind(graph: Graph, service: dict[str, Any]) -> dict[str, int]:
-    """Return the pods that a Service selects, and the number of their port that it names."""
+    """Return the pods that a Service selects, each with the number of the targeted port."""
     (port,) = service["spec"]["ports"]
     return {
         name: one["containerPort"]

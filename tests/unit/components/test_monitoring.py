@@ -36,7 +36,7 @@ def options(container: Spec) -> dict[str, str]:
 
 
 def read(found: Graph, name: str) -> Spec:
-    """Return one file of the server's ConfigMap, as data."""
+    """Return one file of Prometheus's ConfigMap, as data."""
     document: Spec = yaml.safe_load(found.one("monitoring-config").inputs["data"][name])
     return document
 
@@ -93,7 +93,7 @@ def test_volume_of_metrics_is_protected_like_other_data(
     assert found.one("monitoring-data").protect is protect
 
 
-def test_prometheus_scrapes_slurm_and_reconciler_metrics_through_their_services(
+def test_prometheus_scrapes_slurm_and_reconciler_metrics_through_services(
     default: Graph,
 ) -> None:
     services = {
@@ -147,7 +147,7 @@ def test_dcgm_is_scraped_in_the_namespace_of_the_operator(
 def test_scrape_interval_equals_the_exporter_interval_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch, read_every: int, scraped_every: str
 ) -> None:
-    """Prometheus scrapes each read of the exporter, and no series becomes stale between scrapes."""
+    """Prometheus misses no read of the exporter, and no series becomes stale between scrapes."""
     found = graph(monkeypatch, exporter={"interval": read_every})
     assert read(found, "prometheus.yml")["global"]["scrape_interval"] == scraped_every
 

@@ -47,7 +47,7 @@ def test_only_the_guard_may_change_the_packet_filter_of_pods(graph: Graph) -> No
             if container["name"] == "guard":
                 assert rights == ["NET_ADMIN"], name
                 assert container["securityContext"]["runAsNonRoot"]
-                assert "restartPolicy" not in container, "the guard ends before other containers"
+                assert "restartPolicy" not in container, "the guard must end before others start"
             else:
                 assert not {"NET_ADMIN", "NET_RAW", "SYS_MODULE"} & set(rights), name
 

@@ -58,7 +58,7 @@ def test_pods_are_created_after_the_nfs_server_is_ready(graph: Graph) -> None:
     for name in ("jail-populate", "jail-homes", "login-sshd", "nodeset-cpu-slurmd"):
         assert served <= before(graph, name)
     assert "jail-origin" in before(graph, "jail-server-volume"), (
-        "the check of the jail's origin may refuse the server, so it must run first"
+        "the check of the jail's origin must run first, because it may refuse the NFS server"
     )
 
 

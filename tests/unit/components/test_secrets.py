@@ -116,7 +116,9 @@ def test_encrypted_value_outside_of_credentials_is_refused(
 def test_wrong_webhook_is_refused_and_not_shown(url: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, monitoring={"bundled": {"webhook": url}})
-    assert "slurmstack:monitoring.bundled.webhook: expected a URL" in str(caught.value)
+    assert "slurmstack:monitoring.bundled.webhook: expected an http or https URL" in str(
+        caught.value
+    )
     assert "token" not in str(caught.value)
 
 

@@ -604,7 +604,7 @@ _CRON = "expected five cron fields"
 _DUMP = "expected 'latest' or a dump name"
 _BUCKET = "expected a bucket name: 3 to 63"
 _OBJECTS = "expected names separated by '/'"
-_URL = "expected a URL, such as 'https://hooks.example.org/1'"
+_URL = "expected an http or https URL, such as 'https://hooks.example.org/1'"
 _IMAGE = "expected an image name"
 _LABEL_VALUE = "expected a label value"
 _DNS = "expected a DNS name, such as 'pypi.org' or '*.pypi.org'"
@@ -1169,7 +1169,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.gpu.platform", "cpu-d3", "cluster.machines.gpu.platform", "'cpu-d3'",
      "expected a platform with GPUs"),
     ("cluster.machines.slices.preset", "8gpu-128vcpu-1600gb", "cluster.machines.slices.preset",
-     "'8gpu-128vcpu-1600gb'", "expected 1 GPUs"),
+     "'8gpu-128vcpu-1600gb'", "expected a preset with 1 GPUs"),
     ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
      "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 64"),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
@@ -1257,9 +1257,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("directory.bind_dn", None, "directory.password_secret", "",
      "has no effect without bind_dn; add bind_dn"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
-     "expected a filter in parentheses"),
+     "expected one filter in balanced parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
-     "expected a filter in parentheses"),
+     "expected one filter in balanced parentheses"),
     ("directory.uris", [], "directory.uris", "[]", "at least 1 in the list"),
     ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB",
      "jail.claim sets the size; remove size"),
@@ -1276,14 +1276,15 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("jail", {"server": {}}, "jail.server.machines", "network.policies: kubernetes",
      "add the address ranges of the Kubernetes nodes"),
     ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
-     "expected one of claim, host_path, nfs, empty, config_map, secret"),
-    ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source", "expected one of claim"),
+     "set exactly one of claim, host_path, nfs, empty, config_map, secret"),
+    ("jail.volumes[0].claim", None, "jail.volumes[0].name", "no source",
+     "set exactly one of claim"),
     ("jail.volumes[0].name", "a" * 59, "jail.volumes[0].name", "'aaaa", "at most 58 characters"),
     ("jail.volumes[0].name", "jail", "jail.volumes[0].name", "'jail'", "choose another"),
     ("jail.volumes[0].name", "sets", "jail.volumes", "'sets'", "give each a unique name"),
     ("jail.volumes[0].path", "/sets", "jail.volumes", "'/sets'", "give each a unique path"),
     *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",
-       f"{path} is in use; choose another")
+       f"{path} belongs to the jail's system; choose a path elsewhere")
       for path in ("/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var")),
     ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "use claim instead"),
     ("nodesets[0].volumes[1].name", "jail-homes", "nodesets[0].volumes", "'jail-homes'",
@@ -1293,8 +1294,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a unique name"),
     ("placement.controller.cpus", 0, "placement.controller.cpus", "0", "expected more than 0"),
     ("placement.controller.cpus", "two", "placement.controller.cpus", '"two"', "expected a number"),
-    ("placement.default.cpus", 2, "placement.default.cpus", "", "set it for each service"),
-    ("placement.default.memory", "1GiB", "placement.default.memory", "", "set it for each service"),
+    ("placement.default.cpus", 2, "placement.default.cpus", "2", "set it for each"),
+    ("placement.default.memory", "1GiB", "placement.default.memory", "1024",
+     "set it for each"),
     ("placement.worker", {}, "placement.worker", '"worker"', "expected 'default', 'accounting'"),
     ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", "at most cpus, which is 64"),
     ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
@@ -1312,15 +1314,15 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].tolerations[1].effect", "NoSchedule", "nodesets[0].tolerations[1].seconds", "60",
      "has no effect without effect: NoExecute"),
     ("nodesets[0].volumes[0].secret", "s", "nodesets[0].volumes[0].name", "claim and secret",
-     "expected one of claim, host_path, nfs, empty, config_map, secret"),
+     "set exactly one of claim, host_path, nfs, empty, config_map, secret"),
     ("nodesets[0].volumes[0].claim", None, "nodesets[0].volumes[0].name", "no source",
-     "expected one of claim, host_path"),
+     "set exactly one of claim, host_path"),
     ("nodesets[0].volumes[0].name", "jail", "nodesets[0].volumes[0].name", "'jail'",
      "is a volume that every worker has; choose another name"),
     ("nodesets[0].volumes[0].path", "/mnt/jail", "nodesets[0].volumes[0].path", "'/mnt/jail'",
-     "is in use; choose another"),
+     "every worker uses /mnt/jail; choose a path elsewhere"),
     ("nodesets[0].volumes[0].path", "/dev/x", "nodesets[0].volumes[0].path", "'/dev/x'",
-     "/dev is in use; choose another"),
+     "every worker uses /dev; choose a path elsewhere"),
     ("nodesets[0].volumes[0].path", "/mnt", "nodesets[0].volumes[0].path", "'/mnt'",
      "would hide /mnt/jail; choose another"),
     ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a unique name"),
@@ -1450,7 +1452,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
      "is below itself; remove the cycle"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
-     "is below two switches; keep one"),
+     "list it once"),
     ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
     ("slurm.topology.switches[0].nodesets", ["gpus"], "slurm.topology.switches", "'gpus'",
      "did you mean 'gpu'?"),
@@ -1529,7 +1531,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("directory.base", "dc=lab?sub", "directory.base", "dc=lab?sub", "a distinguished name"),
     ("reconciler.hardware", ["gpu-xids"], "reconciler.hardware", "'gpu-xids'", "mean 'gpu-xid'?"),
     ("reconciler.ladders", {"maintenance": ["recheck"]}, "reconciler.ladders.maintenance", "",
-     "is no cause that a ladder repairs"),
+     "is not a cause with a ladder"),
     ("reconciler.ladders", {"gpu-xids": ["recheck"]}, "reconciler.ladders.gpu-xids", "",
      "did you mean 'gpu-xid'?"),
     ("nodesets[0].affinity", {"nodeAfinity": {}}, "nodesets[0].affinity.nodeAfinity",
@@ -1603,7 +1605,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
       )),
     *(("network.cilium", given, f"network.cilium.{named}", shown, remedy)
       for given, named, shown, remedy in (
-          ({"node_routes": True}, "node_routes", "True", "has no effect without routing: native"),
+          ({"node_routes": True}, "node_routes", "true", "has no effect without routing: native"),
           ({"api_port": 443}, "api_port", "443", "has no effect without kube_proxy_replacement"),
           ({"bbr": True, "bandwidth_manager": True}, "bbr", "true", "add kube_proxy_replacement"),
           ({"chained": "a", "pod_cidr": "10.0.0.0/8"}, "pod_cidr", "10.0.0.0/8",
@@ -1720,7 +1722,7 @@ def wrong(key: str, remedy: str, *values: object) -> Iterator[Case]:
     plain = key.replace(".{", ".").replace("}", "")
     for value in values:
         shown = json.dumps(value, ensure_ascii=False)[:57]
-        if value is None and key not in FULL:  # for a whole key, Pulumi passes the text `null`
+        if value is None and key not in FULL:  # a top-level key: Pulumi passes the text `null`
             shown = "is empty"
         yield Case(f"{key} = {value!r}"[:80], changed(key, value), plain, shown, remedy)
 
@@ -1755,7 +1757,7 @@ def test_wrong_value_is_refused_in_one_line(case: Case) -> None:
     assert case.value in text.removeprefix(prefix), "the error must name the value"
     assert case.remedy in text
     assert text.isprintable(), "a user must get one line"
-    assert text.count("slurmstack:") == 1, "one mistake must give one problem"
+    assert text.count("slurmstack:") == 1, "one mistake must cause only one reported problem"
     assert not any(word in text for word in JARGON)
 
 
@@ -1965,13 +1967,13 @@ def test_gpus_of_another_vendor_than_the_machines_are_refused(values: Values) ->
     assert "'amd.com/gpu'" in text
 
 
-def test_addresses_of_pods_cannot_be_refused_to_users() -> None:
+def test_network_refuse_may_not_contain_addresses_of_pods() -> None:
     text = refused(METAL, network={**METAL.get("network", {}), "refuse": ["10.0.0.0/8"]})
 
     assert "network.refuse: '10.0.0.0/8': contains addresses of pods (10." in text
 
 
-def test_key_file_is_the_private_key() -> None:
+def test_public_key_as_key_file_is_refused() -> None:
     text = refused(METAL, cluster={**METAL["cluster"], "key_file": "id_ed25519.pub"})
 
     assert "cluster.key_file: 'id_ed25519.pub': is a public key" in text
@@ -2055,7 +2057,7 @@ def written(text: str, folder: Path) -> str:
         ("config: &a [*b]\n", "invalid YAML: line 1, column 13: found undefined alias 'b'"),
         ("config: {a: \x00}\n", "invalid YAML: unacceptable character"),
         ("config: " + "[" * 5000, "invalid YAML: nested too deeply"),
-        ("config: {slurmstack:a: !!bool maybe}\n", "invalid YAML: a value does not fit its type"),
+        ("config: {slurmstack:a: !!bool maybe}\n", "invalid YAML: a value does not fit its tag"),
         ("config: {slurmstack:a: !!python/object:os.x {}}\n", "could not determine a constructor"),
         ("config: {slurmstack:a: 1, slurmstack:a: 2}\n", "duplicate key 'slurmstack:a'; keep one"),
         ("config: {a:b: {c: 1, d: 2, c: 3}}\n", "duplicate key 'c'; keep one"),
@@ -2233,7 +2235,7 @@ def test_any_config_text_is_accepted_or_refused_in_one_line(key: str, text: str)
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(key=st.sampled_from(CONCRETE), value=JSON)
-def test_stack_file_with_any_value_gives_at_most_one_line(
+def test_stack_file_with_any_value_gives_one_line_for_each_problem(
     key: str, value: object, tmp_path: Path
 ) -> None:
     config = {f"slurmstack:{name}": part for name, part in changed(key, value).items()}

@@ -27,7 +27,7 @@ def test_existing_cluster_without_a_registry_causes_a_warning() -> None:
     assert warnings(EXISTING, registry="registry.example.org") == []
 
 
-def test_machines_without_plugin_and_storage_cause_warnings() -> None:
+def test_own_machines_without_network_plugin_and_storage_cause_warnings() -> None:
     found = warnings(METAL, network={}, jail={})
     assert [warning.split(": ")[0] for warning in found] == [
         "slurmstack:network.cilium",
@@ -36,7 +36,7 @@ def test_machines_without_plugin_and_storage_cause_warnings() -> None:
     assert warnings(METAL, network={"cilium": {}}, jail={"storage_class": "fast"}) == []
 
 
-def test_several_large_machines_without_adapters_cause_a_warning() -> None:
+def test_several_large_machines_without_efa_cause_a_warning() -> None:
     machines = {**EKS["cluster"]["machines"], "gpu": {"type": "p5.48xlarge"}}
     (warning,) = warnings(EKS, cluster={**EKS["cluster"], "machines": machines})
     assert warning.startswith("slurmstack:cluster.machines.gpu.efa: is not set")
@@ -85,7 +85,7 @@ def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
     )
 
 
-def test_qos_that_preempts_without_preemption_causes_a_warning() -> None:
+def test_qos_with_preempt_causes_a_warning_if_preemption_is_disabled() -> None:
     accounting = {"qos": [{"name": "high", "preempt": ["normal"]}]}
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
@@ -116,7 +116,7 @@ def test_partition_without_nodes_and_qos_in_upper_case_cause_no_warning() -> Non
     assert warnings(VALID, partitions=[partition], nodesets=[nodeset]) == []
 
 
-def test_port_of_another_protocol_for_logs_causes_a_warning() -> None:
+def test_log_endpoint_with_the_grpc_port_causes_a_warning() -> None:
     logs = {"endpoint": "http://collector.lab:4317"}
     (warning,) = warnings(VALID, monitoring={"logs": logs})
     assert "over HTTP is usually 4318" in warning
@@ -139,7 +139,7 @@ def test_credential_in_the_environment_of_jobs_causes_a_warning(name: str) -> No
     assert "abc" not in warning
 
 
-def test_image_that_is_permitted_without_a_pattern_causes_a_warning() -> None:
+def test_allowed_image_name_without_tag_or_pattern_causes_a_warning() -> None:
     allowed = ["nvcr.io/nvidia", "docker.io/*", "quay.io/a/b:1"]
     (warning,) = warnings(VALID, containers={"enabled": True, "allowed": allowed})
     assert warning.startswith("slurmstack:containers.allowed: 'nvcr.io/nvidia' permits only")

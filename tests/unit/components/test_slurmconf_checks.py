@@ -58,7 +58,7 @@ def test_gpus_of_other_vendors_are_not_checked() -> None:
     assert not OF_GPUS & set(checks(stack(gpus=amd)))
 
 
-def test_sliced_gpus_have_no_count_and_busy_checks() -> None:
+def test_sliced_gpus_have_neither_gpu_count_nor_gpu_busy_check() -> None:
     slices = {"type": "a100", "count": 1, "mig": {"1g.10gb": 7}}
 
     assert OF_GPUS - set(checks(stack(gpus=slices))) == {"gpu-count", "gpu-busy"}
@@ -155,7 +155,7 @@ def test_prolog_runs_checks_only_if_a_nodeset_has_job_checks() -> None:
     assert called(stack(gpus=H100), "Epilog") == ["checks_epilog"]
 
 
-def test_checks_run_before_the_site_prolog_and_after_its_epilog() -> None:
+def test_checks_run_before_the_site_prolog_and_after_the_site_epilog() -> None:
     given = settings(
         lambda values: (
             values["nodesets"][1].update(gpus=H100),
@@ -167,7 +167,7 @@ def test_checks_run_before_the_site_prolog_and_after_its_epilog() -> None:
     assert called(given, "Epilog") == ["epilog", "checks_epilog"]
 
 
-def test_jobs_start_on_a_node_image_without_checks(tmp_path: Path) -> None:
+def test_jobs_start_on_nodes_whose_image_has_no_checks(tmp_path: Path) -> None:
     program = tmp_path / "checks_prolog"
     program.write_text(config_files(stack(gpus=H100))["checks_prolog"])
     program.chmod(0o755)

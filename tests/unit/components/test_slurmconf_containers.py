@@ -1,4 +1,7 @@
-"""Files that the setting `slurmstack:containers` gives to nodes."""
+"""Files that the setting `slurmstack:containers` gives to nodes.
+
+The importer is `agents/containers`; the container plugin is `spank/containers`.
+"""
 
 import json
 import re
@@ -24,7 +27,7 @@ def stack(**containers: Any) -> Settings:
 
 
 def arguments(**containers: Any) -> list[str]:
-    """Return the arguments of the plugin in plugstack.conf."""
+    """Return the arguments of the container plugin in plugstack.conf."""
     text = config_files(stack(**containers))["plugstack.conf"]
     return [word for line in text.splitlines() if "/container.so " in line for word in line.split()]
 
@@ -53,7 +56,7 @@ def test_container_plugin_is_not_loaded_if_containers_are_disabled() -> None:
     assert not arguments(enabled=False)
 
 
-def test_container_plugin_gets_defaults_that_the_settings_change() -> None:
+def test_settings_change_the_defaults_of_the_container_plugin() -> None:
     changed = {"mount_home=no", "remap_root=yes", "entrypoint=yes", "writable=no"}
 
     assert not changed & {*arguments()}

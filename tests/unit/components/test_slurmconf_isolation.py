@@ -1,4 +1,4 @@
-"""Options of the SPANK plugin on the nodes of a nodeset."""
+"""Options of the jail plugin (SPANK) on the nodes of a nodeset."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ def test_jobs_see_the_slurm_commands_of_the_node_image() -> None:
 
 
 def options(**fields: Any) -> list[tuple[str, str]]:
-    """Return the plugin's options on nodes with this isolation."""
+    """Return the jail plugin's options on the nodes of a nodeset with these fields."""
     nodeset = {**VALID["nodesets"][1], **fields}
     (built,) = settings(lambda values: values.update(nodesets=[nodeset])).nodesets
     return [

@@ -144,7 +144,7 @@ def test_slurm_conf_does_not_define_dynamic_nodes() -> None:
 
 
 def partition(**fields: Any) -> dict[str, str]:
-    """Return the options of a partition of `cpu`, parsed from slurm.conf."""
+    """Return the options of a partition of the nodeset `cpu`, parsed from slurm.conf."""
     one = {"name": "main", "nodesets": ["cpu"], **fields}
     further: Values = {"partitions": [one], "groups": [{"name": "lab", "gid": 5000}]}
     if {"preempt_mode", "grace_time"} & set(fields):
@@ -223,7 +223,7 @@ def test_partition_parameter_in_the_settings_replaces_the_derived_one() -> None:
     ],
     ids=["eight GPUs", "slices", "the smallest share", "one nodeset without GPUs", "no GPUs"],
 )
-def test_default_memory_per_gpu_is_one_share_of_node_memory(
+def test_default_memory_per_gpu_divides_node_memory_by_gpus(
     gpus: list[Values | None], share: str | None
 ) -> None:
     nodesets = [{**GPU, "name": f"n{n}", "gpus": each} for n, each in enumerate(gpus)]
@@ -280,5 +280,6 @@ def test_configuration_of_ten_thousand_nodes_fits_into_a_configmap(kind: str) ->
 
     found = files(*nodesets, partitions=partitions)
 
-    # A ConfigMap and a request to etcd are limited to about 1 MiB, and two versions may be in use.
+    # A ConfigMap and a request to etcd are limited to about 1 MiB. Two versions of the
+    # configuration may be in use at the same time.
     assert sum(map(len, found.values())) < 256 * 1024

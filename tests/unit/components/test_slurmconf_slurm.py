@@ -60,7 +60,7 @@ def test_complete_wait_is_unset_by_default() -> None:
     assert "CompleteWait" not in conf()
 
 
-def test_each_scheduler_parameter_overrides_the_default_of_its_name() -> None:
+def test_scheduler_parameter_overrides_only_the_default_of_the_same_name() -> None:
     chosen = {"bf_max_time": 30, "extra_constraints": False, "defer": True, "bf_continue": False}
 
     found = conf(scheduler={"parameters": chosen})["SchedulerParameters"].split(",")
@@ -323,7 +323,7 @@ def test_lines_for_other_files_are_appended_or_create_the_file() -> None:
         ("required", "autodetect", "proctrack/cgroup"),
     ],
 )
-def test_cgroups_constrain_jobs_unless_they_are_disabled(
+def test_jobs_are_constrained_unless_cgroups_are_disabled(
     cgroups: str, plugin: str, tracking: str
 ) -> None:
     found = files(cgroups=cgroups)

@@ -71,7 +71,7 @@ def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
             "PATH": os.environ["PATH"],
             "PULUMI_BACKEND_URL": f"file://{home}",
             "PULUMI_CONFIG_PASSPHRASE": "none",
-            # No proxy listens there, so each request to the internet fails at once.
+            # No proxy listens on this port, so each request to the internet fails at once.
             "https_proxy": "http://127.0.0.1:9",
             "http_proxy": "http://127.0.0.1:9",
         },

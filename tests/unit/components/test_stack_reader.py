@@ -1,4 +1,4 @@
-"""The tools and a deploy read the same settings from a stack file."""
+"""The tools (such as `make images`) and a deploy read the same settings from a stack file."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.support.stack import VALID
 
 
 def outcome(text: str, folder: Path) -> tuple[Settings | str, Settings | str]:
-    """Return what the tools and what a deploy read: settings, or an error without its source."""
+    """Return what the tools and a deploy read: settings, or an error without its source."""
     path = folder / "Pulumi.lab.yaml"
     path.write_text(text)
 

@@ -133,7 +133,7 @@ def test_inputs_that_depend_on_a_replaced_resource_are_unknown() -> None:
     assert planning.inputs_without(old, {urn("c")}) is None
 
 
-def test_resource_disappears_with_its_provider_or_deleted_with_target() -> None:
+def test_resource_disappears_with_its_provider_or_its_deleted_with_target() -> None:
     assert planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("p")})
     assert planning.goes_with(stored(deleted_with=urn("b")), {urn("b")})
     assert not planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("b")})

@@ -1,4 +1,4 @@
-"""Both engines can read secrets with the passphrase, and neither can without it."""
+"""This engine reads secrets that Pulumi encrypted, but only with the passphrase."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_wrong_passphrase_is_reported_in_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_new_salt_needs_only_a_passphrase() -> None:
+def test_secret_can_be_read_with_the_passphrase_and_a_new_salt() -> None:
     new = PassphraseCrypter.new("tr0ub4dor")
     sealed = new.encrypt("hush")
     again = PassphraseCrypter.from_state("tr0ub4dor", new.state)

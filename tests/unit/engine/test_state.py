@@ -1,4 +1,4 @@
-"""The state is a checkpoint of Pulumi, which the engine reads, changes and writes completely."""
+"""The state is a Pulumi checkpoint: the engine reads, changes and writes all of its content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _names(snapshot: Snapshot) -> list[str]:
 
 
 def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
-    """Return stored JSON with decrypted secrets, because Go and Python escape text differently."""
+    """Return stored JSON with parsed secrets: Go and Python escape their text differently."""
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):

@@ -17,7 +17,7 @@ from tests.support.stack import settings
 
 
 class Recorder:
-    """A fake of the function that shows a step."""
+    """Fake of the function that shows the steps of a build."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -58,7 +58,7 @@ def test_parent_images_are_built_first_and_once() -> None:
     ]
 
 
-def test_high_age_of_debian_packages_is_highlighted() -> None:
+def test_age_of_old_debian_packages_is_highlighted() -> None:
     now = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
     assert build.age(now - timedelta(days=5), now) == (

@@ -1,4 +1,4 @@
-"""Pods refer to an image of a registry by its digest there."""
+"""Pods refer to an image in a registry by the digest that images/digests.json contains."""
 
 import json
 from collections.abc import Iterator

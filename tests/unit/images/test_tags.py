@@ -200,7 +200,7 @@ def test_every_image_of_this_repository_has_a_tag(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_IMAGE)
-def test_dockerfile_uses_the_parent_image_in_the_table(name: str) -> None:
+def test_dockerfile_and_tags_py_agree_on_the_parent_image(name: str) -> None:
     dockerfile = tags.context_files(name)["Dockerfile"].read_text()
     assert ("FROM ${BASE}" in dockerfile) == (tags.IMAGES[name].parent is not None), (
         f"images/{name}/Dockerfile and its parent in images/tags.py disagree"

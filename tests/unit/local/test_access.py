@@ -101,7 +101,7 @@ def test_login_command_fits_the_service(service: str, address: str | None, comma
     assert login_command("lab", stack, Entry(address, 22), Path("conf")) == command
 
 
-def test_deploy_without_a_known_address_succeeds_and_leads_to_the_nodes(
+def test_login_command_names_a_node_if_the_login_address_is_unknown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("local.access.read_stack", lambda *_: settings(base=EXISTING))

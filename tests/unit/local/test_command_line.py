@@ -33,7 +33,7 @@ def test_stack_option_is_accepted_anywhere_before_a_double_dash(
 
 
 @pytest.mark.parametrize("stack", ["cache", "state", "../up", "", "-x y"])
-def test_stack_name_that_leaves_its_directory_is_refused(stack: str) -> None:
+def test_reserved_or_invalid_stack_name_is_refused(stack: str) -> None:
     with pytest.raises(LocalError, match="--stack"):
         parse(["up", f"--stack={stack}"])
 
@@ -48,7 +48,7 @@ def test_stack_name_that_leaves_its_directory_is_refused(stack: str) -> None:
         ),
     ],
 )
-def test_kubectl_reaches_an_existing_cluster_as_this_machine_knows_it(
+def test_kubectl_uses_the_kubeconfig_and_context_of_the_settings(
     cluster: dict[str, str], options: list[str]
 ) -> None:
     stack = settings(base={**VALID, "cluster": {"kind": "existing", **cluster}})

@@ -45,7 +45,9 @@ def test_other_stacks_use_only_the_environment_of_the_operator(project: Path) ->
 
 @pytest.mark.parametrize(("verb", "asks"), [("up", True), ("destroy", True), ("preview", False)])
 @pytest.mark.parametrize("engine", ["embedded", "pulumi"])
-def test_only_commands_that_change_the_stack_get_yes(verb: str, asks: bool, engine: str) -> None:
+def test_only_commands_that_change_the_stack_get_the_option_yes(
+    verb: str, asks: bool, engine: str
+) -> None:
     last = commands(verb, "dev", engine, ["--json"], "python")[-1]
 
     assert ("--yes" in last) is asks
@@ -66,7 +68,7 @@ def test_update_with_a_policy_pack_includes_a_preview(engine: str) -> None:
     assert "--policy-pack" not in destroy, "a deleted resource violates no policy"
 
 
-def test_policy_of_this_checkout_judges_the_program_of_another(
+def test_policy_of_this_checkout_judges_the_program_of_another_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulumi = tmp_path / "pulumi"
@@ -149,7 +151,7 @@ def test_only_the_last_command_writes_to_standard_output(
     assert capfd.readouterr() == ("{}\n", "Created stack\n")
 
 
-def test_reader_does_not_start_after_a_failed_command(
+def test_reader_does_not_start_if_a_command_before_the_last_fails(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     reader = python("import sys; print('read', sys.stdin.read())")
@@ -160,7 +162,7 @@ def test_reader_does_not_start_after_a_failed_command(
     assert run([prints, prints], tmp_path, {}, reader) == 0
     assert capfd.readouterr().out == "read plan\n\n"
     assert run([python("print('half'); raise SystemExit(1)")], tmp_path, {}, reader) == 1
-    assert capfd.readouterr().out == "read half\n\n", "the output contains the reason"
+    assert capfd.readouterr().out == "read half\n\n", "the output says why the command failed"
 
 
 @pytest.mark.parametrize("arguments", [["up", "--json"], ["down", "--markdown"]])

@@ -181,7 +181,7 @@ def test_interview_asks_for_a_change_until_the_answers_fit_together() -> None:
     assert "the next index" in lines[2]
 
 
-def test_interview_ends_without_a_change() -> None:
+def test_empty_answer_to_the_question_for_a_change_ends_the_interview() -> None:
     def check() -> Settings:
         raise SettingsError("users: two are named 'ada'")
 
@@ -267,7 +267,7 @@ def test_interview_for_a_cloud_asks_for_machines_of_each_nodeset(
     }
 
 
-def test_interview_for_own_machines_asks_for_a_list_of_them() -> None:
+def test_interview_for_kind_metal_asks_for_a_list_of_machines() -> None:
     document: Document = {}
     machine = f"{{name: head, address: 192.0.2.10, host_key: {KEY}}}"
     interview = Interview(document, answering("lab", "metal", machine, "head"), lambda _line: None)

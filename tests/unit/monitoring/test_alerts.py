@@ -1,4 +1,4 @@
-"""Each alert uses existing metrics, and has a runbook, a firing case and a silent case."""
+"""Each alert uses existing metrics, and has a runbook, and firing and silent promtool cases."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -173,7 +173,7 @@ def test_case_tests_the_alert_and_outcome_that_its_name_says(
     assert f'ALERTS{{alertname="{alert}", alertstate="firing"}}' in asked["expr"]
     assert bool(asked.get("exp_samples")) == fires
     if not fires:
-        # The alert must never fire, although the case has series of its metrics.
+        # The alert must never fire, although the case has series of the alert's metrics.
         assert asked["expr"].startswith("count_over_time(")
         assert f"[{asked['eval_time']}]" in asked["expr"]
         given = {one["series"].partition("{")[0] for one in case["input_series"]}

@@ -41,7 +41,7 @@ def test_alert_that_began_after_the_fault_belongs_to_it() -> None:
     world.check_alerts_of(world.fault("NodesDrained"), {"NodesDrained"}, 0)
 
 
-def test_alert_that_began_before_the_fault_belongs_to_another() -> None:
+def test_alert_from_before_the_fault_does_not_belong_to_it() -> None:
     world = World()
     world.add_alert("NodesDrained", began=990)
     with pytest.raises(AssertionError, match="the receiver gets NodesDrained"):

@@ -1,12 +1,12 @@
 """Decide which connections network policies allow.
 
 This module reads NetworkPolicies as Kubernetes describes them ("Network Policies"; API reference of
-networking.k8s.io/v1). If Cilium is the network plugin, it reads them as Cilium does, together with
-CiliumNetworkPolicies (cilium.io/v2; Cilium's documentation, "Network Policy").
+networking.k8s.io/v1). If Cilium is the network plugin, this module reads NetworkPolicies as Cilium
+does, together with CiliumNetworkPolicies (cilium.io/v2; Cilium's documentation, "Network Policy").
 
 A connection has a source and a target; replies are always allowed. A field that this module does
-not know, or that Cilium itself refuses, is an error: to ignore it would allow too much or too
-little.
+not know, or that Cilium itself refuses, is an error: ignoring the field would allow too much or
+too little.
 """
 
 import re
@@ -74,10 +74,10 @@ class Connection:
     protocol: str = "TCP"
 
 
-# --- Rules of both kinds of objects ---------------------------------------------------------------
+# --- Rules of both kinds of policies --------------------------------------------------------------
 
 Peer = Callable[[End, End], bool]
-"""Whether a rule of the first end matches the second."""
+"""Returns whether a rule that applies to the first end matches the second end."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy. It denies the pods that it selects everything that no policy allows."""
+    """One policy. For the pods that it selects, everything that no policy allows is denied."""
 
     selects: Callable[[End], bool]
     closes: frozenset[Direction]
@@ -109,7 +109,7 @@ class Policy:
 
 
 class Judge:
-    """Decide by all policies of a cluster together."""
+    """Decide whether all policies of a cluster together allow a connection."""
 
     def __init__(self, objects: Iterable[Spec], *, cilium: bool) -> None:
         """`cilium`: whether Cilium is the network plugin. Only Cilium reads CiliumNetworkPolicies.
@@ -129,7 +129,7 @@ class Judge:
         raise Unjudged(f"kind: {kind}")
 
     def allows(self, connection: Connection) -> bool:
-        """Return whether the source allows the egress, and the target the ingress."""
+        """Return whether the source's policies allow egress, and the target's policies ingress."""
         if self._is_of_one_machine(connection):
             return True
         return self._allows_direction("egress", connection) and self._allows_direction(
@@ -147,7 +147,7 @@ class Judge:
     def _is_of_one_machine(self, connection: Connection) -> bool:
         """Return whether no policy applies, because kubelet must reach the pods on its machine.
 
-        Kubernetes also exempts the opposite direction. Cilium applies its policies to it.
+        Kubernetes also exempts connections from a pod to its machine; Cilium does not.
         """
         if connection.source.machine != connection.target.machine:
             return False
@@ -264,7 +264,7 @@ def _inside(address: str, cidr: str, exceptions: Iterable[str] = ()) -> bool:
 
 
 def _is_name(pattern: str, name: str) -> bool:
-    """Return whether a name matches a pattern. A star matches no dots, but alone all names."""
+    """Return whether a name matches a pattern. A star matches no dots; `*` alone matches all."""
     if pattern == "*":
         return True
     parts = (re.escape(part) for part in pattern.lower().split("*"))
@@ -511,7 +511,7 @@ def _look_ups(port_rule: Spec, *, allowed: bool) -> Iterator[str]:
 
 
 def _without_sources(selector: Spec) -> Spec:
-    """Return a selector without the source prefixes of its labels; all labels are Kubernetes'."""
+    """Remove the source prefixes, such as `k8s:`; here, all labels come from Kubernetes."""
     _only("selector", selector, "matchLabels", "matchExpressions")
 
     def plain(key: str) -> str:

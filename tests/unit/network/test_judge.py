@@ -1,4 +1,4 @@
-"""The judge decides published recipes of network policies correctly, one case for each recipe.
+"""The judge gives the right verdicts for published recipes of network policies, a case for each.
 
 Sources: Kubernetes' documentation, "Network Policies" and "Declare Network Policy"; the collection
 "Kubernetes Network Policy Recipes"; Cilium's documentation, "Layer 3 Policies", "Layer 4 Policies",
@@ -95,7 +95,7 @@ def case(
     no: tuple[Connection, ...] = (),
     plugin: str | None = None,
 ) -> Case:
-    """Return a case for both plugins, or for one: connections that are allowed and refused."""
+    """Return a case of allowed (`yes`) and refused (`no`) connections; default: both plugins."""
     plugins = (plugin,) if plugin else ("another plugin", "cilium")
     if any(policy["kind"] == "CiliumNetworkPolicy" for policy in policies):
         plugins = ("cilium",)
@@ -650,7 +650,7 @@ CASES = [
             ("nothing is denied", [], (81, 80, 0)),
             ("one port is denied", [{"toPorts": [{"ports": tcp("80")}]}], (81, 0)),
             ("the source is denied", [{"fromEndpoints": [app("api")]}], ()),
-            ("both are denied", [{"toPorts": [{"ports": tcp("80")}]},
+            ("both the port and the source are denied", [{"toPorts": [{"ports": tcp("80")}]},
                                  {"fromEndpoints": [app("api")]}], ()),
         )
     ),

@@ -29,7 +29,7 @@ GROUPS = INTENDED["groups"]
 # --- Sources and targets -------------------------------------------------------------------------
 
 OURS = pods.labels("worker")
-"""Labels of our pods. Other pods may have them too, but must not get more access from them."""
+"""Labels of our pods. Other pods may have these labels, but must not get more access by them."""
 OUTSIDERS = {
     "world": outside("151.101.0.223"),
     "neighbour": End("neighbour", namespace="another", labels=OURS, machine="node-1"),
@@ -78,7 +78,7 @@ SOME_PORTS = (
     "2049/UDP",
     "0/ICMP",
 )
-"""Additional ports that intended.yaml does not list."""
+"""Additional ports; the tables `ours` and `kubernetes` of intended.yaml do not list them."""
 
 
 def ports() -> list[str]:
@@ -146,8 +146,8 @@ def found(
 ) -> Allowed:
     """Return all connections that the judge allows.
 
-    A connection of a pod to itself represents a connection between two replicas. All ends of one
-    name must get the same verdict.
+    A connection of a pod to itself represents a connection between two replicas. Ends with the
+    same name must get the same verdict.
     """
     allowed: dict[tuple[str, str, str], set[bool]] = {}
     for (source, begin), (target, end), port in product(sources, list(targets), PORTS):
@@ -184,7 +184,8 @@ def test_pods_accept_only_intended_connections(kind: str, graph: Graph, ours: li
     assert {component(end) for end in ours} == set(INTENDED["ours"])
     wanted = intended(INTENDED["ours"])
     if kind == "NetworkPolicies, by Cilium":
-        # Cilium matches no machine by address, so its policies let no machine reach the NFS server.
+        # Cilium matches no machine by address, so with Cilium, NetworkPolicies let no machine reach
+        # the NFS server.
         wanted -= {("machine", c.JAIL_SERVER, f"{c.NFS_PORT}/TCP")}
     assert among_ours(judge, ours) == wanted
 
@@ -323,5 +324,5 @@ def test_cilium_reads_dns_queries_only_for_rules_with_names(ours: list[End]) -> 
     }
     read = {name for name, spec in specs.items() if "'dns'" in str(spec)}
 
-    # Only these have rules with names: of the directory, the webhook and the log collector.
+    # Only these have rules with names: those of the directory, the webhook and the log collector.
     assert read == {*members(["directory"]), "monitoring", "logs"}

@@ -76,7 +76,7 @@ def make(**changes: Any) -> None:
     SlurmCluster("lab", arguments(**changes))
 
 
-def test_preview_without_a_setting_shows_only_the_component() -> None:
+def test_preview_with_an_unknown_setting_shows_only_the_component() -> None:
     graph = record_program(lambda: make(registry=output("", known=False)))
 
     (cluster,) = graph.of_type(TYPE)
@@ -125,7 +125,7 @@ def test_invalid_settings_are_reported_by_key(wrap: Any) -> None:
         )
 
 
-def test_outputs_lead_to_the_cluster() -> None:
+def test_outputs_have_the_rest_url_and_the_nodesets() -> None:
     found: dict[str, pulumi.Output[Any]] = {}
 
     def program() -> None:

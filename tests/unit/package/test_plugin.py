@@ -78,7 +78,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
 @contextmanager
 def engine(recorder: Recorder) -> Iterator[str]:
-    """Serve a recorder as an engine and its monitor, and yield the address."""
+    """Serve a recorder as an engine and its resource monitor, and yield the address."""
     server = grpc.server(ThreadPoolExecutor())
     servicer = resource_pb2_grpc.ResourceMonitorServicer()
     for name in HANDLED:
@@ -129,5 +129,5 @@ def test_engine_can_create_a_cluster_through_the_plugin(built: Path, tmp_path: P
     assert created["lab-nodeset-cpu-slurmd"].inputs["spec"]["replicas"] == 2
 
 
-def test_types_of_the_arguments_are_written() -> None:
+def test_generated_types_of_the_arguments_are_current() -> None:
     assert ARGUMENTS.read_text() == text(), "run `make schema`"

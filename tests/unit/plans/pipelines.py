@@ -3,7 +3,7 @@
 The `Makefile`, `.ci/cloud` and `.ci/install` of a checkout record the origin of their code: the
 default branch (BASE) or the pull request (CHANGE). Only BASE has the real `.ci/preview`.
 `.venv/bin/python` records the checkout in which it runs, because `python -m` loads modules from
-there.
+the working directory.
 """
 
 import os
@@ -65,7 +65,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a job. `environment`: variables of the preview. `kept`: files that it keeps."""
+    """Result of a job. `environment`: variables of the preview. `kept`: files in artifacts."""
 
     ran: tuple[Ran, ...]
     failed: tuple[str, ...]
@@ -99,7 +99,7 @@ def gitlab_job(name: str) -> dict[str, Any]:
 
 
 class Machine:
-    """A new machine for a job, in a folder."""
+    """A folder that stands for the new machine of a job."""
 
     def __init__(self, folder: Path, given: Mapping[str, str]) -> None:
         self.folder = folder
@@ -169,7 +169,7 @@ class Machine:
 def on_github(
     file: str, name: str, folder: Path, made: Path | None = None, **given: str
 ) -> Outcome:
-    """Run a job of a workflow. `made`: the artifact that it downloads. `given`: secrets."""
+    """Run a job of a workflow. `made`: the artifact that the job downloads. `given`: secrets."""
     workflow = load(WORKFLOWS / file)
     job = workflow["jobs"][name]
     machine = Machine(folder, given)
@@ -179,7 +179,7 @@ def on_github(
             continue
         chosen, uses = step.get("with", {}), step.get("uses", "")
         if "checkout@" in uses:
-            # For the event `pull_request`, the default checkout is the merged pull request.
+            # For the event `pull_request`, GitHub checks out the merged pull request by default.
             foreign = "pull_request" in workflow["on"] or "ref" in chosen
             origin = CHANGE if foreign else BASE
             machine.check_out(origin, machine.workspace / chosen.get("path", "."))
@@ -204,7 +204,7 @@ def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -
     job = gitlab_job(name)
     machine = Machine(folder, given)
     machine.check_out(CHANGE, machine.workspace)
-    # A branch may contain a file with the name of the job's own file.
+    # A branch may contain a file with the name of the job's own plan.
     (machine.workspace / "plan.json").write_text("forged")
     if made:
         shutil.copytree(made, machine.workspace / "made/gpu")
@@ -226,7 +226,7 @@ def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -
 
 
 def value(text: str, given: Mapping[str, str]) -> str:
-    """Return a text of a workflow with the values of its expressions."""
+    """Return a text of a workflow, with its expressions replaced by their values."""
 
     def replaced(match: re.Match[str]) -> str:
         expression = match.group(1)

@@ -229,7 +229,7 @@ def test_costs_include_boot_disks_of_machines(type_: str, inputs: dict[str, Any]
         ("aws:ec2/natGateway:NatGateway", "NAT gateways"),
     ],
 )
-def test_costs_include_parts_that_are_billed_as_one(type_: str, what: str) -> None:
+def test_costs_include_control_planes_and_nat_gateways(type_: str, what: str) -> None:
     assert amounts(preview(step("create", type_, "it", None, {}))) == {(what, "it"): (None, "1")}
 
 
@@ -243,7 +243,7 @@ def test_costs_include_load_balancers_but_no_other_services() -> None:
     assert not amounts(preview(step("create", service, "rest", None, internal)))
 
 
-def test_costs_include_a_claim_of_existing_storage_only_with_that_storage() -> None:
+def test_costs_do_not_include_a_claim_of_an_existing_volume() -> None:
     bound = claim("2Ti")
     bound["spec"]["volumeName"] = "slurm-jail"
 

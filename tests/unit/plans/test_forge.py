@@ -1,4 +1,4 @@
-"""Comments and plans through the APIs of GitHub and GitLab, which a server imitates."""
+"""Comments and plans through the APIs of GitHub and GitLab, which a local server imitates."""
 
 import io
 import json
@@ -22,7 +22,7 @@ MERGED = "a" * 40
 
 
 class Server:
-    """Respond by method and path, and record the requests."""
+    """Give the prepared answer for each method and path, and record the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, str], Any] = {}
@@ -125,7 +125,7 @@ def test_first_push_creates_a_comment(server: Server, github: dict[str, str]) ->
 
 
 def test_later_push_updates_the_existing_comment(server: Server, github: dict[str, str]) -> None:
-    # Many other comments precede it, so it is on the second page.
+    # Many other comments precede this comment, so it is on the second page.
     talk = [comment(number, "Hm.", "User") for number in range(150)]
     path = "/repos/org/lab/issues/comments/900"
     server.answers = {
@@ -164,7 +164,10 @@ def artifact(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def ran(number: int, conclusion: str = "success", **changed: Any) -> dict[tuple[str, str], Any]:
-    """Return the run that produced an artifact. As on GitHub, `head_sha` is of the base branch."""
+    """Return the run that produced an artifact.
+
+    As on GitHub for `pull_request_target`, `head_sha` is a commit of the base branch.
+    """
     path = f"/repos/org/lab/actions/runs/{60 + number}"
     run = {"event": EVENT, "path": WORKFLOW, "display_title": title(HEAD), "head_sha": "d" * 40}
     jobs = [
@@ -205,7 +208,7 @@ def test_plan_comes_from_the_merged_pull_request(server: Server, github: dict[st
     ],
     ids=["missing", "expired", "from a fork"],
 )
-def test_missing_expired_or_fork_plan_is_refused(
+def test_plan_that_is_missing_or_expired_or_from_a_fork_is_refused(
     server: Server, github: dict[str, str], artifacts: tuple[dict[str, Any], ...]
 ) -> None:
     server.answers = saved(*artifacts)
@@ -226,7 +229,7 @@ def test_missing_expired_or_fork_plan_is_refused(
     ],
     ids=["other workflow", "push", "pull_request", "other commit", "judge failed", "judge skipped"],
 )
-def test_plan_is_not_used_unless_the_judge_job_passed(
+def test_plan_is_used_only_from_the_judged_preview_of_the_commit(
     server: Server, github: dict[str, str], run: dict[tuple[str, str], Any]
 ) -> None:
     server.answers = saved(artifact(4)) | run
@@ -326,7 +329,7 @@ def test_error_for_a_refused_request_does_not_contain_the_token(
     with pytest.raises(PlanError) as error:
         forge(github).comment(MARKER, "body")
 
-    assert f"GET {COMMENTS}: 404" in str(error.value)
+    assert f"GET {COMMENTS}: HTTP 404" in str(error.value)
     assert "hush" not in str(error.value)
     assert "\n" not in str(error.value)
 

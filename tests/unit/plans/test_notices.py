@@ -1,4 +1,4 @@
-"""What users and jobs notice of a deploy."""
+"""Sentences about what users and jobs notice of a deploy."""
 
 import time
 from typing import Any
@@ -76,5 +76,5 @@ def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> Non
         preview(step("create", "random:index/randomPassword:RandomPassword", key, None, {}))
     )
 
-    assert any("less than three minutes ahead" in text for text in found) == soon
+    assert any("less than three minutes in the future" in text for text in found) == soon
     assert any("All pods switch" in text for text in found)

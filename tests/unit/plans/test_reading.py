@@ -35,7 +35,7 @@ def test_each_change_has_a_path_and_says_whether_it_replaces() -> None:
     (length,) = by_name["pet"].changes
     assert (length.path, length.old, length.new, length.replaces) == ("length", "2", "3", True)
     (shown,) = by_name["text"].changes
-    assert shown.path == "keepers.shown", "changes of the secret one are not visible"
+    assert shown.path == "keepers.shown", "changes of the secret keeper are not visible"
 
 
 def test_plan_has_an_error_for_each_changed_protected_resource() -> None:
@@ -59,7 +59,7 @@ def test_kubernetes_diffs_can_be_read() -> None:
     )
 
 
-def test_plan_lists_no_components_and_providers() -> None:
+def test_plan_lists_neither_components_nor_providers() -> None:
     component = step("create", "slurmstack:slurm:Slurm", "lab", new={})
     component["newState"]["custom"] = False
     provider = step("update", "pulumi:providers:kubernetes", "kubernetes", {}, {"context": "b"})

@@ -1,4 +1,4 @@
-"""Everything that the pipelines run exists, and their rights are minimal."""
+"""Everything that the pipelines run exists, and the pipelines have minimal rights."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ RIGHTS = {
     ("deploy.yml", None): {"contents": "read"},
     ("deploy.yml", "up"): {"contents": "read", "actions": "read", "pull-requests": "read"},
 }
-"""Rights of the token by file and job. A job that is not listed has the rights of its file."""
+"""Rights of `github.token` by file and job. A job that is not listed has its file's rights."""
 
 
 def jobs(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -296,7 +296,7 @@ def test_preview_runs_no_pipeline_script_of_the_pull_request(
     assert outcome.failed == ()
     assert {ran.origin for ran in outcome.ran} == {BASE}
     made_in = [ran.words for ran in outcome.ran if ran.words.startswith("make")]
-    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "one environment for each checkout"
+    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "one .venv for each checkout"
 
 
 @each_forge
@@ -393,7 +393,7 @@ def test_deploy_finds_the_plan_by_names_that_the_workflow_sets() -> None:
     assert set(workflow["on"]) == {EVENT}
     assert value(workflow["run-name"], {}) == title(HEAD)
     assert value(uploads[-1]["with"]["name"], {}) == f"plan-gpu-{HEAD}"
-    # GitHub names a matrix job after its key and values if the job sets no `name`.
+    # If a matrix job sets no `name`, GitHub names it after the job's key and its matrix values.
     assert "name" not in workflow["jobs"][JUDGE]
     assert list(workflow["jobs"][JUDGE]["strategy"]["matrix"]) == ["stack"]
 
@@ -435,7 +435,7 @@ def test_every_script_has_valid_shell_syntax(path: Path) -> None:
 
 
 def downloader(folder: Path, program: str, content: bytes, checksum: str | None = None) -> None:
-    """Set up `.ci` and a `curl` that returns `content`, whose checksum is the default."""
+    """Set up `.ci` and a `curl` that returns `content`. By default, the checksum matches."""
     shutil.copytree(ROOT / ".ci", folder / ".ci")
     (folder / "served").write_bytes(content)
     expected = hashlib.sha256(content).hexdigest() if checksum is None else checksum
@@ -462,7 +462,7 @@ def installed(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> bytes:
-    """Return an archive like Pulumi's with a program that prints its name."""
+    """Return an archive like Pulumi's; the program in it only prints a word."""
     (tmp_path / "packed/pulumi").mkdir(parents=True)
     (tmp_path / "packed/pulumi/pulumi").write_text("#!/bin/sh\necho pulumi\n")
     (tmp_path / "packed/pulumi/pulumi").chmod(0o755)
@@ -515,7 +515,7 @@ def test_recorded_checksum_is_empty_or_a_sha256() -> None:
     assert all(re.fullmatch(r"([0-9a-f]{64})?", value) for value in checksums.values())
 
 
-def test_only_the_script_that_verifies_checksums_downloads() -> None:
+def test_only_the_script_that_verifies_checksums_downloads_files() -> None:
     texts = {path.name: commands(path) for path in PIPELINES}
     texts |= {path.name: path.read_text() for path in (ROOT / ".ci").iterdir()}
     downloading = {

@@ -20,7 +20,7 @@ def _set(things: dict[Thing, State], action: Action) -> None:
     thing, fields = action.thing, dict(action.changes)
     old = things.get(thing, State({}))
     assert (action.sign == "+") == (thing not in things), (
-        f"{action}: its sign contradicts whether the object exists"
+        f"{action}: '+' needs a missing object, and '~' an existing object"
     )
     above = thing.account or (fields.get("parent", ROOT) if thing.kind == "account" else ROOT)
     assert above == ROOT or Thing("account", above) in things, (
@@ -30,7 +30,7 @@ def _set(things: dict[Thing, State], action: Action) -> None:
         assert thing.name not in _line(things, fields["parent"]), (
             f"{action}: the account would be below itself"
         )
-    assert not thing.partition or thing.whole() in things, f"{action}: the user is not there"
+    assert not thing.partition or thing.whole() in things, f"{action}: the user does not exist"
     new = with_defaults(thing.kind, {**old.fields, **fields}.items())
     mark = read_mark(action.comment) if action.comment is not None else (old.mark, old.comment)
     things[thing] = State(new, *mark)
@@ -56,9 +56,13 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
     if thing.partition:
         default_account = things[thing.whole()].fields.get("defaultaccount")
         if action.interim:
-            assert default_account == thing.account, f"{action}: would set another default"
+            assert default_account == thing.account, (
+                f"{action}: only the removal from a default account needs another default"
+            )
             default_account = action.interim
-            assert thing.whole()._replace(account=default_account) in things, f"{action}: not there"
+            assert thing.whole()._replace(account=default_account) in things, (
+                f"{action}: the user is not in the account {default_account}"
+            )
         assert default_account != thing.account, f"{action}: You can not remove the default account"
     if thing.kind == "user" and not thing.partition:
         for other in [one for one in things if one != thing and one.whole() == thing]:

@@ -1,4 +1,4 @@
-"""Input, messages and exit codes of the command."""
+"""Input, messages and exit codes of `python3 -m agents.accounts`."""
 
 import json
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def run(slurm: Any, tmp_path: Path, *options: str, **fields: Any) -> int:
 
 
 def association(account: str, user: str = "", comment: str = "", partition: str = "") -> str:
-    """Return a row with a share of 1 and no limits."""
+    """Return sacctmgr's row for an association with a share of 1 and no limits."""
     parent = "" if user else "root"
     return "|".join(["test", account, user, partition, parent, "", "1", *[""] * 17, comment])
 

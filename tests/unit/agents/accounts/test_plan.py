@@ -23,7 +23,7 @@ def wanted(**fields: Any) -> Wanted:
 
 
 def ours(*names: str, adopted: bool = False, **fields: str) -> State:
-    """Return an object that the settings manage. They name these fields."""
+    """Return an object that the settings manage. The settings name these fields."""
     return State(fields, Mark(frozenset(names or fields), adopted))
 
 
@@ -83,7 +83,7 @@ CASES: list[tuple[str, dict[Thing, State], dict[str, Any], list[str]]] = [
         ["+ user ada account lab", "+ user ada account lab partition gpu: maxjobs=2"],
     ),
     (
-        "limits in a partition leave with the user",
+        "limits in a partition are removed with the user",
         {LAB: account(), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")},
         {"accounts": {"lab": {}}},
         ["- user ada account lab"],
@@ -289,7 +289,7 @@ def test_association_stays_while_jobs_are_in_its_partition(partitions: str, refu
     assert bool(found.refusals) == refused
 
 
-def test_limits_in_a_partition_of_the_only_account_cannot_leave() -> None:
+def test_limits_in_a_partition_of_the_only_account_cannot_be_removed() -> None:
     """Slurm removes no association of a default account, and a user needs a default account."""
     things = {LAB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
     kept = {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {"defaultaccount": "lab"}}}}
@@ -302,7 +302,7 @@ def test_limits_in_a_partition_of_the_only_account_cannot_leave() -> None:
     assert "add the user to another account" in refusal
 
 
-def test_another_account_is_the_default_while_limits_leave() -> None:
+def test_another_account_is_the_default_while_limits_are_removed() -> None:
     things = {LAB: account("x"), SUB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
     users = {"ada": {"lab": {"defaultaccount": "lab"}, "sub": {}}}
     kept = {"accounts": {"lab": {"x": ""}, "sub": {"x": ""}}, "users": users}
@@ -387,7 +387,7 @@ def clusters(draw: st.DrawFn) -> Observed:
 
 
 def assume_possible(found: Plan) -> None:
-    """Skip a plan that Slurm would refuse; there are no other refusals without jobs."""
+    """Skip a plan that Slurm would refuse. Without jobs, a plan has no other refusals."""
     assert all("from a default account" in refusal for refusal in found.refusals)
     assume(not found.refusals)
 

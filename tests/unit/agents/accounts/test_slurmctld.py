@@ -1,4 +1,4 @@
-"""slurmctld receives changes of the database and knows all its users."""
+"""slurmctld receives changes of the database, and knows all users of the database."""
 
 from collections.abc import Sequence
 

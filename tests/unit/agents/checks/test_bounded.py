@@ -1,4 +1,4 @@
-"""The runner keeps its time limits, even if child processes hang."""
+"""`bounded.run` keeps the time limits of tasks, even if child processes hang."""
 
 import fcntl
 import os

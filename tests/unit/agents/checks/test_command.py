@@ -1,4 +1,4 @@
-"""Complete passes with fake Slurm commands, started as by slurmd or an operator."""
+"""Complete passes with fake Slurm commands, started as slurmd or an operator starts them."""
 
 import fcntl
 import json
@@ -218,11 +218,11 @@ def test_prolog_without_checks_writes_no_state(node: Node) -> None:
     assert not node.state.exists()
 
 
-# --- The programs --------------------------------------------------------------------------------
+# --- Separate processes --------------------------------------------------------------------------
 
 
 def start(node: Node, occasion: str, *arguments: str, given: object = None) -> str:
-    """Run the command as its program does. `given` contains the node's settings."""
+    """Run the command in its own process, as on a node. `given` contains the node's settings."""
     settings = node.folder / "checks.json"
     settings.write_text(json.dumps(given))
     run = f"""

@@ -1,4 +1,4 @@
-"""The table of docs/health.md matches the registry."""
+"""The table of checks in docs/health.md matches `agents.checks.registry`."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_each_row_matches_the_registry(check: Check) -> None:
     assert [name.strip("`") for name in documented] == list(check.limits)
     for name, default in check.limits.items():
         value = documented[f"`{name}`"]
-        # The table describes patterns and limits without a default in words.
+        # For patterns, and for limits without a default, the table has words instead of a value.
         if value.startswith("`"):
             assert json.loads(value.strip("`")) == json.loads(json.dumps(default))
         else:

@@ -65,7 +65,7 @@ def test_message_names_at_most_four_gpus() -> None:
 
 
 def edited(name: str, line: str, value: str, section: str = "") -> str:
-    """Return a recording with another value in the first such line after `section`."""
+    """Return a recording with another value in the first line named `line` after `section`."""
     text = recorded(name)
     start = text.index(section)
     changed, times = re.subn(rf"({re.escape(line)} *: ).*", rf"\g<1>{value}", text[start:], count=1)

@@ -63,7 +63,7 @@ def test_settings_choose_the_fatal_xids() -> None:
         ("[ 1.0] I/O error, dev loop0, sector 0", False),
     ],
 )
-def test_only_kernel_lines_about_broken_hardware_fail(line: str, wrong: bool) -> None:
+def test_check_fails_only_for_kernel_lines_about_broken_hardware(line: str, wrong: bool) -> None:
     assert (log(line) is not None) is wrong
 
 

@@ -1,4 +1,4 @@
-"""Passes turn readings into outcomes of checks."""
+"""Passes run the readers that checks need, and turn the readings into outcomes of checks."""
 
 import json
 from pathlib import Path
@@ -31,12 +31,12 @@ def test_reading_decides_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("name", "reading", "what"),
     [
-        ("disk", None, "disks does not answer within 3 s"),
+        ("disk", None, "disks: no answer within 3 s"),
         ("disk", Reading("", "[Errno 5] I/O error", 1), "disks: [Errno 5] I/O error"),
         ("disk", Reading("", "", -9), "disks: exit code -9"),
         ("kernel-log", Reading("", "dmesg: Operation not permitted\n", 1), "kernel: dmesg: "),
         ("gpu-count", Reading("", "", MISSING), "nvidia-smi: command not found"),
-        ("gpu-count", None, "nvidia-smi does not answer within 6 s"),
+        ("gpu-count", None, "nvidia-smi: no answer within 6 s"),
         ("disk", Reading("many 1 rw /\n"), "disks: cannot parse the output: "),
         ("disk", Reading(""), "/ was not read"),
         ("memory", Reading("limit many\n"), "memory/processes: cannot parse the output: "),
@@ -79,7 +79,7 @@ def test_pass_runs_the_readers_that_its_checks_need(tmp_path: Path) -> None:
 
 
 def test_interval_pass_runs_every_check() -> None:
-    """A drain is lifted by evidence of a pass, so the pass must include the check that drained."""
+    """Evidence of a pass lifts a drain, so the pass must run the check that drained the node."""
     assert all(When.INTERVAL in check.when for check in CHECKS.values())
 
 

@@ -1,4 +1,4 @@
-"""Job steps report image pulls, and the node's record contains their counts."""
+"""Job steps report image pulls, and the node's Slurm record contains the sums."""
 
 import json
 import socket

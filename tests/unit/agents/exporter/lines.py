@@ -1,4 +1,4 @@
-"""Invented lines of the output of `snapshot`."""
+"""Invented lines of the output of images/agents/snapshot.c."""
 
 
 def node_line(

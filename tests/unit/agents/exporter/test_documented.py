@@ -1,4 +1,7 @@
-"""The tables of docs/metrics.md match the catalogues, and the catalogues match the metrics."""
+"""The tables of docs/metrics.md match the code's catalogues of metrics.
+
+The catalogues match the exported metrics.
+"""
 
 import json
 import os

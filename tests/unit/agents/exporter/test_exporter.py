@@ -135,7 +135,7 @@ def test_series_of_a_failed_source_disappear_and_others_stay(world: World) -> No
     assert scraped['slurm_exporter_read_up{source="jobs"}'] == 0
     assert scraped['slurm_exporter_read_up{source="nodes"}'] == 1
     assert scraped['slurm_exporter_read_failures_total{source="jobs"}'] == 1
-    assert ages(scraped)["jobs"] > INTERVAL, "the age is that of the last good read"
+    assert ages(scraped)["jobs"] > INTERVAL, "the age counts from the last good read"
 
 
 def test_all_series_return_after_a_successful_read(world: World) -> None:
@@ -187,7 +187,7 @@ def test_partial_read_is_shown_and_reported_as_failed(world: World) -> None:
         assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
 
     assert scraped['slurm_exporter_read_failures_total{source="jail"}'] == 2 * OVERDUE
-    assert world.logged == ["error: jail: homes: no answer"], "the log reports it once"
+    assert world.logged == ["error: jail: homes: no answer"], "the log reports the failure once"
     world.broken = set()
     assert world.turn(exporter)['slurm_exporter_read_up{source="jail"}'] == 1
 

@@ -106,7 +106,9 @@ def test_recording_of_a_real_cluster_gives_the_expected_metrics() -> None:
     assert 0 < found['slurm_partition_pending_seconds{partition="main",share="1"}'] < 600
     assert found['slurm_partition_waited_seconds{partition="main",share="0.5"}'] == 1
     assert found['slurm_partition_waited_seconds{partition="main",share="1"}'] == 2
-    assert not [name for name in found if "gpus" in name], "Slurm does not account GPUs there"
+    assert not [name for name in found if "gpus" in name], (
+        "the recorded cluster does not account GPUs"
+    )
 
 
 def test_states_without_nodes_or_jobs_have_series_with_value_0() -> None:
@@ -196,7 +198,7 @@ def test_job_has_series_for_all_its_nodes_or_for_none() -> None:
         return Counter(number for number, _ in places(cluster(pairs=pairs, jobs=queue)))
 
     assert shown(100) == {"1": 1, "2": 3, "3": 2, "4": 1}
-    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "the older of two equally large jobs"
+    assert shown(6) == {"1": 1, "2": 3, "3": 2}, "the older of two equally large jobs is shown"
     assert shown(4) == {"1": 1, "2": 3}, "the limit is too low for both nodes of the third job"
     assert shown(3) == {"2": 3}
     assert shown(2) == {"3": 2}, "the limit is too low for the three nodes of job 2"
@@ -372,12 +374,12 @@ def test_job_without_a_recent_start_has_no_wait_time(fields: dict[str, Any]) -> 
 
 NOT_YET = [
     ("JobHeldUser", 0),
-    # It was held after it became eligible.
+    # The job was held after it became eligible.
     ("JobHeldAdmin", NOW - 60),
     ("Dependency", 0),
     ("DependencyNeverSatisfied", NOW - 60),
     ("BeginTime", NOW + 3600),
-    # slurmctld has not evaluated it yet.
+    # slurmctld has not evaluated the job yet.
     ("None", NOW + 3600),
 ]
 
@@ -469,7 +471,7 @@ def test_only_users_with_the_longest_rpc_time_are_shown() -> None:
     users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
     shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
 
-    # The other users have no common series: its counter would fall if a user left it.
+    # The other users share no series: the sum would fall when one of them joins the largest.
     assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
     assert calls(*users, top=0) == {}
 

@@ -1,4 +1,4 @@
-"""Parse the output of `snapshot`."""
+"""Parse the output of images/agents/snapshot.c, which prints Slurm's tables."""
 
 from dataclasses import replace
 from itertools import islice
@@ -77,7 +77,9 @@ def test_gpus_of_a_node_are_parsed_by_type() -> None:
     assert node.gpus == {"h100": 8}
     assert node.gpus_of_jobs == {"h100": 2}
     assert not node.accounts_gpus
-    assert (node.memory_free, node.load) == (None, None), "slurmd has not reported them yet"
+    assert (node.memory_free, node.load) == (None, None), (
+        "slurmd has not reported memory and load yet"
+    )
     (counted,) = parse([node_line(tres="cpu=8,mem=64G,billing=8,gres/gpu=8")]).nodes
     assert counted == replace(node, gpus={}, gpus_of_jobs={}, accounts_gpus=True)
 

@@ -1,4 +1,4 @@
-"""Sources whose programs answer, fail and hang."""
+"""Sources of metrics whose programs answer, fail or hang."""
 
 import functools
 import os
@@ -56,7 +56,7 @@ def test_slurm_programs_print_complete_task_lists_of_arrays(programs: Path) -> N
     [
         ("echo 'snapshot: jobs: Unable to contact slurm controller' >&2; exit 1", "Unable to"),
         ("exit 3", "exit code 3"),
-        ("printf 'job\\tRUNNING\\n'", "of 1 columns"),
+        ("printf 'job\\tRUNNING\\n'", "with 1 columns"),
         ("exec sleep 60", "no answer within 0.2 s"),
     ],
 )

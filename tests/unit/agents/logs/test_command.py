@@ -1,4 +1,4 @@
-"""The log agent runs with an API server and a receiver on loopback."""
+"""The log agent runs with a fake API server and a fake receiver, both on loopback."""
 
 import asyncio
 import os
@@ -548,7 +548,7 @@ def test_restarted_agent_continues_where_it_stopped(
     kubernetes.write("cpu-0", "slurmd", "slurmd: meanwhile")
     stack.during(lambda: receiver.has("slurmctld: line 19", "slurmd: meanwhile"))
 
-    assert first == numbered(0, 10), "lines older than the look-back are not sent"
+    assert first == numbered(0, 10), "lines older than LOOK_BACK are not sent"
     # The agent knows only the time of the last line. Another line may have the same time, so the
     # agent repeats the last line.
     assert receiver.texts("slurmctld") == [*first, first[-1], *numbered(10, 20)]

@@ -1,4 +1,4 @@
-"""Parse lines: their time, their severity, and the job that they mention."""
+"""Parse log lines: the time, the severity, and the job that a line mentions."""
 
 import pytest
 

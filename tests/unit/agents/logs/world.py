@@ -1,4 +1,4 @@
-"""An API server with pods that write lines, and a receiver, both on loopback."""
+"""A fake API server with pods that write lines, and a fake receiver, both on loopback."""
 
 import gzip
 import json
@@ -99,7 +99,7 @@ class Life:
     """Number of times that the connections for this run were broken."""
 
     def differs(self, lines: int, breaks: int) -> bool:
-        """Return whether a client with `lines` lines and `breaks` breaks needs an answer."""
+        """Return whether a client that knows `lines` lines and `breaks` breaks needs an answer."""
         return len(self.lines) > lines or not self.is_running or self.breaks > breaks
 
 

@@ -1,4 +1,4 @@
-"""Parse recorded output of the programs; truncated output has no value."""
+"""Parse recorded output of the long checks' programs. Truncated output has no value."""
 
 import json
 from collections.abc import Callable

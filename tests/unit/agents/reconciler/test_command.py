@@ -1,4 +1,4 @@
-"""Output and exit codes of the command, and its wait for a roll-out."""
+"""Output and exit codes of `python3 -m agents.reconciler`, and the wait for a roll-out."""
 
 import json
 import signal

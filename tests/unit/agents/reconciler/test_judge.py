@@ -1,4 +1,4 @@
-"""Findings about a node."""
+"""Findings of the reconciler about a node."""
 
 import pytest
 

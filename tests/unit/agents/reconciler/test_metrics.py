@@ -26,7 +26,7 @@ from tests.unit.agents.reconciler.things import (
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")
 NONE_OUT: Series = {"slurmstack_nodes_wanted": 3, "slurmstack_nodes_without_munged": 0}
-"""Series of nodes in every pass, except the number of nodes in service."""
+"""Series of a pass in which munged runs on every node, without the number of nodes in service."""
 LADDER = wanted(ladder=["recheck", "restart", "reboot", "replace"])
 
 

@@ -1,6 +1,6 @@
 """Random sequences of failures, repairs, drains by others, restarts and lost answers.
 
-The world asserts the rules for each step; see world.py.
+The fakes in world.py assert the rules for each step.
 """
 
 import copy
@@ -29,7 +29,7 @@ from tests.unit.agents.reconciler.world import (
 
 SEQUENCES = 2000
 BATCHES = 20
-"""Number of tests that share the sequences, so that a failure names its seed early."""
+"""Number of tests that the sequences are divided into, so that a failure names its seed early."""
 LADDER = ["recheck", "restart", "reboot", "replace"]
 Event = Callable[[World, Box, random.Random], object]
 
@@ -120,7 +120,7 @@ def disturb(world: World, path: Path, chance: random.Random) -> None:
 
 
 def settle(world: World, path: Path) -> None:
-    """Repair everything. Run the checks and the reconciler every minute afterwards."""
+    """Repair everything. Then run the checks and the reconciler once a minute, eight times."""
     world.repair_all()
     for _ in range(8):
         world.now += 60

@@ -20,7 +20,7 @@ def moment(seconds: float) -> datetime:
 
 
 def node(name: str, *state: str, **fields: Any) -> Node:
-    """Return a record; its default state is IDLE."""
+    """Return the Slurm record of a node. The default state is IDLE."""
     return Node(
         **{
             "name": name,

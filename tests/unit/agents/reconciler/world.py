@@ -122,7 +122,7 @@ class World:
     # --- Events of nodes ----------------------------------------------------------------------
 
     def run_checks(self, box: Box) -> None:
-        """Act like the checks on a node: drain, write evidence, and never lift."""
+        """Act like the checks on a node: drain, write evidence, and never lift a drain."""
         if box.is_silent or box.is_down or box.pod is None:
             return
         failed = (CHECKED,) if box.fault else ()
@@ -208,7 +208,7 @@ class FakeSlurm(Client):
         box = self._receive("lift", node)
         assert box.is_drained
         assert is_own(box.reason), f"the drain '{box.reason}' by others is lifted"
-        assert box.checked > box.since or not box.extra, "no check has passed since the drain"
+        assert box.checked > box.since or not box.extra, "no checks have run since the drain"
         assert not box.has_trouble, "Kubernetes reports a problem"
         assert not box.is_silent
         assert not box.is_down

@@ -1,4 +1,4 @@
-"""The client repeats only safe requests, and never returns an empty list for an error."""
+"""The Slurm client repeats only safe requests, and never reports an error as an empty list."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -188,7 +188,7 @@ def test_unreachable_slurm_is_an_error_and_never_an_empty_list(
 # --- Answers of Slurm -----------------------------------------------------------------------------
 
 
-def test_result_of_begin_nodes_returns_the_nodes_or_raises() -> None:
+def test_function_from_begin_nodes_returns_the_nodes_or_raises() -> None:
     assert Rest(ok(NO_NODES)).client().begin_nodes()() == ()
 
     wait = Rest(httpx.Response(401, text="Authentication failure")).client().begin_nodes()

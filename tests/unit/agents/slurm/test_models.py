@@ -1,6 +1,6 @@
 """The client reads recorded answers of slurmrestd 24.11.5.
 
-The recordings come from a cluster with two nodes. They contain two jobs, and no `meta`.
+The recordings come from a cluster with two nodes and two jobs. The field `meta` is left out.
 """
 
 import json

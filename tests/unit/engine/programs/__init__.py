@@ -1,1 +1,1 @@
-"""The whole engine runs small programs: their operations, and the state that remains."""
+"""Tests of the whole engine with small programs: the operations, and the state afterwards."""

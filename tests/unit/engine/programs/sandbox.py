@@ -167,7 +167,7 @@ class Sandbox:
 
     @property
     def stored(self) -> dict[str, dict[str, Any]]:
-        """Return the state's resources by name, without originals that wait for deletion."""
+        """Return the resources of the state by name, without those that are still to be deleted."""
         return {
             r["urn"].split("::", 3)[3]: r
             for r in self.state.get("resources", [])

@@ -1,4 +1,4 @@
-"""The engine's command: its output, its options and its exit."""
+"""The engine's command: its output, its options and how it ends."""
 
 from __future__ import annotations
 

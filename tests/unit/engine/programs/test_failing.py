@@ -240,7 +240,7 @@ def test_next_run_repeats_an_interrupted_create_that_created_nothing(
     assert sandbox.world.drain() == ["create b"]
 
 
-def test_next_run_creates_again_if_the_id_is_unknown(
+def test_next_run_repeats_an_interrupted_create_with_an_unknown_id(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False
@@ -254,7 +254,7 @@ def test_next_run_creates_again_if_the_id_is_unknown(
     assert "pending_operations" not in sandbox.state
 
 
-def test_engine_warns_about_a_dropped_create_with_unknown_id(
+def test_destroy_warns_about_an_interrupted_create_with_an_unknown_id(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False

@@ -88,7 +88,7 @@ class Lab:
         return self.ran()
 
     def ran(self) -> list[str]:
-        """Return the scripts since the last call, each with the last byte of its host's address."""
+        """Return the scripts since the last call, each with the last byte of the host's address."""
         log = self.sandbox.root / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -117,7 +117,7 @@ def lab(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """Return the state after the cluster was created, for all tests that start with it."""
+    """Return the state after the cluster was created. `running` writes the state once."""
     return {}
 
 
@@ -191,7 +191,7 @@ def test_removed_machine_is_drained_deleted_and_then_reset(running: Lab) -> None
     assert running.up() == ["1 leave.sh cpu-b 360", "3 reset.sh"]
 
 
-def test_new_machine_joins_after_another_of_its_name_left(running: Lab) -> None:
+def test_machine_with_a_new_address_joins_after_the_old_machine_left(running: Lab) -> None:
     running.machine("cpu-b")["address"] = "192.0.2.9"
 
     ran = scripts(running.up())

@@ -63,7 +63,7 @@ def test_retained_resource_leaves_the_state_but_still_exists(sandbox: Sandbox) -
     assert list(sandbox.world.things) == ["a-1"]
 
 
-def test_resource_with_deleted_with_is_not_deleted_separately(sandbox: Sandbox) -> None:
+def test_resource_with_the_deleted_with_option_is_not_deleted_separately(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.destroy().code == 0

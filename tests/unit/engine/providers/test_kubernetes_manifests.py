@@ -32,7 +32,7 @@ SECRET = Kind("v1", "Secret")
 
 
 def offline(**config: Any) -> KubernetesProvider:
-    """Return a provider whose cluster does not exist yet, but which can check and compare."""
+    """Return a provider that can check and compare, although its cluster does not exist yet."""
     return KubernetesProvider({"kubeconfig": UNKNOWN, **config}, preview=True)
 
 
@@ -175,7 +175,7 @@ def test_any_text_can_be_parsed_as_a_quantity(text: str) -> None:
     quantity(text)
 
 
-def test_only_text_of_resources_is_compared_as_a_quantity() -> None:
+def test_only_values_of_resources_are_compared_as_quantities() -> None:
     assert differences({"data": {"a": "0.5"}}, {"data": {"a": "500m"}}) == (("data", "a"),)
 
 
@@ -400,7 +400,7 @@ def entry(manager: str, operation: str, **fields: Any) -> dict[str, Any]:
     return {"manager": manager, "operation": operation, "fieldsV1": fields}
 
 
-def test_apply_manager_takes_over_fields_of_a_plain_create() -> None:
+def test_fields_that_pulumis_plugin_created_are_taken_over() -> None:
     data: dict[str, Any] = {"f:a": {}, "f:b": {}}
     entries = [
         entry("pulumi-kubernetes", "Update", **{"f:data": data, "f:meta": {}}),
@@ -414,7 +414,7 @@ def test_apply_manager_takes_over_fields_of_a_plain_create() -> None:
     ]
 
 
-def test_fields_that_another_manager_applied_are_not_taken_over() -> None:
+def test_fields_of_another_manager_are_not_taken_over() -> None:
     live = {"metadata": {"managedFields": [entry("ours", "Apply"), entry("someone", "Update")]}}
     assert adopted_fields(live, "ours") is None
     assert is_managed_by(live, "ours")

@@ -1,4 +1,4 @@
-"""The provider with a fake API that responds, and fails, like a real one."""
+"""The Kubernetes provider with a fake API server that responds, and fails, like a real one."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def create(
 
 
 def foreign(**metadata: Any) -> dict[str, Any]:
-    """Return a live object that another manager created."""
+    """Return a live object of another field manager."""
     meta = {"name": "settings", "namespace": "slurm", "uid": "u", "resourceVersion": "1"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, **metadata}}
 
@@ -149,7 +149,9 @@ def test_patch_changes_an_existing_object_and_deletion_only_releases_it(
     assert [w.split()[0] for w in fake.writes()] == ["PATCH", "PATCH"]
 
 
-def test_update_first_takes_over_fields_of_a_plain_create(fake: FakeApi, provider: Make) -> None:
+def test_update_first_takes_over_fields_that_pulumis_plugin_created(
+    fake: FakeApi, provider: Make
+) -> None:
     entry = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:data": {}}}
     fake.objects[PATH] = foreign(managedFields=[entry])
     old = Resource(URN, TOKEN, "settings", "slurm/settings", inputs(), {})
@@ -236,7 +238,7 @@ def test_preview_of_a_replacement_ignores_the_old_object(fake: FakeApi, provider
 def test_previewed_object_has_a_resourceversion_unless_it_is_replaced(
     fake: FakeApi, provider: Make
 ) -> None:
-    """Policies recognize replacements by the missing version (policy/data.py)."""
+    """Policies recognize replacements by the missing resourceVersion (policy/data.py)."""
     made = create(provider(), inputs(data={"a": "1"}))
     preview = provider(preview=True)
     news = inputs(data={"a": "2"})
@@ -522,7 +524,7 @@ CHART: Properties = {"name": "cilium", "chart": "cilium", "values": {"MTU": 9000
 
 
 def release(outputs: Properties | None = None, **added: Any) -> Resource:
-    """Return a release that the `pulumi` command created, with the fields that it adds."""
+    """Return a release that the `pulumi` command created. `added`: inputs that Pulumi added."""
     return Resource(URN, RELEASE, "cilium", "cilium", {**CHART, **added}, outputs or {})
 
 

@@ -1,4 +1,4 @@
-"""When an object is ready, and the notes that are shown until then."""
+"""When an object is ready, and the notes that the engine shows until then."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -300,7 +300,7 @@ def test_deployment_is_ready_when_only_new_pods_remain() -> None:
     assert not look(DEPLOYMENT, deployment(observedGeneration=0)).done
 
 
-def test_deployment_is_ready_only_with_pods_of_the_newest_generation() -> None:
+def test_progress_of_a_deployment_ignores_pods_of_older_replicasets() -> None:
     old = pod("old", owner="rs9", containers=[waiting("InvalidImageName")])
     new = pod("new", owner="rs10")
     cluster = Cluster({"ReplicaSet": REPLICA_SETS, "Pod": [old, new]})
