@@ -15,6 +15,7 @@ from requests.exceptions import RequestException
 from components.settings import ExistingCluster, LocalCluster, Settings, SettingsError, read_stack
 from images import build, tags
 from local import binaries, host, images, outputs
+from local.api import ApiError
 from local.cluster import Cluster
 from local.containers import Engine, stacks
 from local.errors import LocalError
@@ -253,6 +254,8 @@ def main(arguments: Sequence[str]) -> int:
         message = str(error)
     except (DockerException, RequestException) as error:
         message = f"Docker: {' '.join(str(error).split())}"
+    except ApiError as error:
+        message = f"the cluster's Kubernetes API: {error}; run the command again"
     except KeyboardInterrupt:
         print("interrupted; run the command again to continue", file=sys.stderr)
         return 130

@@ -1506,7 +1506,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.accounts[1].users[0].default", True, "accounting.accounts", "'ada'",
      "has two default accounts, 'physics' and 'science'; keep one"),
     ("accounting.accounts[0].qos", ["low"], "accounting.accounts[0].default_qos", "'high'",
-     "is not in qos; add it to qos"),
+     "is not in qos beside it; add it there"),
     ("accounting.accounts[0].users[0].qos", ["high", "hihg"], "accounting.accounts[0].users[0].qos",
      "'hihg'", "did you mean 'high'?"),
     ("accounting.accounts[1].default_qos", "low", "accounting.accounts[1].default_qos", "'low'",

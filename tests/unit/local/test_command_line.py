@@ -3,6 +3,7 @@
 import pytest
 
 from local.__main__ import Command, access_options, main, parse
+from local.api import ApiError
 from local.errors import LocalError
 from tests.support.stack import VALID, settings
 
@@ -70,3 +71,17 @@ def test_unknown_stack_fails_with_one_line(capsys: pytest.CaptureFixture[str]) -
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "nowhere" in error
+
+
+def test_error_of_kubernetes_is_one_line_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_command: Command) -> int:
+        raise ApiError(403, "DELETE /api/v1/nodes/node-2: HTTP 403: forbidden")
+
+    monkeypatch.setattr("local.__main__.run", fail)
+
+    assert main(["up"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.endswith("HTTP 403: forbidden; run the command again\n")
