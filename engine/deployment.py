@@ -402,7 +402,8 @@ class Deployment:
         current = self._journal.settled(urn)
         if current is None:
             raise EngineError(
-                f"{urn}: cannot record outputs: the resource is not registered; register it first"
+                f"{urn}: cannot record outputs: the program has not created this resource; call"
+                " super().__init__() before register_outputs()"
             )
         if current.type == STACK_TYPE:
             self._stack_outputs = outputs

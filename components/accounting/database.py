@@ -96,7 +96,7 @@ def _mariadb(args: DatabaseArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
         "innodb-log-file-size": f"{max(pool // 4, 64)}M",
         "innodb-lock-wait-timeout": _LOCK_WAIT,
         "max-allowed-packet": f"{_PACKET}M",
-        # These tables use more memory than everything else, and nothing reads them.
+        # The performance schema uses more memory than the rest of MariaDB, and nothing reads it.
         "performance-schema": "OFF",
     }
     return {

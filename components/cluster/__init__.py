@@ -1,8 +1,8 @@
 """The stack's Kubernetes cluster, its drivers, and the Kubernetes provider.
 
-Each value of `cluster.kind` has a module with the same name (`interface.Kind`). The module creates
-or finds the cluster. Only this module imports the cloud's SDK, and only stacks of this kind import
-the module.
+Each value of `cluster.kind` has a module with the same name (`interface.Kind`), which creates or
+finds the cluster. Only the kind's module imports the cloud's SDK, and a stack imports only the
+module of its own kind.
 """
 
 from collections.abc import Sequence

@@ -42,11 +42,10 @@ def _read_key(user: User, path: Path, name: str) -> str:
     try:
         return parse_ssh_key(path.read_text())
     except OSError as error:
-        home = " (~ is not expanded)" if name.startswith("~") else ""
-        raise SettingsError(
-            f"{key}: {name}: {error.strerror}{home}; create the file and make it readable, or run "
-            "`make up` for the dev stack"
-        ) from None
+        remedy = "create the file and make it readable, or run `make up` for the dev stack"
+        if name.startswith("~"):
+            remedy = "~ is not expanded: write a path relative to the project, or an absolute path"
+        raise SettingsError(f"{key}: {name}: {error.strerror}; {remedy}") from None
     except ValueError as error:
         raise SettingsError(f"{key}: {name}: {error}") from None
 

@@ -160,7 +160,9 @@ class _Association(Limits):
     @model_validator(mode="after")
     def _default_is_allowed(self) -> Self:
         if self.default_qos and self.qos and self.default_qos not in self.qos:
-            raise cross_field("default_qos", f"'{self.default_qos}': is not in qos; add it to qos")
+            raise cross_field(
+                "default_qos", f"'{self.default_qos}': is not in qos beside it; add it there"
+            )
         return self
 
 

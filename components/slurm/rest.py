@@ -79,7 +79,8 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         **pods.probes(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
-            # slurmrestd needs only slurmctld's address in slurm.conf. Other changes have no effect.
+            # slurmrestd reads only slurmctld's address from slurm.conf, so it needs no restart if
+            # other lines change.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             *args.site.user_mounts(),
         ],

@@ -133,7 +133,8 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
             "AccountingStorageType": "accounting_storage/none",
             "JobAcctGatherType": "jobacct_gather/none",
         }
-    # Directory-only users have no association, so Slurm would refuse their jobs.
+    # Users who exist only in the directory have no association. If Slurm enforced associations, it
+    # would refuse their jobs.
     chosen = "enforce" in accounting.model_fields_set
     enforced = accounting.enforce if chosen or not settings.directory else ()
     kept = {"job_script": accounting.store_scripts, "job_env": accounting.store_environments}

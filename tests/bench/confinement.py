@@ -1,7 +1,7 @@
 """Cost of confining jobs: `srun true` and jobs per second, with and without cgroups.
 
-This needs no Kubernetes: two clusters of one node run in containers. They alternate in random
-order, so that other load on the machine affects both equally.
+This needs no Kubernetes: two clusters of one node run in containers. Each round measures both
+once, in random order, so that other load on the machine affects both equally.
 """
 
 import os
@@ -41,7 +41,7 @@ def measure(figures: Figures) -> None:
             for way, cgroups in WAYS.items()
         }
         unconfined = nodes[WITH].root(f"ls {FOLDER}/unconfined 2>/dev/null || true")
-        assert not unconfined, "slurmd confines jobs"
+        assert not unconfined, f"slurmd does not confine jobs: {unconfined}"
         single = on_each(nodes, TIMED, ROUNDS)
         arrays = on_each(nodes, ARRAY, ARRAYS)
     add(figures, "srun, a job", single)

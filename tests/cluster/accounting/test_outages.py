@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 AWAY = 30
-"""Seconds. Outages of two minutes lost no record either."""
+"""Length of an outage in seconds. No record was lost in outages of two minutes, either."""
 JOB = "echo $SLURM_JOB_ID >>ended"
 
 
@@ -90,7 +90,8 @@ def test_jobs_continue_and_no_record_is_lost_in_an_outage(
 
     assert len(during) > 20, "jobs start and end during the outage"
     check_that_sacct_fails_soon(load.cluster)
-    # A readiness probe that began during the outage reports its failure only after the outage.
+    # Wait for the failed probe. Otherwise, it could report its failure after the outage, when
+    # slurmdbd is ready again.
     eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)

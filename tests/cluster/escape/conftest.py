@@ -1,4 +1,4 @@
-"""Another user with jobs on the same nodes, and the outcomes of attempts against that user."""
+"""A victim with jobs on the attacker's nodes, and the outcomes of all attempts to escape."""
 
 import json
 import shlex
@@ -56,8 +56,8 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
-    # The user is not in the settings and could not submit jobs without this association. A stack
-    # that an earlier run kept already has the association.
+    # The user is not in the settings and could not submit jobs without this association. If an
+    # earlier run has kept the stack, the association exists already.
     exists = "sacctmgr --noheader show user games | grep -q games"
     by_hand = f"{exists} || sacctmgr --immediate add user games account=users"
     in_shell(cluster, cluster.controller(), "slurmctld", by_hand)
@@ -180,7 +180,10 @@ def outcomes(
     forbidden: dict[str, tuple[str, int]],
     storage: tuple[str, int],
 ) -> Callable[[str], Outcomes]:
-    """Return a function that runs all attempts from a place once and returns their outcomes."""
+    """Return a function that returns the outcomes of all attempts in a place, such as `login`.
+
+    The function makes the attempts only once for each place.
+    """
     daemons = {
         "login": int(in_shell(cluster, "login-0", "sshd", "pgrep -ox sshd")),
         "job": int(in_shell(cluster, NODE, "slurmd", FIND_SLURMD)),
