@@ -204,9 +204,10 @@ def test_removing_and_adding_a_nodeset_does_not_restart_slurmctld(
 
     controller = cluster.controller()
     restarts = cluster.restarts(controller)
-    brief = cluster.submit(
-        folder, "#!/bin/sh\nsleep 40; echo finished >done", "--nodelist=doomed-0 --mem=10"
-    )
+    # The job ends after the node is drained: otherwise, the next job would start on the node.
+    drained = "sinfo --noheader --nodes=doomed-0 --format=%t | grep -q ^dr"
+    script = f"#!/bin/sh\nuntil {drained}; do sleep 0.5; done; sleep 3; echo finished >done"
+    brief = cluster.submit(folder, script, "--nodelist=doomed-0 --mem=10")
     cluster.wait_for_job(brief, "RUNNING")
     waiting = cluster.submit(folder, "#!/bin/sh\ntrue", "--constraint=doomed --mem=200")
 
