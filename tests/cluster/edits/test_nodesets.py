@@ -205,7 +205,7 @@ def test_removing_and_adding_a_nodeset_does_not_restart_slurmctld(
     controller = cluster.controller()
     restarts = cluster.restarts(controller)
     # The job ends after the node is drained: otherwise, the next job would start on the node.
-    drained = "sinfo --noheader --nodes=doomed-0 --format=%t | grep -q ^dr"
+    drained = "scontrol show node doomed-0 | grep -q State=.*DRAIN"
     script = f"#!/bin/sh\nuntil {drained}; do sleep 0.5; done; sleep 3; echo finished >done"
     brief = cluster.submit(folder, script, "--nodelist=doomed-0 --mem=10")
     cluster.wait_for_job(brief, "RUNNING")
