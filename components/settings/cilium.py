@@ -116,9 +116,9 @@ class Cilium(Model):
             raise cross_field(
                 "native_cidr", "is required with routing: native; add the address range of pods"
             )
-        for key in ("native_cidr", "node_routes"):
-            if self.routing != "native" and getattr(self, key):
-                value = self.native_cidr if key == "native_cidr" else "true"
+        routes = "true" if self.node_routes else None
+        for key, value in (("native_cidr", self.native_cidr), ("node_routes", routes)):
+            if self.routing != "native" and value:
                 raise cross_field(
                     key, f"{value}: has no effect without routing: native; remove {key}"
                 )
