@@ -22,9 +22,9 @@ from local.paths import KUBECTL
 from local.progress import Progress
 from local.state import State
 
-API_TIMEOUT = 120
-NODES_TIMEOUT = 120
-ADDONS_TIMEOUT = 180
+API_TIMEOUT = 300
+NODES_TIMEOUT = 300
+ADDONS_TIMEOUT = 300
 DRAIN_TIMEOUT = 60
 """All timeouts are in seconds."""
 POLL = 0.25
@@ -237,7 +237,8 @@ class Cluster:
         with progress.phase("add-ons applied"):
             document = {"apiVersion": "v1", "kind": "List", "items": [*objects, record]}
             result = self.kubectl(
-                ["apply", "--server-side", "--force-conflicts", "--filename", "-"],
+                # To validate the objects, kubectl would first read the schemas of all resources.
+                ["apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-"],
                 text=json.dumps(document),
             )
             if result.returncode != 0:
