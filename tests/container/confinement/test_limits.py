@@ -1,0 +1,69 @@
+"""Limits of jobs, with the version of cgroups that the machine has.
+
+`make vm` runs these tests on a machine with version 2.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.containers import containers
+from tests.support.spank import Node, one_node
+from tests.support.waiting import becomes, eventually
+
+GROUPS = "find /sys/fs/cgroup -type d -path '*job_*' -not -path '*/job_extern*' | sort"
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with containers("slurmstack-test") as start, one_node(start, "CPUs=2", "required") as node:
+        yield node
+
+
+def ends_as(node: Node, job: str, state: str) -> None:
+    becomes(f"the state of job {job}", lambda: node.controller.job_state(job), state)
+
+
+def test_job_above_its_memory_ends_and_its_neighbour_continues(node: Node) -> None:
+    neighbour = node.submit("sleep 600", "--mem=100", name="student")
+    ends_as(node, neighbour, "RUNNING")
+
+    greedy = node.submit("head -c 400M /dev/zero | tail", "--mem=50")
+
+    ends_as(node, greedy, "OUT_OF_MEMORY")
+    assert node.controller.job_state(neighbour) == "RUNNING"
+    assert node.user("srun --quiet --mem=50 echo another") == "another"
+    node.controller.run(f"scancel {neighbour}")
+
+
+@pytest.mark.parametrize("cpus", ["1", "2"])
+def test_job_uses_only_the_cpus_that_it_requested(node: Node, cpus: str) -> None:
+    assert node.user(f"srun --quiet --mem=50 --cpus-per-task={cpus} nproc") == cpus
+
+
+def test_job_cannot_start_more_processes_than_its_limit(node: Node) -> None:
+    node.isolate(processes=50)
+    # dash, unlike bash, does not try again.
+    script = "for n in $(seq 100); do sleep 60 & done"
+
+    output = node.user(f"srun --quiet --mem=100 dash -c '{script}' 2>&1 || true")
+    node.isolate()
+
+    assert "Cannot fork" in output
+
+
+@pytest.mark.parametrize("name", ["researcher", "root"])
+def test_jobs_cannot_change_cgroups(node: Node, name: str) -> None:
+    script = "grep -c . /proc/self/cgroup; find /sys/fs/cgroup -writable -name cgroup.procs"
+    submit = node.root if name == "root" else node.user
+
+    first, *writable = submit(f"srun --quiet --mem=50 sh -c '{script} 2>/dev/null || true'").split()
+
+    assert int(first) > 0
+    assert writable == []
+
+
+def test_no_group_of_a_job_remains_after_its_end(node: Node) -> None:
+    for _ in range(5):
+        node.user("srun --quiet --mem=50 true")
+    eventually("the groups of jobs are removed", lambda: not node.root(GROUPS))
