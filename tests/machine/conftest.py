@@ -1,5 +1,6 @@
 """One virtual machine for all tests of this folder."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def machine(
     """A stock Debian with this project's files and images. No part of the project runs yet."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     folder = tmp_path_factory.mktemp("machine")
-    key, payload = folder / "key", CACHE / "payload"
+    key, payload = folder / "key", disks.Payload(CACHE / "payload")
     with capture.global_and_fixture_disabled():
         execute(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
         system = disks.system(print)
@@ -27,7 +28,6 @@ def machine(
         disks.payload(client, payload, Path(f"{key}.pub").read_text().strip(), print)
     try:
         with started(system, payload, key, folder / "console") as machine:
-            machine.run(f"docker load --quiet --input {disks.PAYLOAD}/images.tar", timeout=3600)
             yield machine
     finally:
-        payload.unlink()
+        shutil.rmtree(payload.folder)

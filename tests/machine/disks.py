@@ -5,25 +5,32 @@ packages of Debian and of Python, binaries of Kubernetes, and the images.
 """
 
 import hashlib
-import json
 import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import docker
+from docker.errors import DockerException
 
+from components.settings import read_stack
+from images.build import references
 from local import binaries, debian, host, images, node_image
 from local.paths import CACHE, ROOT, locked
 from tests.support.commands import execute
+from tests.support.waiting import eventually
 
 PROJECT: Final = "/root/slurmstack"
 """Directory of this project on the machine."""
 PAYLOAD: Final = "/mnt/payload"
-"""Mount point of the disk with the files of a run: project, images, and authorized keys."""
+"""Mount point of the disk with the files of a run: project and authorized keys."""
+DOCKER: Final = "/var/lib/docker"
+"""Mount point of the disk with Docker's images, and with their unpacked copy for nodes."""
 _PACKAGES: Final = (
     *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
     *("ca-certificates", "docker-cli", "docker.io", "iproute2", "iptables", "make"),
@@ -33,7 +40,8 @@ _SIZE: Final = "40G"
 """Size of the system disk, which is mostly empty."""
 _FILES: Final = {
     "etc/hostname": "slurmstack-test\n",
-    "etc/fstab": f"/dev/vda / ext4 defaults 0 1\n/dev/vdb {PAYLOAD} ext4 ro 0 0\n",
+    "etc/fstab": f"/dev/vda / ext4 defaults 0 1\n/dev/vdb {PAYLOAD} ext4 ro 0 0\n"
+    f"/dev/vdc {DOCKER} ext4 defaults 0 0\n",
     "etc/resolv.conf": "nameserver 10.0.2.3\n",
     "etc/systemd/network/all.network": "[Match]\nName=en*\n\n[Network]\nDHCP=yes\n",
     "etc/ssh/sshd_config.d/payload.conf": f"AuthorizedKeysFile {PAYLOAD}/authorized_keys\n",
@@ -127,18 +135,70 @@ def _lend_network(tree: Path) -> None:
             shutil.copy(file, copy)
 
 
-def payload(client: docker.DockerClient, disk: Path, public_key: str, say: Say) -> None:
-    """Write the disk with the files of a run."""
+@dataclass(frozen=True)
+class Payload:
+    """A folder with the two disks of a run."""
+
+    folder: Path
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def docker(self) -> Path:
+        return self.folder / "docker"
+
+
+def payload(client: docker.DockerClient, made: Payload, public_key: str, say: Say) -> None:
+    """Write the disks of a run."""
+    made.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-payload-") as work:
         folder = Path(work)
         (folder / "authorized_keys").write_text(f"{public_key}\n")
         say("the project and Kubernetes' binaries")
         _save_project(folder / "project.tar")
+        _write_disk(folder, made.project, "4G")
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-docker-") as work:
+        folder = Path(work)
         say("the images")
-        with images.saved(client, _references(client, say), folder, say) as archive:
-            archive.rename(folder / "images.tar")
-        say("the disk")
-        _write_disk(folder, disk, "12G")
+        ours, node, others = _references(client, say)
+        with _second_engine(folder) as second:
+            with images.saved(client, [*ours, node, *others], folder, say) as archive:
+                execute(["docker", "--host", _socket(folder), "load", "--input", archive])
+            images.unpacked(second, node, ours, say)
+        say("their disk")
+        _write_disk(folder / "docker", made.docker, "24G")
+
+
+def _socket(folder: Path) -> str:
+    return f"unix://{folder}/docker.sock"
+
+
+@contextmanager
+def _second_engine(folder: Path) -> Iterator[docker.DockerClient]:
+    """Run another Docker engine, whose images and volumes are in the folder's `docker`."""
+    command = [
+        *("dockerd", "--storage-driver", "overlay2", "--bridge", "none", "--iptables=false"),
+        *("--host", _socket(folder), "--pidfile", f"{folder}/pid"),
+        *("--data-root", f"{folder}/docker", "--exec-root", f"{folder}/exec"),
+    ]
+    with (folder / "dockerd.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        client = eventually("the second Docker engine answers", lambda: _connect(_socket(folder)))
+        assert client
+        yield client
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _connect(address: str) -> docker.DockerClient | None:
+    try:
+        return docker.DockerClient(base_url=address, timeout=_TIMEOUT)
+    except DockerException:
+        return None
 
 
 def _save_project(archive: Path) -> None:
@@ -150,16 +210,13 @@ def _save_project(archive: Path) -> None:
     execute(command, stdin="\n".join((*present, *built)), timeout=_TIMEOUT)
 
 
-def _references(client: docker.DockerClient, say: Say) -> list[str]:
-    """Build missing images of a local stack, and return all references."""
-    built = execute(
-        [ROOT / ".venv/bin/python", "-m", "images.build", "--build-only", "--json"],
-        timeout=_TIMEOUT,
-    )
+def _references(client: docker.DockerClient, say: Say) -> tuple[list[str], str, list[str]]:
+    """Build missing images. Return those that nodes load, the node's image, and other images."""
+    execute([ROOT / ".venv/bin/python", "-m", "images.build", "--build-only"], timeout=_TIMEOUT)
     directory = binaries.ensure(say)
     node = node_image.ensure(client, directory, say)
-    ours = [image["reference"] for image in json.loads(built.stdout).values()]
-    return [*ours, node, node_image.system_image(directory), debian.BASE_IMAGE]
+    others = [node_image.system_image(directory), debian.BASE_IMAGE]
+    return references(read_stack("dev", ROOT)), node, others
 
 
 def _write_disk(tree: Path, disk: Path, size: str) -> None:

@@ -11,17 +11,18 @@ def test_machine_has_only_cgroup_v2(machine: Machine) -> None:
     assert machine.run("systemctl is-active docker").strip() == "active"
 
 
+def test_jobs_are_confined(machine: Machine) -> None:
+    tests = "tests/container/confinement --lane container -p no:cacheprovider --timeout 3000"
+
+    machine.run(f"{PATIENCE}=5 .venv/bin/python -m pytest {tests}", timeout=3 * HOUR)
+
+
 def test_commands_on_the_first_page_of_the_readme_work(machine: Machine) -> None:
-    output = machine.run("make up", timeout=2 * HOUR)
+    # An emulated machine can exceed the limits of a start. The next run continues.
+    output = machine.run("make up || make up", timeout=2 * HOUR)
 
     assert "2 of 2 nodes are in service" in output
     login = "ssh -F .local/dev/ssh_config login"
     assert machine.run(f"{login} srun --nodes=2 hostname </dev/null").split() == ["cpu-0", "cpu-1"]
     assert machine.run(f"{login} srun --cpus-per-task=1 nproc </dev/null").strip() == "1"
     machine.run("make down", timeout=HOUR)
-
-
-def test_jobs_are_confined(machine: Machine) -> None:
-    tests = "tests/cluster/confinement --lane cluster -p no:cacheprovider --timeout 3000"
-
-    machine.run(f"{PATIENCE}=5 .venv/bin/python -m pytest {tests}", timeout=3 * HOUR)
