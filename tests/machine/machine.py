@@ -50,6 +50,8 @@ def started(system: System, payload: Payload, key: Path, console: Path) -> Itera
     process = _boot(_command(system, payload, machine.port, console), machine)
     try:
         checked(machine.ssh(f"tar -xf {PAYLOAD}/project.tar -C {PROJECT}", _START))
+        # Login works before systemd has started Docker.
+        checked(machine.ssh("systemctl start docker", _START))
         yield machine
     finally:
         process.terminate()
