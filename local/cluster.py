@@ -22,11 +22,10 @@ from local.paths import KUBECTL
 from local.progress import Progress
 from local.state import State
 
-API_TIMEOUT = 300
-NODES_TIMEOUT = 300
-ADDONS_TIMEOUT = 300
+START_TIMEOUT = 300
+"""Seconds that each step of a start may take."""
 DRAIN_TIMEOUT = 60
-"""All timeouts are in seconds."""
+"""Seconds."""
 POLL = 0.25
 """Interval of checks in seconds."""
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
@@ -100,14 +99,14 @@ class Cluster:
             self._ensure_nodes(image, progress)
         started = self.engine.started()
         with progress.phase("Kubernetes API"):
-            self._wait("the Kubernetes API", API_TIMEOUT, self.api.is_ready)
+            self._wait("the Kubernetes API", self.api.is_ready)
         self._apply_addons(system_image, progress)
         with progress.phase("nodes ready"):
-            self._wait("the nodes", NODES_TIMEOUT, lambda: self._nodes_are_ready(started))
+            self._wait("the nodes", lambda: self._nodes_are_ready(started))
         self._remove_surplus(progress)
         self._mark_control_plane()
         with progress.phase("DNS and volumes"):
-            self._wait("DNS and volumes", ADDONS_TIMEOUT, lambda: self._addons_run(started))
+            self._wait("DNS and volumes", lambda: self._addons_run(started))
         if self.images:
             with progress.phase("images"):
                 images.load(self.client, self.stack, self.images, progress.note)
@@ -168,8 +167,8 @@ class Cluster:
             ports=ports if node.is_control_plane else (),
         )
 
-    def _wait(self, what: str, seconds: float, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + seconds
+    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
         while not condition():
             stopped = [
                 container.name
@@ -181,7 +180,7 @@ class Cluster:
             if time.monotonic() > deadline:
                 name = f"slurmstack-{self.stack}-{node_name(0)}"
                 raise LocalError(
-                    f"{what}: not ready after {seconds:.0f} s; "
+                    f"{what}: not ready after {START_TIMEOUT} s; "
                     f"read /var/log/slurmstack in the container {name}, then run this again"
                 )
             time.sleep(POLL)
