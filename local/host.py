@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import docker
@@ -74,10 +74,13 @@ def install(packages: Sequence[str], say: Say) -> None:
 # --- The Docker engine ---------------------------------------------------------------------------
 
 
-def connect() -> docker.DockerClient | None:
-    """Return a client of the Docker engine, or None if it does not answer."""
+def connect(environment: Mapping[str, str] | None = None) -> docker.DockerClient | None:
+    """Return a client of the Docker engine, or None if it does not answer.
+
+    Docker's variables in `environment` choose the engine; by default those of this process.
+    """
     try:
-        client = docker.from_env(timeout=10)
+        client = docker.from_env(timeout=10, environment=environment)
         client.ping()
     except (DockerException, RequestException):
         return None

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import docker
-from docker.errors import DockerException
 
 from components.settings import read_stack
 from images.build import references
@@ -186,19 +185,13 @@ def _second_engine(folder: Path) -> Iterator[docker.DockerClient]:
     with (folder / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        client = eventually("the second Docker engine answers", lambda: _connect(_socket(folder)))
+        chosen = {"DOCKER_HOST": _socket(folder)}
+        client = eventually("the second Docker engine answers", lambda: host.connect(chosen))
         assert client
         yield client
     finally:
         process.terminate()
         process.wait(60)
-
-
-def _connect(address: str) -> docker.DockerClient | None:
-    try:
-        return docker.DockerClient(base_url=address, timeout=_TIMEOUT)
-    except DockerException:
-        return None
 
 
 def _save_project(archive: Path) -> None:
