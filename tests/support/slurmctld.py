@@ -16,6 +16,7 @@ from components.slurmconf import config_files
 from tests.support import open_shells
 from tests.support.containers import Start, put
 from tests.support.stack import alone
+from tests.support.waiting import becomes
 
 FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
 """Shell command that prints the process id of slurmd, without slurmd's forked children."""
@@ -103,6 +104,9 @@ class Slurmctld:
     def job_state(self, job: str) -> str:
         """Return a job's state, such as `RUNNING`."""
         return self.run(f"squeue --noheader --states=all --jobs={job} --format=%T").strip()
+
+    def wait_for_job(self, job: str, state: str) -> None:
+        becomes(f"the state of job {job}", lambda: self.job_state(job), state)
 
     def install(self, config: Settings, files: Mapping[str, str] | None = None) -> None:
         """Install Slurm's files, by default those of the settings, and remove slurmctld's state."""

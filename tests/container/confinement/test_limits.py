@@ -3,39 +3,25 @@
 `make vm` runs these tests on a machine with version 2.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.containers import containers
-from tests.support.spank import Node, one_node
-from tests.support.waiting import becomes, eventually
+from tests.support.spank import Node
+from tests.support.waiting import eventually
 
 GROUPS = "find /sys/fs/cgroup -type d -name 'job_*'"
 SEEN = "/sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/memory/cgroup.procs"
 """Files of version 2 and of version 1."""
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with containers("slurmstack-test") as start, one_node(start, "CPUs=2", "required") as node:
-        yield node
-
-
-def wait_for(node: Node, job: str, state: str) -> None:
-    becomes(f"the state of job {job}", lambda: node.controller.job_state(job), state)
-
-
 def test_job_above_its_memory_ends_and_its_neighbour_continues(node: Node) -> None:
     neighbour = node.submit("sleep 600", "--mem=100", name="student")
-    wait_for(node, neighbour, "RUNNING")
+    node.controller.wait_for_job(neighbour, "RUNNING")
 
     greedy = node.submit("head -c 400M /dev/zero | tail", "--mem=50")
 
-    wait_for(node, greedy, "OUT_OF_MEMORY")
+    node.controller.wait_for_job(greedy, "OUT_OF_MEMORY")
     assert node.controller.job_state(neighbour) == "RUNNING"
     assert node.user("srun --quiet --mem=50 echo another") == "another"
-    node.controller.run(f"scancel {neighbour}")
 
 
 @pytest.mark.parametrize("cpus", ["1", "2"])
@@ -49,7 +35,6 @@ def test_job_cannot_start_more_processes_than_its_limit(node: Node) -> None:
     script = "for n in $(seq 100); do sleep 60 & done"
 
     output = node.user(f"srun --quiet --mem=100 dash -c '{script}' 2>&1 || true")
-    node.isolate()
 
     assert "Cannot fork" in output
 

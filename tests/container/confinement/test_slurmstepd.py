@@ -1,33 +1,10 @@
 """Limits on the number and the memory of a job's slurmstepd processes."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.support.containers import containers
-from tests.support.spank import Node, one_node
+from tests.support.spank import Node
 from tests.support.waiting import becomes, eventually
 
 MIB = 1 << 20
 LIMIT = 512 * MIB
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with containers("slurmstack-test") as start, one_node(start, "CPUs=2", "required") as node:
-        yield node
-
-
-@pytest.fixture(autouse=True)
-def nothing_runs(node: Node) -> Iterator[None]:
-    yield
-    node.controller.run("scancel --user=researcher; scancel --user=student")
-    becomes("the node", lambda: node.controller.run("sinfo --noheader --format=%T"), "idle\n")
-    node.isolate()
-
-
-def runs(node: Node, job: str) -> None:
-    becomes(f"job {job}", lambda: node.controller.job_state(job), "RUNNING")
 
 
 def peak(node: Node, job: str) -> int:
@@ -41,7 +18,7 @@ def peak(node: Node, job: str) -> int:
 def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
     node.isolate(steps=8)
     job = node.submit("sleep 600", "--mem=100")
-    runs(node, job)
+    node.controller.wait_for_job(job, "RUNNING")
     step = (f"--jobid={job}", "--overlap", "--mem=0")
     # The job already has two steps: the batch script and the external step.
     step_command = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
@@ -56,7 +33,7 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
 
 
 def test_out_of_memory_killer_ends_tasks_first_and_slurmd_last(node: Node) -> None:
-    runs(node, node.submit("sleep 600", "--mem=100"))
+    node.controller.wait_for_job(node.submit("sleep 600", "--mem=100"), "RUNNING")
     score = "cat /proc/$(pgrep --exact --oldest {name})/oom_score_adj"
     # The job's state is RUNNING before slurmstepd has set the scores and started the task.
     (pid, *_) = eventually(
@@ -74,7 +51,7 @@ def test_slurmstepd_memory_limit_protects_other_jobs(node: Node) -> None:
     """With --label, output passes through slurmstepd."""
     node.isolate(shm="2GiB")
     neighbour = node.submit("sleep 600", "--mem=100", name="student")
-    runs(node, neighbour)
+    node.controller.wait_for_job(neighbour, "RUNNING")
 
     job = node.user(
         "sbatch --parsable --mem=100 --no-requeue --output=/dev/shm/output"
