@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from agents.drains import CHECK, KUBERNETES, OWN, Evidence, is_own
+from agents.drains import CHECK, KUBERNETES, OWN, START, Evidence, is_own
 from agents.reconciler.causes import (
     CONFIG,
     CORDONED,
@@ -27,6 +27,8 @@ DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
 AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
 """States of a lost node. A node in another state of SILENT has not started yet."""
+ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
+"""States of a node on demand that sleeps, stops or starts."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
@@ -216,10 +218,19 @@ def cause_of(reason: str, source: str) -> str | None:
     return reason.removeprefix(source).partition(":")[0].strip() or None
 
 
+def _sleeps(nodeset: Nodeset, record: Node | None) -> bool:
+    """Return whether a node sleeps, starts or stops. agents/ondemand is then responsible for it."""
+    return nodeset.on_demand and (
+        record is None or bool(record.state & ASLEEP) or record.reason.startswith(START)
+    )
+
+
 def views(observed: Observed, wanted: Wanted, now: int) -> dict[str, View]:
-    """Return all wanted nodes by name."""
+    """Return all wanted nodes by name, except nodes on demand that sleep, start or stop."""
     found = {}
     for name, nodeset in wanted.nodes().items():
+        if _sleeps(nodeset, observed.records.get(name)):
+            continue
         pod = observed.pods.get(name)
         machine = observed.machines.get(pod.machine) if pod else None
         view = View(name, nodeset, observed.records.get(name), pod, machine)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agents import labels
+from agents import labels, objects
 from agents.kubernetes import Api, KubernetesError
-from agents.reconciler import objects
 from agents.slurm import Client, Node
 
 OURS = ",".join(

@@ -1,9 +1,9 @@
 """Find out whether nodes are still starting after a deploy."""
 
 from agents.kubernetes import Api
+from agents.objects import StatefulSet
 from agents.reconciler.causes import CONFIG, JAIL, LEAVE, LEAVING, POD, SLURMD
 from agents.reconciler.judge import views
-from agents.reconciler.objects import StatefulSet
 from agents.reconciler.observed import Observed
 from agents.reconciler.wanted import Wanted
 

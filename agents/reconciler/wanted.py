@@ -27,6 +27,8 @@ class Nodeset(BaseModel):
     """Number of GPUs or MIG slices."""
     conf: str
     """Node configuration that slurmd registers, or "" if slurm.conf lists the nodes."""
+    on_demand: bool = False
+    """Whether agents/ondemand starts and stops the nodes."""
 
 
 class Wanted(BaseModel):

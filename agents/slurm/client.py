@@ -123,6 +123,14 @@ class Client:
         """Set a node to DOWN. Slurm kills its jobs, and requeues jobs that allow a requeue."""
         self._update(node, {"state": ["DOWN"], "reason": reason}, repeat=True)
 
+    def power(self, node: str, *state: str) -> None:
+        """Set a node's state of power, such as POWER_UP; see scontrol(1), "update nodename".
+
+        POWER_DOWN waits until the node is idle. With POWERED_DOWN in addition, Slurm does not wait,
+        and requeues the node's jobs.
+        """
+        self._update(node, {"state": list(state)}, repeat=True)
+
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
         """Set a node's comment, its `extra` field, or both. None leaves a field unchanged."""
         fields = {"comment": comment, "extra": extra}

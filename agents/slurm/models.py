@@ -26,6 +26,8 @@ class Node(Record):
     reason_user: str = Field(validation_alias="reason_set_by_user")
     started: Time = Field(validation_alias="slurmd_start_time")
     """Time of slurmd's first registration after it read its configuration."""
+    last_busy: Time
+    """Time since which the node has no job."""
     cpus: int
     alloc_cpus: int
     memory: int = Field(validation_alias="real_memory")

@@ -198,6 +198,7 @@ class World:
             "partitions": [],
             "comment": "",
             "extra": node.extra,
+            "last_busy": {"set": False, "infinite": False, "number": 0},
         }
 
     def _job(self, job: FakeJob) -> dict[str, Any]:

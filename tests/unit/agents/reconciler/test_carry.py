@@ -30,7 +30,8 @@ from agents.reconciler.memory import Climb, Memory, MemoryUnknownError, dumps, l
 from agents.reconciler.observed import Condition, Machine
 from agents.reconciler.plan import Plan
 from agents.slurm import Client, SlurmError
-from tests.unit.agents.reconciler.things import NOW, READY, machine, moment
+from tests.support.slurmnodes import NOW, moment
+from tests.unit.agents.reconciler.things import READY, machine
 
 Object = dict[str, Any]
 KEY = ("cpu-1", "gpu-xid")

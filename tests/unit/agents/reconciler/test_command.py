@@ -24,17 +24,9 @@ from components import conventions as c
 from components.slurmconf import wanted_nodes
 from tests.support.metrics import series
 from tests.support.ports import free_port
+from tests.support.slurmnodes import NOW, drained, moment, node
 from tests.support.stack import FULL, settings
-from tests.unit.agents.reconciler.things import (
-    NOW,
-    drained,
-    machine,
-    moment,
-    node,
-    observed,
-    pod,
-    wanted,
-)
+from tests.unit.agents.reconciler.things import machine, observed, pod, wanted
 from tests.unit.agents.reconciler.world import FakeApi, FakeSlurm, World
 
 

@@ -5,7 +5,8 @@ import pytest
 from agents.reconciler.actions import Forget
 from agents.reconciler.ghosts import ghosts, is_wanted
 from agents.reconciler.plan import plan
-from tests.unit.agents.reconciler.things import NOW, node, observed, wanted
+from tests.support.slurmnodes import NOW, node
+from tests.unit.agents.reconciler.things import observed, wanted
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,12 @@ import pytest
 from agents.reconciler.judge import Kind, View, views
 from agents.reconciler.observed import Condition, Observed
 from agents.reconciler.wanted import Wanted
+from tests.support.slurmnodes import NOW, drained, moment, node
 from tests.unit.agents.reconciler.things import (
     CONF,
-    NOW,
     READY,
-    drained,
     evidence,
     machine,
-    moment,
-    node,
     observed,
     pod,
     wanted,

@@ -12,16 +12,8 @@ from agents.reconciler.plan import Plan, plan
 from agents.reconciler.wanted import Wanted
 from agents.slurm import Node
 from tests.support.metrics import Series, series
-from tests.unit.agents.reconciler.things import (
-    NOW,
-    drained,
-    evidence,
-    machine,
-    node,
-    observed,
-    pod,
-    wanted,
-)
+from tests.support.slurmnodes import NOW, drained, node
+from tests.unit.agents.reconciler.things import evidence, machine, observed, pod, wanted
 
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")

@@ -10,7 +10,7 @@ from agents.reconciler import observed
 from agents.reconciler.observed import Condition, Munged, observe
 from agents.slurm import Client, Node
 from tests.support.kubeanswers import Answers, api
-from tests.unit.agents.reconciler.things import node
+from tests.support.slurmnodes import node
 from tests.unit.agents.reconciler.world import BEGAN
 
 Object = dict[str, Any]

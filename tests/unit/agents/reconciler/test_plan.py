@@ -23,18 +23,8 @@ from agents.reconciler.observed import Condition, Machine, Observed
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.report import IN_SERVICE, OUT, PERSON, code, text
 from agents.reconciler.wanted import Wanted
-from tests.unit.agents.reconciler.things import (
-    NOW,
-    READY,
-    drained,
-    evidence,
-    machine,
-    moment,
-    node,
-    observed,
-    pod,
-    wanted,
-)
+from tests.support.slurmnodes import NOW, drained, moment, node
+from tests.unit.agents.reconciler.things import READY, evidence, machine, observed, pod, wanted
 
 DEAD = {"Ready": Condition("Unknown", "kubelet is silent")}
 SINCE = NOW - 100

@@ -1,52 +1,16 @@
 """Healthy nodes, pods and machines, for tests that break one of them."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from agents.drains import Evidence
 from agents.reconciler.observed import Condition, Machine, Observed, Pod
 from agents.reconciler.wanted import Wanted
 from agents.slurm import Node
+from tests.support.slurmnodes import NOW, node
 
-NOW = 1_800_000_000
-"""Default Unix time of a pass."""
 CONF = "CPUs=2 RealMemory=1000 Gres=gpu:h100:8"
 READY = {"Ready": Condition("True")}
-
-
-def moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def node(name: str, *state: str, **fields: Any) -> Node:
-    """Return the Slurm record of a node. The default state is IDLE."""
-    return Node(
-        **{
-            "name": name,
-            "state": frozenset(state or ("IDLE", "DYNAMIC_NORM")),
-            "reason": "",
-            "reason_time": None,
-            "reason_user": "",
-            "started": None,
-            "cpus": 2,
-            "alloc_cpus": 0,
-            "memory": 1000,
-            "alloc_memory": 0,
-            "gres": "gpu:h100:8(S:0-1)",
-            "gres_used": "",
-            "features": (),
-            "partitions": (),
-            "comment": "",
-            "extra": "",
-            **fields,
-        }
-    )
-
-
-def drained(name: str, reason: str, *state: str, since: int = NOW - 100, **fields: Any) -> Node:
-    flags = state or ("IDLE", "DRAIN", "DYNAMIC_NORM")
-    return node(name, *flags, reason=reason, reason_time=moment(since), **fields)
 
 
 def evidence(at: int, failed: Iterable[str] = (), unknown: Iterable[str] = ()) -> str:

@@ -15,7 +15,8 @@ from agents import labels
 from agents.drains import CHECK, KUBERNETES, Evidence, is_own
 from agents.kubernetes import Api, KubernetesError, Object
 from agents.slurm import Client, Fault, Node, SlurmError
-from tests.unit.agents.reconciler.things import CONF, NOW, moment, node
+from tests.support.slurmnodes import NOW, moment, node
+from tests.unit.agents.reconciler.things import CONF
 
 CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"

@@ -1,11 +1,11 @@
-"""Fields of Kubernetes' objects that the reconciler reads, with their names in the API.
+"""Fields of Kubernetes' objects that agents read, with their names in the API.
 
 The decoder drops other fields, which are most of an answer. An answer must contain all fields
 except those that are NotRequired.
 """
 
 from datetime import datetime
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Meta(TypedDict):
@@ -105,7 +105,12 @@ class Node(TypedDict):
     status: NodeStatus
 
 
-# --- StatefulSets --------------------------------------------------------------------------------
+# --- Owners of pods ------------------------------------------------------------------------------
+
+
+class PodTemplate(TypedDict):
+    metadata: Meta
+    template: dict[str, Any]
 
 
 class StatefulSetStatus(TypedDict):
