@@ -14,6 +14,8 @@ LONGCHECK = f"{OWN}longcheck:"
 """Prefix of a long check's drain: `slurmstack:longcheck:nccl: 212 GB/s, expected at least 460`."""
 KUBERNETES = f"{OWN}kubernetes:"
 """Prefix of a drain because of Kubernetes' state: `slurmstack:kubernetes:cordoned: …`."""
+START = f"{OWN}start:"
+"""Prefix of the reason of a node on demand that did not start: `slurmstack:start:capacity: …`."""
 _MARK = "slurmstack"
 
 

@@ -23,6 +23,13 @@ SNAPSHOT_OF: Final = f"{DOMAIN}/snapshot-of"
 """Label of the VolumeSnapshots that agents/snapshots makes. The value is the claim. The
 program deletes only snapshots with this label."""
 
+NODESET: Final = f"{DOMAIN}/nodeset"
+"""Label and taint with the name of a nodeset."""
+ON_DEMAND: Final = f"{DOMAIN}/on-demand"
+"""Label of the pods of nodes on demand, and of their templates."""
+TEMPLATE: Final = f"{DOMAIN}/template"
+"""Annotation with the digest of the template, on pods of nodes on demand."""
+
 REPORT: Final = f"{DOMAIN}/report"
 """Annotation of the Job that runs after a deploy. The value is the report on the nodes."""
 REBOOT: Final = f"{DOMAIN}/reboot"

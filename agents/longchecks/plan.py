@@ -18,7 +18,10 @@ ARRIVES = 90
 """Seconds after which a job's output must be visible in this pod. NFS clients cache a folder for up
 to 60 seconds."""
 _OUT = frozenset(
-    {"DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"}
+    {
+        *("DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "UNKNOWN"),
+        *("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"),
+    }
 )
 _RESERVED = frozenset({"MAINTENANCE", "RESERVED"})
 _TO_AN_END = frozenset({"COMPLETED", "FAILED"})

@@ -1,0 +1,150 @@
+"""`python3 -m agents.ondemand [--dry-run]`: start and stop the pods of nodes on demand.
+
+The agent looks at all nodes when slurmctld calls it (`PORT`), every second while a node starts or
+goes to sleep, and otherwise every `QUIET` seconds, until SIGTERM. With --dry-run, it looks once,
+prints what it would do, and changes nothing. The exit code is then
+
+    0  there is nothing to do
+    1  there is something to do
+    2  Slurm, Kubernetes or the settings cannot be read
+
+Environment variables:
+
+    REST_URL   URL of slurmrestd
+    JWT_KEY    file with slurmctld's key
+    WANTED     file with the settings
+    NAMESPACE  namespace of the stack
+    PORT       port on which slurmctld's programs call the agent
+"""
+
+import argparse
+import os
+import signal
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.kubernetes import Api, KubernetesError, in_cluster
+from agents.ondemand import wanted
+from agents.ondemand.carry import Carrier
+from agents.ondemand.observed import observe
+from agents.ondemand.plan import Plan, failed_starts, plan, unsettled
+from agents.ondemand.wanted import WantedError
+from agents.say import fail, say
+from agents.slurm import Client, SlurmError, from_key
+
+USER = "slurm"
+"""SlurmUser may change all nodes."""
+QUIET = 5.0
+"""Seconds until the next look if nothing changes. A lost call delays a node by this time."""
+BUSY = 1.0
+"""Seconds until the next look while nodes start or go to sleep."""
+PROBLEMS = (KubernetesError, SlurmError, WantedError)
+
+
+class Agent:
+    def __init__(self, slurm: Client, api: Api, namespace: str, wanted_file: Path) -> None:
+        self._slurm = slurm
+        self._api = api
+        self._namespace = namespace
+        self._wanted_file = wanted_file
+        self._carrier = Carrier(slurm, api, namespace)
+        self._settled: dict[str, float] = {}
+
+    def look(self, now: float, *, dry_run: bool = False) -> tuple[Plan, list[str]]:
+        """Look once, and act. Return the plan, and a line for each action not carried out.
+
+        Raises an error of `PROBLEMS` if the look is incomplete.
+        """
+        asked = wanted.read(self._wanted_file)
+        observed = observe(self._slurm, self._api, self._namespace)
+        self._settled = {name: self._settled.get(name, now) for name in unsettled(observed, asked)}
+        made = plan(observed, asked, int(now), self._settled)
+        if dry_run:
+            return made, []
+        tries = failed_starts(observed, asked)
+        return made, self._carrier.carry(made.actions, observed.templates, tries)
+
+
+class _Bell(socketserver.TCPServer):
+    """Wakes the agent at each connection. A connection says nothing but "look now"."""
+
+    allow_reuse_address = True
+
+    def __init__(self, port: int, ring: threading.Event) -> None:
+        self._ring = ring
+        super().__init__(("", port), socketserver.BaseRequestHandler)
+
+    def finish_request(self, *_: object) -> None:
+        self._ring.set()
+
+
+def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m agents.ondemand",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--dry-run", action="store_true", help="look once, and change nothing")
+    options = parser.parse_args(arguments)
+    slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
+    try:
+        agent = Agent(slurm, in_cluster(), os.environ["NAMESPACE"], Path(os.environ["WANTED"]))
+    except KubernetesError as error:
+        fail(str(error))
+        return 2
+    return _once(agent) if options.dry_run else _again_and_again(agent, int(os.environ["PORT"]))
+
+
+def _once(agent: Agent) -> int:
+    try:
+        made, _ = agent.look(time.time(), dry_run=True)
+    except PROBLEMS as error:
+        fail(f"cannot look at the nodes: {error}")
+        return 2
+    for action in made.actions:
+        print(action)
+    print(f"{made.awake} nodes awake, {len(made.waking)} changing, {made.asleep} asleep")
+    return 1 if made.actions else 0
+
+
+def _again_and_again(agent: Agent, port: int) -> int:
+    ring, stop = threading.Event(), threading.Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        ring.set()
+
+    signal.signal(signal.SIGTERM, end)
+    with _Bell(port, ring) as bell:
+        threading.Thread(target=bell.serve_forever, daemon=True).start()
+        while not stop.is_set():
+            begun = time.monotonic()
+            ring.clear()
+            pause = _look(agent)
+            # Do not look more often than once a second, even if slurmctld calls for each node.
+            stop.wait(max(0.0, begun + BUSY - time.monotonic()))
+            ring.wait(max(0.0, begun + pause - time.monotonic()))
+        bell.shutdown()
+    return 0
+
+
+def _look(agent: Agent) -> float:
+    """Look once, and return the seconds from the start of this look to the start of the next."""
+    try:
+        made, notes = agent.look(time.time())
+    except PROBLEMS as error:
+        say("error", f"the look at the nodes did not finish: {error}; the next one tries again")
+        return QUIET
+    for action in made.actions:
+        say("info", str(action))
+    for note in notes:
+        say("error", note)
+    return QUIET if made.is_settled else BUSY
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Actions. Each is skipped if the state that requires it has changed."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Create:
+    node: str
+    nodeset: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: pod created"
+
+
+@dataclass(frozen=True)
+class Delete:
+    node: str
+    uid: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: pod deleted: {self.why}"
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Ask Slurm to wake a node without a job."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: woken, because more nodes must be awake"
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Ask Slurm to put an idle node to sleep. A node that gets a job meanwhile first ends it."""
+
+    node: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: put to sleep: {self.why}"
+
+
+@dataclass(frozen=True)
+class Asleep:
+    """Tell Slurm that a node's pod is gone, so that the node may wake again at once."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: asleep"
+
+
+@dataclass(frozen=True)
+class Lose:
+    """Put a node without a pod to sleep. Slurm requeues its jobs, which are lost."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: put to sleep: its pod is gone"
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Set a node that does not start to DOWN. Slurm requeues the job that waits for it."""
+
+    node: str
+    reason: str
+    tries: int
+    """Number of failed starts in a row, with this one."""
+
+    def __str__(self) -> str:
+        return f"{self.node}: start given up: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Let Slurm use a node again whose start had failed."""
+
+    node: str
+    reason: str
+    """Reason that the node must still have."""
+
+    def __str__(self) -> str:
+        return f"{self.node}: may start again"
+
+
+@dataclass(frozen=True)
+class Started:
+    """Forget the failed starts of a node that has started, and end the agent's drain of it."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: started after failed attempts"
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Drain a sleeping node that would exceed the ceiling of costs."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: held: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Release:
+    """Lift a drain of `Hold`."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: no longer held"
+
+
+Action = Create | Delete | Wake | Sleep | Asleep | Lose | GiveUp | Retry | Started | Hold | Release

@@ -1,0 +1,180 @@
+"""Carry out plans. Try each action once; skip it if the state that requires it has changed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from agents import labels
+from agents.drains import START, is_own
+from agents.kubernetes import Api, KubernetesError, Object
+from agents.ondemand.actions import (
+    Action,
+    Asleep,
+    Create,
+    Delete,
+    GiveUp,
+    Hold,
+    Lose,
+    Release,
+    Retry,
+    Sleep,
+    Started,
+    Wake,
+)
+from agents.ondemand.observed import Template
+from agents.ondemand.plan import REASON_LENGTH, TRIES
+from agents.slurm import Client, Fault, Node, SlurmError
+
+_AT_ONCE = 8
+"""Number of requests to Kubernetes at the same time."""
+_QUOTA = frozenset({403, 422})
+"""HTTP statuses with which Kubernetes refuses a pod because of a quota or an admission policy."""
+
+
+class OvertakenError(Exception):
+    """The state that requires an action has changed."""
+
+
+class Carrier:
+    """Carries out plans. Methods raise `SlurmError` and `KubernetesError`."""
+
+    def __init__(self, slurm: Client, api: Api, namespace: str) -> None:
+        self._slurm = slurm
+        self._api = api
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def carry(
+        self,
+        actions: tuple[Action, ...],
+        templates: Mapping[str, Template],
+        tries: Mapping[str, int],
+    ) -> list[str]:
+        """Carry out all actions, and return one line for each that was not carried out.
+
+        `tries` contains the number of failed starts of each node. Stops at an error that is not
+        about a single node.
+        """
+        pods = [action for action in actions if isinstance(action, Create | Delete)]
+        notes = self._change_pods(pods, templates)
+        # A job must not wait for a pod that Kubernetes refuses.
+        refused = [
+            GiveUp(
+                made.node,
+                f"{START}quota: {note}"[:REASON_LENGTH],
+                tries.get(made.node, 0) + 1,
+            )
+            for made, note in zip(pods, notes, strict=True)
+            if note and isinstance(made, Create)
+        ]
+        others = [action for action in actions if not isinstance(action, Create | Delete)]
+        notes += [self._try(self._change_node, action) for action in (*refused, *others)]
+        return [note for note in notes if note]
+
+    def _try(self, change: Callable[..., None], action: Action, *further: Any) -> str:
+        try:
+            change(action, *further)
+        except OvertakenError as error:
+            return f"not done: {action}: {error}"
+        except SlurmError as error:
+            if error.fault is not Fault.SLURM:
+                raise
+            return f"not done: {action}: {error}"
+        except KubernetesError as error:
+            if not error.is_overtaken and error.status not in _QUOTA:
+                raise
+            return "" if error.is_overtaken else f"not done: {action}: {error}"
+        return ""
+
+    # --- Pods -------------------------------------------------------------------------------------
+
+    def _change_pods(
+        self, actions: Sequence[Create | Delete], templates: Mapping[str, Template]
+    ) -> list[str]:
+        if len(actions) < 2:
+            return [self._try(self._change_pod, one, templates) for one in actions]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda one: self._try(self._change_pod, one, templates), actions))
+
+    def _change_pod(self, action: Create | Delete, templates: Mapping[str, Template]) -> None:
+        match action:
+            case Create():
+                body = pod(action.node, templates[action.nodeset])
+                self._api.ask("POST", self._pods, body)
+            case Delete():
+                body = {
+                    "apiVersion": "v1",
+                    "kind": "DeleteOptions",
+                    "preconditions": {"uid": action.uid},
+                }
+                self._api.ask("DELETE", f"{self._pods}/{action.node}", body)
+
+    # --- Records ----------------------------------------------------------------------------------
+
+    # Read the record again just before each change that another state would make harmful: Slurm has
+    # no conditional update, and a job or a person may have changed the record.
+
+    def _change_node(self, action: Action) -> None:
+        match action:
+            case Wake(node):
+                self._slurm.power(node, "POWER_UP")
+            case Sleep(node):
+                self._slurm.power(node, "POWER_DOWN")
+            case Lose(node):
+                self._slurm.power(node, "POWER_DOWN", "POWERED_DOWN")
+            case Asleep(node):
+                self._require(node, "POWERING_DOWN")
+                self._slurm.resume(node)
+            case Retry(node, reason) | Release(node, reason):
+                self._require(node, "POWERED_DOWN", reason=reason)
+                self._slurm.resume(node)
+            case GiveUp(node, reason, tries):
+                record = self._slurm.node(node)
+                by_others = "DRAIN" in record.state and not is_own(record.reason)
+                if by_others or not record.state & {"POWERING_UP", "DOWN"}:
+                    raise OvertakenError(f"the node is {_shown(record)}")
+                self._slurm.annotate(node, comment=f"{TRIES}{tries}")
+                self._slurm.down(node, reason)
+            case Hold(node, reason):
+                self._require(node, "POWERED_DOWN")
+                self._slurm.drain(node, reason)
+            case Started(node):
+                self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        record = self._slurm.node(node)
+        if "DRAIN" in record.state and record.reason.startswith(START):
+            self._slurm.resume(node)
+        self._slurm.annotate(node, comment="")
+
+    def _require(self, node: str, state: str, reason: str | None = None) -> None:
+        record = self._slurm.node(node)
+        if state not in record.state or (reason is not None and record.reason != reason):
+            raise OvertakenError(f"the node is {_shown(record)}")
+
+
+def _shown(record: Node) -> str:
+    return "+".join(sorted(record.state)) + (f": {record.reason}" if record.reason else "")
+
+
+def pod(node: str, template: Template) -> Object:
+    """Return the pod of a node. Its template owns it, so that it disappears with its nodeset."""
+    meta = template.content.get("metadata", {})
+    owner = {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "name": template.nodeset,
+        "uid": template.uid,
+        # Tools treat a pod without a controller as one that nobody would create again.
+        "controller": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **meta,
+            "name": node,
+            "annotations": {**meta.get("annotations", {}), labels.TEMPLATE: template.digest},
+            "ownerReferences": [owner],
+        },
+        "spec": {**template.content["spec"], "hostname": node},
+    }

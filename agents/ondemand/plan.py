@@ -1,0 +1,381 @@
+"""Plan the actions, with a pure function of the observed state and the settings.
+
+Slurm's record of a node contains all that the agent must remember, so a restarted agent continues
+where the last one stopped.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from agents.drains import OWN, START
+from agents.ondemand.actions import (
+    Action,
+    Asleep,
+    Create,
+    Delete,
+    GiveUp,
+    Hold,
+    Lose,
+    Release,
+    Retry,
+    Sleep,
+    Started,
+    Wake,
+)
+from agents.ondemand.observed import BROKEN, IMAGE, Observed, Pod
+from agents.ondemand.wanted import Nodeset, Wanted
+from agents.slurm import Node
+
+COST = f"{OWN}cost: "
+"""Prefix of the reason of a sleeping node that would exceed the ceiling of costs."""
+LEAVE = f"{OWN}leave"
+"""Reason of a node whose pod was evicted (images/worker/leave)."""
+TIMEOUT = "ResumeTimeout reached"
+"""Reason that slurmctld gives a node that did not start in time (power_save.c, 24.11)."""
+SLURMS_OWN = "Not responding"
+"""Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
+TRIES = f"{OWN}failed starts: "
+"""Prefix of the comment of a node, with the number of its failed starts in a row."""
+REASON_LENGTH = 200
+"""Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
+
+PATIENCE = {IMAGE: 60, BROKEN: 120}
+"""Seconds for which a pod may have a trouble. A full registry or machine may recover meanwhile.
+For a lack of capacity, the nodeset's `start` applies, because a machine may arrive."""
+BACK_OFF = 60
+"""Seconds after the first failed start until the next. The time doubles with each failure."""
+LONGEST_BACK_OFF = 3600
+SETTLING = 60
+"""Seconds for which a sleeping node may keep a ready pod. If slurmctld lost its state, the node
+registers again within this time."""
+
+_BUSY = frozenset(
+    {
+        *("COMPLETING", "DRAIN", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "PLANNED"),
+        *("POWER_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED"),
+    }
+)
+"""Flags of an idle node that must not go to sleep."""
+_OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
+
+
+@dataclass(frozen=True)
+class Plan:
+    actions: tuple[Action, ...]
+    waking: tuple[str, ...]
+    """Nodes that are starting."""
+    awake: int
+    asleep: int
+    failed: int
+    """Nodes whose last start failed, and that wait for the next attempt."""
+    held: int
+    """Nodes that the ceiling of costs holds."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing will change until Slurm or time requires it."""
+        return not self.actions and not self.waking
+
+
+@dataclass(frozen=True)
+class _View:
+    """Observed state of one node on demand."""
+
+    name: str
+    nodeset_name: str
+    nodeset: Nodeset
+    record: Node
+    pod: Pod | None
+    is_outdated: bool
+    """Whether the pod was made from another template than the present one."""
+
+    @property
+    def state(self) -> frozenset[str]:
+        return self.record.state
+
+    @property
+    def is_asleep(self) -> bool:
+        return "POWERED_DOWN" in self.state
+
+    @property
+    def is_leaving(self) -> bool:
+        return "POWERING_DOWN" in self.state
+
+    @property
+    def is_waking(self) -> bool:
+        return "POWERING_UP" in self.state and not (self.is_asleep or self.is_leaving)
+
+    @property
+    def is_awake(self) -> bool:
+        return not (self.is_asleep or self.is_leaving or self.is_waking)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the agent has given up the node's start."""
+        return "DOWN" in self.state and self.record.reason.startswith(START)
+
+    @property
+    def serves(self) -> bool:
+        """Whether the node runs jobs, or will when it is awake."""
+        return (self.is_awake or self.is_waking) and not self.state & _OUT
+
+    @property
+    def tries(self) -> int:
+        """Number of failed starts in a row."""
+        said = self.record.comment.removeprefix(TRIES)
+        return int(said) if self.record.comment != said and said.isdecimal() else 0
+
+
+@dataclass
+class _Purse:
+    """Price of the nodes that run, and the ceiling."""
+
+    ceiling: float | None
+    spent: float = 0.0
+    counted: set[str] = field(default_factory=set)
+
+    def take(self, view: _View) -> bool:
+        """Count a node's price, unless it would exceed the ceiling."""
+        if view.name in self.counted:
+            return True
+        price = view.nodeset.price
+        if self.ceiling is not None and self.spent + price > self.ceiling + 1e-9:
+            return False
+        self.count(view)
+        return True
+
+    def count(self, view: _View) -> None:
+        self.counted.add(view.name)
+        self.spent += view.nodeset.price
+
+
+def plan(
+    observed: Observed, wanted: Wanted, now: int, settled: Mapping[str, float] | None = None
+) -> Plan:
+    """Return the plan. `now` is Unix time.
+
+    `settled` contains the time since which the agent has seen each sleeping node with a ready pod.
+    """
+    views = list(_views(observed, wanted))
+    purse = _Purse(wanted.ceiling)
+    for view in views:
+        if view.is_awake or (view.is_waking and view.pod):
+            purse.count(view)
+    actions: list[Action] = []
+    for view in views:
+        actions += _of_node(view, purse, now, settled or {})
+    actions += _warmth(views, purse, now, {action.node for action in actions})
+    actions += _ceiling(views, purse)
+    actions += _strays(observed, wanted)
+    return Plan(
+        tuple(actions),
+        tuple(view.name for view in views if view.is_waking or view.is_leaving),
+        sum(view.is_awake for view in views),
+        sum(view.is_asleep for view in views),
+        sum(view.record.reason.startswith(START) for view in views),
+        sum(view.record.reason.startswith(COST) for view in views),
+    )
+
+
+def unsettled(observed: Observed, wanted: Wanted) -> set[str]:
+    """Return the sleeping nodes that have a ready pod."""
+    return {
+        view.name
+        for view in _views(observed, wanted)
+        if view.is_asleep and not view.is_leaving and view.pod and view.pod.is_ready
+    }
+
+
+def failed_starts(observed: Observed, wanted: Wanted) -> dict[str, int]:
+    """Return the number of failed starts in a row, for each node."""
+    return {view.name: view.tries for view in _views(observed, wanted)}
+
+
+def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
+    """Yield all nodes on demand that slurmctld knows."""
+    for name, nodeset in wanted.nodes().items():
+        record, pod = observed.records.get(name), observed.pods.get(name)
+        kind = name.rpartition("-")[0]
+        template = observed.templates.get(kind)
+        if record is None or template is None:
+            continue  # a deploy is under way
+        outdated = pod is not None and pod.template != template.digest
+        yield _View(name, kind, nodeset, record, pod, outdated)
+
+
+# --- One node ------------------------------------------------------------------------------------
+
+
+def _of_node(
+    view: _View, purse: _Purse, now: int, settled: Mapping[str, float]
+) -> Iterator[Action]:
+    if view.is_asleep or view.is_leaving:
+        yield from _of_sleeper(view, now, settled)
+    elif view.has_failed:
+        if "POWER_DOWN" not in view.state:
+            yield Sleep(view.name, view.record.reason)
+    elif view.is_waking:
+        yield from _of_waker(view, purse, now)
+    else:
+        yield from _of_awake(view)
+
+
+def _of_sleeper(view: _View, now: int, settled: Mapping[str, float]) -> Iterator[Action]:
+    pod, record = view.pod, view.record
+    if pod is not None:
+        recovers = view.is_asleep and not view.is_leaving and pod.is_ready
+        if not pod.leaves and not (recovers and now - settled.get(view.name, now) < SETTLING):
+            yield Delete(view.name, pod.uid, "the node sleeps")
+        return
+    if view.is_leaving:
+        # Slurm's RESUME ends POWERING_DOWN, and also lifts drains: only our own may go.
+        if "DOWN" not in view.state and (not view.state & _OUT or record.reason == LEAVE):
+            yield Asleep(view.name)
+    elif "DOWN" in view.state and record.reason == TIMEOUT:
+        yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
+    elif view.state & _OUT and _may_retry(view, now):
+        yield Retry(view.name, record.reason)
+
+
+def _may_retry(view: _View, now: int) -> bool:
+    """Return whether a sleeping node that is out of service may start again."""
+    record = view.record
+    if record.reason.startswith(START):
+        since = record.reason_time
+        return since is None or now - since.timestamp() >= back_off(view.tries)
+    silent = not record.reason or record.reason.startswith(SLURMS_OWN)
+    return record.reason == LEAVE or ("DOWN" in view.state and silent)
+
+
+def back_off(tries: int) -> int:
+    """Return the seconds between a failed start and the next attempt."""
+    return min(BACK_OFF << min(max(tries, 1) - 1, 10), LONGEST_BACK_OFF)
+
+
+def _of_waker(view: _View, purse: _Purse, now: int) -> Iterator[Action]:
+    pod, record = view.pod, view.record
+    if pod is None:
+        if purse.take(view):
+            yield Create(view.name, view.nodeset_name)
+        else:
+            yield _give_up(view, "cost", _too_dear(purse))
+        return
+    if pod.leaves:
+        return  # its name is free when it is gone
+    if view.is_outdated and not pod.is_ready:
+        yield Delete(view.name, pod.uid, "its template has changed")
+        return
+    if view.state & _OUT and not record.reason.startswith(OWN):
+        return  # a person has taken the node out of service, and the reason must stay
+    age, trouble = now - pod.created, pod.trouble
+    if trouble and age > min(PATIENCE.get(trouble.kind, view.nodeset.start), view.nodeset.start):
+        yield _give_up(view, trouble.kind, trouble.text)
+    elif age > view.nodeset.start:
+        yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
+
+
+def _of_awake(view: _View) -> Iterator[Action]:
+    pod, record = view.pod, view.record
+    if pod is None:
+        if not view.state & _OUT or record.reason == LEAVE:
+            yield Lose(view.name)
+        else:
+            # Only a pod can show whether a drained node is healthy again.
+            yield Create(view.name, view.nodeset_name)
+    elif view.is_outdated and not pod.is_ready and view.state & _OUT and not record.alloc_cpus:
+        if not pod.leaves:
+            yield Delete(view.name, pod.uid, "its template has changed")
+    elif record.comment.startswith(TRIES) and pod.is_ready and "NOT_RESPONDING" not in view.state:
+        yield Started(view.name)
+
+
+def _give_up(view: _View, kind: str, text: str) -> GiveUp:
+    tries = view.tries + 1
+    words = " ".join(text.split())
+    return GiveUp(view.name, f"{START}{kind}: {words}"[:REASON_LENGTH], tries)
+
+
+# --- Warm nodes, idle nodes ----------------------------------------------------------------------
+
+
+def _warmth(views: list[_View], purse: _Purse, now: int, taken: set[str]) -> Iterator[Action]:
+    """Yield nodes to wake and to put to sleep, for each nodeset."""
+    nodesets: dict[str, list[_View]] = {}
+    for view in views:
+        nodesets.setdefault(view.nodeset_name, []).append(view)
+    for these in nodesets.values():
+        warm = these[0].nodeset.warm(now)
+        awake = sum(view.serves for view in these)
+        for view in these:
+            if awake >= warm:
+                break
+            if view.is_asleep and not view.state & (_OUT | {"POWER_UP"}) and purse.take(view):
+                awake += 1
+                yield Wake(view.name)
+        idle = [view for view in these if _is_idle(view) and view.name not in taken]
+        for view in sorted(idle, key=_order):
+            if awake <= warm and not view.is_outdated:
+                break
+            why = _why_sleep(view, now)
+            if why:
+                awake -= 1
+                yield Sleep(view.name, why)
+
+
+def _is_idle(view: _View) -> bool:
+    return (
+        view.is_awake
+        and "IDLE" in view.state
+        and not view.state & _BUSY
+        and not view.record.alloc_cpus
+        and view.pod is not None
+        and not view.pod.leaves
+    )
+
+
+def _order(view: _View) -> tuple[bool, datetime, int]:
+    """Sort outdated nodes first, then those that were idle longest, then by number."""
+    busy = view.record.last_busy or datetime.fromtimestamp(0, UTC)
+    return not view.is_outdated, busy, -int(view.name.rpartition("-")[2])
+
+
+def _why_sleep(view: _View, now: int) -> str:
+    if view.is_outdated:
+        return "its template has changed"
+    busy = view.record.last_busy
+    if view.name in view.nodeset.keep or busy is None:
+        return ""
+    seconds = now - busy.timestamp()
+    return f"idle for {seconds:.0f} s" if seconds >= view.nodeset.idle else ""
+
+
+# --- Costs ---------------------------------------------------------------------------------------
+
+
+def _too_dear(purse: _Purse) -> str:
+    return f"the nodes on demand would cost more than {purse.ceiling:g} an hour"
+
+
+def _ceiling(views: list[_View], purse: _Purse) -> Iterator[Action]:
+    """Hold sleeping nodes that would exceed the ceiling if Slurm woke all sleeping nodes."""
+    for view in views:
+        held = view.record.reason.startswith(COST) and "DRAIN" in view.state
+        if not view.is_asleep or view.is_leaving or (view.state & _OUT and not held):
+            continue
+        affordable = purse.take(view)
+        if held and affordable:
+            yield Release(view.name, view.record.reason)
+        elif not held and not affordable:
+            yield Hold(view.name, f"{COST}{_too_dear(purse)}")
+
+
+# --- Strays --------------------------------------------------------------------------------------
+
+
+def _strays(observed: Observed, wanted: Wanted) -> Iterator[Action]:
+    """Yield deletions of pods whose nodes are in neither the settings nor Slurm."""
+    nodes = wanted.nodes()
+    for name, pod in sorted(observed.pods.items()):
+        if name not in nodes and name not in observed.records and not pod.leaves:
+            yield Delete(name, pod.uid, "the node is not in the settings")

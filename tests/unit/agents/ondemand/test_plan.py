@@ -1,0 +1,323 @@
+"""Actions for single states of a node on demand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agents.ondemand.actions import (
+    Action,
+    Asleep,
+    Create,
+    Delete,
+    GiveUp,
+    Hold,
+    Lose,
+    Release,
+    Retry,
+    Sleep,
+    Started,
+    Wake,
+)
+from agents.ondemand.observed import BROKEN, CAPACITY, IMAGE, Observed, Pod, Template, Trouble
+from agents.ondemand.plan import back_off, plan
+from agents.ondemand.wanted import Hours, Nodeset, Wanted
+from tests.support.slurmnodes import NOW, moment, node
+
+TEMPLATE = Template("gpu", "template", {"spec": {}}, "new")
+NO_ROOM = Trouble(CAPACITY, "0/3 nodes are available")
+BAD_IMAGE = Trouble(IMAGE, "slurmd: ImagePullBackOff")
+BROKEN_POD = Trouble(BROKEN, "slurmd: CrashLoopBackOff")
+
+
+def nodeset(**fields: Any) -> Nodeset:
+    return Nodeset(
+        **{
+            "max": 1,
+            "min": 0,
+            "idle": 600,
+            "start": 900,
+            "price": 1.0,
+            "keep": frozenset(),
+            "schedule": (),
+            **fields,
+        }
+    )
+
+
+def pod(name: str = "gpu-0", age: float = 10, **fields: Any) -> Pod:
+    return Pod(
+        **{
+            "name": name,
+            "uid": f"{name}-uid",
+            "created": NOW - age,
+            "template": "new",
+            "is_ready": True,
+            **fields,
+        }
+    )
+
+
+def actions(
+    records: Mapping[str, Any],
+    pods: list[Pod] | None = None,
+    ceiling: float | None = None,
+    settled: Mapping[str, float] | None = None,
+    **fields: Any,
+) -> list[Action]:
+    nodes = {name: node(name, *state, **more) for name, (state, more) in records.items()}
+    observed = Observed(nodes, {one.name: one for one in pods or []}, {"gpu": TEMPLATE})
+    chosen = nodeset(**{"max": len(records), **fields})
+    wanted = Wanted(nodesets={"gpu": chosen}, ceiling=ceiling)
+    return list(plan(observed, wanted, NOW, settled).actions)
+
+
+def record(*state: str, **fields: Any) -> dict[str, Any]:
+    return {"gpu-0": (("CLOUD", *state), fields)}
+
+
+def failed(kind: str, age: int = 0, tries: int = 1, *state: str) -> dict[str, Any]:
+    return record(
+        *("DOWN", *state),
+        reason=f"slurmstack:start:{kind}: text",
+        reason_time=moment(NOW - age),
+        comment=f"slurmstack:failed starts: {tries}",
+    )
+
+
+ASLEEP = record("IDLE", "POWERED_DOWN")
+WAKING = record("ALLOCATED", "POWERING_UP", "NOT_RESPONDING")
+LEAVING = record("IDLE", "POWERING_DOWN")
+IDLE = record("IDLE", last_busy=moment(NOW - 700))
+RECENT = record("IDLE", last_busy=moment(NOW - 500))
+BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
+
+
+@pytest.mark.parametrize(
+    ("records", "pods", "expected"),
+    [
+        # Nodes that sleep.
+        (ASLEEP, [], []),
+        (ASLEEP, [pod(is_ready=False)], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
+        (ASLEEP, [pod(leaves=True)], []),
+        (LEAVING, [pod()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
+        (LEAVING, [pod(leaves=True)], []),
+        (LEAVING, [], [Asleep("gpu-0")]),
+        (
+            record("IDLE", "DRAIN", "POWERING_DOWN", reason="slurmstack:leave"),
+            [],
+            [Asleep("gpu-0")],
+        ),
+        # A person's drain stays, so Slurm itself must notice the end.
+        (record("IDLE", "DRAIN", "POWERING_DOWN", reason="broken-fan"), [], []),
+        (record("IDLE", "DRAIN", "POWERED_DOWN", reason="broken-fan"), [], []),
+        # Nodes that wake.
+        (WAKING, [], [Create("gpu-0", "gpu")]),
+        (WAKING, [pod(is_ready=False)], []),
+        (WAKING, [pod(leaves=True)], []),
+        (WAKING, [pod(age=899, is_ready=False, trouble=NO_ROOM)], []),
+        (
+            WAKING,
+            [pod(age=901, is_ready=False, trouble=NO_ROOM)],
+            [GiveUp("gpu-0", "slurmstack:start:capacity: 0/3 nodes are available", 1)],
+        ),
+        (WAKING, [pod(age=50, is_ready=False, trouble=BAD_IMAGE)], []),
+        (
+            WAKING,
+            [pod(age=70, is_ready=False, trouble=BAD_IMAGE)],
+            [GiveUp("gpu-0", "slurmstack:start:image: slurmd: ImagePullBackOff", 1)],
+        ),
+        (
+            WAKING,
+            [pod(age=130, is_ready=False, trouble=BROKEN_POD)],
+            [GiveUp("gpu-0", "slurmstack:start:broken: slurmd: CrashLoopBackOff", 1)],
+        ),
+        (
+            WAKING,
+            [pod(age=901)],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+        ),
+        (
+            WAKING,
+            [pod(template="old", is_ready=False, trouble=BAD_IMAGE)],
+            [Delete("gpu-0", "gpu-0-uid", "its template has changed")],
+        ),
+        # Failed starts.
+        (
+            failed("image", 0, 1, "POWERING_UP"),
+            [pod()],
+            [Sleep("gpu-0", "slurmstack:start:image: text")],
+        ),
+        (failed("image", 0, 1, "POWER_DOWN"), [pod()], []),
+        (failed("image", 59, 1, "POWERED_DOWN"), [], []),
+        (
+            failed("image", 60, 1, "POWERED_DOWN"),
+            [],
+            [Retry("gpu-0", "slurmstack:start:image: text")],
+        ),
+        (failed("image", 100, 2, "POWERED_DOWN"), [], []),
+        (
+            record("DOWN", "POWERED_DOWN", reason="ResumeTimeout reached"),
+            [],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+        ),
+        (
+            record("DOWN", "POWERED_DOWN", reason="Not responding"),
+            [],
+            [Retry("gpu-0", "Not responding")],
+        ),
+        (
+            record("IDLE", comment="slurmstack:failed starts: 3", last_busy=moment(NOW)),
+            [pod()],
+            [Started("gpu-0")],
+        ),
+        # Nodes that are awake.
+        (BUSY, [pod()], []),
+        (BUSY, [pod(template="old")], []),
+        (RECENT, [pod()], []),
+        (IDLE, [pod()], [Sleep("gpu-0", "idle for 700 s")]),
+        (RECENT, [pod(template="old")], [Sleep("gpu-0", "its template has changed")]),
+        (BUSY, [], [Lose("gpu-0")]),
+        (record("IDLE", "DRAIN", reason="slurmstack:leave"), [], [Lose("gpu-0")]),
+        # Only a pod can show whether the node is healthy again.
+        (
+            record("IDLE", "DRAIN", reason="slurmstack:check:disk: full"),
+            [],
+            [Create("gpu-0", "gpu")],
+        ),
+        (record("IDLE", "DRAIN", reason="broken-fan"), [], [Create("gpu-0", "gpu")]),
+        # A pod that cannot start is replaced if its template has been corrected.
+        (
+            record("DOWN", reason="Not responding"),
+            [pod(template="old", is_ready=False)],
+            [Delete("gpu-0", "gpu-0-uid", "its template has changed")],
+        ),
+        (record("DOWN", reason="Not responding"), [pod(is_ready=False)], []),
+        (
+            record("ALLOCATED", "DRAIN", reason="broken-fan", alloc_cpus=2),
+            [pod(template="old", is_ready=False)],
+            [],
+        ),
+        # A person asked for the node, which is awake. It sleeps as any other idle node.
+        (
+            record("IDLE", "POWER_UP", last_busy=moment(NOW - 700)),
+            [pod()],
+            [Sleep("gpu-0", "idle for 700 s")],
+        ),
+    ],
+)
+def test_actions_of_a_node(records: Any, pods: list[Pod], expected: list[Action]) -> None:
+    assert actions(records, pods) == expected
+
+
+@pytest.mark.parametrize(
+    "flag", ["COMPLETING", "DRAIN", "MAINTENANCE", "PLANNED", "RESERVED", "REBOOT_REQUESTED"]
+)
+def test_node_that_slurm_has_plans_for_stays_awake(flag: str) -> None:
+    assert actions(record("IDLE", flag, last_busy=moment(0)), [pod()]) == []
+
+
+def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
+    seen = {"gpu-0": NOW - 59}
+    assert actions(ASLEEP, [pod()], settled=seen) == []
+    seen = {"gpu-0": NOW - 60}
+    assert actions(ASLEEP, [pod()], settled=seen) == [
+        Delete("gpu-0", "gpu-0-uid", "the node sleeps")
+    ]
+
+
+def test_back_off_doubles_up_to_an_hour() -> None:
+    assert [back_off(tries) for tries in (1, 2, 3, 6, 7, 99)] == [60, 120, 240, 1920, 3600, 3600]
+
+
+# --- Warm nodes ----------------------------------------------------------------------------------
+
+
+def sleeping(nodes: int) -> dict[str, Any]:
+    return {f"gpu-{n}": (("CLOUD", "IDLE", "POWERED_DOWN"), {}) for n in range(nodes)}
+
+
+def idle(nodes: int) -> tuple[dict[str, Any], list[Pod]]:
+    """Return nodes that were idle for longer the higher their number is, and their pods."""
+    records = {
+        f"gpu-{n}": (("CLOUD", "IDLE"), {"last_busy": moment(NOW - 1000 - n)}) for n in range(nodes)
+    }
+    return records, [pod(name) for name in records]
+
+
+def test_warm_nodes_wake_in_the_order_of_their_numbers() -> None:
+    assert actions(sleeping(3), min=2) == [Wake("gpu-0"), Wake("gpu-1")]
+
+
+def test_nodes_out_of_service_are_not_counted_as_warm() -> None:
+    records = {
+        **sleeping(3),
+        "gpu-0": (("CLOUD", "IDLE", "DRAIN"), {"reason": "broken-fan"}),
+    }
+    assert actions(records, [pod()], min=1) == [Wake("gpu-1")]
+
+
+def test_warm_nodes_stay_and_those_idle_longest_sleep() -> None:
+    records, pods = idle(3)
+    asleep = [action.node for action in actions(records, pods, min=1) if isinstance(action, Sleep)]
+    assert asleep == ["gpu-2", "gpu-1"]
+
+
+def test_kept_nodes_stay_awake_but_are_not_woken() -> None:
+    records, pods = idle(1)
+    assert actions(records, pods, keep=frozenset({"gpu-0"})) == []
+    assert actions(sleeping(1), keep=frozenset({"gpu-0"})) == []
+
+
+def test_hours_raise_the_number_of_warm_nodes() -> None:
+    # NOW is Friday, 2027-01-15, 08:00 UTC.
+    day = Hours(days=frozenset({4}), begin=8 * 60, end=18 * 60, min=2)
+    night = Hours(days=frozenset({3}), begin=20 * 60, end=8 * 60 + 1, min=3)
+    assert actions(sleeping(3), schedule=(day,)) == [Wake("gpu-0"), Wake("gpu-1")]
+    assert len(actions(sleeping(3), schedule=(day, night))) == 3
+    over = Hours(days=frozenset({3}), begin=20 * 60, end=8 * 60, min=3)
+    assert actions(sleeping(3), schedule=(over,)) == []
+
+
+# --- Costs ---------------------------------------------------------------------------------------
+
+
+def test_sleeping_nodes_over_the_ceiling_are_held() -> None:
+    reason = "slurmstack:cost: the nodes on demand would cost more than 2 an hour"
+    assert actions(sleeping(3), ceiling=2) == [Hold("gpu-2", reason)]
+
+
+def test_held_nodes_return_when_others_sleep() -> None:
+    reason = "slurmstack:cost: the nodes on demand would cost more than 1 an hour"
+    held = (("CLOUD", "IDLE", "DRAIN", "POWERED_DOWN"), {"reason": reason})
+    awake = (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2})
+    assert actions({"gpu-0": awake, "gpu-1": held}, [pod()], ceiling=1) == []
+    one = {"gpu-0": held, "gpu-1": held}
+    assert actions(one, ceiling=1) == [Release("gpu-0", reason)]
+
+
+def test_waking_node_over_the_ceiling_is_given_up() -> None:
+    records = {
+        "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
+        "gpu-1": (("CLOUD", "ALLOCATED", "POWERING_UP"), {}),
+    }
+    (action,) = actions(records, [pod()], ceiling=1)
+    assert isinstance(action, GiveUp)
+    assert action.reason.startswith("slurmstack:start:cost: ")
+
+
+# --- Deploys -------------------------------------------------------------------------------------
+
+
+def test_node_that_slurmctld_does_not_know_yet_is_left_alone() -> None:
+    observed = Observed({}, {"gpu-0": pod()}, {"gpu": TEMPLATE})
+    wanted = Wanted(nodesets={"gpu": nodeset()}, ceiling=None)
+    assert plan(observed, wanted, NOW).actions == ()
+
+
+def test_pod_of_a_removed_node_is_deleted() -> None:
+    observed = Observed({}, {"gpu-5": pod("gpu-5")}, {"gpu": TEMPLATE})
+    wanted = Wanted(nodesets={"gpu": nodeset()}, ceiling=None)
+    assert plan(observed, wanted, NOW).actions == (
+        Delete("gpu-5", "gpu-5-uid", "the node is not in the settings"),
+    )

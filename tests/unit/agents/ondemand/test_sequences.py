@@ -1,0 +1,116 @@
+"""Random sequences of jobs, failures, drains by others, kills of the agent and lost answers.
+
+The world asserts the rules for each request; see world.py.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from agents.ondemand.__main__ import PROBLEMS, Agent
+from agents.ondemand.wanted import Nodeset, Wanted
+from tests.unit.agents.ondemand.world import TICK, Box, FakeApi, FakeSlurm, Job, KilledError, World
+
+SEQUENCES = 2000
+BATCHES = 20
+"""Number of tests that share the sequences, so that a failure names its seed early."""
+IDLE = 120
+
+
+def settings(nodes: int, warm: int, ceiling: float | None) -> str:
+    nodeset = Nodeset(
+        max=nodes, min=warm, idle=IDLE, start=300, keep=frozenset(), schedule=(), price=1.0
+    )
+    return Wanted(nodesets={"gpu": nodeset}, ceiling=ceiling).model_dump_json()
+
+
+def agent(world: World, path: Path) -> Agent:
+    """Return a new agent. It knows only what the world stores."""
+    return Agent(FakeSlurm(world), FakeApi(world), "slurm", path)
+
+
+def look(world: World, path: Path, chance: random.Random) -> None:
+    """Look once. The look may be interrupted at any request."""
+    world.calls = 0
+    cut = chance.randint(1, 12)
+    match chance.randrange(8):
+        case 0:
+            world.killed_at = cut
+        case 1:
+            world.slurm_silent_at = chance.choice([1, cut])
+        case 2:
+            world.kubernetes_silent_at = chance.choice([1, cut])
+    try:
+        agent(world, path).look(world.now)
+    except (KilledError, *PROBLEMS):
+        pass
+    finally:
+        world.killed_at = world.slurm_silent_at = world.kubernetes_silent_at = None
+
+
+def disturb_once(world: World, box: Box, chance: random.Random) -> None:
+    match chance.randrange(12):
+        case 0 | 1 | 2:
+            world.submit(chance.randint(1, len(world.boxes)), chance.choice([5, 60, 400]))
+        case 3:
+            world.foreign_drain(box)
+        case 4 | 5:
+            world.foreign_resume(box)
+        case 6:
+            world.evict(box)
+        case 7:
+            world.lose_pod(box)
+        case 8:
+            world.room = chance.choice([0, 1, 100, 100])
+        case 9:
+            world.image = chance.choice(["good", "good", "bad"])
+        case 10:
+            world.quota = chance.choice([1, 100, 100])
+        case 11:
+            world.set_power(box, chance.choice(["POWER_UP", "POWER_DOWN"]))
+
+
+def unfinished(world: World) -> list[Job | Box]:
+    """Return jobs that have not ended, and nodes that are not in service."""
+    jobs = [job for job in world.jobs.values() if not job.is_done]
+    return [*jobs, *(box for box in world.boxes.values() if box.is_out)]
+
+
+def settle(world: World, path: Path, warm: int) -> None:
+    """Mend everything, and let the agent work for at most two hours."""
+    world.room = world.quota = 100
+    world.image = "good"
+    for box in world.boxes.values():
+        world.foreign_resume(box)
+    one = agent(world, path)
+    for _ in range(0, 7200, 15):
+        world.pass_time(15)
+        made, _ = one.look(world.now)
+        if made.is_settled and len(world.awake()) == warm and not unfinished(world):
+            break
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_every_job_ends_and_idle_nodes_sleep(tmp_path: Path, batch: int) -> None:
+    path = tmp_path / "wanted.json"
+    for seed in range(batch, SEQUENCES, BATCHES):
+        chance = random.Random(seed)
+        nodes = chance.randint(1, 5)
+        warm = chance.choice([0, 0, 1])
+        ceiling = chance.choice([None, None, float(nodes)])
+        world = World(nodes)
+        world.ceiling = ceiling or 1e9
+        path.write_text(settings(nodes, warm, ceiling))
+
+        for _ in range(8):
+            for _ in range(chance.randint(0, 3)):
+                disturb_once(world, chance.choice(list(world.boxes.values())), chance)
+            for _ in range(chance.randint(1, 4)):
+                world.pass_time(chance.choice([TICK, TICK, 30, 130]))
+                look(world, path, chance)
+        settle(world, path, warm)
+
+        assert not unfinished(world), f"seed {seed}: {unfinished(world)}"
+        assert world.awake() == set(world.pods), f"seed {seed}: {world.boxes} {world.pods}"
+        assert len(world.awake()) == warm, f"seed {seed}: {world.boxes}"

@@ -1,0 +1,474 @@
+"""A small slurmctld with power saving, and a small Kubernetes, with a clock.
+
+The rules of slurmctld are those of power_save.c and node_mgr.c, 24.11. The fakes assert the rules
+that the agent must keep.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from agents import labels
+from agents.drains import is_own
+from agents.kubernetes import Api, KubernetesError, Object
+from agents.slurm import Client, Fault, Node, SlurmError
+from tests.support.slurmnodes import NOW, moment, node
+
+PODS = "/api/v1/namespaces/slurm/pods"
+TEMPLATES = "/api/v1/namespaces/slurm/podtemplates"
+SUSPEND_TIMEOUT = 300
+RESUME_TIMEOUT = 900
+SILENCE = 300
+"""Seconds after which slurmctld sets a silent node to DOWN."""
+TICK = 5
+"""Seconds between two moments of the world."""
+BOOT = 20
+"""Seconds that a pod needs to start."""
+T = TypeVar("T")
+
+
+class KilledError(BaseException):
+    """The agent's process was killed. No `except` of the agent may catch this."""
+
+
+@dataclass
+class Job:
+    number: int
+    size: int
+    seconds: int
+    nodes: tuple[str, ...] = ()
+    ends: float | None = None
+    """Unix time at which the running job ends."""
+    is_done: bool = False
+    requeues: int = 0
+
+
+@dataclass
+class Pod:
+    uid: str
+    template: Object
+    created: float
+    places: bool = True
+    """Whether a machine has room for the pod."""
+    ready_at: float | None = None
+    joined: bool = False
+    gone_at: float | None = None
+    """Unix time at which the terminating pod is gone."""
+
+
+@dataclass
+class Box:
+    """A node in Slurm."""
+
+    name: str
+    flags: set[str] = field(default_factory=lambda: {"POWERED_DOWN"})
+    reason: str = ""
+    since: float = 0
+    comment: str = ""
+    job: int | None = None
+    busy: float = NOW
+    asked: float = 0
+    """Unix time of the last request to wake or to sleep."""
+    silent_since: float | None = None
+
+    @property
+    def is_out(self) -> bool:
+        return bool(self.flags & {"DOWN", "DRAIN"})
+
+    @property
+    def is_foreign(self) -> bool:
+        return "DRAIN" in self.flags and not is_own(self.reason)
+
+    def clear(self) -> None:
+        self.reason, self.since = "", 0
+
+    def record(self, now: float) -> Node:
+        base = set() if "DOWN" in self.flags else {"IDLE" if self.job is None else "ALLOCATED"}
+        return node(
+            self.name,
+            "CLOUD",
+            *base,
+            *self.flags,
+            reason=self.reason,
+            reason_time=moment(self.since) if self.since else None,
+            alloc_cpus=0 if self.job is None else 2,
+            comment=self.comment,
+            last_busy=moment(self.busy if self.job is None else now),
+        )
+
+
+class World:
+    def __init__(self, nodes: int) -> None:
+        self.boxes = {f"gpu-{i}": Box(f"gpu-{i}") for i in range(nodes)}
+        self.pods: dict[str, Pod] = {}
+        self.jobs: dict[int, Job] = {}
+        self.now = float(NOW)
+        self.room = 100
+        """Number of pods that the machines have room for."""
+        self.image = "good"
+        self.quota = 100
+        self.uids = 0
+        self.ceiling = 1e9
+        self.calls = 0
+        self.killed_at: int | None = None
+        self.slurm_silent_at: int | None = None
+        self.kubernetes_silent_at: int | None = None
+        self.lies: str | None = None
+        """A service that carries out the next change, but whose answer is lost."""
+
+    def receive(self, service: str) -> None:
+        self.calls += 1
+        if self.killed_at is not None and self.calls >= self.killed_at:
+            raise KilledError
+        silent = self.slurm_silent_at if service == "slurm" else self.kubernetes_silent_at
+        if silent is not None and self.calls >= silent:
+            if service == "slurm":
+                raise SlurmError(Fault.UNREACHABLE, "test", "silent")
+            raise KubernetesError("test", "silent")
+
+    # --- Time -------------------------------------------------------------------------------------
+
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(0, seconds, TICK):
+            self.now += TICK
+            self._kubelet()
+            self._registrations()
+            self._jobs()
+            self._power()
+            self._schedule()
+
+    def _kubelet(self) -> None:
+        for name, pod in list(self.pods.items()):
+            if pod.gone_at is not None:
+                if self.now >= pod.gone_at:
+                    del self.pods[name]
+                continue
+            pod.places = pod.places and self._has_room(name)
+            if not pod.places:
+                pod.places = self._has_room(name)
+            if pod.ready_at is None and pod.places and pod.template["image"] == "good":
+                pod.ready_at = self.now + BOOT
+
+    def _has_room(self, name: str) -> bool:
+        before = [other for other in self.pods if other != name]
+        placed = [other for other in before if self.pods[other].ready_at is not None]
+        return self.pods[name].ready_at is not None or len(placed) < self.room
+
+    def is_ready(self, name: str) -> bool:
+        pod = self.pods.get(name)
+        return (
+            pod is not None
+            and pod.gone_at is None
+            and pod.ready_at is not None
+            and pod.ready_at <= self.now
+        )
+
+    def _registrations(self) -> None:
+        for box in self.boxes.values():
+            if self.is_ready(box.name):
+                box.silent_since = None
+                self._join(box)
+                if "POWERING_DOWN" in box.flags:
+                    continue  # "Still waiting for node to power off"
+                if box.flags & {"POWERING_UP", "POWERED_DOWN"}:
+                    box.busy = self.now
+                box.flags -= {"POWERING_UP", "POWERED_DOWN", "NOT_RESPONDING"}
+                if "DOWN" in box.flags:
+                    box.flags.discard("DOWN")  # ReturnToService=2
+                    if "DRAIN" not in box.flags:
+                        box.clear()
+            elif not box.flags & {"POWERING_UP", "POWERED_DOWN", "POWERING_DOWN", "DOWN"}:
+                box.silent_since = box.silent_since or self.now
+                if self.now - box.silent_since > SILENCE:
+                    self._down(box, "Not responding")
+
+    def _join(self, box: Box) -> None:
+        """Lift the drain of the last pod, as images/worker/join does."""
+        pod = self.pods[box.name]
+        if not pod.joined and box.reason == "slurmstack:leave":
+            box.flags.discard("DRAIN")
+            box.clear()
+        pod.joined = True
+
+    def _down(self, box: Box, reason: str) -> None:
+        box.flags.add("DOWN")
+        if not box.reason or "DRAIN" not in box.flags:
+            box.reason, box.since = reason, self.now
+        self.requeue(box)
+
+    def requeue(self, box: Box) -> None:
+        if box.job is None:
+            return
+        job = self.jobs[box.job]
+        job.requeues += 1
+        self._free(job)
+
+    def _free(self, job: Job) -> None:
+        for name in job.nodes:
+            self.boxes[name].job = None
+            self.boxes[name].busy = self.now
+        job.nodes, job.ends = (), None
+
+    def _jobs(self) -> None:
+        for job in self.jobs.values():
+            if job.is_done or not job.nodes:
+                continue
+            if job.ends is None:
+                boxes = [self.boxes[name] for name in job.nodes]
+                if all(not one.flags & {"POWERING_UP", "POWERED_DOWN"} for one in boxes):
+                    job.ends = self.now + job.seconds
+            elif self.now >= job.ends:
+                self._free(job)
+                job.is_done = True
+
+    def _power(self) -> None:
+        for box in self.boxes.values():
+            quiet = box.job is None and not box.flags & {"POWERING_UP", "POWERING_DOWN"}
+            if "POWER_DOWN" in box.flags and quiet:
+                box.flags -= {"POWER_DOWN", "POWERED_DOWN", "NOT_RESPONDING"}
+                box.flags.add("POWERING_DOWN")
+                box.asked = self.now
+            if "POWERING_DOWN" in box.flags and self.now - box.asked > SUSPEND_TIMEOUT:
+                box.flags.discard("POWERING_DOWN")
+                box.flags.add("POWERED_DOWN")
+            if {"POWER_UP", "POWERED_DOWN"} <= box.flags and "POWERING_DOWN" not in box.flags:
+                self._wake(box)
+            if "POWERING_UP" in box.flags and self.now - box.asked > RESUME_TIMEOUT:
+                box.flags -= {"POWERING_UP", "DRAIN", "POWER_DOWN"}
+                box.flags |= {"POWERED_DOWN", "DOWN"}
+                box.reason, box.since = "ResumeTimeout reached", self.now
+                self.requeue(box)
+
+    def _wake(self, box: Box) -> None:
+        box.flags -= {"POWER_UP", "POWERED_DOWN"}
+        box.flags.add("POWERING_UP")
+        box.asked = self.now
+
+    def _schedule(self) -> None:
+        for job in self.jobs.values():
+            if job.is_done or job.nodes:
+                continue
+            free = [
+                box
+                for box in self.boxes.values()
+                if box.job is None
+                and not box.is_out
+                and not box.flags & {"POWER_DOWN", "POWERING_DOWN", "NOT_RESPONDING"}
+                and (self.is_ready(box.name) or box.flags & {"POWERED_DOWN", "POWERING_UP"})
+            ]
+            free.sort(key=lambda box: "POWERED_DOWN" in box.flags)
+            if len(free) >= job.size:
+                job.nodes = tuple(box.name for box in free[: job.size])
+                for box in free[: job.size]:
+                    box.job = job.number
+                    if "POWERED_DOWN" in box.flags:
+                        self._wake(box)
+
+    # --- Events -----------------------------------------------------------------------------------
+
+    def submit(self, size: int, seconds: int) -> None:
+        number = len(self.jobs) + 1
+        self.jobs[number] = Job(number, min(size, len(self.boxes)), seconds)
+
+    def foreign_drain(self, box: Box) -> None:
+        if "DOWN" not in box.flags:
+            if box.flags & {"POWERED_DOWN", "POWERING_UP"}:
+                self.requeue(box)
+            box.flags.add("DRAIN")
+            box.reason, box.since = "broken-fan", self.now
+
+    def foreign_resume(self, box: Box) -> None:
+        if box.is_foreign:
+            box.flags.discard("DRAIN")
+            box.clear()
+
+    def evict(self, box: Box) -> None:
+        """Kubernetes evicts the pod; images/worker/leave drains the node and requeues its job."""
+        pod = self.pods.get(box.name)
+        if pod is None or pod.gone_at is not None:
+            return
+        pod.gone_at = self.now + 10
+        if "DRAIN" not in box.flags and not box.flags & {"DOWN", "POWERING_DOWN", "POWERED_DOWN"}:
+            box.flags.add("DRAIN")
+            box.reason, box.since = "slurmstack:leave", self.now
+        self.requeue(box)
+
+    def lose_pod(self, box: Box) -> None:
+        """The pod disappears with its machine, without a chance to say so."""
+        self.pods.pop(box.name, None)
+
+    def set_power(self, box: Box, *state: str) -> None:
+        """Carry out an update of a node's state (update_node in node_mgr.c)."""
+        match state:
+            case ("POWER_UP",):
+                if "POWERED_DOWN" in box.flags:
+                    box.flags.add("POWER_UP")
+                elif "POWERING_UP" in box.flags:
+                    box.flags |= {"POWERED_DOWN", "POWER_UP"}
+            case ("POWER_DOWN", *forced):
+                if "POWERING_DOWN" in box.flags:
+                    return
+                if forced:
+                    self.requeue(box)
+                if forced or "DOWN" in box.flags:
+                    box.flags.discard("POWERING_UP")
+                box.flags.add("POWER_DOWN")
+
+    def awake(self) -> set[str]:
+        asleep = {"POWERED_DOWN", "POWERING_DOWN"}
+        return {box.name for box in self.boxes.values() if not box.flags & asleep}
+
+
+class FakeSlurm(Client):
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def nodes(self) -> tuple[Node, ...]:
+        self.world.receive("slurm")
+        return tuple(box.record(self.world.now) for box in self.world.boxes.values())
+
+    def node(self, name: str) -> Node:
+        self.world.receive("slurm")
+        return self.world.boxes[name].record(self.world.now)
+
+    def power(self, node: str, *state: str) -> None:
+        self.world.receive("slurm")
+        if "POWERED_DOWN" in state:
+            assert node not in self.world.pods, "a node with a pod must end its jobs"
+        self.world.set_power(self.world.boxes[node], *state)
+
+    def resume(self, node: str) -> None:
+        self.world.receive("slurm")
+        box = self.world.boxes[node]
+        assert not box.is_foreign, "drains by others stay"
+        if "POWERING_DOWN" in box.flags:
+            assert node not in self.world.pods, "a node is asleep when its pod is gone"
+            box.flags.discard("POWERING_DOWN")
+            box.flags.add("POWERED_DOWN")
+        box.flags -= {"DRAIN", "DOWN"}
+        box.clear()
+
+    def down(self, node: str, reason: str) -> None:
+        self.world.receive("slurm")
+        box = self.world.boxes[node]
+        assert not box.is_foreign, "reasons by others stay"
+        box.flags.add("DOWN")
+        box.reason, box.since = reason, self.world.now
+        self.world.requeue(box)
+
+    def drain(self, node: str, reason: str) -> None:
+        self.world.receive("slurm")
+        box = self.world.boxes[node]
+        assert not box.is_out, "only nodes in service are held"
+        if box.flags & {"POWERED_DOWN", "POWERING_UP"}:
+            self.world.requeue(box)
+        box.flags.add("DRAIN")
+        box.reason, box.since = reason, self.world.now
+
+    def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
+        self.world.receive("slurm")
+        assert comment is not None
+        self.world.boxes[node].comment = comment
+
+
+class FakeApi(Api):
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
+        self.world.receive("kubernetes")
+        assert parameters == {"labelSelector": labels.ON_DEMAND}
+        found = self._templates() if path == TEMPLATES else self._pods()
+        return iter([msgspec.convert(one, kind) for one in found])
+
+    def _templates(self) -> list[Object]:
+        image = self.world.image
+        return [
+            {
+                "metadata": self._meta("gpu", "template", {labels.NODESET: "gpu"}),
+                "template": {"metadata": {}, "spec": {"image": image}},
+            }
+        ]
+
+    def _meta(self, name: str, uid: str, given: dict[str, str], **further: Any) -> Object:
+        born = datetime.fromtimestamp(further.pop("born", NOW), UTC)
+        return {
+            "name": name,
+            "uid": uid,
+            "labels": given,
+            "resourceVersion": "1",
+            "creationTimestamp": born,
+            **further,
+        }
+
+    def _pods(self) -> list[Object]:
+        found = []
+        for name, pod in self.world.pods.items():
+            leaves = (
+                {"deletionTimestamp": datetime.fromtimestamp(self.world.now, UTC)}
+                if pod.gone_at is not None
+                else {}
+            )
+            meta = self._meta(
+                name,
+                pod.uid,
+                {},
+                born=pod.created,
+                annotations=pod.template["annotations"],
+                **leaves,
+            )
+            placed = "True" if pod.places else "False"
+            ready = "True" if self.world.is_ready(name) else "False"
+            conditions = [
+                {"type": "PodScheduled", "status": placed},
+                {"type": "Ready", "status": ready},
+            ]
+            waiting = {"waiting": {"reason": "ImagePullBackOff"}}
+            state = {} if pod.template["image"] == "good" else {"state": waiting}
+            found.append(
+                {
+                    "metadata": meta,
+                    "spec": {"containers": []},
+                    "status": {
+                        "conditions": conditions,
+                        "containerStatuses": [{"name": "slurmd", **state}],
+                    },
+                }
+            )
+        return found
+
+    def ask(
+        self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
+    ) -> Object:
+        self.world.receive("kubernetes")
+        assert body is not None
+        if method == "POST":
+            return self._create(body)
+        assert method == "DELETE"
+        name = path.rpartition("/")[2]
+        pod = self.world.pods.get(name)
+        if pod is None:
+            raise KubernetesError(path, "not found", 404)
+        if pod.uid != body["preconditions"]["uid"]:
+            raise KubernetesError(path, "the UID differs", 409)
+        if pod.gone_at is None:
+            box = self.world.boxes[name]
+            job = self.world.jobs.get(box.job or 0)
+            assert job is None or job.ends is None, "a pod with a job stays"
+            pod.gone_at = self.world.now + 5
+        return {}
+
+    def _create(self, body: Object) -> Object:
+        name = body["metadata"]["name"]
+        if name in self.world.pods:
+            raise KubernetesError(PODS, "already exists", 409)
+        if len(self.world.pods) >= self.world.quota:
+            raise KubernetesError(PODS, "exceeded quota", 403)
+        self.world.uids += 1
+        made = {"image": body["spec"]["image"], "annotations": body["metadata"]["annotations"]}
+        self.world.pods[name] = Pod(f"uid-{self.world.uids}", made, self.world.now)
+        assert len(self.world.pods) <= self.world.ceiling, "the ceiling of costs"
+        return {}
