@@ -467,6 +467,19 @@ class Health(TypedDict):
     script may drain its node."""
 
 
+class Hours(TypedDict):
+    """Hours in which more nodes must be awake."""
+
+    days: NotRequired[Input[Sequence[Input[str]]]]
+    """Days on which the hours begin; by default all."""
+    begin: Input[str]
+    """Begin in UTC, such as '08:00'."""
+    end: Input[str]
+    """End in UTC. If it is not after `begin`, the hours end on the next day."""
+    min: Input[int]
+    """Number of nodes that are awake."""
+
+
 class Hubble(TypedDict):
     """Cilium's records of connections, including refused ones."""
 
@@ -749,9 +762,12 @@ class Nodeset(TypedDict):
     """Prefix of the node names; also a feature of the nodes."""
     kind: NotRequired[Input[str]]
     """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
-    the node, which is down while it is absent. A topology requires static."""
+    the node, which is down while it is absent. A topology requires static. Nodes on demand are
+    static."""
     replicas: Input[int]
-    """Number of nodes."""
+    """Number of nodes; with `on_demand`, the largest number of nodes that are awake."""
+    on_demand: NotRequired[Input["OnDemand"]]
+    """Start nodes when jobs need them, and stop idle nodes; by default all nodes always run."""
     cpus: Input[int]
     """Number of CPUs of a node; also the CPU limit of its pod."""
     sockets: NotRequired[Input[int]]
@@ -792,6 +808,32 @@ class Nodeset(TypedDict):
     checks: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Effect and limits of each check on the nodes; they override `health.checks`. false disables a
     check. A check with a key here runs even if the nodes' hardware does not require it."""
+
+
+class OnDemand(TypedDict):
+    """Nodes that start when a job needs them, and stop when they are idle."""
+
+    min: NotRequired[Input[int]]
+    """Number of nodes that are always awake."""
+    idle: NotRequired[Input[int]]
+    """Seconds without a job after which a node goes to sleep."""
+    start: NotRequired[Input[int]]
+    """Seconds within which a node must start, including the start of its machine. Otherwise its job
+    is requeued."""
+    keep: NotRequired[Input[Sequence[Input[str]]]]
+    """Names of nodes that do not go to sleep once they are awake."""
+    schedule: NotRequired[Input[Sequence[Input["Hours"]]]]
+    """Hours in which more than `min` nodes must be awake."""
+    price: NotRequired[Input[float]]
+    """Price of a node for an hour, in the currency of `on_demand.ceiling`."""
+
+
+class OnDemandLimits(TypedDict):
+    """Limits for all nodes on demand together."""
+
+    ceiling: NotRequired[Input[float]]
+    """Highest price of all nodes on demand for an hour. Nodes that would exceed it do not start. By
+    default, there is no limit."""
 
 
 class Operator(TypedDict):
@@ -1375,6 +1417,7 @@ class SlurmClusterArgs(TypedDict):
     containers: NotRequired[Input["Containers"]]
     controller: NotRequired[Input["Controller"]]
     nodesets: NotRequired[Input[Sequence[Input["Nodeset"]]]]
+    on_demand: NotRequired[Input["OnDemandLimits"]]
     partitions: NotRequired[Input[Sequence[Input["Partition"]]]]
     """By default one partition, `main`, over all nodesets."""
     slurm: NotRequired[Input["Slurm"]]

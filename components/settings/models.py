@@ -38,6 +38,7 @@ from components.settings.login import Login
 from components.settings.longchecks import LongChecks
 from components.settings.monitoring import Monitoring
 from components.settings.nodesets import AMD, NVIDIA, Nodeset
+from components.settings.ondemand import OnDemandLimits
 from components.settings.operators import Operators
 from components.settings.partitions import Partition
 from components.settings.placement import Placement, check_placement
@@ -304,6 +305,7 @@ class Settings(Model):
     containers: Containers = Field(default_factory=Containers)
     controller: Controller = Field(default_factory=Controller)
     nodesets: tuple[Nodeset, ...] = ()
+    on_demand: OnDemandLimits = Field(default_factory=OnDemandLimits)
     partitions: tuple[Partition, ...] = ()
     """By default one partition, `main`, over all nodesets."""
     slurm: Slurm = Field(default_factory=Slurm)
@@ -528,6 +530,25 @@ class Settings(Model):
                             f"{value}: has no effect with slurm.preemption.type: none; "
                             "set slurm.preemption.type: partition_prio",
                         )
+        return self
+
+    @model_validator(mode="after")
+    def _ceiling_has_prices(self) -> Self:
+        ceiling = self.on_demand.ceiling
+        if ceiling is None:
+            return self
+        chosen = [(i, n.on_demand) for i, n in enumerate(self.nodesets) if n.on_demand]
+        if not chosen:
+            raise cross_field(
+                "on_demand.ceiling",
+                f"{ceiling:g}: has no effect without nodes on demand; remove ceiling",
+            )
+        for index, on_demand in chosen:
+            if on_demand.price is None:
+                raise cross_field(
+                    f"nodesets[{index}].on_demand.price",
+                    "is required with on_demand.ceiling; add the price of a node for an hour",
+                )
         return self
 
     @model_validator(mode="after")

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from components.conventions import MAX_REPLICAS
+from components.conventions import MAX_REPLICAS, node_names
 from components.settings.health import Choices, refuse_choices
 from components.settings.isolation import Isolation
+from components.settings.ondemand import OnDemand
 from components.settings.placement import Toleration
 from components.settings.pods import Pod, ProcessLimits
 from components.settings.types import (
@@ -27,6 +28,7 @@ from components.settings.types import (
     SelectedValue,
     cross_field,
     duplicates,
+    known_names,
 )
 from components.settings.volumes import Volume, each_its_own
 
@@ -104,9 +106,12 @@ class Nodeset(Model):
     """Prefix of the node names; also a feature of the nodes."""
     kind: Literal["dynamic", "static"] = "dynamic"
     """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
-    the node, which is down while it is absent. A topology requires static."""
+    the node, which is down while it is absent. A topology requires static. Nodes on demand are
+    static."""
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]
-    """Number of nodes."""
+    """Number of nodes; with `on_demand`, the largest number of nodes that are awake."""
+    on_demand: OnDemand | None = None
+    """Start nodes when jobs need them, and stop idle nodes; by default all nodes always run."""
     cpus: Annotated[int, Field(ge=1, le=4096), Number]
     """Number of CPUs of a node; also the CPU limit of its pod."""
     sockets: Annotated[int, Field(ge=1, le=64), Number] | None = None
@@ -149,6 +154,33 @@ class Nodeset(Model):
     checks: Choices = {}
     """Effect and limits of each check on the nodes; they override `health.checks`. false disables a
     check. A check with a key here runs even if the nodes' hardware does not require it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _on_demand_is_static(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("on_demand") is not None:
+            return {"kind": "static", **value}
+        return value
+
+    @model_validator(mode="after")
+    def _on_demand_fits(self) -> Self:
+        chosen = self.on_demand
+        if chosen is None:
+            return self
+        if self.kind != "static":
+            raise cross_field("kind", f"{self.kind}: nodes on demand are static; remove kind")
+        if chosen.largest_min() > self.replicas:
+            raise cross_field(
+                "on_demand",
+                f"min: {chosen.largest_min()}: expected at most replicas, which is {self.replicas}",
+            )
+        names = node_names(self.name, self.replicas)
+        for name in chosen.keep:
+            if name not in names:
+                raise cross_field(
+                    "on_demand.keep", f"'{name}' is not a node; {known_names(name, names)}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _request_fits_size(self) -> Self:

@@ -27,6 +27,7 @@ Service = Literal[
     "logs",
     "longchecks",
     "monitoring",
+    "ondemand",
     "reconciler",
     "rest",
 ]

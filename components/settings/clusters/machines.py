@@ -50,7 +50,8 @@ class Machines(Model):
     spot: bool = False
     """Use cheaper machines that the cloud may take back at any time."""
     autoscaling: Autoscaling | None = None
-    """By default, the number of machines is the nodeset's replicas."""
+    """By default, the number of machines is the nodeset's replicas. For nodes on demand, the number
+    follows the nodes by default, up to the nodeset's replicas."""
 
 
 class System(Model):
@@ -82,6 +83,14 @@ class CloudCluster(BaseCluster):
     def has_cards(self, nodeset: Nodeset) -> bool:
         """Return whether the nodeset's pods request devices that only a running machine reports."""
         return nodeset.gpus is not None
+
+    def bounds(self, nodeset: Nodeset) -> Autoscaling | None:
+        """Return the limits of autoscaling; None for a fixed number of machines."""
+        chosen = self.groups()[nodeset.name].autoscaling
+        if chosen or nodeset.on_demand is None:
+            return chosen
+        least = max(nodeset.on_demand.min, int(self.has_cards(nodeset)))
+        return Autoscaling(min=least, max=max(nodeset.replicas, 1))
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry."""
@@ -120,7 +129,7 @@ class CloudCluster(BaseCluster):
                 yield f"cluster.machines.{name}.{key}", problem
 
     def _bound_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        bounds = self.groups()[nodeset.name].autoscaling
+        bounds = self.bounds(nodeset)
         if bounds and bounds.max < nodeset.replicas:
             yield (
                 "autoscaling.max",

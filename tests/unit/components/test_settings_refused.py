@@ -208,6 +208,26 @@ DUMPS: dict[str, Values] = {
     }.items()
 }
 
+ELASTIC: Values = {
+    **VALID,
+    "nodesets": [
+        {
+            **_NODESET,
+            "on_demand": {
+                "min": 1,
+                "idle": 300,
+                "start": 600,
+                "keep": ["cpu-0"],
+                "schedule": [{"days": ["mon"], "begin": "08:00", "end": "18:00", "min": 2}],
+                "price": 2.5,
+            },
+        }
+    ],
+    "partitions": [],
+    "on_demand": {"ceiling": 10},
+}
+"""A stack with nodes on demand."""
+
 NUMBERS: dict[str, tuple[int, int | None]] = {
     "cluster.nodes": (1, 9),
     "cluster.machines.gpu.autoscaling.min": (0, 10_000),
@@ -221,6 +241,10 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "containers.fresh_for": (0, 31_536_000),
     "snapshots.keep": (1, 1000),
     "nodesets[0].replicas": (0, 10_000),
+    "nodesets[0].on_demand.min": (0, 10_000),
+    "nodesets[0].on_demand.idle": (0, 604_800),
+    "nodesets[0].on_demand.start": (30, 50_000),
+    "nodesets[0].on_demand.schedule[0].min": (0, 10_000),
     "nodesets[0].cpus": (1, 4096),
     "nodesets[0].sockets": (1, 64),
     "nodesets[0].threads_per_core": (1, 8),
@@ -395,6 +419,9 @@ LISTS = (
     "jail.csi.options",
     "jail.server.machines",
     "nodesets",
+    "nodesets[0].on_demand.keep",
+    "nodesets[0].on_demand.schedule",
+    "nodesets[0].on_demand.schedule[0].days",
     "nodesets[0].features",
     "nodesets[0].tolerations",
     "placement.controller.tolerations",
@@ -485,6 +512,9 @@ MAPPINGS = (
     "jail.volumes[2].empty",
     "controller",
     "nodesets[0]",
+    "nodesets[0].on_demand",
+    "nodesets[0].on_demand.schedule[0]",
+    "on_demand",
     "nodesets[0].gpus",
     "nodesets[0].gpus.mig",
     "nodesets[0].parameters",
@@ -642,7 +672,12 @@ HIDDEN: dict[str, dict[object, str]] = {
     "accounting.external.host": {"mysql://slurm:word@db.lab": _HOST},
 }
 """Values that errors do not show, because they are credentials."""
+_HOUR = "expected a time of day such as '08:00'"
 WORDS: dict[str, dict[Any, str]] = {
+    "nodesets[0].on_demand.schedule[0].begin": {"8:00": _HOUR, "24:00": _HOUR, 800: _TEXT},
+    "nodesets[0].on_demand.schedule[0].end": {"8": _HOUR},
+    "nodesets[0].on_demand.price": {-1: "expected at least 0", "2 EUR": "expected a number"},
+    "on_demand.ceiling": {-1: "expected at least 0"},
     "cluster_name": {"My Cluster": _LABEL, "": _LABEL, "a" * 64: _LABEL, "-a": _LABEL},
     "cluster.kubeconfig": {5: _TEXT},
     "cluster.project": {"my project": _PROJECT, "e00example": _PROJECT},
@@ -1155,6 +1190,16 @@ _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
     # The changed key and its value, then the key, the value and the remedy in the error.
+    ("nodesets[0].on_demand.min", 3, "nodesets[0].on_demand", "min: 3",
+     "expected at most replicas, which is 2"),
+    ("nodesets[0].on_demand.schedule[0].min", 5, "nodesets[0].on_demand", "min: 5",
+     "expected at most replicas, which is 2"),
+    ("nodesets[0].on_demand.keep[0]", "cpu-2", "nodesets[0].on_demand.keep", "'cpu-2'",
+     "did you mean 'cpu-1'?"),
+    ("on_demand.ceiling", 0, "on_demand.ceiling", "0", "remove ceiling"),
+    ("nodesets[0].on_demand", None, "on_demand.ceiling", "10", "remove ceiling"),
+    ("nodesets[0].on_demand.price", None, "nodesets[0].on_demand.price", "is required",
+     "add the price of a node"),
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
      "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
@@ -1660,6 +1705,8 @@ def base(key: str) -> Values:
         "snapshots": SNAPPED,
         "accounting.external": EXTERNAL,
         "monitoring.operator": OPERATED,
+        "nodesets[0].on_demand": ELASTIC,
+        "on_demand": ELASTIC,
     }.items():
         if key.startswith(beginning):
             return values
