@@ -236,12 +236,12 @@ class Eks(pulumi.ComponentResource):
 
     def _workers(self, nodeset: Nodeset, machines: EksMachines) -> None:
         """Create one machine for each node of a nodeset, all in one zone."""
-        bounds = machines.autoscaling
+        bounds = self._cluster.bounds(nodeset)
         nvidia = nodeset.gpus is not None and nodeset.gpus.vendor() == NVIDIA
         self._group(
             nodeset.name,
             [self._workers_in],
-            _sizes(nodeset.replicas, bounds.min, bounds.max)
+            _sizes(bounds.min if nodeset.on_demand else nodeset.replicas, bounds.min, bounds.max)
             if bounds
             else _sizes(nodeset.replicas, nodeset.replicas, max(nodeset.replicas, 1)),
             ami_type=eks.AmiType.AL2023_X86_64_NVIDIA

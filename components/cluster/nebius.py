@@ -56,7 +56,7 @@ class Nebius(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("cluster", "Nebius"), name, None, opts)
         settings, cluster = args.settings, cast(NebiusCluster, args.settings.cluster)
-        self._settings, self._name = settings, name
+        self._settings, self._cluster, self._name = settings, cluster, name
         self._child = pulumi.ResourceOptions(parent=self)
         # Protect the data, and the cluster with its machines, from an accidental edit of settings.
         kept = pulumi.ResourceOptions(parent=self, protect=settings.protect_data)
@@ -174,7 +174,7 @@ class Nebius(pulumi.ComponentResource):
 
     def _workers(self, nodeset: Nodeset, machines: NebiusMachines) -> None:
         """Create one machine for each node of a nodeset."""
-        bounds = machines.autoscaling
+        bounds = self._cluster.bounds(nodeset)
         fabric = machines.fabric and self._fabrics[machines.fabric].id
         self._group(
             nodeset.name,

@@ -729,6 +729,19 @@ def test_with_autoscaling_the_cloud_sets_the_number_of_machines(
     assert amazon["ignoreScalingChanges"] is True
 
 
+@pytest.mark.parametrize(("name", "least"), [("cpu", 0), ("gpu", 1)])
+def test_machines_of_nodes_on_demand_follow_the_nodes(
+    cluster_graph_of: GraphOf, name: str, least: int
+) -> None:
+    edit = nodeset(name, on_demand={}, kind="static", replicas=6)
+    nebius = cluster_graph_of(NEBIUS, edit).one(f"nebius-group-{name}").inputs
+    amazon = cluster_graph_of(EKS, edit).one(f"eks-group-{name}").inputs
+
+    assert nebius["autoscaling"] == {"minNodeCount": least, "maxNodeCount": 6}
+    assert amazon["scalingConfig"] == {"desiredSize": least, "minSize": least, "maxSize": 6}
+    assert amazon["ignoreScalingChanges"] is True
+
+
 def test_only_one_cni_enforces_network_policies_on_eks(cluster_graph_of: GraphOf) -> None:
     def options(edit: Change) -> dict[str, Any]:
         found: dict[str, Any] = (
