@@ -34,6 +34,7 @@ from components.slurm.configuration import SlurmConfig, SlurmConfigArgs
 from components.slurm.controller import Controller, ControllerArgs
 from components.slurm.login import Login, LoginArgs
 from components.slurm.nodeset import Nodeset, NodesetArgs
+from components.slurm.ondemand import OnDemand, OnDemandArgs
 from components.slurm.rest import Rest, RestArgs
 from components.slurm.userimages import UserImages, UserImagesArgs
 from components.slurmconf import (
@@ -49,6 +50,7 @@ from components.slurmconf import (
     wanted_accounts,
     wanted_long_checks,
     wanted_nodes,
+    wanted_on_demand,
 )
 from components.storage import snapshots
 from components.storage.backup import Backup, BackupArgs, Restore
@@ -400,6 +402,14 @@ def _nodes(
         RestArgs(site, control.slurmctld, settings.rest, settings.accounting.enabled),
         opts,
     )
+    on_demand = [nodesets[each.name].template for each in settings.nodesets if each.on_demand]
+    if on_demand:
+        wanted = control.configuration.once_proven(wanted_on_demand(settings))
+        OnDemand(
+            args.named("ondemand"),
+            OnDemandArgs(site, identity.jwt_secret, rest.url, wanted, on_demand),
+            opts,
+        )
     return _Nodes(
         digests=tuple(made.digest for _, made in sorted(nodesets.items())),
         labels=tuple(

@@ -12,9 +12,12 @@ PROJECT: Final = labels.PROJECT
 
 DOMAIN: Final = labels.DOMAIN
 LABEL_COMPONENT: Final = labels.COMPONENT
-LABEL_NODESET: Final = f"{DOMAIN}/nodeset"
+LABEL_NODESET: Final = labels.NODESET
+LABEL_ON_DEMAND: Final = labels.ON_DEMAND
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 ANNOTATION_REPORT: Final = labels.REPORT
+ANNOTATION_NODES: Final = f"{DOMAIN}/nodes"
+"""Largest number of awake nodes, on the template of nodes on demand."""
 TAINT_UNHEALTHY: Final = labels.UNHEALTHY
 CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY
 ANNOTATION_REBOOT: Final = labels.REBOOT
@@ -31,6 +34,8 @@ WORKER: Final = labels.WORKER
 CONFIG: Final = "config"
 CONFIG_CHECK: Final = "config-check"
 CONFIG_IN_FORCE: Final = "config-in-force"
+ON_DEMAND: Final = "ondemand"
+"""Agent that starts and stops nodes on demand."""
 RECONCILER: Final = "reconciler"
 AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
 """Job that checks nodes at the end of a deploy."""
@@ -72,6 +77,7 @@ LOGS_CONFIG: Final = "logs"
 MONITORING_CLAIM: Final = "monitoring"
 MONITORING_CONFIG: Final = "monitoring"
 NODESETS_CONFIG: Final = "nodesets"
+ON_DEMAND_CONFIG: Final = "nodes-on-demand"
 MEMORY_CONFIG: Final = "reconciler-memory"
 """ConfigMap in which the reconciler records repairs."""
 LONG_CHECKS_CLAIM: Final = "longchecks"
@@ -133,6 +139,7 @@ RESERVED_NAMES: Final = frozenset(
         HOSTS,
         JAIL_SERVER,
         REST,
+        ON_DEMAND,
         RECONCILER,
         REBOOTER,
         LONG_CHECKS,
@@ -159,6 +166,7 @@ NODE_EXPORTER_PORT: Final = 9342
 RECONCILER_PORT: Final = 9343
 LONG_CHECKS_PORT: Final = 9344
 LOGS_PORT: Final = 9348
+ON_DEMAND_PORT: Final = 9349
 SCRAPED: Final[Mapping[str, int]] = {
     EXPORTER: EXPORTER_PORT,
     LOGS: LOGS_PORT,
@@ -302,6 +310,10 @@ CHECKS: Final = f"{PROGRAMS}/checks"
 """Folder with the programs that slurmd runs to check a node: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
 """Program that slurmctld runs after a start. It sets static nodes that never registered to down."""
+POWER_PROGRAM: Final = f"{PROGRAMS}/power"
+"""Program with which slurmctld wakes nodes, and puts them to sleep."""
+FEATURE_ON_DEMAND: Final = "on-demand"
+"""Feature of nodes on demand."""
 SCRIPTS: Final = f"{PROGRAMS}/scripts"
 """Mount point on workers of the scripts for slurmd and tasks; jobs see this path too."""
 LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"

@@ -62,7 +62,8 @@ FLOWS = (
     ),
     # slurmd has a fixed port; srun, salloc, sackd and MPI listen on any free port.
     Flow((c.CONTROLLER, *_NODES), _NODES),
-    Flow((c.LONG_CHECK, c.LONG_CHECKS, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
+    Flow((c.LONG_CHECK, c.LONG_CHECKS, c.ON_DEMAND, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
+    Flow((c.CONTROLLER,), (c.ON_DEMAND,), c.ON_DEMAND_PORT),
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
     # slurmdbd notifies slurmctld of changed accounts.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
@@ -118,6 +119,8 @@ class Rules:
     """Namespaces whose pods may scrape metrics."""
 
 
+_ASK_KUBERNETES = (c.ON_DEMAND, c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)
+"""Components with a credential for Kubernetes' API."""
 _ANYWHERE = ("all",)
 _API = Reach(API_PORTS, entities=("kube-apiserver",))
 
@@ -171,7 +174,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
     reached[c.BACKUP] = [*database, *store]
-    reached |= {component: [_API] for component in (c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)}
+    reached |= {component: [_API] for component in _ASK_KUBERNETES}
     reached[c.MONITORING] = [_API, *_watched(settings)]
     reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
     return reached

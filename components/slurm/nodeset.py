@@ -1,4 +1,4 @@
-"""Nodesets: pods with slurmd, which are dynamic or static Slurm nodes."""
+"""Nodesets: pods with slurmd, which are dynamic, static or on-demand Slurm nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,17 +71,25 @@ class Nodeset(pulumi.ComponentResource):
     """A StatefulSet whose pods are the nodes `<name>-0`, `<name>-1`, …
 
     The deploy does not wait for the pods: one node may be down permanently while others work.
+    Instead of a StatefulSet, nodes on demand have a template, from which agents/ondemand makes
+    pods.
     """
 
+    template: pulumi.Output[str]
+    """Template of the pods as JSON, known once Kubernetes has observed it."""
     digest: pulumi.Output[str]
-    """Digest of the pods' template, known once Kubernetes has observed it."""
+    """Digest of the template."""
 
     def __init__(
         self, name: str, args: NodesetArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("nodeset", "Nodeset"), name, None, opts)
         settings = args.settings
-        labels = {**pods.labels(c.WORKER), c.LABEL_NODESET: settings.name}
+        labels = {
+            **pods.labels(c.WORKER),
+            c.LABEL_NODESET: settings.name,
+            **({c.LABEL_ON_DEMAND: "yes"} if settings.on_demand else {}),
+        }
         node_settings = pods.config_map(
             f"{name}-isolation",
             f"{settings.name}-isolation",
@@ -96,8 +104,21 @@ class Nodeset(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self),
         )
         template = _template(args, labels, node_settings.metadata.name)
-        slurmd = k8s.apps.v1.StatefulSet(
-            f"{name}-slurmd",
+        if settings.on_demand:
+            made = self._pod_template(f"{name}-template", args, labels, template)
+        else:
+            made = self._stateful_set(f"{name}-slurmd", args, labels, template)
+        # Derived from the object, so consumers are created after it.
+        self.template = once_known(pulumi.Output.json_dumps(template, sort_keys=True), made)
+        self.digest = self.template.apply(lambda text: c.checksum({"template": text}))
+        self.register_outputs({"digest": self.digest})
+
+    def _stateful_set(
+        self, name: str, args: NodesetArgs, labels: dict[str, str], template: pods.Spec
+    ) -> pulumi.Output[str]:
+        settings = args.settings
+        made = k8s.apps.v1.StatefulSet(
+            name,
             metadata={
                 "name": settings.name,
                 "namespace": args.site.namespace,
@@ -119,12 +140,25 @@ class Nodeset(pulumi.ComponentResource):
                 ),
             ),
         )
-        # Derived from the StatefulSet, so consumers are created after the StatefulSet.
-        made: pulumi.Output[str] = once_known(
-            pulumi.Output.json_dumps(template, sort_keys=True), slurmd.metadata.name
+        called: pulumi.Output[str] = made.metadata.name
+        return called
+
+    def _pod_template(
+        self, name: str, args: NodesetArgs, labels: dict[str, str], template: pods.Spec
+    ) -> pulumi.Output[str]:
+        made = k8s.core.v1.PodTemplate(
+            name,
+            metadata={
+                "name": args.settings.name,
+                "namespace": args.site.namespace,
+                "labels": labels,
+                "annotations": {c.ANNOTATION_NODES: str(args.settings.replicas)},
+            },
+            template=template,
+            opts=pulumi.ResourceOptions(parent=self),
         )
-        self.digest = made.apply(lambda text: c.checksum({"template": text}))
-        self.register_outputs({"digest": self.digest})
+        called: pulumi.Output[str] = made.metadata.name
+        return called
 
 
 def _template(
@@ -152,6 +186,8 @@ def _template(
             **args.slurmctld.names(),
             **pod_security(args.site.auth, pods.PING),
             **_placement(settings, args.machines),
+            # A StatefulSet sets it for its own pods.
+            **({"subdomain": c.HOSTS} if settings.on_demand else {}),
             "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
             "initContainers": [
                 *args.guard,
@@ -285,6 +321,7 @@ def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
             pods.field("MACHINE", "spec.nodeName"),
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
+            *([{"name": "ON_DEMAND", "value": "yes"}] if settings.on_demand else []),
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
             *_limits(args),
             *pods.environment(settings.pod.environment),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from components import conventions as c
 from components.hostlist import compress
-from components.settings import Settings
+from components.settings import Nodeset, Settings
 from components.settings.slurm import COMMUNICATION, REPEATABLE, key_of
 from components.slurmconf.accounting import (
     accounting_files,
@@ -33,6 +33,7 @@ from components.slurmconf.nodes import (
     partition_line,
     real_memory,
 )
+from components.slurmconf.ondemand import power, wanted_on_demand
 from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
 from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, lifetime_parameter, token_parameters
@@ -56,6 +57,7 @@ __all__ = [
     "wanted_accounts",
     "wanted_long_checks",
     "wanted_nodes",
+    "wanted_on_demand",
 ]
 
 
@@ -132,7 +134,8 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "token_parameters": token_parameters(settings, c.SLURM_ETC) + lifetime_parameter(settings),
         "max_node_count": max_node_count(settings),
         "node_lines": node_lines,
-        "absent_program": c.ABSENT_PROGRAM if node_lines else None,
+        "absent_program": c.ABSENT_PROGRAM if any(_always_runs(one) for one in nodesets) else None,
+        "power": power(settings),
         "nodesets": [nodeset.name for nodeset in nodesets],
         "gres_types": gres_types(settings),
         "partition_lines": [
@@ -143,6 +146,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "worker_spool": c.WORKER_SPOOL,
         "slurm_run": c.SLURM_RUN,
         "slurm": slurm,
+        "private_data": _private_data(settings),
         "scheduler_parameters": _flags(slurm.scheduler.effective()),
         "preempt_type": preemption(settings),
         "preempt_mode": _preempt_mode(settings),
@@ -153,6 +157,16 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "health": settings.health,
         "accounting_lines": accounting_lines(settings),
     }
+
+
+def _always_runs(nodeset: Nodeset) -> bool:
+    return node_line(nodeset) is not None and nodeset.on_demand is None
+
+
+def _private_data(settings: Settings) -> list[str]:
+    """Return PrivateData. Despite its name, `cloud` shows sleeping nodes to users."""
+    on_demand = ("cloud",) if any(each.on_demand for each in settings.nodesets) else ()
+    return sorted({*settings.slurm.private_data, *on_demand})
 
 
 def _flags(parameters: Mapping[str, object]) -> str:

@@ -13,7 +13,8 @@ _NOWHERE = "192.0.2.1"
 
 def node_conf(nodeset: Nodeset) -> str:
     """Return the description that a node of this nodeset registers with (`slurmd -Z --conf`)."""
-    features = ",".join((nodeset.name, *sorted(nodeset.features)))
+    on_demand = (c.FEATURE_ON_DEMAND,) if nodeset.on_demand else ()
+    features = ",".join((nodeset.name, *sorted((*nodeset.features, *on_demand))))
     ours: dict[str, object] = {
         "CPUs": nodeset.cpus,
         **_layout(nodeset),
@@ -41,7 +42,7 @@ def node_line(nodeset: Nodeset) -> str | None:
     launches steps at the address in slurm.conf.
 
     slurmctld assumes that a CLOUD node is powered down, and would start jobs on it. The program at
-    `ABSENT_PROGRAM` therefore sets absent nodes to down.
+    `ABSENT_PROGRAM` therefore sets absent nodes to down, except nodes on demand.
     """
     if nodeset.kind != "static" or not nodeset.replicas:
         return None

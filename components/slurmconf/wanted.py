@@ -39,4 +39,5 @@ def _wanted(nodeset: Nodeset) -> WantedNodeset:
         memory=int(parameters["realmemory"]),
         gpus=sum(gpus.kubernetes_resources().values()) if gpus else 0,
         conf=conf if nodeset.kind == "dynamic" else "",
+        on_demand=nodeset.on_demand is not None,
     )

@@ -225,7 +225,12 @@ class Graph:
 
 def templates(graph: Graph) -> dict[str, dict[str, Any]]:
     """Return pod templates by the logical name of the resource that creates the pods."""
-    specs = {resource.name: resource.inputs.get("spec", {}) for resource in graph.resources}
+    specs = {
+        resource.name: resource.inputs
+        if "template" in resource.inputs
+        else resource.inputs.get("spec", {})
+        for resource in graph.resources
+    }
     makers = {
         name: spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
         for name, spec in specs.items()

@@ -512,3 +512,5 @@ def enable_everything(values: dict[str, Any]) -> None:
     }
     values["network"] = {"policies": "both", "refuse": ["10.9.0.0/16"]}
     values["reconciler"] = {"ladders": {"gpu-xid": ["reboot"]}}
+    burst = {"name": "burst", "replicas": 2, "cpus": 4, "memory": "8GiB", "on_demand": {}}
+    values["nodesets"] = [*values["nodesets"], burst]

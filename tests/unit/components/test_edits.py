@@ -20,6 +20,7 @@ Values = dict[str, Any]
 Change = Callable[[Values], object]
 
 BIG, CPU = "nodeset-big-slurmd", "nodeset-cpu-slurmd"
+TEMPLATE = "nodeset-cpu-template"
 NODESETS = {BIG, CPU}
 RECONCILER = "reconciler-nodesets"
 AFTER_DEPLOY = "reconciler-after-deploy"
@@ -48,6 +49,7 @@ POLICIES = {
             "longcheck",
             "longchecks",
             "monitoring",
+            "ondemand",
             "rebooter",
             "reconciler",
         ),
@@ -200,6 +202,17 @@ LONG_CHECKS = frozenset(
 )
 
 
+ON_DEMAND = {
+    *("ondemand-account", "ondemand-agent", "ondemand-limits", "ondemand-limits-binding"),
+    *("ondemand-nodesets", "ondemand-rights", "ondemand-role", "ondemand-service"),
+}
+"""Resources that exist if a nodeset has nodes on demand."""
+
+
+def elastic(values: Values) -> None:
+    cpu(on_demand={"price": 2})(values)
+
+
 def cpu(**fields: Any) -> Change:
     return lambda values: values["nodesets"][0].update(fields)
 
@@ -342,6 +355,29 @@ EDITS = [
     # --- Nodesets: number of nodes
     Edit("a nodeset grows", cpu(replicas=3), effect_of(updated={CPU, RECONCILER})),
     Edit("a nodeset shrinks", cpu(replicas=1), effect_of(updated={CPU, RECONCILER})),
+    Edit(
+        "a nodeset gets nodes on demand",
+        elastic,
+        and_conf(effect_of(deleted={CPU}, created={TEMPLATE, *ON_DEMAND}, updated={RECONCILER})),
+    ),
+    Edit(
+        "a nodeset has more nodes on demand",
+        cpu(replicas=9),
+        and_conf(effect_of(updated={TEMPLATE, RECONCILER, "ondemand-nodesets"})),
+        given=elastic,
+    ),
+    Edit(
+        "idle nodes go to sleep sooner",
+        cpu(on_demand={"price": 2, "idle": 60}),
+        effect_of(updated={"ondemand-nodesets"}),
+        given=elastic,
+    ),
+    Edit(
+        "the costs of nodes on demand are limited",
+        top(on_demand={"ceiling": 100}),
+        effect_of(updated={"ondemand-nodesets"}),
+        given=elastic,
+    ),
     Edit("a nodeset has no nodes", cpu(replicas=0), effect_of(updated={CPU, RECONCILER})),
     Edit(
         "the cluster grows past slurmctld's maximum of nodes",

@@ -1,0 +1,214 @@
+"""Nodes on demand: Slurm's configuration, the template of their pods, and the agent's rights."""
+
+import copy
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cel_expr_python import cel
+
+from agents.ondemand.carry import pod
+from agents.ondemand.observed import Template
+from components import conventions as c
+from components.slurm.ondemand import VARIABLES, validations_of
+from components.slurmconf import config_files, wanted_nodes, wanted_on_demand
+from tests.support.graph import Graph, container, record, templates
+from tests.support.stack import config, settings
+
+Object = dict[str, Any]
+GPU = {
+    "name": "gpu",
+    "replicas": 8,
+    "cpus": 4,
+    "memory": "16GiB",
+    "on_demand": {"min": 1, "start": 600, "price": 2.5},
+}
+
+
+def elastic(values: Object) -> None:
+    values["nodesets"] = [*values["nodesets"], GPU]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return record(monkeypatch, config(elastic))
+
+
+# --- Slurm's configuration -----------------------------------------------------------------------
+
+
+def test_slurm_wakes_all_nodes_of_a_job_at_once_and_waits_longer_than_the_agent() -> None:
+    conf = config_files(settings(elastic))["slurm.conf"].splitlines()
+
+    expected = {
+        "SuspendProgram=/usr/lib/slurmstack/power",
+        "ResumeProgram=/usr/lib/slurmstack/power",
+        "ResumeFailProgram=/usr/lib/slurmstack/power",
+        "SuspendRate=0",
+        "ResumeRate=0",
+        "ResumeTimeout=720",
+        "SuspendExcStates=DYNAMIC_NORM",
+        "PrivateData=cloud",
+    }
+    assert expected <= set(conf)
+    (line,) = [one for one in conf if one.startswith("NodeName=gpu-")]
+    assert line.startswith("NodeName=gpu-[0-7] ")
+    assert "State=CLOUD" in line
+    assert "Feature=gpu,on-demand" in line
+
+
+def test_stack_without_nodes_on_demand_has_no_power_saving() -> None:
+    conf = config_files(settings())["slurm.conf"]
+    assert "Suspend" not in conf
+    assert "Resume" not in conf
+    assert "PrivateData" not in conf
+
+
+def test_slurmctld_takes_only_static_nodes_that_always_run_for_absent() -> None:
+    assert c.ABSENT_PROGRAM not in config_files(settings(elastic))["slurm.conf"]
+
+
+def test_agent_gets_times_in_minutes_and_days_as_numbers() -> None:
+    hours = {"days": ["mon", "sun"], "begin": "07:30", "end": "18:00", "min": 4}
+    chosen = {**GPU, "on_demand": {"schedule": [hours], "keep": ["gpu-3"]}}
+    wanted = wanted_on_demand(settings(lambda values: values.update(nodesets=[chosen])))
+
+    (nodeset,) = json.loads(wanted)["nodesets"].values()
+    assert nodeset["schedule"] == [{"days": [0, 6], "begin": 450, "end": 1080, "min": 4}]
+    assert (nodeset["max"], nodeset["min"], nodeset["idle"]) == (8, 0, 600)
+    assert nodeset["keep"] == ["gpu-3"]
+
+
+def test_reconciler_knows_which_nodes_may_sleep() -> None:
+    found = json.loads(wanted_nodes(settings(elastic)))["nodesets"]
+    assert {name: one["on_demand"] for name, one in found.items()}["gpu"]
+    assert sum(one["on_demand"] for one in found.values()) == 1
+
+
+# --- Pods ----------------------------------------------------------------------------------------
+
+
+def test_nodeset_on_demand_is_a_template_instead_of_a_statefulset(graph: Graph) -> None:
+    made = graph.one("nodeset-gpu-template")
+    assert made.type == "kubernetes:core/v1:PodTemplate"
+    assert made.inputs["metadata"]["labels"][c.LABEL_NODESET] == "gpu"
+
+    template = templates(graph)["nodeset-gpu-template"]
+    assert template["metadata"]["labels"][c.LABEL_ON_DEMAND] == "yes"
+    assert template["spec"]["subdomain"] == c.HOSTS
+    assert {"name": "ON_DEMAND", "value": "yes"} in container(graph, "nodeset-gpu-template")["env"]
+
+
+def test_other_nodesets_do_not_change(monkeypatch: pytest.MonkeyPatch, graph: Graph) -> None:
+    before = record(monkeypatch, config())
+    assert templates(graph)["nodeset-cpu-slurmd"] == templates(before)["nodeset-cpu-slurmd"]
+
+
+def test_one_agent_runs_at_a_time(graph: Graph) -> None:
+    deployment = graph.one("ondemand-agent").inputs["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_agent_may_create_and_delete_pods_and_nothing_else(graph: Graph) -> None:
+    rules = graph.one("ondemand-role").inputs["rules"]
+    granted = {
+        (name, verb) for rule in rules for name in rule["resources"] for verb in rule["verbs"]
+    }
+    pods = {("pods", verb) for verb in ("create", "delete", "list")}
+    assert granted == {*pods, ("podtemplates", "list")}
+
+
+# --- The admission policy ------------------------------------------------------------------------
+
+_TYPES = dict.fromkeys(("object", "oldObject", "request", "variables"), cel.Type.DYN)
+
+
+@functools.cache
+def compiled(expression: str) -> cel.Expression:
+    return cel.NewEnv(variables=_TYPES).compile(expression)
+
+
+def refusals(template: Object, operation: str, given: Object) -> list[str]:
+    """Return why a request is refused, as Kubernetes evaluates the policy."""
+    request = {"operation": operation}
+    new, old = (given, None) if operation == "CREATE" else (None, given)
+    bindings: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
+    for name, expression in VARIABLES:
+        bindings["variables"][name] = compiled(expression).eval(data=bindings).plain_value()
+    return [
+        message
+        for expression, message in validations_of([template])
+        if compiled(expression).eval(data=bindings).value() is not True
+    ]
+
+
+@pytest.fixture(scope="module")
+def template(graph: Graph) -> Object:
+    return templates(graph)["nodeset-gpu-template"]
+
+
+def own_pod(template: Object) -> Object:
+    return copy.deepcopy(pod("gpu-3", Template("gpu", "uid", template, "digest")))
+
+
+def test_agent_may_create_and_delete_the_pods_of_its_templates(template: Object) -> None:
+    assert refusals(template, "CREATE", own_pod(template)) == []
+    assert refusals(template, "DELETE", own_pod(template)) == []
+
+
+Edit = Callable[[Object], object]
+FIRST: Callable[[Object], Object] = lambda made: made["spec"]["containers"][0]  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda made: made["metadata"]["labels"].pop(c.LABEL_ON_DEMAND), "only pods of nodes"),
+        (lambda made: made["metadata"]["labels"].update({c.LABEL_COMPONENT: "login"}), "only pods"),
+        (lambda made: made["spec"].pop("automountServiceAccountToken"), "a credential"),
+        (lambda made: made["spec"].update(hostPID=True), "the machine's namespaces"),
+        (lambda made: made["spec"].update(hostNetwork=True), "the machine's namespaces"),
+        (lambda made: FIRST(made).update(image="evil"), "only images"),
+        (lambda made: FIRST(made)["securityContext"].update(privileged=True), "only capabilities"),
+        (
+            lambda made: FIRST(made)["securityContext"]["capabilities"]["add"].append("SYS_BOOT"),
+            "only capabilities",
+        ),
+        (lambda made: FIRST(made).pop("securityContext"), "only capabilities"),
+        (
+            lambda made: made["spec"]["volumes"].append(
+                {"name": "x", "secret": {"secretName": "jwt"}}
+            ),
+            "only Secrets",
+        ),
+        (
+            lambda made: made["spec"]["volumes"].append(
+                {"name": "x", "projected": {"sources": [{"secret": {"name": "jwt"}}]}}
+            ),
+            "only Secrets",
+        ),
+        (
+            lambda made: made["spec"]["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
+            "only folders",
+        ),
+        (
+            lambda made: FIRST(made)["env"].append(
+                {"name": "X", "valueFrom": {"secretKeyRef": {"name": "jwt", "key": "key"}}}
+            ),
+            "Secrets into its environment",
+        ),
+    ],
+)
+def test_other_pods_are_refused(template: Object, edit: Edit, reason: str) -> None:
+    made = own_pod(template)
+    edit(made)
+    assert any(reason in message for message in refusals(template, "CREATE", made))
+
+
+def test_other_pods_are_not_deleted(template: Object) -> None:
+    made = own_pod(template)
+    del made["metadata"]["labels"][c.LABEL_ON_DEMAND]
+    assert refusals(template, "DELETE", made)
