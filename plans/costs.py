@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
-from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
+from components.conventions import ANNOTATION_NODES, LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from plans.reading import Preview, Step
 
 Inputs = Mapping[str, Any]
@@ -104,18 +104,32 @@ def _stateful_set(name: str, inputs: Inputs) -> Iterator[Cost]:
         yield Cost("Login nodes", LOGIN, replicas)
     nodeset = labels.get(LABEL_NODESET)
     if nodeset:
-        limits = _limits(at(inputs, "spec", "template", "spec", "containers") or [])
-        yield Cost("Slurm nodes", nodeset, replicas, each=_each(limits))
-        gpus = {key: value for key, value in limits.items() if _is_gpu(key)}
-        if gpus:
-            of_one = sum(gpus.values(), Decimal(0))
-            total = None if replicas is None else replicas * of_one
-            yield Cost("GPUs", nodeset, total, each=", ".join(sorted(gpus)))
+        yield from _nodes(nodeset, replicas, at(inputs, "spec", "template"))
     for template in at(inputs, "spec", "volumeClaimTemplates") or []:
         claim = at(template, "metadata", "name") or ""
         for one in _claim(f"{name}/{claim}", template):
             total = None if replicas is None or one.amount is None else one.amount * replicas
             yield Cost(one.what, one.name, total, one.unit)
+
+
+def _on_demand(_name: str, inputs: Inputs) -> Iterator[Cost]:
+    """Yield the costs while all nodes on demand are awake."""
+    nodeset = at(inputs, "metadata", "labels", LABEL_NODESET)
+    if nodeset:
+        most = _whole(at(inputs, "metadata", "annotations", ANNOTATION_NODES))
+        yield from _nodes(nodeset, most, inputs.get("template"), ("on demand",))
+
+
+def _nodes(
+    nodeset: str, count: Decimal | None, template: Any, more: tuple[str, ...] = ()
+) -> Iterator[Cost]:
+    limits = _limits(at(template, "spec", "containers") or [])
+    yield Cost("Slurm nodes", nodeset, count, each=", ".join((*_sizes(limits), *more)))
+    gpus = {key: value for key, value in limits.items() if _is_gpu(key)}
+    if gpus:
+        of_one = sum(gpus.values(), Decimal(0))
+        total = None if count is None else count * of_one
+        yield Cost("GPUs", nodeset, total, each=", ".join((*sorted(gpus), *more)))
 
 
 def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
@@ -129,14 +143,14 @@ def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
     return total
 
 
-def _each(limits: Mapping[str, Decimal]) -> str:
-    sizes = []
+def _sizes(limits: Mapping[str, Decimal]) -> Iterator[str]:
     if "cpu" in limits:
-        sizes.append(f"{number(limits['cpu'])} CPUs")
+        yield f"{number(limits['cpu'])} CPUs"
     if "memory" in limits:
-        sizes.append(f"{number(limits['memory'] / _GIB)} GiB")
-    sizes += [f"{number(limits[key])} {key}" for key in sorted(limits) if _is_gpu(key)]
-    return ", ".join(sizes)
+        yield f"{number(limits['memory'] / _GIB)} GiB"
+    for key in sorted(limits):
+        if _is_gpu(key):
+            yield f"{number(limits[key])} {key}"
 
 
 def _is_gpu(resource: str) -> bool:
@@ -224,6 +238,7 @@ def _lustre(name: str, inputs: Inputs) -> Iterator[Cost]:
 _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
     "kubernetes:apps/v1:StatefulSet": _stateful_set,
     "kubernetes:core/v1:PersistentVolumeClaim": _claim,
+    "kubernetes:core/v1:PodTemplate": _on_demand,
     "kubernetes:core/v1:Service": _service,
     "nebius:index/mk8sV1Cluster:Mk8sV1Cluster": _single("Control planes"),
     "nebius:index/mk8sV1NodeGroup:Mk8sV1NodeGroup": _nebius_machines,

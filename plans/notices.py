@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from components.conventions import ANNOTATION_NODES
 from engine.planning import Op
 from plans.costs import at
 from plans.reading import Preview, Step, rolls_pods
@@ -54,7 +55,12 @@ def _is(op: Op) -> Callable[[Step], bool]:
 
 def _replicas(inputs: Mapping[str, Any] | None) -> int | None:
     found = at(inputs or {}, "spec", "replicas")
-    return int(found) if isinstance(found, int | float) else None
+    if found is None:
+        found = at(inputs or {}, "metadata", "annotations", ANNOTATION_NODES)
+    try:
+        return None if found is None else int(found)
+    except ValueError:  # unknown in this preview
+        return None
 
 
 def _counts(step: Step) -> dict[str, int]:
@@ -81,8 +87,21 @@ def _is_too_soon(step: Step) -> bool:
 _AHEAD: Final = 180
 """Seconds until a new key is in every pod (docs/settings.md, `auth.rotations`)."""
 _NODESET: Final = r"nodeset-(.+)-slurmd"
+_ON_DEMAND: Final = r"nodeset-(.+)-template"
 _RULES: Final = (
-    _Rule(_NODESET, _is(Op.DELETE), "Nodeset {0} is removed; its nodes drain first."),
+    _Rule(
+        r"nodeset-(.+)-(?:slurmd|template)",
+        _is(Op.DELETE),
+        "Nodeset {0} is removed; its nodes drain first.",
+    ),
+    _Rule(
+        _ON_DEMAND,
+        _restarts,
+        "Nodes on demand of nodeset {0} are replaced: idle nodes at once, others after their jobs.",
+    ),
+    _Rule(_ON_DEMAND, _shrinks, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
+    _Rule(_ON_DEMAND, _grows, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
+    _Rule(_ON_DEMAND, _is(Op.CREATE), "Nodeset {0} is added with at most {after} nodes on demand."),
     _Rule(
         _NODESET,
         _restarts,

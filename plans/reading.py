@@ -204,6 +204,7 @@ def _messages(diagnostics: list[Mapping[str, Any]], *severities: str) -> Iterato
 
 def rolls_pods(step: Step) -> bool:
     """Return whether the step replaces a workload's pods, but not the workload."""
+    template = ("template",) if step.kind == "PodTemplate" else ("spec", "template")
     return step.op is Op.UPDATE and any(
-        parse_path(change.path)[:2] == ("spec", "template") for change in step.changes
+        parse_path(change.path)[: len(template)] == template for change in step.changes
     )

@@ -82,6 +82,21 @@ def test_edited_settings_show_changed_nodes_gpus_and_volumes(
     assert not differences(between(before, before))
 
 
+def test_costs_of_nodes_on_demand_are_those_of_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = NODESETS[1]
+    given = {**VALID, "cluster": {"kind": "existing"}, "nodesets": [{**gpu, "on_demand": {}}]}
+    edited = {**given, "nodesets": [{**gpu, "replicas": 5, "on_demand": {"min": 1}}]}
+    before, after = (record(monkeypatch, config(base=values)) for values in (given, edited))
+
+    assert amounts(between(before, after)) == {
+        ("Slurm nodes", "gpu"): ("2", "5"),
+        ("GPUs", "gpu"): ("16", "40"),
+    }
+    (nodes_of_gpu, _) = differences(between(before, after))
+    assert nodes_of_gpu.after is not None
+    assert nodes_of_gpu.after.each.endswith(", on demand")
+
+
 # --- From inputs ---------------------------------------------------------------------------------
 
 

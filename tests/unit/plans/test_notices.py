@@ -11,6 +11,7 @@ from tests.unit.plans.documents import STATEFUL_SET, preview, stateful_set, step
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
+TEMPLATE = "kubernetes:core/v1:PodTemplate"
 CPU = {"slurmstack.dev/nodeset": "cpu"}
 BEFORE, AFTER = {"data": {"a": "1"}}, {"data": {"a": "2"}}
 
@@ -21,6 +22,14 @@ def rolled(name: str, type_: str = STATEFUL_SET) -> dict[str, Any]:
 
 def resized(name: str, before: int, after: int) -> dict[str, Any]:
     return step("update", STATEFUL_SET, name, stateful_set(CPU, before), stateful_set(CPU, after))
+
+
+def on_demand(most: int, **labels: str) -> dict[str, Any]:
+    annotations = {"slurmstack.dev/nodes": str(most)}
+    return {
+        "metadata": {"labels": CPU, "annotations": annotations},
+        "template": {"metadata": {"labels": labels}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -34,6 +43,19 @@ def resized(name: str, before: int, after: int) -> dict[str, Any]:
             step("create", STATEFUL_SET, "nodeset-cpu-slurmd", None, stateful_set(CPU, 3)),
             "Nodeset cpu is added with 3 nodes.",
         ),
+        (
+            step("create", TEMPLATE, "nodeset-cpu-template", None, on_demand(3)),
+            "Nodeset cpu is added with at most 3 nodes on demand.",
+        ),
+        (
+            step("update", TEMPLATE, "nodeset-cpu-template", on_demand(3), on_demand(5)),
+            "Nodeset cpu has at most 5 nodes on demand, not 3.",
+        ),
+        (
+            step("update", TEMPLATE, "nodeset-cpu-template", on_demand(3), on_demand(3, a="b")),
+            "idle nodes at once, others after their jobs",
+        ),
+        (step("delete", TEMPLATE, "nodeset-cpu-template", on_demand(3)), "cpu is removed"),
         (rolled("login-sshd"), "Login nodes are replaced one by one"),
         (resized("login-sshd", 3, 2), "The last login nodes are removed"),
         (rolled("controller-slurmctld", DEPLOYMENT), "slurmctld restarts"),
