@@ -1,0 +1,180 @@
+"""Nodes on demand: they start for jobs, all at once, and any of them leaves when it is idle."""
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.edits.nodesets import SMALL, deployed
+from tests.support.cluster import Cluster
+from tests.support.waiting import becomes, eventually
+
+IDLE = 15
+"""Seconds after which an idle node of the tests goes to sleep."""
+CLOUD = {**SMALL, "name": "cloud", "replicas": 3, "on_demand": {"idle": IDLE, "start": 120}}
+LOST = {
+    **SMALL,
+    "name": "lost",
+    "replicas": 1,
+    "node_selector": {"example.org/pool": "none"},
+    "on_demand": {"idle": IDLE, "start": 30},
+}
+PARTITIONS = [
+    {"name": "main", "nodesets": ["cpu"], "default": True},
+    {"name": "cloud", "nodesets": ["cloud"]},
+    {"name": "both", "nodesets": ["lost", "cloud"]},
+]
+ASLEEP = {"cloud-0": "idle~", "cloud-1": "idle~", "cloud-2": "idle~"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nodesets(cluster: Cluster) -> Iterator[None]:
+    with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS):
+        becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _asleep(cluster: Cluster) -> Iterator[None]:
+    """Each test begins without awake nodes, and ends without jobs."""
+    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 120)
+    yield
+    cluster.run("scancel --me")
+
+
+def nodes(cluster: Cluster) -> dict[str, str]:
+    """Return the states of the nodes `cloud-…`, in Slurm's short form."""
+    ask = "sinfo --noheader --Node --partition=cloud --format='%N %t'"
+    found = cluster.ssh(ask, check=False)  # slurmctld may be restarting
+    return dict(line.split() for line in found.stdout.splitlines())
+
+
+def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    found = cluster.objects("pods", "slurmstack.dev/on-demand")
+    return {pod["metadata"]["name"]: pod for pod in found}
+
+
+def test_sleeping_nodes_have_no_pods_and_are_visible(cluster: Cluster) -> None:
+    assert pods(cluster) == {}
+    assert nodes(cluster) == ASLEEP
+
+
+def test_node_starts_for_a_job_and_leaves_afterwards(cluster: Cluster) -> None:
+    assert cluster.run("srun --partition=cloud hostname", timeout=120) == "cloud-0"
+    assert set(pods(cluster)) == {"cloud-0"}
+    # A second job finds the node awake, once the epilog of the first has ended.
+    becomes("cloud-0", lambda: nodes(cluster)["cloud-0"], "idle")
+    assert cluster.run("srun --partition=cloud hostname") == "cloud-0"
+    eventually("no pod is left", lambda: not pods(cluster), 90)
+    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP)
+
+
+def test_nodes_of_a_job_start_at_once(cluster: Cluster) -> None:
+    found = cluster.run("srun --partition=cloud --nodes=3 hostname", timeout=150)
+    assert set(found.split()) == set(ASLEEP)
+    made = {pod["metadata"]["creationTimestamp"] for pod in pods(cluster).values()}
+    assert len(made) <= 2, "pods of one job are created within two seconds"
+
+
+def test_array_wakes_the_nodes_that_it_can_use(cluster: Cluster, folder: str) -> None:
+    script = "#!/bin/sh\nsleep 5; hostname"
+    array = cluster.submit(folder, script, "--partition=cloud", "--exclusive", "--array=1-5")
+    eventually("three nodes run", lambda: len(pods(cluster)) == 3, 60)
+    ended = f"sacct --noheader --allocations --format=state --jobs={array}"
+    becomes("the tasks", lambda: cluster.run(ended).split(), ["COMPLETED"] * 5, 180)
+
+
+def test_any_node_leaves_while_its_neighbours_work(cluster: Cluster, folder: str) -> None:
+    stays = [
+        cluster.submit(folder, "#!/bin/sh\nsleep 600", "--partition=cloud", f"--nodelist={node}")
+        for node in ("cloud-0", "cloud-2")
+    ]
+    cluster.run("srun --partition=cloud --nodelist=cloud-1 true", timeout=120)
+    for job in stays:
+        cluster.wait_for_job(job, "RUNNING", 90)
+    eventually("cloud-1 has left", lambda: set(pods(cluster)) == {"cloud-0", "cloud-2"}, 90)
+    becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~")
+    assert [cluster.job_state(job) for job in stays] == ["RUNNING", "RUNNING"]
+
+
+def test_job_of_a_node_that_cannot_start_moves_to_another(cluster: Cluster, folder: str) -> None:
+    script = "#!/bin/sh\nhostname"
+    job = cluster.submit(folder, script, "--partition=both", "--prefer=lost", "--nodelist=lost-0")
+    eventually("the pod waits for a machine", lambda: "lost-0" in pods(cluster))
+    reason = "scontrol show node lost-0 | sed -n 's/^ *Reason=//p'"
+    given = eventually("the start was given up", lambda: cluster.run(reason), 90)
+    assert given.startswith("slurmstack:start:capacity: 0/2 nodes are available")
+    eventually("the pod is gone", lambda: "lost-0" not in pods(cluster))
+    assert cluster.job_state(job) == "PENDING"
+
+
+# --- Kills ---------------------------------------------------------------------------------------
+
+
+def kill_agent(cluster: Cluster) -> None:
+    now = ("--grace-period=0", "--force", "--wait=false")
+    cluster.kubectl("delete", "pods", "-l", "slurmstack.dev/component=ondemand", *now, check=False)
+
+
+def kill_slurmctld(cluster: Cluster) -> None:
+    """Kill the active slurmctld. Another kill may have left none at this moment."""
+    for pod in cluster.pods("controller"):
+        name = pod["metadata"]["name"]
+        cluster.signal("KILL", "slurmctld", name, "slurmctld", check=False)
+
+
+def kill_api_server(cluster: Cluster) -> None:
+    kill = 'kill -KILL "$(cat /run/slurmstack/kube-apiserver.pid)"'
+    cluster.computer("node-0").exec_run(["sh", "-c", kill])
+
+
+KILLS: tuple[Callable[[Cluster], None], ...] = (kill_agent, kill_slurmctld, kill_api_server)
+ROUNDS = 20
+
+
+@pytest.mark.timeout(1200)
+def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
+    cluster: Cluster, folder: str
+) -> None:
+    """Kill the agent, slurmctld or the API server at random moments while nodes start and stop."""
+    seed = secrets.randbits(32)
+    print(f"seed: {seed}")
+    chosen = random.Random(seed)
+    kills = [KILLS[index % len(KILLS)] for index in range(ROUNDS)]
+    chosen.shuffle(kills)
+    script = f"#!/bin/sh\nsleep 3; echo $SLURM_ARRAY_TASK_ID >>{folder}/ended"
+    array = cluster.submit(
+        folder, script, "--partition=cloud", "--exclusive", "--array=1-9", "--requeue"
+    )
+    # slurmctld saves its state within five seconds of a change.
+    time.sleep(6)
+
+    for kill in kills:
+        time.sleep(chosen.uniform(0, 4))
+        kill(cluster)
+
+    def states() -> list[str]:
+        found = cluster.ssh(
+            f"sacct --noheader --allocations --format=state --jobs={array}", check=False
+        )
+        return found.stdout.split()
+
+    becomes("the tasks", states, ["COMPLETED"] * 9, 300)
+    assert set(cluster.run(f"cat {folder}/ended").split()) == {str(n) for n in range(1, 10)}
+    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 180)
+    eventually("no pod is left", lambda: not pods(cluster), 90)
+
+
+def test_operators_wake_nodes_and_put_them_to_sleep(cluster: Cluster) -> None:
+    def update(state: str) -> None:
+        words = ("scontrol", "update", "nodename=cloud-1", f"state={state}")
+        cluster.in_pod(cluster.controller(), "slurmctld", *words)
+
+    update("power_up")
+    becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle", 90)
+    update("power_down")
+    becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~", 90)
+    assert pods(cluster) == {}
