@@ -22,7 +22,7 @@ from agents.ondemand.actions import (
     Wake,
 )
 from agents.ondemand.observed import Template
-from agents.ondemand.plan import REASON_LENGTH, TRIES
+from agents.ondemand.plan import OUT, REASON_LENGTH, TRIES, is_slurms_own, may_rest
 from agents.slurm import Client, Fault, Node, SlurmError
 
 _AT_ONCE = 8
@@ -122,34 +122,49 @@ class Carrier:
             case Lose(node):
                 self._slurm.power(node, "POWER_DOWN", "POWERED_DOWN")
             case Asleep(node):
-                self._require(node, "POWERING_DOWN")
+                self._require(node, lambda it: "POWERING_DOWN" in it.state and may_rest(it))
                 self._slurm.resume(node)
             case Retry(node, reason) | Release(node, reason):
-                self._require(node, "POWERED_DOWN", reason=reason)
+                self._require(node, lambda it: "POWERED_DOWN" in it.state and it.reason == reason)
                 self._slurm.resume(node)
             case GiveUp(node, reason, tries):
-                record = self._slurm.node(node)
-                by_others = "DRAIN" in record.state and not is_own(record.reason)
-                if by_others or not record.state & {"POWERING_UP", "DOWN"}:
-                    raise OvertakenError(f"the node is {_shown(record)}")
-                self._slurm.annotate(node, comment=f"{TRIES}{tries}")
-                self._slurm.down(node, reason)
+                self._give_up(node, reason, tries)
             case Hold(node, reason):
-                self._require(node, "POWERED_DOWN")
+                self._require(node, _can_be_held)
                 self._slurm.drain(node, reason)
             case Started(node):
                 self._forget(node)
+
+    def _give_up(self, node: str, reason: str, tries: int) -> None:
+        record = self._require(
+            node,
+            lambda it: (
+                bool(it.state & {"POWERING_UP", "DOWN"})
+                and (not it.state & OUT or is_own(it.reason) or is_slurms_own(it))
+            ),
+        )
+        # Keep comments by people.
+        if not record.comment or record.comment.startswith(TRIES):
+            self._slurm.annotate(node, comment=f"{TRIES}{tries}")
+        self._slurm.down(node, reason)
 
     def _forget(self, node: str) -> None:
         record = self._slurm.node(node)
         if "DRAIN" in record.state and record.reason.startswith(START):
             self._slurm.resume(node)
-        self._slurm.annotate(node, comment="")
+        if record.comment.startswith(TRIES):
+            self._slurm.annotate(node, comment="")
 
-    def _require(self, node: str, state: str, reason: str | None = None) -> None:
+    def _require(self, node: str, holds: Callable[[Node], bool]) -> Node:
+        """Return the record of a node. Raises OvertakenError if the condition does not hold."""
         record = self._slurm.node(node)
-        if state not in record.state or (reason is not None and record.reason != reason):
+        if not holds(record):
             raise OvertakenError(f"the node is {_shown(record)}")
+        return record
+
+
+def _can_be_held(record: Node) -> bool:
+    return "POWERED_DOWN" in record.state and not record.state & {*OUT, "ALLOCATED", "MIXED"}
 
 
 def _shown(record: Node) -> str:

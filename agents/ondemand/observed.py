@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from agents import labels, objects
@@ -37,6 +38,8 @@ class Pod:
     uid: str
     created: float
     """Unix time."""
+    placed: float
+    """Unix time at which the pod got its machine; `created` without a machine."""
     template: str
     """Digest of the template that the pod was made from."""
     is_ready: bool = False
@@ -90,17 +93,25 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
 def _pod(item: objects.Pod) -> Pod:
     meta, status = item["metadata"], item["status"]
     conditions = {one["type"]: one for one in status.get("conditions", ())}
-    ready = conditions.get("Ready")
+    ready, placed = conditions.get("Ready"), conditions.get("PodScheduled")
+    created = meta["creationTimestamp"]
     is_ready = ready is not None and ready["status"] == "True"
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
-        created=meta["creationTimestamp"].timestamp(),
+        created=created.timestamp(),
+        placed=_since(placed, created).timestamp(),
         template=meta.get("annotations", {}).get(labels.TEMPLATE, ""),
         is_ready=is_ready,
         leaves="deletionTimestamp" in meta,
         trouble=None if is_ready else _trouble(status, conditions),
     )
+
+
+def _since(placed: objects.Condition | None, created: datetime) -> datetime:
+    if placed is None or placed["status"] != "True":
+        return created
+    return placed.get("lastTransitionTime") or created
 
 
 def _trouble(

@@ -33,6 +33,8 @@ LEAVE = f"{OWN}leave"
 """Reason of a node whose pod was evicted (images/worker/leave)."""
 TIMEOUT = "ResumeTimeout reached"
 """Reason that slurmctld gives a node that did not start in time (power_save.c, 24.11)."""
+ABSENT = f"{OWN}absent"
+"""Reason of a static node that never registered (images/controller/absent)."""
 SLURMS_OWN = "Not responding"
 """Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 TRIES = f"{OWN}failed starts: "
@@ -41,8 +43,8 @@ REASON_LENGTH = 200
 """Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
 
 PATIENCE = {IMAGE: 60, BROKEN: 120}
-"""Seconds for which a pod may have a trouble. A full registry or machine may recover meanwhile.
-For a lack of capacity, the nodeset's `start` applies, because a machine may arrive."""
+"""Seconds for which a pod may have a trouble on its machine: a registry may recover. For a lack of
+capacity, the nodeset's `start` applies, because a machine may arrive."""
 BACK_OFF = 60
 """Seconds after the first failed start until the next. The time doubles with each failure."""
 LONGEST_BACK_OFF = 3600
@@ -57,7 +59,7 @@ _BUSY = frozenset(
     }
 )
 """Flags of an idle node that must not go to sleep."""
-_OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
+OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,6 @@ class Plan:
     """Nodes that are starting."""
     awake: int
     asleep: int
-    failed: int
-    """Nodes whose last start failed, and that wait for the next attempt."""
-    held: int
-    """Nodes that the ceiling of costs holds."""
 
     @property
     def is_settled(self) -> bool:
@@ -118,7 +116,14 @@ class _View:
     @property
     def serves(self) -> bool:
         """Whether the node runs jobs, or will when it is awake."""
-        return (self.is_awake or self.is_waking) and not self.state & _OUT
+        wakes = bool(self.state & {"POWER_UP", "ALLOCATED", "MIXED"})
+        return (self.is_awake or self.is_waking or wakes) and not self.state & OUT
+
+    @property
+    def has_tried(self) -> bool:
+        """Whether the last start failed, or the agent's drain remains from it."""
+        drained = "DRAIN" in self.state and self.record.reason.startswith(START)
+        return drained or self.record.comment.startswith(TRIES)
 
     @property
     def tries(self) -> int:
@@ -145,6 +150,9 @@ class _Purse:
         self.count(view)
         return True
 
+    def copy(self) -> "_Purse":
+        return _Purse(self.ceiling, self.spent, set(self.counted))
+
     def count(self, view: _View) -> None:
         self.counted.add(view.name)
         self.spent += view.nodeset.price
@@ -160,7 +168,7 @@ def plan(
     views = list(_views(observed, wanted))
     purse = _Purse(wanted.ceiling)
     for view in views:
-        if view.is_awake or (view.is_waking and view.pod):
+        if view.pod or (view.is_awake and not view.state & OUT):
             purse.count(view)
     actions: list[Action] = []
     for view in views:
@@ -170,11 +178,9 @@ def plan(
     actions += _strays(observed, wanted)
     return Plan(
         tuple(actions),
-        tuple(view.name for view in views if view.is_waking or view.is_leaving),
+        tuple(view.name for view in views if view.is_waking or (view.is_leaving and view.pod)),
         sum(view.is_awake for view in views),
         sum(view.is_asleep for view in views),
-        sum(view.record.reason.startswith(START) for view in views),
-        sum(view.record.reason.startswith(COST) for view in views),
     )
 
 
@@ -218,7 +224,7 @@ def _of_node(
     elif view.is_waking:
         yield from _of_waker(view, purse, now)
     else:
-        yield from _of_awake(view)
+        yield from _of_awake(view, purse)
 
 
 def _of_sleeper(view: _View, now: int, settled: Mapping[str, float]) -> Iterator[Action]:
@@ -229,13 +235,16 @@ def _of_sleeper(view: _View, now: int, settled: Mapping[str, float]) -> Iterator
             yield Delete(view.name, pod.uid, "the node sleeps")
         return
     if view.is_leaving:
-        # Slurm's RESUME ends POWERING_DOWN, and also lifts drains: only our own may go.
-        if "DOWN" not in view.state and (not view.state & _OUT or record.reason == LEAVE):
+        if may_rest(record):
             yield Asleep(view.name)
     elif "DOWN" in view.state and record.reason == TIMEOUT:
         yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
-    elif view.state & _OUT and _may_retry(view, now):
-        yield Retry(view.name, record.reason)
+    elif view.state & OUT:
+        if _may_retry(view, now):
+            yield Retry(view.name, record.reason)
+    elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
+        # RESUME sets this flag. After its next start, slurmctld would give the node no job.
+        yield Sleep(view.name, "Slurm waits for an answer of a sleeping node")
 
 
 def _may_retry(view: _View, now: int) -> bool:
@@ -244,8 +253,20 @@ def _may_retry(view: _View, now: int) -> bool:
     if record.reason.startswith(START):
         since = record.reason_time
         return since is None or now - since.timestamp() >= back_off(view.tries)
-    silent = not record.reason or record.reason.startswith(SLURMS_OWN)
-    return record.reason == LEAVE or ("DOWN" in view.state and silent)
+    return record.reason == LEAVE or ("DOWN" in view.state and is_slurms_own(record))
+
+
+def may_rest(record: Node) -> bool:
+    """Return whether Slurm may end POWERING_DOWN with RESUME, which also ends drains."""
+    is_drained = bool(record.state & {"DRAIN", "FAIL"})
+    return "DOWN" not in record.state and (not is_drained or record.reason == LEAVE)
+
+
+def is_slurms_own(record: Node) -> bool:
+    """Return whether neither a person nor a check took the node out of service."""
+    return "DRAIN" not in record.state and (
+        not record.reason or record.reason.startswith((ABSENT, SLURMS_OWN, TIMEOUT))
+    )
 
 
 def back_off(tries: int) -> int:
@@ -266,27 +287,27 @@ def _of_waker(view: _View, purse: _Purse, now: int) -> Iterator[Action]:
     if view.is_outdated and not pod.is_ready:
         yield Delete(view.name, pod.uid, "its template has changed")
         return
-    if view.state & _OUT and not record.reason.startswith(OWN):
+    if view.state & OUT and not record.reason.startswith(OWN):
         return  # a person has taken the node out of service, and the reason must stay
-    age, trouble = now - pod.created, pod.trouble
-    if trouble and age > min(PATIENCE.get(trouble.kind, view.nodeset.start), view.nodeset.start):
+    trouble = pod.trouble
+    if trouble and now - pod.placed > PATIENCE.get(trouble.kind, view.nodeset.start):
         yield _give_up(view, trouble.kind, trouble.text)
-    elif age > view.nodeset.start:
+    elif now - pod.created > view.nodeset.start:
         yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
 
 
-def _of_awake(view: _View) -> Iterator[Action]:
+def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
-        if not view.state & _OUT or record.reason == LEAVE:
+        if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE:
             yield Lose(view.name)
-        else:
+        elif purse.take(view):
             # Only a pod can show whether a drained node is healthy again.
             yield Create(view.name, view.nodeset_name)
-    elif view.is_outdated and not pod.is_ready and view.state & _OUT and not record.alloc_cpus:
+    elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.alloc_cpus:
         if not pod.leaves:
             yield Delete(view.name, pod.uid, "its template has changed")
-    elif record.comment.startswith(TRIES) and pod.is_ready and "NOT_RESPONDING" not in view.state:
+    elif view.has_tried and pod.is_ready and "NOT_RESPONDING" not in view.state:
         yield Started(view.name)
 
 
@@ -310,7 +331,7 @@ def _warmth(views: list[_View], purse: _Purse, now: int, taken: set[str]) -> Ite
         for view in these:
             if awake >= warm:
                 break
-            if view.is_asleep and not view.state & (_OUT | {"POWER_UP"}) and purse.take(view):
+            if view.is_asleep and not view.state & (OUT | {"POWER_UP"}) and purse.take(view):
                 awake += 1
                 yield Wake(view.name)
         idle = [view for view in these if _is_idle(view) and view.name not in taken]
@@ -358,12 +379,17 @@ def _too_dear(purse: _Purse) -> str:
 
 
 def _ceiling(views: list[_View], purse: _Purse) -> Iterator[Action]:
-    """Hold sleeping nodes that would exceed the ceiling if Slurm woke all sleeping nodes."""
+    """Hold sleeping nodes that would exceed the ceiling if Slurm woke all of their nodeset.
+
+    Each nodeset may use all that is left. If jobs wake several nodesets at once, the agent gives up
+    starts above the ceiling.
+    """
+    purses: dict[str, _Purse] = {}
     for view in views:
         held = view.record.reason.startswith(COST) and "DRAIN" in view.state
-        if not view.is_asleep or view.is_leaving or (view.state & _OUT and not held):
+        if not view.is_asleep or view.is_leaving or (view.state & OUT and not held):
             continue
-        affordable = purse.take(view)
+        affordable = purses.setdefault(view.nodeset_name, purse.copy()).take(view)
         if held and affordable:
             yield Release(view.name, view.record.reason)
         elif not held and not affordable:

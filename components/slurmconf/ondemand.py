@@ -12,8 +12,9 @@ from components.settings.ondemand import DAYS, Hours, OnDemand
 _NEVER = 10 * 365 * 24 * 3600
 """Seconds without a job after which Slurm itself would put a node to sleep. Without a time, Slurm
 disables its power saving."""
-_SUSPEND_TIMEOUT = 600
-"""Seconds after which Slurm takes a node for asleep that the agent has not reported as asleep."""
+SUSPEND_TIMEOUT = 120
+"""Seconds after which Slurm marks a node as powered down without the agent's report. The agent does
+not report nodes that are out of service, because the report would end their drain."""
 _MARGIN = 120
 """Seconds by which Slurm waits longer for a node's start than the agent, which knows the reason."""
 
@@ -28,7 +29,7 @@ def power(settings: Settings) -> dict[str, object]:
         "ResumeProgram": c.POWER_PROGRAM,
         "ResumeFailProgram": c.POWER_PROGRAM,
         "SuspendTime": _NEVER,
-        "SuspendTimeout": _SUSPEND_TIMEOUT,
+        "SuspendTimeout": SUSPEND_TIMEOUT,
         "ResumeTimeout": max(each.start for each in chosen) + _MARGIN,
         # All nodes of a job wake at once.
         "SuspendRate": 0,

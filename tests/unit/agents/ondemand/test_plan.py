@@ -51,6 +51,7 @@ def pod(name: str = "gpu-0", age: float = 10, **fields: Any) -> Pod:
             "name": name,
             "uid": f"{name}-uid",
             "created": NOW - age,
+            "placed": NOW - age,
             "template": "new",
             "is_ready": True,
             **fields,

@@ -1,4 +1,4 @@
-"""Random sequences of jobs, failures, drains by others, kills of the agent and lost answers.
+"""Random sequences of jobs, failures, drains by others, kills of the agent and silent services.
 
 The world asserts the rules for each request; see world.py.
 """

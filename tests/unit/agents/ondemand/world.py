@@ -15,11 +15,11 @@ from agents import labels
 from agents.drains import is_own
 from agents.kubernetes import Api, KubernetesError, Object
 from agents.slurm import Client, Fault, Node, SlurmError
+from components.slurmconf.ondemand import SUSPEND_TIMEOUT
 from tests.support.slurmnodes import NOW, moment, node
 
 PODS = "/api/v1/namespaces/slurm/pods"
 TEMPLATES = "/api/v1/namespaces/slurm/podtemplates"
-SUSPEND_TIMEOUT = 300
 RESUME_TIMEOUT = 900
 SILENCE = 300
 """Seconds after which slurmctld sets a silent node to DOWN."""
@@ -116,8 +116,6 @@ class World:
         self.killed_at: int | None = None
         self.slurm_silent_at: int | None = None
         self.kubernetes_silent_at: int | None = None
-        self.lies: str | None = None
-        """A service that carries out the next change, but whose answer is lost."""
 
     def receive(self, service: str) -> None:
         self.calls += 1
@@ -244,7 +242,7 @@ class World:
 
     def _wake(self, box: Box) -> None:
         box.flags -= {"POWER_UP", "POWERED_DOWN"}
-        box.flags.add("POWERING_UP")
+        box.flags |= {"POWERING_UP", "NOT_RESPONDING"}
         box.asked = self.now
 
     def _schedule(self) -> None:
@@ -256,7 +254,7 @@ class World:
                 for box in self.boxes.values()
                 if box.job is None
                 and not box.is_out
-                and not box.flags & {"POWER_DOWN", "POWERING_DOWN", "NOT_RESPONDING"}
+                and not box.flags & {"POWER_DOWN", "POWERING_DOWN"}
                 and (self.is_ready(box.name) or box.flags & {"POWERED_DOWN", "POWERING_UP"})
             ]
             free.sort(key=lambda box: "POWERED_DOWN" in box.flags)
@@ -348,7 +346,9 @@ class FakeSlurm(Client):
             assert node not in self.world.pods, "a node is asleep when its pod is gone"
             box.flags.discard("POWERING_DOWN")
             box.flags.add("POWERED_DOWN")
-        box.flags -= {"DRAIN", "DOWN"}
+        if box.is_out:
+            box.flags -= {"DRAIN", "DOWN"}
+            box.flags.add("NOT_RESPONDING")
         box.clear()
 
     def down(self, node: str, reason: str) -> None:
