@@ -402,7 +402,7 @@ def _nodes(
         RestArgs(site, control.slurmctld, settings.rest, settings.accounting.enabled),
         opts,
     )
-    on_demand = [nodesets[each.name].template for each in settings.nodesets if each.on_demand]
+    on_demand = [nodeset.name for nodeset in settings.nodesets if nodeset.on_demand]
     if on_demand:
         wanted = control.configuration.once_proven(wanted_on_demand(settings))
         OnDemand(
