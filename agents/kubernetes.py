@@ -51,12 +51,13 @@ class _Status(msgspec.Struct):
 class KubernetesError(Exception):
     """A request to Kubernetes failed. The message is one line for people.
 
-    `status` is the HTTP status, or None if the API server did not answer.
+    `status` is the HTTP status, or None if the API server did not answer. `said` is its answer.
     """
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
         self.status = status
-        super().__init__(f"Kubernetes: {asked}: {' '.join(said.split())}{_remedy(status)}")
+        self.said = " ".join(said.split())
+        super().__init__(f"Kubernetes: {asked}: {self.said}{_remedy(status)}")
 
     @property
     def is_overtaken(self) -> bool:

@@ -2,5 +2,5 @@
 
 Slurm wakes a node for a job (POWERING_UP) and puts a node to sleep (POWERING_DOWN). The agent reads
 these states from Slurm, and creates and deletes pods until they agree. slurmctld's ResumeProgram
-only tells the agent to look now: a lost call delays a node, and loses nothing.
+only makes the agent look at once. A lost call therefore delays a node by seconds.
 """

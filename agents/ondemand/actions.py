@@ -45,7 +45,7 @@ class Sleep:
 
 @dataclass(frozen=True)
 class Asleep:
-    """Tell Slurm that a node's pod is gone, so that the node may wake again at once."""
+    """Report to Slurm that a node's pod is gone, so that the node may wake again at once."""
 
     node: str
 

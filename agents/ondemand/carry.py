@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from agents import labels
 from agents.drains import START, is_own
@@ -55,45 +54,55 @@ class Carrier:
         about a single node.
         """
         pods = [action for action in actions if isinstance(action, Create | Delete)]
-        notes = self._change_pods(pods, templates)
+        errors = self._change_pods(pods, templates)
         # A job must not wait for a pod that Kubernetes refuses.
         refused = [
             GiveUp(
                 made.node,
-                f"{START}quota: {note}"[:REASON_LENGTH],
+                f"{START}quota: {error.said}"[:REASON_LENGTH],
                 tries.get(made.node, 0) + 1,
             )
-            for made, note in zip(pods, notes, strict=True)
-            if note and isinstance(made, Create)
+            for made, error in zip(pods, errors, strict=True)
+            if error and error.status in _QUOTA and isinstance(made, Create)
         ]
         others = [action for action in actions if not isinstance(action, Create | Delete)]
-        notes += [self._try(self._change_node, action) for action in (*refused, *others)]
-        return [note for note in notes if note]
+        notes = [
+            f"not done: {made}: {error.said}"
+            for made, error in zip(pods, errors, strict=True)
+            if error and not error.is_overtaken
+        ]
+        return [*notes, *filter(None, map(self._try, (*refused, *others)))]
 
-    def _try(self, change: Callable[..., None], action: Action, *further: Any) -> str:
+    def _try(self, action: Action) -> str:
         try:
-            change(action, *further)
+            self._change_node(action)
         except OvertakenError as error:
             return f"not done: {action}: {error}"
         except SlurmError as error:
             if error.fault is not Fault.SLURM:
                 raise
             return f"not done: {action}: {error}"
-        except KubernetesError as error:
-            if not error.is_overtaken and error.status not in _QUOTA:
-                raise
-            return "" if error.is_overtaken else f"not done: {action}: {error}"
         return ""
 
     # --- Pods -------------------------------------------------------------------------------------
 
     def _change_pods(
         self, actions: Sequence[Create | Delete], templates: Mapping[str, Template]
-    ) -> list[str]:
-        if len(actions) < 2:
-            return [self._try(self._change_pod, one, templates) for one in actions]
+    ) -> list[KubernetesError | None]:
+        """Return Kubernetes' error for each action that it answered with an error."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda one: self._try(self._change_pod, one, templates), actions))
+            return list(pool.map(lambda one: self._try_pod(one, templates), actions))
+
+    def _try_pod(
+        self, action: Create | Delete, templates: Mapping[str, Template]
+    ) -> KubernetesError | None:
+        try:
+            self._change_pod(action, templates)
+        except KubernetesError as error:
+            if error.status is None:
+                raise
+            return error
+        return None
 
     def _change_pod(self, action: Create | Delete, templates: Mapping[str, Template]) -> None:
         match action:
@@ -179,7 +188,7 @@ def pod(node: str, template: Template) -> Object:
         "kind": "PodTemplate",
         "name": template.nodeset,
         "uid": template.uid,
-        # Tools treat a pod without a controller as one that nobody would create again.
+        # Tools refuse to evict a pod without a controller.
         "controller": True,
     }
     return {

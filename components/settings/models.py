@@ -549,6 +549,19 @@ class Settings(Model):
                     f"nodesets[{index}].on_demand.price",
                     "is required with on_demand.ceiling; add the price of a node for an hour",
                 )
+            if on_demand.price > ceiling:
+                raise cross_field(
+                    f"nodesets[{index}].on_demand.price",
+                    f"{on_demand.price:g}: no node could start with on_demand.ceiling: {ceiling:g};"
+                    " raise on_demand.ceiling",
+                )
+        least = sum(each.largest_min() * (each.price or 0) for _, each in chosen)
+        if least > ceiling:
+            raise cross_field(
+                "on_demand.ceiling",
+                f"{ceiling:g}: the nodes that are always awake cost {least:g} an hour;"
+                " raise on_demand.ceiling, or lower on_demand.min",
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from components.conventions import MAX_REPLICAS, node_names
+from components.conventions import FEATURE_ON_DEMAND, MAX_REPLICAS, node_names
 from components.settings.health import Choices, refuse_choices
 from components.settings.isolation import Isolation
 from components.settings.ondemand import OnDemand
@@ -221,6 +221,11 @@ class Nodeset(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         each_its_own(self.volumes)
+        if FEATURE_ON_DEMAND in self.features:
+            raise cross_field(
+                "features",
+                f"'{FEATURE_ON_DEMAND}': nodes on demand always have this feature; remove it",
+            )
         for feature in duplicates((self.name, *self.features)):
             said = "is the nodeset's name, which is always a feature; remove it"
             if feature != self.name:

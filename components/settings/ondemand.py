@@ -22,7 +22,7 @@ Price = Annotated[float, Field(ge=0), Number]
 class Hours(Model):
     """Hours in which more nodes must be awake."""
 
-    days: tuple[Day, ...] = DAYS
+    days: Annotated[tuple[Day, ...], Field(min_length=1)] = DAYS
     """Days on which the hours begin; by default all."""
     begin: HourMinute
     """Begin in UTC, such as '08:00'."""
