@@ -53,6 +53,8 @@ class Agent:
         self._wanted_file = wanted_file
         self._carrier = Carrier(slurm, api, namespace)
         self._settled: dict[str, float] = {}
+        self._changing: set[str] = set()
+        """Nodes that were starting or stopping at the last look."""
 
     def look(self, now: float, *, dry_run: bool = False) -> tuple[Plan, list[str]]:
         """Look once, and act. Return the plan, and a line for each action not carried out.
@@ -66,7 +68,11 @@ class Agent:
         if dry_run:
             return made, []
         tries = failed_starts(observed, asked)
-        return made, self._carrier.carry(made.actions, observed.templates, tries)
+        notes = self._carrier.carry(made.actions, observed.templates, tries)
+        changed, self._changing = self._changing.difference(made.changing), set(made.changing)
+        if changed:
+            self._carrier.save(min(changed))
+        return made, notes
 
 
 class _Bell(socketserver.TCPServer):
@@ -107,7 +113,7 @@ def _once(agent: Agent) -> int:
         return 2
     for action in made.actions:
         print(action)
-    print(f"{made.awake} nodes awake, {len(made.waking)} changing, {made.asleep} asleep")
+    print(f"{made.awake} nodes awake, {len(made.changing)} changing, {made.asleep} asleep")
     return 1 if made.actions else 0
 
 

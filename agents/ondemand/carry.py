@@ -164,6 +164,10 @@ class Carrier:
         if record.comment.startswith(TRIES):
             self._slurm.annotate(node, comment="")
 
+    def save(self, node: str) -> None:
+        """Make slurmctld save its nodes. It saves them after requests, but not after a start."""
+        self._slurm.annotate(node, comment=self._slurm.node(node).comment)
+
     def _require(self, node: str, holds: Callable[[Node], bool]) -> Node:
         """Return the record of a node. Raises OvertakenError if the condition does not hold."""
         record = self._slurm.node(node)

@@ -65,15 +65,15 @@ OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
 @dataclass(frozen=True)
 class Plan:
     actions: tuple[Action, ...]
-    waking: tuple[str, ...]
-    """Nodes that are starting."""
+    changing: tuple[str, ...]
+    """Nodes that are starting, and those that stop and still have a pod."""
     awake: int
     asleep: int
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing will change until Slurm or time requires it."""
-        return not self.actions and not self.waking
+        return not self.actions and not self.changing
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,9 @@ def _of_node(
 def _of_sleeper(view: _View, now: int, settled: Mapping[str, float]) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is not None:
+        # slurmctld may have lost its last changes, such as the start of this node.
+        if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:
+            return
         recovers = view.is_asleep and not view.is_leaving and pod.is_ready
         if not pod.leaves and not (recovers and now - settled.get(view.name, now) < SETTLING):
             yield Delete(view.name, pod.uid, "the node sleeps")

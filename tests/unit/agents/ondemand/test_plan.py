@@ -103,6 +103,15 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (ASLEEP, [pod(leaves=True)], []),
         (LEAVING, [pod()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
         (LEAVING, [pod(leaves=True)], []),
+        # slurmctld has lost the node's start, and a job runs.
+        (record("ALLOCATED", "POWERED_DOWN"), [pod()], []),
+        (record("ALLOCATED", "POWERING_DOWN"), [pod()], []),
+        # RESUME has set NOT_RESPONDING.
+        (
+            record("IDLE", "POWERED_DOWN", "NOT_RESPONDING"),
+            [],
+            [Sleep("gpu-0", "Slurm waits for an answer of a sleeping node")],
+        ),
         (LEAVING, [], [Asleep("gpu-0")]),
         (
             record("IDLE", "DRAIN", "POWERING_DOWN", reason="slurmstack:leave"),
