@@ -133,8 +133,13 @@ class Carrier:
             case Asleep(node):
                 self._require(node, lambda it: "POWERING_DOWN" in it.state and may_rest(it))
                 self._slurm.resume(node)
-            case Retry(node, reason) | Release(node, reason):
+            case Retry(node, reason):
                 self._require(node, lambda it: "POWERED_DOWN" in it.state and it.reason == reason)
+                self._slurm.resume(node)
+            case Release(node, reason):
+                self._require(
+                    node, lambda it: "POWERING_DOWN" not in it.state and it.reason == reason
+                )
                 self._slurm.resume(node)
             case GiveUp(node, reason, tries):
                 self._give_up(node, reason, tries)

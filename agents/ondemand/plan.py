@@ -120,6 +120,11 @@ class _View:
         return (self.is_awake or self.is_waking or wakes) and not self.state & OUT
 
     @property
+    def is_held(self) -> bool:
+        """Whether the ceiling of costs keeps the node asleep."""
+        return "DRAIN" in self.state and self.record.reason.startswith(COST)
+
+    @property
     def has_tried(self) -> bool:
         """Whether the last start failed, or the agent's drain remains from it."""
         drained = "DRAIN" in self.state and self.record.reason.startswith(START)
@@ -302,7 +307,7 @@ def _of_waker(view: _View, purse: _Purse, now: int) -> Iterator[Action]:
 def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
-        if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE:
+        if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE or view.is_held:
             yield Lose(view.name)
         elif purse.take(view):
             # Only a pod can show whether a drained node is healthy again.
@@ -310,6 +315,9 @@ def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
     elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.alloc_cpus:
         if not pod.leaves:
             yield Delete(view.name, pod.uid, "its template has changed")
+    elif view.is_held:
+        # The node woke just before the drain.
+        yield Release(view.name, record.reason)
     elif view.has_tried and pod.is_ready and "NOT_RESPONDING" not in view.state:
         yield Started(view.name)
 
@@ -389,13 +397,12 @@ def _ceiling(views: list[_View], purse: _Purse) -> Iterator[Action]:
     """
     purses: dict[str, _Purse] = {}
     for view in views:
-        held = view.record.reason.startswith(COST) and "DRAIN" in view.state
-        if not view.is_asleep or view.is_leaving or (view.state & OUT and not held):
+        if not view.is_asleep or view.is_leaving or (view.state & OUT and not view.is_held):
             continue
         affordable = purses.setdefault(view.nodeset_name, purse.copy()).take(view)
-        if held and affordable:
+        if view.is_held and affordable:
             yield Release(view.name, view.record.reason)
-        elif not held and not affordable:
+        elif not view.is_held and not affordable:
             yield Hold(view.name, f"{COST}{_too_dear(purse)}")
 
 

@@ -6,13 +6,13 @@ CEL; the reference for `object`, `oldObject` and `request` is
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 
 from components import conventions as c
+from components.cel import literal
 from components.pods import Spec
 
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
@@ -106,7 +106,7 @@ def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
     """Return the condition that the Node has the labels of a nodeset's machines."""
     if not all(machines):
         return "true"
-    choices = ", ".join(sorted({_text(labels) for labels in machines}))
+    choices = ", ".join(sorted({literal(labels) for labels in machines}))
     return (
         f"[{choices}].exists(choice, choice.all(key,"
         " key in variables.labels && variables.labels[key] == choice[key]))"
@@ -115,10 +115,10 @@ def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
 
 def validations(limits: Limits) -> list[tuple[str, str]]:
     """Return expressions that must be true, each with the message of a refusal."""
-    component = _text(c.LABEL_COMPONENT)
+    component = literal(c.LABEL_COMPONENT)
     of_nodeset = (
         f"request.resource.resource != 'pods' || {component} in variables.labels"
-        f" && variables.labels[{component}] == {_text(c.WORKER)}"
+        f" && variables.labels[{component}] == {literal(c.WORKER)}"
     )
     updates = [*_limits_of_fields(), *_limits_by_node(limits)]
     return [
@@ -140,12 +140,12 @@ _OLD_CONDITIONS, _NEW_CONDITIONS = "variables.conditions_before", "variables.con
 
 def _limits_of_fields() -> list[tuple[str, str]]:
     """Return the validations that limit which fields of a Node may change."""
-    taint, condition = _text(c.TAINT_UNHEALTHY), _text(c.CONDITION_UNHEALTHY)
+    taint, condition = literal(c.TAINT_UNHEALTHY), literal(c.CONDITION_UNHEALTHY)
     other_taints = (
         f"{_OLD_TAINTS}.filter(one, one.key != {taint})"
         f" == {_NEW_TAINTS}.filter(one, one.key != {taint})"
         f" && {_NEW_TAINTS}.all(one, one.key != {taint} || one in {_OLD_TAINTS}"
-        f" || one.effect == {_text(_EFFECT)})"
+        f" || one.effect == {literal(_EFFECT)})"
     )
     other_conditions = (
         f"{_OLD_CONDITIONS}.filter(one, one.type != {condition})"
@@ -185,8 +185,8 @@ def _limits_of_fields() -> list[tuple[str, str]]:
 
 def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
     """Return the validations that limit on which Nodes the project's fields may be set."""
-    annotation = _text(c.ANNOTATION_REBOOT)
-    taint, condition = _text(c.TAINT_UNHEALTHY), _text(c.CONDITION_UNHEALTHY)
+    annotation = literal(c.ANNOTATION_REBOOT)
+    taint, condition = literal(c.TAINT_UNHEALTHY), literal(c.CONDITION_UNHEALTHY)
     no_new_request = (
         f"(!({annotation} in {_NEW_ANNOTATIONS}) || {annotation} in {_OLD_ANNOTATIONS}"
         f" && {_NEW_ANNOTATIONS}[{annotation}] == {_OLD_ANNOTATIONS}[{annotation}])"
@@ -211,13 +211,8 @@ def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
 
 def _same(old: str, new: str, *but: str) -> str:
     """Return the condition that two maps are equal in all keys except `but`."""
-    free = _text(but)
+    free = literal(but)
     return (
         f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
         f" && {new}.all(key, key in {free} || key in {old})"
     )
-
-
-def _text(value: object) -> str:
-    """Render strings, or lists and maps of strings, in CEL, which accepts JSON."""
-    return json.dumps(value)

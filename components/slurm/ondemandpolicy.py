@@ -5,19 +5,13 @@ the template of its nodeset in all that decides what the pod can reach. The rule
 that Kubernetes sets itself, such as requests that follow from limits.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 
 from agents import labels
 from components import conventions as c
+from components.cel import literal
 
-
-def _text(value: object) -> str:
-    """Return a literal of CEL."""
-    return json.dumps(value)
-
-
-_NODESET = _text(c.LABEL_NODESET)
+_NODESET = literal(c.LABEL_NODESET)
 VARIABLES = (
     ("pod", "request.operation == 'DELETE' ? oldObject : object"),
     ("labels", "has(variables.pod.metadata.labels) ? variables.pod.metadata.labels : {}"),
@@ -53,18 +47,18 @@ def validations(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
 
     `nodesets` are the names of the nodesets on demand.
     """
-    on_demand, component = _text(c.LABEL_ON_DEMAND), _text(c.LABEL_COMPONENT)
+    on_demand, component = literal(c.LABEL_ON_DEMAND), literal(c.LABEL_COMPONENT)
     yield (
         (
             f"{on_demand} in variables.labels && {component} in variables.labels"
-            f" && variables.labels[{component}] == {_text(c.WORKER)}"
+            f" && variables.labels[{component}] == {literal(c.WORKER)}"
         ),
         "only pods of nodes on demand may be created or deleted",
     )
     yield (
         (
             f"request.operation == 'DELETE' || ({_NODESET} in variables.labels"
-            f" && variables.labels[{_NODESET}] in {_text(sorted(nodesets))})"
+            f" && variables.labels[{_NODESET}] in {literal(sorted(nodesets))})"
         ),
         "the pod must belong to a nodeset on demand",
     )
@@ -105,7 +99,7 @@ def _of_new_pods() -> Iterator[tuple[str, str]]:
     yield (
         (
             f"!has({pod}.tolerations) || {pod}.tolerations.all(one,"
-            f" (has(one.key) && one.key in {_text(_OWN_TOLERATIONS)})"
+            f" (has(one.key) && one.key in {literal(_OWN_TOLERATIONS)})"
             f" || (has(one.key) && {pod}.containers.exists(it, has(it.resources)"
             " && has(it.resources.limits) && one.key in it.resources.limits))"
             f" || (has({template}.tolerations) && one in {template}.tolerations))"
@@ -116,7 +110,7 @@ def _of_new_pods() -> Iterator[tuple[str, str]]:
     yield (
         (
             f"!has({metadata}.annotations) || {metadata}.annotations.all(key,"
-            f" key == {_text(labels.TEMPLATE)} || key.startsWith('kubernetes.io/')"
+            f" key == {literal(labels.TEMPLATE)} || key.startsWith('kubernetes.io/')"
             " || (has(params.template.metadata.annotations)"
             " && key in params.template.metadata.annotations"
             f" && {metadata}.annotations[key] == params.template.metadata.annotations[key]))"

@@ -1,5 +1,6 @@
 """Nodes on demand: they start for jobs, all at once, and any of them leaves when it is idle."""
 
+import json
 import random
 import secrets
 import time
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.edits.nodesets import SMALL, deployed
-from tests.support.cluster import Cluster
+from agents.ondemand import carry
+from agents.ondemand.observed import Template
+from tests.cluster.edits.nodesets import SMALL, deployed, edit_nodeset
+from tests.cluster.errors import error_line
+from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.waiting import becomes, eventually
 
 IDLE = 15
@@ -192,3 +196,42 @@ def test_operators_wake_nodes_and_put_them_to_sleep(cluster: Cluster) -> None:
     update("power_down")
     becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~", 90)
     assert pods(cluster) == {}
+
+
+# --- Refusals ------------------------------------------------------------------------------------
+
+
+def test_agent_may_create_and_delete_only_its_pods(cluster: Cluster) -> None:
+    """The API server judges the agent's requests, without carrying them out."""
+    found = json.loads(cluster.kubectl("get", "podtemplates", "--output=json"))["items"]
+    (template,) = (one for one in found if one["metadata"]["name"] == "cloud")
+    uid, content = template["metadata"]["uid"], template["template"]
+    made = carry.pod("cloud-0", Template("cloud", uid, content, ""))
+
+    def answer(*request: str) -> str:
+        agent = f"--as=system:serviceaccount:{NAMESPACE}:ondemand"
+        asked = (agent, "--dry-run=server", *request)
+        result = cluster.kubectl_result(*asked, stdin=json.dumps(made), check=False)
+        return result.stdout + result.stderr
+
+    assert answer("create", "-f", "-") == "pod/cloud-0 created (server dry run)\n"
+    made["spec"]["volumes"].append({"name": "machine", "hostPath": {"path": "/"}})
+    assert "volumes must be that of the template" in answer("create", "-f", "-")
+    refused = answer("delete", "pod", cluster.controller())
+    assert "only pods of nodes on demand may be created or deleted" in refused
+
+
+def test_nodeset_with_nodes_does_not_change_its_kind(cluster: Cluster) -> None:
+    edits = {
+        "cannot put cpu on demand: the node cpu-0 exists": edit_nodeset(
+            "cpu", on_demand={"idle": IDLE}
+        ),
+        "cannot keep cloud awake: it has nodes on demand": edit_nodeset(
+            "cloud", kind="static", on_demand=None
+        ),
+    }
+    for reason, edit in edits.items():
+        with cluster.edited(edit):
+            refused = cluster.deploy("up", check=False)
+        assert reason in error_line(refused)
+    assert nodes(cluster) == ASLEEP

@@ -40,7 +40,7 @@ def graph() -> Graph:
 # --- Slurm's configuration -----------------------------------------------------------------------
 
 
-def test_slurm_wakes_all_nodes_of_a_job_at_once_and_waits_longer_than_the_agent() -> None:
+def test_all_nodes_of_a_job_wake_at_once() -> None:
     conf = config_files(settings(elastic))["slurm.conf"].splitlines()
 
     expected = {
@@ -67,7 +67,7 @@ def test_stack_without_nodes_on_demand_has_no_power_saving() -> None:
     assert "PrivateData" not in conf
 
 
-def test_slurmctld_takes_only_static_nodes_that_always_run_for_absent() -> None:
+def test_only_static_nodes_that_always_run_can_be_absent() -> None:
     assert c.ABSENT_PROGRAM not in config_files(settings(elastic))["slurm.conf"]
 
 

@@ -3,7 +3,9 @@
 The world asserts the rules for each request; see world.py.
 """
 
+import functools
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,14 @@ BATCHES = 20
 IDLE = 120
 
 
-def settings(nodes: int, warm: int, ceiling: float | None) -> str:
-    nodeset = Nodeset(
-        max=nodes, min=warm, idle=IDLE, start=300, keep=frozenset(), schedule=(), price=1.0
-    )
-    return Wanted(nodesets={"gpu": nodeset}, ceiling=ceiling).model_dump_json()
+def settings(sizes: Mapping[str, int], warm: int, ceiling: float | None) -> str:
+    nodesets = {
+        name: Nodeset(
+            max=size, min=warm, idle=IDLE, start=300, keep=frozenset(), schedule=(), price=1.0
+        )
+        for name, size in sizes.items()
+    }
+    return Wanted(nodesets=nodesets, ceiling=ceiling).model_dump_json()
 
 
 def agent(world: World, path: Path) -> Agent:
@@ -31,9 +36,11 @@ def agent(world: World, path: Path) -> Agent:
 
 
 def look(world: World, path: Path, chance: random.Random) -> None:
-    """Look once. The look may be interrupted at any request."""
+    """Look once. The look may be interrupted at any request, and the world may change meanwhile."""
     world.calls = 0
     cut = chance.randint(1, 12)
+    if chance.randrange(3) == 0:
+        world.changes_at = chance.randint(2, 12)
     match chance.randrange(8):
         case 0:
             world.killed_at = cut
@@ -47,12 +54,25 @@ def look(world: World, path: Path, chance: random.Random) -> None:
         pass
     finally:
         world.killed_at = world.slurm_silent_at = world.kubernetes_silent_at = None
+        world.changes_at = None
+
+
+def disturb(world: World, chance: random.Random) -> None:
+    disturb_once(world, chance.choice(list(world.boxes.values())), chance)
+
+
+def change(world: World, chance: random.Random) -> None:
+    """Change the world during a look."""
+    disturb(world, chance)
+    world.pass_time(TICK)
 
 
 def disturb_once(world: World, box: Box, chance: random.Random) -> None:
     match chance.randrange(12):
         case 0 | 1 | 2:
-            world.submit(chance.randint(1, len(world.boxes)), chance.choice([5, 60, 400]))
+            nodeset = chance.choice(world.nodesets)
+            size = chance.randint(1, world.size(nodeset))
+            world.submit(nodeset, size, chance.choice([5, 60, 400]))
         case 3:
             world.foreign_drain(box)
         case 4 | 5:
@@ -96,21 +116,25 @@ def test_every_job_ends_and_idle_nodes_sleep(tmp_path: Path, batch: int) -> None
     path = tmp_path / "wanted.json"
     for seed in range(batch, SEQUENCES, BATCHES):
         chance = random.Random(seed)
-        nodes = chance.randint(1, 5)
+        sizes = {"gpu": chance.randint(1, 5)}
+        if chance.randrange(3) == 0:
+            sizes["cpu"] = chance.randint(1, 3)
         warm = chance.choice([0, 0, 1])
-        ceiling = chance.choice([None, None, float(nodes)])
-        world = World(nodes)
+        # The largest job of a nodeset fits beside the warm nodes of the other.
+        ceiling = chance.choice([None, None, float(max(sizes.values()) + warm)])
+        world = World(sizes)
         world.ceiling = ceiling or 1e9
-        path.write_text(settings(nodes, warm, ceiling))
+        world.change = functools.partial(change, world, chance)
+        path.write_text(settings(sizes, warm, ceiling))
 
         for _ in range(8):
             for _ in range(chance.randint(0, 3)):
-                disturb_once(world, chance.choice(list(world.boxes.values())), chance)
+                disturb(world, chance)
             for _ in range(chance.randint(1, 4)):
                 world.pass_time(chance.choice([TICK, TICK, 30, 130]))
                 look(world, path, chance)
-        settle(world, path, warm)
+        settle(world, path, warm * len(sizes))
 
         assert not unfinished(world), f"seed {seed}: {unfinished(world)}"
         assert world.awake() == set(world.pods), f"seed {seed}: {world.boxes} {world.pods}"
-        assert len(world.awake()) == warm, f"seed {seed}: {world.boxes}"
+        assert len(world.awake()) == warm * len(sizes), f"seed {seed}: {world.boxes}"

@@ -4,7 +4,7 @@ The rules of slurmctld are those of power_save.c and node_mgr.c, 24.11. The fake
 that the agent must keep.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ class KilledError(BaseException):
 @dataclass
 class Job:
     number: int
+    nodeset: str
     size: int
     seconds: int
     nodes: tuple[str, ...] = ()
@@ -82,6 +83,10 @@ class Box:
     def is_foreign(self) -> bool:
         return "DRAIN" in self.flags and not is_own(self.reason)
 
+    @property
+    def nodeset(self) -> str:
+        return self.name.rpartition("-")[0]
+
     def clear(self) -> None:
         self.reason, self.since = "", 0
 
@@ -101,8 +106,11 @@ class Box:
 
 
 class World:
-    def __init__(self, nodes: int) -> None:
-        self.boxes = {f"gpu-{i}": Box(f"gpu-{i}") for i in range(nodes)}
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        """`sizes` contains the number of nodes of each nodeset."""
+        self.nodesets = tuple(sizes)
+        names = [f"{nodeset}-{i}" for nodeset, size in sizes.items() for i in range(size)]
+        self.boxes = {name: Box(name) for name in names}
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[int, Job] = {}
         self.now = float(NOW)
@@ -116,9 +124,19 @@ class World:
         self.killed_at: int | None = None
         self.slurm_silent_at: int | None = None
         self.kubernetes_silent_at: int | None = None
+        self.changes_at: int | None = None
+        self.change: Callable[[], None] = lambda: None
+        """What happens just before request number `changes_at`.
 
-    def receive(self, service: str) -> None:
+        Nothing happens between a read and the change that follows it at once: Slurm has no
+        conditional update, so the agent cannot prevent the consequences.
+        """
+
+    def receive(self, service: str, *, follows_read: bool = False) -> None:
         self.calls += 1
+        if self.changes_at is not None and self.calls >= self.changes_at and not follows_read:
+            self.changes_at = None
+            self.change()
         if self.killed_at is not None and self.calls >= self.killed_at:
             raise KilledError
         silent = self.slurm_silent_at if service == "slurm" else self.kubernetes_silent_at
@@ -253,6 +271,7 @@ class World:
                 box
                 for box in self.boxes.values()
                 if box.job is None
+                and box.nodeset == job.nodeset
                 and not box.is_out
                 and not box.flags & {"POWER_DOWN", "POWERING_DOWN"}
                 and (self.is_ready(box.name) or box.flags & {"POWERED_DOWN", "POWERING_UP"})
@@ -267,9 +286,12 @@ class World:
 
     # --- Events -----------------------------------------------------------------------------------
 
-    def submit(self, size: int, seconds: int) -> None:
+    def submit(self, nodeset: str, size: int, seconds: int) -> None:
         number = len(self.jobs) + 1
-        self.jobs[number] = Job(number, min(size, len(self.boxes)), seconds)
+        self.jobs[number] = Job(number, nodeset, size, seconds)
+
+    def size(self, nodeset: str) -> int:
+        return sum(box.nodeset == nodeset for box in self.boxes.values())
 
     def foreign_drain(self, box: Box) -> None:
         if "DOWN" not in box.flags:
@@ -339,7 +361,7 @@ class FakeSlurm(Client):
         self.world.set_power(self.world.boxes[node], *state)
 
     def resume(self, node: str) -> None:
-        self.world.receive("slurm")
+        self.world.receive("slurm", follows_read=True)
         box = self.world.boxes[node]
         assert not box.is_foreign, "drains by others stay"
         if "POWERING_DOWN" in box.flags:
@@ -352,7 +374,7 @@ class FakeSlurm(Client):
         box.clear()
 
     def down(self, node: str, reason: str) -> None:
-        self.world.receive("slurm")
+        self.world.receive("slurm", follows_read=True)
         box = self.world.boxes[node]
         assert not box.is_foreign, "reasons by others stay"
         box.flags.add("DOWN")
@@ -360,7 +382,7 @@ class FakeSlurm(Client):
         self.world.requeue(box)
 
     def drain(self, node: str, reason: str) -> None:
-        self.world.receive("slurm")
+        self.world.receive("slurm", follows_read=True)
         box = self.world.boxes[node]
         assert not box.is_out, "only nodes in service are held"
         if box.flags & {"POWERED_DOWN", "POWERING_UP"}:
@@ -369,7 +391,7 @@ class FakeSlurm(Client):
         box.reason, box.since = reason, self.world.now
 
     def annotate(self, node: str, *, comment: str | None = None, extra: str | None = None) -> None:
-        self.world.receive("slurm")
+        self.world.receive("slurm", follows_read=True)
         assert comment is not None
         self.world.boxes[node].comment = comment
 
@@ -388,9 +410,10 @@ class FakeApi(Api):
         image = self.world.image
         return [
             {
-                "metadata": self._meta("gpu", "template", {labels.NODESET: "gpu"}),
+                "metadata": self._meta(nodeset, f"{nodeset}-uid", {labels.NODESET: nodeset}),
                 "template": {"metadata": {}, "spec": {"image": image}},
             }
+            for nodeset in self.world.nodesets
         ]
 
     def _meta(self, name: str, uid: str, given: dict[str, str], **further: Any) -> Object:
