@@ -139,6 +139,16 @@ def test_drained_node_is_skipped_and_keeps_its_reason(tmp_path: Path, reason: st
     assert world.nodes["cpu-0"].reason == reason
 
 
+@pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"])
+def test_check_does_not_wake_nodes_on_demand(tmp_path: Path, state: str) -> None:
+    world = World(tmp_path, good, "cpu-0", "cpu-1")
+    world.nodes["cpu-0"].state |= {state}
+    summary = world.run()
+
+    assert [job.target for job in world.jobs.values()] == [("cpu-1",)]
+    assert state.lower() in summary.left["cpu-0"]
+
+
 def test_reason_of_a_drain_during_the_job_is_not_overwritten(tmp_path: Path) -> None:
     def measure(_: Target) -> str:
         world.nodes["cpu-0"].state |= {"DRAIN"}

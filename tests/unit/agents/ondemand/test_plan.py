@@ -306,6 +306,14 @@ def test_held_nodes_return_when_others_sleep() -> None:
     assert actions(one, ceiling=1) == [Release("gpu-0", reason)]
 
 
+def test_node_that_woke_before_it_was_held_is_released() -> None:
+    """Slurm has no conditional update: a node may wake while the agent holds it."""
+    held = record("IDLE", "DRAIN", reason="slurmstack:cost: too much")
+    release = Release("gpu-0", "slurmstack:cost: too much")
+
+    assert actions(held, [pod()], ceiling=1.0) == [release]
+
+
 def test_waking_node_over_the_ceiling_is_given_up() -> None:
     records = {
         "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),

@@ -36,6 +36,33 @@ def test_node_outside_the_settings_is_not_judged() -> None:
     assert "cpu-2" not in views(observed(), wanted(2), NOW)
 
 
+def on_demand() -> Wanted:
+    asked = wanted()
+    nodeset = asked.nodesets["cpu"].model_copy(update={"on_demand": True})
+    return asked.model_copy(update={"nodesets": {"cpu": nodeset}})
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        observed(without="record cpu-1"),
+        observed(node("cpu-1", "IDLE", "POWERED_DOWN")),
+        observed(node("cpu-1", "IDLE", "POWERING_DOWN")),
+        observed(node("cpu-1", "ALLOCATED", "POWERING_UP")),
+        observed(node("cpu-1", "DOWN", reason="slurmstack:start:capacity: no machine")),
+    ],
+)
+def test_node_on_demand_that_does_not_run_is_not_judged(seen: Observed) -> None:
+    assert "cpu-1" not in views(seen, on_demand(), NOW)
+    assert "cpu-1" in views(seen, wanted(), NOW)
+
+
+def test_node_on_demand_that_runs_is_judged() -> None:
+    broken = observed(machine("machine-1", conditions={"Ready": Condition("False")}))
+
+    assert causes(broken, on_demand()) == ["not-ready"]
+
+
 # --- Findings from Kubernetes --------------------------------------------------------------------
 
 
