@@ -294,4 +294,28 @@ FAULTS: Final = (
         "tests/container/spank/test_endings.py::test_slurmd_crash_loses_neither_jobs_nor_its_port",
         "container",
     ),
+    Fault(
+        "nodes on demand ignore the ceiling of costs",
+        "agents",
+        "agents/ondemand/plan.py",
+        "self.ceiling is not None and self.spent + price > self.ceiling + 1e-9",
+        "self.ceiling is not None and price > self.ceiling + 1e-9",
+        f"{_UNIT}/ondemand/test_plan.py::test_sleeping_nodes_over_the_ceiling_are_held",
+    ),
+    Fault(
+        "a job ends with its node if slurmctld lost the node's start",
+        "agents",
+        "agents/ondemand/plan.py",
+        '        if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:\n            return\n',
+        "",
+        f"{_UNIT}/ondemand/test_plan.py::test_actions_of_a_node",
+    ),
+    Fault(
+        "the agent of nodes on demand lifts drains of people",
+        "agents",
+        "agents/ondemand/plan.py",
+        "    return record.reason == LEAVE or (",
+        "    return True or (",
+        f"{_UNIT}/ondemand/test_sequences.py::test_every_job_ends_and_idle_nodes_sleep",
+    ),
 )

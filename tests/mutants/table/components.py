@@ -127,8 +127,8 @@ FAULTS: Final = (
         "the reconciler can evict all pods of a machine",
         "components",
         "components/health/admission.py",
-        'f" || one.effect == {_text(_EFFECT)})"',
-        'f" || one.effect != {_text(c.DOMAIN)})"',
+        'f" || one.effect == {literal(_EFFECT)})"',
+        'f" || one.effect != {literal(c.DOMAIN)})"',
         f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-an evicting taint]",
     ),
     Fault(
@@ -159,8 +159,8 @@ FAULTS: Final = (
         "the reconciler can delete slurmctld's pod",
         "components",
         "components/health/admission.py",
-        'f" && variables.labels[{component}] == {_text(c.WORKER)}"',
-        'f" && variables.labels[{component}] != {_text(c.LOGIN)}"',
+        'f" && variables.labels[{component}] == {literal(c.WORKER)}"',
+        'f" && variables.labels[{component}] != {literal(c.LOGIN)}"',
         f"{_ADMISSION}::test_reconciler_may_delete_only_pods_of_nodesets[labels1-False]",
     ),
     Fault(
@@ -186,5 +186,13 @@ FAULTS: Final = (
         '{"restored": args.restored} if args.restored else {}',
         "{}",
         f"{_UNIT}/test_edits.py::test_edit_has_exactly_the_expected_effect",
+    ),
+    Fault(
+        "the agent of nodes on demand may mount any volume",
+        "components",
+        "components/slurm/ondemandpolicy.py",
+        '"topologySpreadConstraints", "volumes"),',
+        '"topologySpreadConstraints"),',
+        f"{_UNIT}/test_ondemand.py::test_other_pods_are_refused",
     ),
 )
