@@ -13,7 +13,8 @@ PROJECT: Final = labels.PROJECT
 DOMAIN: Final = labels.DOMAIN
 LABEL_COMPONENT: Final = labels.COMPONENT
 LABEL_NODESET: Final = labels.NODESET
-LABEL_ON_DEMAND: Final = labels.ON_DEMAND
+ON_DEMAND_LABELS: Final[Mapping[str, str]] = {labels.ON_DEMAND: "yes"}
+"""Labels of the pods of nodes on demand, and of their templates."""
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 ANNOTATION_REPORT: Final = labels.REPORT
 ANNOTATION_NODES: Final = f"{DOMAIN}/nodes"

@@ -88,7 +88,7 @@ class Nodeset(pulumi.ComponentResource):
         labels = {
             **pods.labels(c.WORKER),
             c.LABEL_NODESET: settings.name,
-            **({c.LABEL_ON_DEMAND: "yes"} if settings.on_demand else {}),
+            **(c.ON_DEMAND_LABELS if settings.on_demand else {}),
         }
         node_settings = pods.config_map(
             f"{name}-isolation",

@@ -1,6 +1,6 @@
 """The agent that starts and stops the pods of nodes on demand; see agents/ondemand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -27,8 +27,8 @@ class OnDemandArgs:
 class OnDemand(pulumi.ComponentResource):
     """One pod with credentials for Kubernetes' API, and its Service, which slurmctld calls.
 
-    An account that may create pods can read every Secret of the namespace. An admission policy
-    therefore permits only pods that equal the templates of the nodesets.
+    An account that may create pods can read every Secret of the namespace. Admission policies
+    therefore permit only pods that equal the templates of the nodesets.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class OnDemand(pulumi.ComponentResource):
             account,
             args.site.namespace,
             _rules(),
-            pulumi.ResourceOptions(parent=self, depends_on=[limited]),
+            pulumi.ResourceOptions(parent=self, depends_on=limited),
         )
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
@@ -111,56 +111,100 @@ def _rules() -> list[pods.Spec]:
 
 def _limit(
     name: str, account: rights.Account, args: OnDemandArgs, opts: pulumi.ResourceOptions
-) -> pulumi.Resource:
+) -> list[pulumi.Resource]:
+    """Limit the account with two admission policies, which fail closed.
+
+    The rules of the second one need the templates. Without templates, Kubernetes refuses all
+    requests that match the policy, from whatever account. So the policy matches only new pods of
+    nodes on demand, and the first one limits the account to such pods.
+    """
     user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
     # These objects have no namespace, and a cluster may contain two stacks.
-    metadata = {"name": account.unique_name()}
-    validations = [
-        {"expression": text, "message": message}
-        for text, message in ondemandpolicy.validations(args.nodesets)
-    ]
-    policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+    unique = account.unique_name()
+    own = _policy(
         f"{name}-limits",
-        metadata=metadata,
-        spec={
-            # Refuse a request if an expression fails.
-            "failurePolicy": "Fail",
-            "paramKind": {"apiVersion": "v1", "kind": "PodTemplate"},
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                        "operations": ["CREATE", "DELETE"],
-                    }
-                ]
-            },
+        unique,
+        {
+            "matchConstraints": {"resourceRules": [_of_pods("CREATE", "DELETE")]},
             "matchConditions": [
                 {
                     "name": "user",
                     "expression": pulumi.Output.concat("request.userInfo.username == '", user, "'"),
                 }
             ],
-            "variables": [
-                {"name": name, "expression": text} for name, text in ondemandpolicy.VARIABLES
-            ],
-            "validations": validations,
+        },
+        (ondemandpolicy.POD, ondemandpolicy.LABELS),
+        ondemandpolicy.own_pods(args.nodesets),
+        {},
+        opts,
+    )
+    like = _policy(
+        f"{name}-templates",
+        pulumi.Output.concat(unique, "-templates"),
+        {
+            "paramKind": {"apiVersion": "v1", "kind": "PodTemplate"},
+            "matchConstraints": {
+                "resourceRules": [_of_pods("CREATE")],
+                "objectSelector": {"matchLabels": c.ON_DEMAND_LABELS},
+                "namespaceSelector": {
+                    "matchLabels": {"kubernetes.io/metadata.name": args.site.namespace}
+                },
+            },
+        },
+        (ondemandpolicy.POD, ondemandpolicy.LABELS, ondemandpolicy.IS_OTHER),
+        ondemandpolicy.like_templates(),
+        {
+            "paramRef": {
+                "namespace": args.site.namespace,
+                "selector": {"matchLabels": c.ON_DEMAND_LABELS},
+                "parameterNotFoundAction": "Deny",
+            }
+        },
+        opts,
+    )
+    return [own, like]
+
+
+def _of_pods(*operations: str) -> pods.Spec:
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods"],
+        "operations": list(operations),
+    }
+
+
+def _policy(
+    name: str,
+    object_name: pulumi.Input[str],
+    spec: pods.Spec,
+    variables: Iterable[tuple[str, str]],
+    rules: Iterable[tuple[str, str]],
+    binding: pods.Spec,
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Resource:
+    """Create a policy with its binding, and return the binding."""
+    metadata = {"name": object_name}
+    policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+        name,
+        metadata=metadata,
+        spec={
+            **spec,
+            # Refuse a request if an expression fails.
+            "failurePolicy": "Fail",
+            "variables": [{"name": one, "expression": text} for one, text in variables],
+            "validations": [{"expression": text, "message": message} for text, message in rules],
         },
         opts=opts,
     )
-    binding: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-        f"{name}-limits-binding",
+    bound: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+        f"{name}-binding",
         metadata=metadata,
         spec={
             "policyName": policy.metadata.name,
             "validationActions": ["Deny"],
-            "paramRef": {
-                "namespace": args.site.namespace,
-                "selector": {"matchLabels": {c.LABEL_ON_DEMAND: "yes"}},
-                "parameterNotFoundAction": "Deny",
-            },
+            **binding,
         },
         opts=opts,
     )
-    return binding
+    return bound

@@ -1,8 +1,9 @@
 """Rules for the pods that the agent of nodes on demand may create and delete, in CEL.
 
-Kubernetes evaluates the rules once for each PodTemplate on demand (`params`). A new pod must equal
-the template of its nodeset in all that decides what the pod can reach. The rules leave out fields
-that Kubernetes sets itself, such as requests that follow from limits.
+`own_pods` limits the agent to pods of nodes on demand. `like_templates` compares a new pod with the
+PodTemplate of its nodeset. Kubernetes evaluates these rules once for each PodTemplate on demand
+(`params`). They compare all that decides what the pod can reach, and leave out fields that
+Kubernetes sets itself, such as requests that follow from limits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,19 +13,16 @@ from components import conventions as c
 from components.cel import literal
 
 _NODESET = literal(c.LABEL_NODESET)
-VARIABLES = (
-    ("pod", "request.operation == 'DELETE' ? oldObject : object"),
-    ("labels", "has(variables.pod.metadata.labels) ? variables.pod.metadata.labels : {}"),
+POD = ("pod", "request.operation == 'DELETE' ? oldObject : object")
+LABELS = ("labels", "has(variables.pod.metadata.labels) ? variables.pod.metadata.labels : {}")
+IS_OTHER = (
+    "isOther",
     (
-        "isOther",
-        (
-            "request.operation == 'DELETE'"
-            f" || !({_NODESET} in variables.labels)"
-            f" || variables.labels[{_NODESET}] != params.metadata.labels[{_NODESET}]"
-        ),
+        f"!({_NODESET} in variables.labels)"
+        f" || variables.labels[{_NODESET}] != params.metadata.labels[{_NODESET}]"
     ),
 )
-"""Variables of the expressions of `validations`, each with its own expression."""
+"""Variables of the rules, each with its expression. `IS_OTHER` requires `params`."""
 
 _POD_FIELDS = (
     *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "dnsConfig"),
@@ -42,16 +40,17 @@ _OWN_TOLERATIONS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 """Keys of tolerations that Kubernetes adds to each pod."""
 
 
-def validations(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
+def own_pods(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield expressions that must be true, each with the message of a refusal.
 
     `nodesets` are the names of the nodesets on demand.
     """
-    on_demand, component = literal(c.LABEL_ON_DEMAND), literal(c.LABEL_COMPONENT)
+    wanted = {**c.ON_DEMAND_LABELS, c.LABEL_COMPONENT: c.WORKER}
     yield (
-        (
-            f"{on_demand} in variables.labels && {component} in variables.labels"
-            f" && variables.labels[{component}] == {literal(c.WORKER)}"
+        " && ".join(
+            f"{literal(key)} in variables.labels"
+            f" && variables.labels[{literal(key)}] == {literal(value)}"
+            for key, value in wanted.items()
         ),
         "only pods of nodes on demand may be created or deleted",
     )
@@ -62,6 +61,10 @@ def validations(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
         ),
         "the pod must belong to a nodeset on demand",
     )
+
+
+def like_templates() -> Iterator[tuple[str, str]]:
+    """Yield expressions that must be true of a new pod, each with the message of a refusal."""
     for rule, message in _of_new_pods():
         yield f"variables.isOther || ({rule})", message
 

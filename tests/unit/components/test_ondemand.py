@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from cel_expr_python import cel
 
+from agents import labels
 from agents.ondemand.carry import pod
 from agents.ondemand.observed import Template
 from components import conventions as c
-from components.slurm.ondemandpolicy import VARIABLES, validations
+from components.slurm.ondemandpolicy import IS_OTHER, LABELS, POD, like_templates, own_pods
 from components.slurmconf import config_files, wanted_nodes, wanted_on_demand
 from tests.support.graph import Graph, container, record, templates
 from tests.support.stack import config, settings
@@ -97,7 +98,7 @@ def test_nodeset_on_demand_is_a_template_instead_of_a_statefulset(graph: Graph) 
     assert made.inputs["metadata"]["labels"][c.LABEL_NODESET] == "gpu"
 
     template = templates(graph)["nodeset-gpu-template"]
-    assert template["metadata"]["labels"][c.LABEL_ON_DEMAND] == "yes"
+    assert template["metadata"]["labels"].items() >= c.ON_DEMAND_LABELS.items()
     assert template["spec"]["subdomain"] == c.HOSTS
     assert {"name": "ON_DEMAND", "value": "yes"} in container(graph, "nodeset-gpu-template")["env"]
 
@@ -136,9 +137,11 @@ def refusals(
 ) -> list[str]:
     """Return why a request is refused, as Kubernetes evaluates the policy."""
     request = {"operation": operation}
+    rules = list(own_pods(nodesets))
+    if operation == "CREATE" and given["metadata"]["labels"].items() >= c.ON_DEMAND_LABELS.items():
+        rules += like_templates()  # by the policy's objectSelector
     new, old = (given, None) if operation == "CREATE" else (None, given)
-    labels = template["metadata"]["labels"]
-    params = {"metadata": {"labels": labels}, "template": template}
+    params = {"metadata": {"labels": template["metadata"]["labels"]}, "template": template}
     bindings: Object = {
         "object": new,
         "oldObject": old,
@@ -146,11 +149,11 @@ def refusals(
         "params": params,
         "variables": {},
     }
-    for name, expression in VARIABLES:
+    for name, expression in (POD, LABELS, IS_OTHER):
         bindings["variables"][name] = compiled(expression).eval(data=bindings).plain_value()
     return [
         message
-        for expression, message in validations(nodesets)
+        for expression, message in rules
         if compiled(expression).eval(data=bindings).value() is not True
     ]
 
@@ -188,7 +191,7 @@ def toleration(**fields: Any) -> Edit:
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (lambda made: made["metadata"]["labels"].pop(c.LABEL_ON_DEMAND), "only pods of nodes"),
+        (lambda made: made["metadata"]["labels"].pop(labels.ON_DEMAND), "only pods of nodes"),
         (lambda made: made["metadata"]["labels"].update({c.LABEL_COMPONENT: "login"}), "only pods"),
         (lambda made: made["metadata"]["labels"].update({c.LABEL_NODESET: "x"}), "a nodeset"),
         (lambda made: made["metadata"]["labels"].update(app="another"), "labels"),
@@ -242,7 +245,23 @@ def test_changes_by_kubernetes_are_accepted(template: Object, edit: Edit) -> Non
     assert refusals(template, "CREATE", made, nodesets=("gpu", "cpu")) == []
 
 
+def test_missing_templates_concern_only_new_pods_on_demand(graph: Graph) -> None:
+    """Without templates, Kubernetes refuses all requests that match the policy, also its own."""
+    needs_templates = [
+        made.inputs["spec"]
+        for made in graph.of_type(
+            "kubernetes:admissionregistration.k8s.io/v1:ValidatingAdmissionPolicy"
+        )
+        if "paramKind" in made.inputs["spec"]
+    ]
+
+    (spec,) = needs_templates
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert rule["operations"] == ["CREATE"]
+    assert spec["matchConstraints"]["objectSelector"] == {"matchLabels": c.ON_DEMAND_LABELS}
+
+
 def test_other_pods_are_not_deleted(template: Object) -> None:
     made = own_pod(template)
-    del made["metadata"]["labels"][c.LABEL_ON_DEMAND]
+    del made["metadata"]["labels"][labels.ON_DEMAND]
     assert refusals(template, "DELETE", made)
