@@ -13,14 +13,32 @@ from components.conventions import ANNOTATION_NODES
 from engine.planning import Op
 from plans.costs import at
 from plans.reading import Preview, Step, rolls_pods
+from policy.holding import HOLDS_DATA
 
 NOTHING: Final = "Users and running jobs notice nothing."
+UNDESCRIBED: Final = "No rule describes what users notice of these changes: {}. Read their steps."
 
 
 def notices(preview: Preview) -> list[str]:
     """Return the sentences in the order of their rules; only NOTHING if no change matters."""
-    found = [text for rule in _RULES for text in rule.sentences(preview)]
+    rules = _FIRST if _is_first_deploy(preview) else _RULES
+    found = [text for rule in rules for text in rule.sentences(preview)]
+    if rules is _RULES:
+        names = sorted(step.name for step in preview.steps if not _is_described(step))
+        found += [UNDESCRIBED.format(", ".join(names))] if names else []
     return list(dict.fromkeys(found)) or ([NOTHING] if preview.steps else [])
+
+
+def _is_first_deploy(preview: Preview) -> bool:
+    return any(step.name == "namespace" and step.op is Op.CREATE for step in preview.steps)
+
+
+def _is_described(step: Step) -> bool:
+    """Return whether users notice nothing of a step, or a rule has a sentence about it."""
+    if any(rule.matches(step) for rule in _RULES):
+        return True
+    loses_data = step.type in HOLDS_DATA and step.op in (Op.DELETE, Op.REPLACE)
+    return re.fullmatch(_HARMLESS, step.name) is not None and not loses_data
 
 
 @dataclass(frozen=True)
@@ -33,6 +51,9 @@ class _Rule:
     pattern: str
     matters: Callable[[Step], bool]
     sentence: str
+
+    def matches(self, step: Step) -> bool:
+        return re.fullmatch(self.pattern, step.name) is not None and self.matters(step)
 
     def sentences(self, preview: Preview) -> Iterator[str]:
         for step in sorted(preview.steps, key=lambda step: step.name):
@@ -49,8 +70,12 @@ def _changes(step: Step) -> bool:
     return step.op is Op.UPDATE
 
 
-def _is(op: Op) -> Callable[[Step], bool]:
-    return lambda step: step.op is op
+def _is(*ops: Op) -> Callable[[Step], bool]:
+    return lambda step: step.op in ops
+
+
+def _is_of_a_cloud(step: Step) -> bool:
+    return not step.type.startswith(("kubernetes:", "random:"))
 
 
 def _replicas(inputs: Mapping[str, Any] | None) -> int | None:
@@ -150,6 +175,85 @@ _RULES: Final = (
         "Users or groups change; nodes and login nodes know them within about a minute.",
     ),
     _Rule(
+        "users-keys",
+        _changes,
+        "SSH keys of users change; login nodes know them within about a minute.",
+    ),
+    _Rule(
+        "directory-config",
+        _changes,
+        "sssd restarts everywhere; for a second or two, pods do not know the directory's users.",
+    ),
+    _Rule(
+        "login-config",
+        _changes,
+        "Login nodes read new settings within about a minute; sessions continue, and new limits"
+        " apply to them too.",
+    ),
+    _Rule(
+        "login-service",
+        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "The address or port of the login nodes may change; sessions continue.",
+    ),
+    _Rule(
+        "login-host-key.*",
+        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "The login nodes get another host key: users' SSH clients refuse to connect until they"
+        " accept it.",
+    ),
+    _Rule(
+        "rest-slurmrestd",
+        lambda step: _restarts(step) or step.op is Op.DELETE,
+        "slurmrestd restarts or ends: its clients must repeat requests.",
+    ),
+    _Rule(
+        "rest-service",
+        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "The address of slurmrestd may change.",
+    ),
+    _Rule(
+        "nodeset-(.+)-isolation",
+        _changes,
+        "Jobs of nodeset {0} that start a minute later have another isolation; running jobs keep"
+        " theirs.",
+    ),
+    _Rule(
+        "config-scripts",
+        _changes,
+        "Nodes use new scripts within about a minute, for jobs that start or end later.",
+    ),
+    _Rule(
+        "user-images-config",
+        _changes,
+        "Other images of users may be refused or allowed, for jobs that start later.",
+    ),
+    _Rule(
+        "(?:network-.+|hosts)",
+        lambda _: True,
+        "Network policies or names change: a connection that is no longer allowed fails.",
+    ),
+    _Rule(
+        "jail-server-(?:config|ganesha)",
+        lambda step: _changes(step) or _restarts(step),
+        "The jail's server restarts: programs wait for seconds, and no open file is lost.",
+    ),
+    _Rule(
+        "jwt-.+",
+        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "The key of tokens changes: users must request new tokens.",
+    ),
+    _Rule(
+        "secrets-(.+)",
+        _changes,
+        "The Secret {0} changes; programs read it by themselves, or at their next start.",
+    ),
+    _Rule(
+        ".+",
+        _is_of_a_cloud,
+        "Machines, networks or disks of the cloud change: read their steps. A machine that is"
+        " replaced or removed takes its node away, which drains first.",
+    ),
+    _Rule(
         r"auth-password-\d+",
         _is_too_soon,
         "A time in auth.rotations is in the past, or less than three minutes in the future: pods"
@@ -167,3 +271,29 @@ _RULES: Final = (
         "The jail's system files or mount points change; jobs and users' own files stay.",
     ),
 )
+_FIRST: Final = tuple(rule for rule in _RULES if rule.pattern in (_NODESET, _ON_DEMAND))
+"""Rules for a deploy that creates everything, so that nobody notices other changes."""
+_HARMLESS: Final = "|".join(
+    (
+        # Monitoring, checks and repairs
+        *("dashboard-.+", "exporter-.+", "grafana-.+", "logs-.+", "machines-.+", "monitoring-.+"),
+        *("longchecks-.+", "ondemand-.+", "rebooter-.+", "reconciler-.+"),
+        # Copies of data, and volumes that grow
+        *("backup-.+", "snapshots-.+", "database-data", "controller-state", "jail-claim"),
+        *("jail-server-volume", "jail-volume", "accounting-archive"),
+        # Parts of a change that has its own sentence
+        *("accounting-config", "accounting-service", "accounting-slurmdbd", "accounts-apply"),
+        *("accounts-wanted", "auth-.+", "config-check", "controller-config(-in-force)?"),
+        *("controller-placeholder-.+", "controller-service", "controller-slurmctld"),
+        *(
+            "database-(mariadb|password|secret|service)",
+            "jail-homes",
+            "jail-origin",
+            "jail-populate",
+            "jail-server-service",
+            "jwt-.+",
+        ),
+        *("login-sshd", "namespace", "node-ssh-.+", "nodeset-.+", "rest-slurmrestd"),
+    )
+)
+"""Names of resources whose other changes users do not notice."""

@@ -5,12 +5,20 @@ from typing import Any
 
 import pytest
 
+from engine.urns import is_provider
 from plans.notices import NOTHING, notices
+from tests.support.graph import record
+from tests.support.stack import config, enable_everything
 from tests.unit.plans.documents import STATEFUL_SET, preview, stateful_set, step
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
+SERVICE = "kubernetes:core/v1:Service"
+SECRET = "kubernetes:core/v1:Secret"
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+POLICY = "kubernetes:networking.k8s.io/v1:NetworkPolicy"
+GROUP = "nebius:index/mk8SV1NodeGroup:Mk8SV1NodeGroup"
 TEMPLATE = "kubernetes:core/v1:PodTemplate"
 CPU = {"slurmstack.dev/nodeset": "cpu"}
 BEFORE, AFTER = {"data": {"a": "1"}}, {"data": {"a": "2"}}
@@ -64,6 +72,18 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
         (rolled("database-mariadb"), "Accounting restarts"),
         (step("update", CONFIG_MAP, "accounts-wanted", BEFORE, AFTER), "Accounts, limits or QOS"),
         (step("update", CONFIG_MAP, "users-accounts", BEFORE, AFTER), "Users or groups change"),
+        (step("update", CONFIG_MAP, "users-keys", BEFORE, AFTER), "SSH keys of users change"),
+        (step("update", CONFIG_MAP, "directory-config", BEFORE, AFTER), "sssd restarts"),
+        (step("update", CONFIG_MAP, "login-config", BEFORE, AFTER), "new limits apply to them"),
+        (step("update", SERVICE, "login-service", BEFORE, AFTER), "address or port of the login"),
+        (step("update", SECRET, "login-host-key", BEFORE, AFTER), "another host key"),
+        (rolled("rest-slurmrestd", DEPLOYMENT), "slurmrestd restarts"),
+        (step("update", CONFIG_MAP, "nodeset-a-b-isolation", BEFORE, AFTER), "nodeset a-b that"),
+        (step("update", CONFIG_MAP, "config-scripts", BEFORE, AFTER), "Nodes use new scripts"),
+        (step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER), "images of users"),
+        (step("delete", POLICY, "network-default", BEFORE), "Network policies"),
+        (step("update", CONFIG_MAP, "jail-server-config", BEFORE, AFTER), "The jail's server"),
+        (step("update", GROUP, "gpu", BEFORE, AFTER), "Machines, networks or disks of the cloud"),
         (step("replace", JOB, "jail-populate", BEFORE, AFTER), "The jail's system files"),
     ],
 )
@@ -79,6 +99,41 @@ def test_other_changes_are_not_noticed() -> None:
         resized("rest-slurmrestd", 1, 2),
     ]
     assert notices(preview(*changes)) == [NOTHING]
+
+
+def test_change_without_a_rule_is_named() -> None:
+    unknown = step("update", CONFIG_MAP, "future-config", BEFORE, AFTER)
+    lost = step("delete", CLAIM, "database-data", BEFORE)
+
+    (text,) = notices(preview(unknown, lost))
+
+    assert text == (
+        "No rule describes what users notice of these changes: database-data, future-config."
+        " Read their steps."
+    )
+
+
+def test_nobody_notices_changes_of_a_first_deploy() -> None:
+    created = [
+        step("create", "kubernetes:core/v1:Namespace", "namespace", None, {}),
+        step("create", POLICY, "network-default", None, {}),
+        step("create", STATEFUL_SET, "nodeset-cpu-slurmd", None, stateful_set(CPU, 3)),
+    ]
+
+    assert notices(preview(*created)) == ["Nodeset cpu is added with 3 nodes."]
+
+
+def test_every_resource_of_the_program_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = record(monkeypatch, config(enable_everything))
+
+    changes = [
+        step("update", resource.type, resource.name, BEFORE, AFTER)
+        for resource in graph.resources
+        if resource.custom and not is_provider(resource.type)
+    ]
+
+    assert len(changes) > 100
+    assert not [text for text in notices(preview(*changes)) if text.startswith("No rule")]
 
 
 def test_plan_without_changes_has_no_sentence() -> None:

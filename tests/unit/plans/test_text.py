@@ -28,7 +28,7 @@ def file(text: str) -> dict[str, Any]:
 def test_preview_says_what_changes_and_what_users_notice() -> None:
     limits = {"cpu": "8"}
     found = preview(
-        step("create", CONFIG_MAP, "new", None, {}),
+        step("create", CONFIG_MAP, "exporter-new", None, {}),
         step("update", CONFIG_MAP, "config-candidate", file("a\nb\n"), file("a\nc\n")),
         step(
             "update",
@@ -47,7 +47,7 @@ def test_preview_says_what_changes_and_what_users_notice() -> None:
         "       + c",
         " ~ StatefulSet nodeset-cpu-slurmd",
         "     spec.replicas: 2 => 3",
-        " + ConfigMap new",
+        " + ConfigMap exporter-new",
         "Jobs that run again: config-check",
         "What users and jobs notice:",
         "  Nodeset cpu grows from 2 to 3 nodes.",
