@@ -4,6 +4,9 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from pulumi_policy.proxy import UnknownValueError
 
 from policy.allowed import Allowed
 from policy.manifests import at, containers, kind, pod, strings
@@ -88,9 +91,10 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
     yield from over(open_, takes)
     secrets: list[tuple[str, str]] = []
 
-    def gathers(one: Resource) -> Iterable[tuple[Resource, str]]:
-        secrets.extend(_secrets_of(one))
-        return ()
+    for one in resources:
+        # Nothing can contain a secret that is not known yet.
+        with suppress(UnknownValueError):
+            secrets.extend(_secrets_of(one))
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
         left, texts = set(secrets), _texts(one)
@@ -101,10 +105,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
                 yield one, f"the object contains the secret of {name}"
 
     # An unknown text in one resource must not end the search in the others.
-    yield from over(
-        (over(resources, gathers), over(open_, holds)),
-        lambda found: found,
-    )
+    yield from over(open_, holds)
 
 
 def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:

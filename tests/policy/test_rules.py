@@ -247,6 +247,18 @@ def test_unknown_text_does_not_hide_a_secret_in_another_resource() -> None:
     assert judgement.unknown == {("made-secrets", "")}
 
 
+def test_unknown_secrets_of_a_first_preview_are_not_reported() -> None:
+    judgement = judged_by(
+        "made-secrets",
+        (
+            Shown(MADE, "key", {"result": UNKNOWN}),
+            Shown(CONFIG, "config", {"data": {"file": "text", "address": UNKNOWN}}),
+        ),
+    )
+
+    assert (judgement.broken, judgement.unknown) == (frozenset(), frozenset())
+
+
 def test_workload_with_unknown_values_is_not_reported_as_replaced() -> None:
     workload = set_with_data()
     workload.props["spec"]["template"]["metadata"]["annotations"] = {"checksum": UNKNOWN}
