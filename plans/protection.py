@@ -1,5 +1,9 @@
-"""Refuse plans that remove protected resources or data: only a person may deploy such plans."""
+"""Refuse plans that remove protected resources or data: only a person may deploy such plans.
 
+Refuse changes that slurmctld would refuse too, so that they do not fail only during the deploy.
+"""
+
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -25,6 +29,29 @@ def _refusals(preview: Preview) -> Iterator[str]:
         reason = _reason(step)
         if reason:
             yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}; {_REMEDY}"
+        if step.name == _CONFIGURATION and step.op is Op.UPDATE:
+            yield from _fixed_parameters(step)
+
+
+_CONFIGURATION: Final = "config-candidate"
+_FIXED: Final = (
+    ("ClusterName", "cluster_name", "the queue and the accounting belong to the old name"),
+    ("AuthType", "auth.type", "the running daemons use the old one"),
+)
+"""Parameters of slurm.conf that cannot change, each with its setting and the reason."""
+
+
+def _fixed_parameters(step: Step) -> Iterator[str]:
+    for parameter, key, reason in _FIXED:
+        before, after = (_parameter(inputs, parameter) for inputs in (step.old, step.new))
+        if before and after and before != after:
+            yield f"{key}: {after}: {reason}; set it back to {before}"
+
+
+def _parameter(inputs: Mapping[str, Any] | None, name: str) -> str | None:
+    text = at(inputs or {}, "data", "slurm.conf")
+    found = re.search(rf"^{name}=(?:auth/)?(\S+)$", text, re.MULTILINE) if text else None
+    return found and found[1]
 
 
 def _reason(step: Step) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from plans.reading import Preview, read
 
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 STATEFUL_SET = "kubernetes:apps/v1:StatefulSet"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from plans.markdown import LIMIT, code, marker, render
 from tests.support.previews import RECORDED, recorded
-from tests.unit.plans.documents import CLAIM, claim, preview, step
-
-CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+from tests.unit.plans.documents import CLAIM, CONFIG_MAP, claim, preview, step
 
 
 def lines(text: str) -> list[str]:

@@ -9,9 +9,8 @@ from engine.urns import is_provider
 from plans.notices import NOTHING, notices
 from tests.support.graph import record
 from tests.support.stack import config, enable_everything
-from tests.unit.plans.documents import STATEFUL_SET, preview, stateful_set, step
+from tests.unit.plans.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
 
-CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
 SERVICE = "kubernetes:core/v1:Service"

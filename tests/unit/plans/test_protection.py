@@ -7,7 +7,7 @@ import pytest
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from plans.protection import refusals
 from tests.support.previews import recorded
-from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, stateful_set, step
+from tests.unit.plans.documents import CLAIM, CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
 
 MOUNTS: dict[str, Any] = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]
@@ -44,6 +44,33 @@ def test_protected_or_data_resource_is_neither_deleted_nor_replaced(
 
     assert line.startswith(f"{type_} one: would be {op}d and {why}; ")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refusal"),
+    [
+        (
+            "ClusterName=lab\nAuthType=auth/munge\n",
+            "ClusterName=lab2\nAuthType=auth/munge\n",
+            (
+                "cluster_name: lab2: the queue and the accounting belong to the old name; set it back"
+                " to lab"
+            ),
+        ),
+        (
+            "ClusterName=lab\nAuthType=auth/munge\n",
+            "ClusterName=lab\nAuthType=auth/slurm\n",
+            "auth.type: slurm: the running daemons use the old one; set it back to munge",
+        ),
+    ],
+)
+def test_parameter_that_slurmctld_cannot_change_is_refused(
+    before: str, after: str, refusal: str
+) -> None:
+    old, new = ({"data": {"slurm.conf": text}} for text in (before, after))
+
+    assert refusals(preview(step("update", CONFIG_MAP, "config-candidate", old, new))) == [refusal]
+    assert refusals(preview(step("update", CONFIG_MAP, "config-candidate", old, old))) == []
 
 
 FREE: list[tuple[str, str, str, dict[str, Any]]] = [

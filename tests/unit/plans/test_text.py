@@ -7,11 +7,10 @@ from rich.console import Console
 
 from plans.reading import Preview
 from plans.text import show
-from tests.unit.plans.documents import STATEFUL_SET, preview, stateful_set, step
+from tests.unit.plans.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
 
 NODESET = {"slurmstack.dev/nodeset": "cpu"}
 JOB = "kubernetes:batch/v1:Job"
-CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 
 
 def shown(found: Preview) -> list[str]:
