@@ -35,6 +35,8 @@ from components.settings.volumes import Volume, each_its_own
 NVIDIA: Final = "nvidia.com"
 AMD: Final = "amd.com"
 """Domains of the vendors' GPU resources in Kubernetes."""
+INFINIBAND: Final = "infiniband"
+"""Feature of nodesets whose InfiniBand ports are checked."""
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",

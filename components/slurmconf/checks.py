@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from agents.checks.registry import CHECKS, Check, Nodes, When
 from components import conventions as c
 from components.settings import Nodeset, Settings
-from components.settings.nodesets import NVIDIA
+from components.settings.nodesets import INFINIBAND, NVIDIA
 
-INFINIBAND: Final = "infiniband"
-"""Feature of nodesets with InfiniBand."""
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
 """Checks that a node with GPU slices cannot run: other pods use other slices of the same GPUs."""
 

@@ -21,6 +21,7 @@ _STACK: Values = {
 }
 NEBIUS: Values = {
     **_STACK,
+    "nodesets": [{**_STACK["nodesets"][0], "features": ["infiniband"]}, _STACK["nodesets"][1]],
     "cluster": {
         "kind": "nebius",
         "project": "project-e00lab",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from components.settings.clusters.base import Problem
 from components.settings.clusters.machines import CloudCluster, Machines, System
-from components.settings.nodesets import NVIDIA
+from components.settings.nodesets import INFINIBAND, NVIDIA
 from components.settings.types import DnsLabel, NebiusProject, Platform, Preset, Word
 
 if TYPE_CHECKING:
@@ -117,6 +117,29 @@ class NebiusCluster(CloudCluster):
                 "fabric",
                 f"'{machines.fabric}': connects only machines with 8 GPUs; remove fabric",
             )
+
+    def warnings(self, stack: Settings) -> Iterator[Problem]:
+        """Warn if only one of a fabric and the checks of its ports is set."""
+        for nodeset in stack.nodesets:
+            machines = self.machines.get(nodeset.name)
+            fabric = machines.fabric if machines else None
+            has_checks = INFINIBAND in nodeset.features
+            if fabric and not has_checks:
+                yield (
+                    f"cluster.machines.{nodeset.name}.fabric",
+                    (
+                        f"'{fabric}': the ports of the nodes are not checked; add "
+                        f"features: [{INFINIBAND}] to nodeset {nodeset.name}"
+                    ),
+                )
+            elif has_checks and machines and not fabric:
+                yield (
+                    f"nodesets[{nodeset.name}].features",
+                    (
+                        f"{INFINIBAND}: the machines have no fabric, so the checks of its ports "
+                        f"fail; add cluster.machines.{nodeset.name}.fabric, or remove the feature"
+                    ),
+                )
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Refuse one fabric for two platforms, and a second Cilium."""

@@ -43,6 +43,19 @@ def test_several_large_machines_without_efa_cause_a_warning() -> None:
     assert "p5.48xlarge" in warning
 
 
+def test_fabric_and_checks_of_its_ports_are_set_together() -> None:
+    plain = [{**nodeset, "features": []} for nodeset in NEBIUS["nodesets"]]
+    (warning,) = warnings(NEBIUS, nodesets=plain)
+    assert warning == (
+        "slurmstack:cluster.machines.gpu.fabric: 'fabric-6': the ports of the nodes are not"
+        " checked; add features: [infiniband] to nodeset gpu"
+    )
+
+    checked = [{**nodeset, "features": ["infiniband"]} for nodeset in NEBIUS["nodesets"]]
+    (warning,) = warnings(NEBIUS, nodesets=checked)
+    assert warning.startswith("slurmstack:nodesets[cpu].features: infiniband: the machines have no")
+
+
 def test_partition_for_an_unknown_account_causes_a_warning() -> None:
     partition = {"name": "main", "nodesets": ["cpu"], "allow_accounts": ["physic", "root"]}
     accounts = {"accounts": [{"name": "physics", "description": "P"}]}
