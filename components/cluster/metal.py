@@ -267,6 +267,8 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
             )
     if not pulumi.runtime.is_dry_run():
         raise SettingsError(f"{c.PROJECT}:{reason}")
+    # A pipeline previews without the key.
+    pulumi.log.warn(f"{c.PROJECT}:{reason}")
     return pulumi.Output.secret("")
 
 

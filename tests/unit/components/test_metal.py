@@ -8,6 +8,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,6 +255,23 @@ def test_missing_ssh_key_is_reported_in_one_line(
     (error,) = caught
     assert str(error).startswith("slurmstack:cluster.key_file: ")
     assert "\n" not in str(error)
+
+
+def test_preview_warns_of_a_missing_key_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
+    values = deepcopy(METAL)
+    values["cluster"]["key_file"] = str(tmp_path / "missing")
+    said: list[str] = []
+    monkeypatch.setattr("pulumi.runtime.is_dry_run", lambda: True)
+    monkeypatch.setattr("pulumi.log.warn", said.append)
+
+    record_program(lambda: clusters.make(from_config(config(base=values)), "test"))
+
+    (warning,) = said
+    assert warning.startswith("slurmstack:cluster.key_file: ")
+    assert warning.endswith("set it to a readable file with an SSH private key")
 
 
 # --- Configuration of kubeadm ---------------------------------------------------------------------
