@@ -245,6 +245,7 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": _nebius_files,
     "aws:ec2/natGateway:NatGateway": _single("NAT gateways"),
     "aws:eks/cluster:Cluster": _single("Control planes"),
+    "eks:index:Cluster": _single("Control planes"),
     "aws:eks/nodeGroup:NodeGroup": _aws_machines,
     "eks:index:ManagedNodeGroup": _aws_machines,
     "aws:fsx/lustreFileSystem:LustreFileSystem": _lustre,
