@@ -53,8 +53,8 @@ def test_protected_or_data_resource_is_neither_deleted_nor_replaced(
             "ClusterName=lab\nAuthType=auth/munge\n",
             "ClusterName=lab2\nAuthType=auth/munge\n",
             (
-                "cluster_name: lab2: the queue and the accounting belong to the old name; set it back"
-                " to lab"
+                "cluster_name: lab2: the queue and the accounting belong to the old name;"
+                " set it back to lab"
             ),
         ),
         (
