@@ -70,7 +70,7 @@ def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
         config = parse_config(read(path).get("config"))
         for key, value in config.items():
             if key.startswith(_PREFIX):
-                _check_encryption(key, value)
+                _check_encryption(key, value, config)
         return path.name, config
     except FileNotFoundError:
         return path.name, None
@@ -78,22 +78,22 @@ def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
         raise SettingsError(f"{path.name}: {error}") from None
 
 
-def _check_encryption(key: str, value: ConfigValue) -> None:
+def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigValue]) -> None:
     """Raise `StackFileError` if a credential is not encrypted, or if another value is.
 
     Other values reach ConfigMaps and the state, so they would not stay secret.
     """
     if isinstance(value, dict):
         for name, item in value.items():
-            _check_encryption(f"{key}.{name}", item)
+            _check_encryption(f"{key}.{name}", item, config)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_encryption(f"{key}[{index}]", item)
+            _check_encryption(f"{key}[{index}]", item, config)
     elif isinstance(value, Ciphertext):
         if not key.startswith((_SECRETS, _WEBHOOK)):
             raise StackFileError(
-                f"{key}: is encrypted: expected plain text, because this setting is not kept "
-                "secret; set it with `pulumi config set --plaintext`"
+                f"{_with_names(key, config)}: is encrypted: expected plain text, because this "
+                "setting is not kept secret; set it with `pulumi config set --plaintext`"
             )
     elif key.startswith(_SECRETS) and isinstance(value, str):
         raise StackFileError(

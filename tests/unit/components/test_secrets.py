@@ -96,20 +96,24 @@ def test_plain_credential_in_a_stack_file_is_refused_and_not_shown(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "shown"),
     [
-        ("namespace", {"secure": "v1:abc"}),
-        ("users", [{"name": "ada", "uid": {"secure": "v1:abc"}}]),
-        ("nodesets", [{"name": "cpu", "affinity": {"nodeAffinity": {"secure": "v1:abc"}}}]),
-        ("secrets", {"secure": "v1:abc"}),
+        ("namespace", {"secure": "v1:abc"}, "namespace"),
+        ("users", [{"name": "ada", "uid": {"secure": "v1:abc"}}], "users[ada].uid"),
+        (
+            "nodesets",
+            [{"name": "cpu", "affinity": {"nodeAffinity": {"secure": "v1:abc"}}}],
+            "nodesets[cpu].affinity.nodeAffinity",
+        ),
+        ("secrets", {"secure": "v1:abc"}, "secrets"),
     ],
 )
 def test_encrypted_value_outside_of_credentials_is_refused(
-    key: str, value: object, tmp_path: Path
+    key: str, value: object, shown: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingsError, match="is encrypted: expected plain text") as caught:
+    with pytest.raises(SettingsError) as caught:
         read(tmp_path, **{key: value})
-    assert f"slurmstack:{key}" in str(caught.value)
+    assert f"slurmstack:{shown}: is encrypted: expected plain text" in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["token-3", "https://hooks.example.org/token 3", "ftp://token-3"])
