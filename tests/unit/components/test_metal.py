@@ -267,7 +267,10 @@ def test_preview_warns_of_a_missing_key_file(
     monkeypatch.setattr("pulumi.runtime.is_dry_run", lambda: True)
     monkeypatch.setattr("pulumi.log.warn", said.append)
 
-    record_program(lambda: clusters.make(from_config(config(base=values)), "test"))
+    def program() -> None:
+        clusters.make(from_config(config(base=values)), "test")
+
+    record_program(program)
 
     (warning,) = said
     assert warning.startswith("slurmstack:cluster.key_file: ")
