@@ -1,7 +1,8 @@
 """Reader of a stack's file, `Pulumi.<stack>.yaml`, by the rules of the Pulumi command.
 
 The engine, the program and the tools around it all use this reader, so they agree on each value.
-Unlike the Pulumi command, the reader refuses duplicate keys: one of the values would be lost.
+Unlike the Pulumi command, the reader refuses duplicate keys, because one of the values would be
+lost, and numbers with a leading zero, which YAML reads as octal.
 """
 
 from __future__ import annotations
@@ -93,10 +94,9 @@ def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigV
     parsed: dict[str, ConfigValue] = {}
     for written, value in config.items():
         if isinstance(value, dict) and ":" not in str(written) and not namespace:
-            first = next((name for name in value if name != "secure"), "name")
             raise StackFileError(
-                f"config: {written}: expected a key of the form <namespace>:<name>; write each key "
-                f"with its prefix on this level, such as {written}:{first}"
+                f"config: {written}: expected a key of the form <namespace>:<name>; put the name "
+                f"of the project before it, such as slurmstack:{written}"
             )
         key = _key(written, namespace)
         if key in parsed:
@@ -186,6 +186,18 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if re.fullmatch(r"[-+]?0[0-7_]+", node.value):
+            raise yaml.constructor.ConstructorError(
+                problem=f"{node.value} is an octal number; remove the leading zero, or put text in"
+                " quotes",
+                problem_mark=node.start_mark,
+            )
+        return super().construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 _SCALARS: Final = (
