@@ -19,7 +19,7 @@ from components.settings.types import (
 )
 
 _CACHE: Final = re.compile(r"(~|/[A-Za-z0-9_.@-]+)(/[A-Za-z0-9_.@%-]+)+")
-_PATTERN: Final = re.compile(r"[A-Za-z0-9._:/@*?\[\]-]+")
+_PATTERN: Final = re.compile(r"(?!.*://)[A-Za-z0-9._:/@*?\[\]-]+")
 _FOLDER: Final = re.compile(r"(/[A-Za-z0-9_@-][A-Za-z0-9_.@-]*)+")
 _PLACE: Final = r"/[A-Za-z0-9_.@/-]*"
 _MOUNT: Final = re.compile(rf"({_PLACE}|tmpfs)(:{_PLACE}(:[a-zA-Z0-9=+.,_-]+)?)?")

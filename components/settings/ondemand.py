@@ -39,7 +39,7 @@ class OnDemand(Model):
     """Number of nodes that are always awake."""
     idle: Seconds = 600
     """Seconds without a job after which a node goes to sleep."""
-    start: Annotated[int, Field(ge=30, le=50_000), Number] = 1200
+    start: Annotated[Seconds, Field(ge=30, le=50_000)] = 1200
     """Seconds within which a node must start, including the start of its machine. Otherwise its job
     is requeued."""
     keep: tuple[str, ...] = ()

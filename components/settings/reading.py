@@ -90,6 +90,11 @@ def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigV
         for index, item in enumerate(value):
             _check_encryption(f"{key}[{index}]", item, config)
     elif isinstance(value, Ciphertext):
+        if _is_whole_secret(key):
+            raise StackFileError(
+                f"{key}: is encrypted as a whole: expected a mapping of encrypted entries, such as "
+                "password: {secure: …}; encrypt each entry with `pulumi config set --secret --path`"
+            )
         if not key.startswith((_SECRETS, _WEBHOOK)):
             raise StackFileError(
                 f"{_with_names(key, config)}: is encrypted: expected plain text, because this "
@@ -100,6 +105,11 @@ def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigV
             f"{key}: expected an encrypted value; encrypt it with `pulumi config set --secret "
             f"--path`, or `python -m engine encrypt`"
         )
+
+
+def _is_whole_secret(key: str) -> bool:
+    """Return whether a key is `secrets`, or a Secret below it, and not an entry of one."""
+    return f"{key}.".startswith(_SECRETS) and key.removeprefix(_SECRETS).count(".") == 0
 
 
 def _stacks(root: Path) -> list[str]:
@@ -124,7 +134,7 @@ def _decode(key: str, value: str) -> Any:
 def _settings(config: Mapping[str, str], source: str) -> Settings:
     for key in config:
         namespace, _, name = key.partition(":")
-        likeness = difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio()
+        likeness = _likeness(namespace)
         # A longer name, such as `slurmstack-web`, may be another project's.
         is_ours = name in Settings.model_fields and PROJECT not in namespace
         if is_ours and likeness > _SIMILAR:
@@ -135,6 +145,13 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
         if key.startswith(_PREFIX)
     }
     return from_values(values, source, _PREFIX)
+
+
+def _likeness(namespace: str) -> float:
+    """Return how similar a namespace is to the project's; 1 if it is the beginning of it."""
+    if PROJECT.startswith(namespace.lower()):
+        return 1.0
+    return difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio()
 
 
 def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Settings:
@@ -229,13 +246,16 @@ def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
             return f"{key}: {_shown(details['input'])}: expected a mapping, such as {example}"
         case "union_tag_not_found" | "union_tag_invalid":
             return f"{key}.kind: {_untagged(kind, context)}"
+    # The value may be a credential, except the name of a Secret or of its entry.
+    is_hidden = place[:1] == ["secrets"] and len(place) > 1 and "[key]" not in details["loc"]
+    shown = '"…"' if is_hidden else _shown(details["input"])
     expected = _EXPECTED.get(kind)
     message = f"expected {expected.format(**context)}" if expected else details["msg"]
     if kind == "literal_error" and isinstance(details["input"], bool):
         message += "; put it in quotes"  # YAML's `no` and `off`
     if details["input"] is None:
         return f"{key}: is empty: {message}"
-    return f"{key}: {_shown(details['input'])}: {message}"
+    return f"{key}: {shown}: {message}"
 
 
 def _unknown(place: Sequence[str | int]) -> str:
@@ -244,7 +264,15 @@ def _unknown(place: Sequence[str | int]) -> str:
     kinds = [kind for kind in KINDS if name in KINDS[kind].model_fields]
     if place[0] == "cluster" and len(place) == _IN_A_CLUSTER and kinds:
         return f"belongs to kind: {' or '.join(kinds)}; remove it, or change kind"
-    return f"unknown key; {known_names(name, _fields_at([*place[:-1]]))}"
+    hint = _ELSEWHERE.get((place[0], name))
+    return f"unknown key; {hint or known_names(name, _fields_at([*place[:-1]]))}"
+
+
+_ELSEWHERE: Mapping[tuple[str | int, str], str] = {
+    ("users", "gid"): "the user's own group has the uid as its id; remove gid",
+    ("users", "groups"): "name the user in groups[].members",
+}
+"""Remedies for keys that other tools have, by section and key."""
 
 
 def _untagged(kind: str, context: Mapping[str, Any]) -> str:

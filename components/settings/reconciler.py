@@ -84,6 +84,12 @@ class Reconciler(Model):
             if name not in CHECKS:
                 known = known_names(name, CHECKS)
                 raise cross_field("hardware", f"'{name}' is not a check; {known}")
+        if "Ready" in self.conditions:
+            raise cross_field(
+                "conditions.Ready",
+                "is true for healthy nodes, so all would be drained; remove it, because nodes that "
+                "are not ready are drained anyway",
+            )
         causes = {*CHECKS, *REPAIRED, *self.conditions.values()}
         for name in self.ladders:
             if name not in causes:

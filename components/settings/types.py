@@ -50,7 +50,7 @@ _RESOURCES = re.compile(r"[A-Za-z0-9/:._*-]+")
 _CHART_VERSION = re.compile(r"v?\d{1,5}(\.\d{1,5}){2}(-[0-9A-Za-z.-]+)?", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,14}[A-Za-z0-9_.+-]")
 _DNS_PATTERN = re.compile(
-    r"(?!.*\*\*)[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?(\.[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?)+"
+    r"(?!.*\*\*)(?![0-9.]+$)[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?(\.[a-z0-9*]([a-z0-9*-]*[a-z0-9*])?)+"
 )
 _URL_PATH = re.compile(r"[A-Za-z0-9/_.~%?&=+:,-]*")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from components.conventions import OWN_SECRETS
-from components.settings import SettingsError, read_stack
+from components.settings import SettingsError, from_config, read_stack
 from tests.support.graph import SECRET_SIGNATURE, Graph, before, opened, record
 from tests.support.stack import VALID, config
 
@@ -105,7 +105,6 @@ def test_plain_credential_in_a_stack_file_is_refused_and_not_shown(tmp_path: Pat
             [{"name": "cpu", "affinity": {"nodeAffinity": {"secure": "v1:abc"}}}],
             "nodesets[cpu].affinity.nodeAffinity",
         ),
-        ("secrets", {"secure": "v1:abc"}, "secrets"),
     ],
 )
 def test_encrypted_value_outside_of_credentials_is_refused(
@@ -133,3 +132,11 @@ def test_names_of_the_stacks_own_secrets_are_reserved(graph: Graph) -> None:
         if not secret.name.startswith("secret-")
     }
     assert created <= OWN_SECRETS
+
+
+def test_error_about_a_secret_does_not_show_it() -> None:
+    given = config(lambda values: values.update(secrets={"registry": "hunter2-the-password"}))
+
+    with pytest.raises(SettingsError, match=r'slurmstack:secrets.registry: "…": ') as caught:
+        from_config(given)
+    assert "hunter2" not in str(caught.value)
