@@ -2,9 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     AwareDatetime,
@@ -283,6 +283,18 @@ class Network(Model):
         return self
 
 
+_ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "accounting.external.password_secret": ("password",),
+    "accounting.backup.password_secret": ("password",),
+    "accounting.backup.s3.secret": ("access_key", "secret_key"),
+    "monitoring.bundled.alertmanager_secret": ("alertmanager.yml",),
+    "directory.password_secret": ("password",),
+    "containers.credentials_secret": (".dockerconfigjson",),
+    "pull_secrets": (".dockerconfigjson",),
+}
+"""Required entries of the Secrets that settings name."""
+
+
 class Settings(Model):
     """All settings of a stack file."""
 
@@ -377,6 +389,19 @@ class Settings(Model):
                 )
             if not entries:
                 raise cross_field(f"secrets.{name}", "has no entries; add one, or remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _secrets_have_their_entries(self) -> Self:
+        for key, name in self._named_secrets().items():
+            given = self.secrets.get(name)
+            for entry in _ENTRIES.get(key.partition("[")[0], ()):
+                if given is not None and entry not in given:
+                    raise cross_field(
+                        key,
+                        f"'{name}': expected a Secret with the entry '{entry}'; add it to "
+                        f"secrets.{name}",
+                    )
         return self
 
     @model_validator(mode="after")

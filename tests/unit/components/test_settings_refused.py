@@ -1210,6 +1210,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "did you mean 'cpu-1'?"),
     ("nodesets[0].on_demand.start", "20m", "nodesets[0].on_demand.start", '"20m"',
      "did you mean 1200?"),
+    ("secrets", {"registry": {"password": {"secure": "v1:abc"}}}, "pull_secrets[0]", "'registry'",
+     "expected a Secret with the entry '.dockerconfigjson'"),
     ("reconciler.conditions", {"Ready": "not-ready"}, "reconciler.conditions.Ready",
      "is true for healthy nodes", "remove it"),
     ("on_demand.ceiling", 0, "on_demand.ceiling", "0", "remove ceiling"),
