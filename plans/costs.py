@@ -137,7 +137,7 @@ def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
     total: dict[str, Decimal] = {}
     for container in containers:
         for key, value in (at(container, "resources", "limits") or {}).items():
-            amount = _quantity(value)
+            amount = quantity(value)
             if amount is not None:
                 total[key] = total.get(key, Decimal(0)) + amount
     return total
@@ -162,7 +162,7 @@ def _is_gpu(resource: str) -> bool:
 def _claim(name: str, inputs: Inputs) -> Iterator[Cost]:
     if at(inputs, "spec", "volumeName"):
         return  # The claim binds existing storage, such as a cloud's file system.
-    size = _quantity(at(inputs, "spec", "resources", "requests", "storage"))
+    size = quantity(at(inputs, "spec", "resources", "requests", "storage"))
     of = at(inputs, "spec", "storageClassName")
     each = f"class {of}" if of else ""
     yield Cost("Volumes", name, None if size is None else size / _GIB, "GiB", each)
@@ -279,7 +279,7 @@ def _whole(value: Any) -> Decimal | None:
 _parse: Callable[[Any], Decimal] = parse_quantity
 
 
-def _quantity(value: Any) -> Decimal | None:
+def quantity(value: Any) -> Decimal | None:
     """Parse a Kubernetes quantity: a number of CPUs, bytes or devices."""
     try:
         return None if value is None else _parse(value)

@@ -135,7 +135,7 @@ def _details(preview: Preview) -> Iterator[str]:
     for step in preview.shown():
         yield "\n".join(_resource(step))
     if jobs := preview.jobs():
-        yield f"- Jobs that run again: {', '.join(map(code, jobs))}"
+        yield f"- Kubernetes Jobs that run again: {', '.join(map(code, jobs))}"
 
 
 def _resource(step: Step) -> Iterator[str]:

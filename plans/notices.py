@@ -12,8 +12,8 @@ from typing import Any, Final
 from components.conventions import ANNOTATION_NODES
 from engine.planning import Op
 from plans.costs import at
+from plans.protection import loses_data
 from plans.reading import Preview, Step, rolls_pods
-from policy.holding import HOLDS_DATA
 
 NOTHING: Final = "Users and running jobs notice nothing."
 UNDESCRIBED: Final = "No rule describes what users notice of these changes: {}. Read their steps."
@@ -37,8 +37,7 @@ def _is_described(step: Step) -> bool:
     """Return whether users notice nothing of a step, or a rule has a sentence about it."""
     if any(rule.matches(step) for rule in _RULES):
         return True
-    loses_data = step.type in HOLDS_DATA and step.op in (Op.DELETE, Op.REPLACE)
-    return re.fullmatch(_HARMLESS, step.name) is not None and not loses_data
+    return re.fullmatch(_HARMLESS, step.name) is not None and not loses_data(step)
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,12 @@ _RULES: Final = (
     _Rule(
         "login-config",
         _changes,
-        "Login nodes read new settings within about a minute; sessions continue, and new limits"
-        " apply to them too.",
+        "Login nodes read new settings within about a minute; sessions continue.",
+    ),
+    _Rule(
+        "login-config",
+        lambda step: any("limits" in change.path for change in step.changes),
+        "New limits of login nodes also apply to present sessions, which may exceed them.",
     ),
     _Rule(
         "login-service",
@@ -228,9 +231,14 @@ _RULES: Final = (
         "Other images of users may be refused or allowed, for jobs that start later.",
     ),
     _Rule(
-        "(?:network-.+|hosts)",
-        lambda _: True,
-        "Network policies or names change: a connection that is no longer allowed fails.",
+        "network-.+",
+        _is(Op.DELETE),
+        "Network policies are removed: connections that they refused become possible.",
+    ),
+    _Rule(
+        "network-.+|hosts",
+        _is(Op.CREATE, Op.UPDATE, Op.REPLACE),
+        "Network policies or names change: a connection that they no longer allow fails.",
     ),
     _Rule(
         "jail-server-(?:config|ganesha)",

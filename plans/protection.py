@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from engine.planning import Op
-from plans.costs import at
+from plans.costs import at, quantity
 from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
@@ -29,8 +29,28 @@ def _refusals(preview: Preview) -> Iterator[str]:
         reason = _reason(step)
         if reason:
             yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}; {_REMEDY}"
+        if step.type == _CLAIM and step.op is Op.UPDATE:
+            yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:
             yield from _fixed_parameters(step)
+
+
+def loses_data(step: Step) -> bool:
+    """Return whether a step deletes or replaces a resource that holds data."""
+    return step.op in _VERBS and step.type in HOLDS_DATA
+
+
+_CLAIM: Final = "kubernetes:core/v1:PersistentVolumeClaim"
+
+
+def _smaller_volume(step: Step) -> Iterator[str]:
+    before, after = (
+        at(inputs or {}, "spec", "resources", "requests", "storage")
+        for inputs in (step.old, step.new)
+    )
+    sizes = quantity(before), quantity(after)
+    if sizes[0] is not None and sizes[1] is not None and sizes[1] < sizes[0]:
+        yield f"{step.name}: {after}: a volume cannot shrink; set its size back to {before}"
 
 
 _CONFIGURATION: Final = "config-candidate"

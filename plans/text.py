@@ -23,7 +23,9 @@ def show(preview: Preview, stack: str, console: Console) -> None:
     for step in preview.shown():
         console.print(Text("\n").join(_resource(step)), soft_wrap=True)
     if jobs := preview.jobs():
-        console.print(f"Jobs that run again: {', '.join(jobs)}", soft_wrap=True, highlight=False)
+        console.print(
+            f"Kubernetes Jobs that run again: {', '.join(jobs)}", soft_wrap=True, highlight=False
+        )
     _section("What users and jobs notice", notices(preview), console)
     _costs(differences(preview), console)
     _section("Warnings", preview.warnings, console)

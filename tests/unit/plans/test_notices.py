@@ -73,14 +73,15 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
         (step("update", CONFIG_MAP, "users-accounts", BEFORE, AFTER), "Users or groups change"),
         (step("update", CONFIG_MAP, "users-keys", BEFORE, AFTER), "SSH keys of users change"),
         (step("update", CONFIG_MAP, "directory-config", BEFORE, AFTER), "sssd restarts"),
-        (step("update", CONFIG_MAP, "login-config", BEFORE, AFTER), "new limits apply to them"),
+        (step("update", CONFIG_MAP, "login-config", BEFORE, AFTER), "sessions continue."),
         (step("update", SERVICE, "login-service", BEFORE, AFTER), "address or port of the login"),
         (step("update", SECRET, "login-host-key", BEFORE, AFTER), "another host key"),
         (rolled("rest-slurmrestd", DEPLOYMENT), "slurmrestd restarts"),
         (step("update", CONFIG_MAP, "nodeset-a-b-isolation", BEFORE, AFTER), "nodeset a-b that"),
         (step("update", CONFIG_MAP, "config-scripts", BEFORE, AFTER), "Nodes use new scripts"),
         (step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER), "images of users"),
-        (step("delete", POLICY, "network-default", BEFORE), "Network policies"),
+        (step("delete", POLICY, "network-default", BEFORE), "that they refused become possible"),
+        (step("update", POLICY, "network-default", BEFORE, AFTER), "no longer allow fails"),
         (step("update", CONFIG_MAP, "jail-server-config", BEFORE, AFTER), "The jail's server"),
         (step("update", GROUP, "gpu", BEFORE, AFTER), "Machines, networks or disks of the cloud"),
         (step("replace", JOB, "jail-populate", BEFORE, AFTER), "The jail's system files"),
@@ -98,6 +99,12 @@ def test_other_changes_are_not_noticed() -> None:
         resized("rest-slurmrestd", 1, 2),
     ]
     assert notices(preview(*changes)) == [NOTHING]
+
+
+def test_new_limits_concern_present_sessions() -> None:
+    change = step("update", CONFIG_MAP, "login-config", {"data": {"limits": "1"}}, {"data": {}})
+
+    assert "New limits of login nodes also apply to present sessions" in notices(preview(change))[1]
 
 
 def test_change_without_a_rule_is_named() -> None:

@@ -7,7 +7,15 @@ import pytest
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from plans.protection import refusals
 from tests.support.previews import recorded
-from tests.unit.plans.documents import CLAIM, CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
+from tests.unit.plans.documents import (
+    CLAIM,
+    CONFIG_MAP,
+    STATEFUL_SET,
+    claim,
+    preview,
+    stateful_set,
+    step,
+)
 
 MOUNTS: dict[str, Any] = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]
@@ -71,6 +79,15 @@ def test_parameter_that_slurmctld_cannot_change_is_refused(
 
     assert refusals(preview(step("update", CONFIG_MAP, "config-candidate", old, new))) == [refusal]
     assert refusals(preview(step("update", CONFIG_MAP, "config-candidate", old, old))) == []
+
+
+def test_smaller_volume_is_refused() -> None:
+    larger = step("update", CLAIM, "jail-claim", claim("5Gi"), claim("10Gi"))
+    smaller = step("update", CLAIM, "jail-claim", claim("10Gi"), claim("5Gi"))
+    assert refusals(preview(smaller)) == [
+        "jail-claim: 5Gi: a volume cannot shrink; set its size back to 10Gi"
+    ]
+    assert refusals(preview(larger)) == []
 
 
 FREE: list[tuple[str, str, str, dict[str, Any]]] = [

@@ -47,7 +47,7 @@ def test_preview_says_what_changes_and_what_users_notice() -> None:
         " ~ StatefulSet nodeset-cpu-slurmd",
         "     spec.replicas: 2 => 3",
         " + ConfigMap exporter-new",
-        "Jobs that run again: config-check",
+        "Kubernetes Jobs that run again: config-check",
         "What users and jobs notice:",
         "  Nodeset cpu grows from 2 to 3 nodes.",
         "  slurmctld and the nodes read the new configuration of Slurm; running jobs continue.",
