@@ -103,7 +103,7 @@ $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
 soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Test faults that develop only after minutes, before a release (some hours)
-	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 1500 --lane $@ $(TIMES) $(ARGS); status=$$?; \
+	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 3600 --lane $@ $(TIMES) $(ARGS); status=$$?; \
 		$(MAKE) --no-print-directory vm && exit $$status
 
 vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require another kernel, in an emulated Debian machine (hours)
