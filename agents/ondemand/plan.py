@@ -45,8 +45,9 @@ REASON_LENGTH = 200
 PATIENCE = {IMAGE: 60, BROKEN: 120}
 """Seconds for which a pod may have a trouble on its machine: a registry may recover. For a lack of
 capacity, the nodeset's `start` applies, because a machine may arrive."""
-BACK_OFF = 60
-"""Seconds after the first failed start until the next. The time doubles with each failure."""
+BACK_OFF = 180
+"""Seconds after the first failed start until the next. The time doubles with each failure. Slurm
+holds a requeued job for two minutes; an earlier retry would take the same job again."""
 LONGEST_BACK_OFF = 3600
 SETTLING = 60
 """Seconds for which a sleeping node may keep a ready pod. If slurmctld lost its state, the node

@@ -159,13 +159,13 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [Sleep("gpu-0", "slurmstack:start:image: text")],
         ),
         (failed("image", 0, 1, "POWER_DOWN"), [pod()], []),
-        (failed("image", 59, 1, "POWERED_DOWN"), [], []),
+        (failed("image", 179, 1, "POWERED_DOWN"), [], []),
         (
-            failed("image", 60, 1, "POWERED_DOWN"),
+            failed("image", 180, 1, "POWERED_DOWN"),
             [],
             [Retry("gpu-0", "slurmstack:start:image: text")],
         ),
-        (failed("image", 100, 2, "POWERED_DOWN"), [], []),
+        (failed("image", 359, 2, "POWERED_DOWN"), [], []),
         (
             record("DOWN", "POWERED_DOWN", reason="ResumeTimeout reached"),
             [],
@@ -237,7 +237,7 @@ def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
 
 
 def test_back_off_doubles_up_to_an_hour() -> None:
-    assert [back_off(tries) for tries in (1, 2, 3, 6, 7, 99)] == [60, 120, 240, 1920, 3600, 3600]
+    assert [back_off(tries) for tries in (1, 2, 3, 5, 6, 99)] == [180, 360, 720, 2880, 3600, 3600]
 
 
 # --- Warm nodes ----------------------------------------------------------------------------------
