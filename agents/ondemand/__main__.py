@@ -32,9 +32,9 @@ from agents.ondemand import wanted
 from agents.ondemand.carry import Carrier
 from agents.ondemand.observed import observe
 from agents.ondemand.plan import Plan, failed_starts, plan, unsettled
-from agents.ondemand.wanted import WantedError
 from agents.say import fail, say
 from agents.slurm import Client, SlurmError, from_key
+from agents.wanted import WantedError
 
 USER = "slurm"
 """SlurmUser may change all nodes."""

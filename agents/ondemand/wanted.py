@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
+
+from agents import wanted
 
 _MINUTES = 60
-_DAY = 24 * 60
-
-
-class WantedError(Exception):
-    """The settings file is unusable. The message is one line with the reason."""
 
 
 class Hours(BaseModel):
@@ -82,10 +79,4 @@ class Wanted(BaseModel):
 
 def read(path: Path) -> Wanted:
     """Read the settings. Raises `WantedError` if the file is unusable."""
-    try:
-        return Wanted.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        said = " ".join(str(error).split())
-        raise WantedError(
-            f"{path}: cannot read the settings: {said}; deploy again with images of one version"
-        ) from error
+    return wanted.read(path, Wanted)

@@ -43,9 +43,10 @@ from agents.reconciler.metrics import Passes
 from agents.reconciler.observed import Observed, observe
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
-from agents.reconciler.wanted import Step, Wanted, WantedError
+from agents.reconciler.wanted import Step, Wanted
 from agents.say import fail, say
 from agents.slurm import Client, SlurmError, from_key
+from agents.wanted import WantedError
 
 USER = "slurm"
 """SlurmUser may change all nodes."""

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
+
+from agents import wanted
 
 Step = Literal["recheck", "restart", "reboot", "replace"]
 """Step of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
-
-
-class WantedError(Exception):
-    """The settings file is unusable. The message is one line with the reason."""
 
 
 class Nodeset(BaseModel):
@@ -81,10 +79,4 @@ class Wanted(BaseModel):
 
 def read(path: Path) -> Wanted:
     """Read the settings. Raises `WantedError` if the file is unusable."""
-    try:
-        return Wanted.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        said = " ".join(str(error).split())
-        raise WantedError(
-            f"{path}: cannot read the settings: {said}; deploy again with images of one version"
-        ) from error
+    return wanted.read(path, Wanted)

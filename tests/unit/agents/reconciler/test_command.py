@@ -19,7 +19,8 @@ from agents.reconciler.carry import Place
 from agents.reconciler.memory import dumps
 from agents.reconciler.plan import plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
-from agents.reconciler.wanted import WantedError, read
+from agents.reconciler.wanted import read
+from agents.wanted import WantedError
 from components import conventions as c
 from components.slurmconf import wanted_nodes
 from tests.support.metrics import series
