@@ -258,16 +258,7 @@ def _limit(
         deletes=_deletes(args.settings),
         machines=tuple(args.machines),
     )
-    user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
     # These objects have no namespace, and a cluster may contain two stacks.
-    metadata = {"name": account.unique_name()}
-    policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
-        f"{name}-limits", metadata=metadata, spec=admission.policy(user, limits), opts=opts
+    return rights.refuse(
+        f"{name}-limits", account.unique_name(), admission.policy(account.user(), limits), opts
     )
-    binding: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-        f"{name}-limits-binding",
-        metadata=metadata,
-        spec={"policyName": policy.metadata.name, "validationActions": ["Deny"]},
-        opts=opts,
-    )
-    return binding

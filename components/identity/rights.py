@@ -22,6 +22,10 @@ class Account:
         suffix = f"-{purpose}" if purpose else ""
         return pulumi.Output.concat(self.namespace, "-", self.name, suffix)
 
+    def user(self) -> pulumi.Output[str]:
+        """Return the account's name as a user in requests to Kubernetes' API."""
+        return pulumi.Output.concat("system:serviceaccount:", self.namespace, ":", self.name)
+
     def subjects(self) -> list[Spec]:
         """Return the account as the subjects of a role binding."""
         return [{"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}]
@@ -38,6 +42,35 @@ def account(
         opts=opts,
     )
     return Account(made.metadata.name, namespace)
+
+
+def refuse(
+    name: str,
+    object_name: pulumi.Input[str],
+    policy: pulumi.Input[Spec],
+    opts: pulumi.ResourceOptions,
+    binding: Spec | None = None,
+) -> pulumi.Resource:
+    """Refuse requests by an admission policy, and return its binding.
+
+    `policy` is its spec, and `binding` contains further fields of the binding's. Both objects have
+    no namespace.
+    """
+    metadata = {"name": object_name}
+    made = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+        name, metadata=metadata, spec=policy, opts=opts
+    )
+    bound: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+        f"{name}-binding",
+        metadata=metadata,
+        spec={
+            "policyName": made.metadata.name,
+            "validationActions": ["Deny"],
+            **(binding or {}),
+        },
+        opts=opts,
+    )
+    return bound
 
 
 def token(holder: Account) -> Spec:

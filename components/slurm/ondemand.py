@@ -118,7 +118,6 @@ def _limit(
     requests that match the policy, from whatever account. So the policy matches only new pods of
     nodes on demand, and the first one limits the account to such pods.
     """
-    user = pulumi.Output.concat("system:serviceaccount:", account.namespace, ":", account.name)
     # These objects have no namespace, and a cluster may contain two stacks.
     unique = account.unique_name()
     own = _policy(
@@ -129,7 +128,9 @@ def _limit(
             "matchConditions": [
                 {
                     "name": "user",
-                    "expression": pulumi.Output.concat("request.userInfo.username == '", user, "'"),
+                    "expression": pulumi.Output.concat(
+                        "request.userInfo.username == '", account.user(), "'"
+                    ),
                 }
             ],
         },
@@ -184,27 +185,11 @@ def _policy(
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Resource:
     """Create a policy with its binding, and return the binding."""
-    metadata = {"name": object_name}
-    policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
-        name,
-        metadata=metadata,
-        spec={
-            **spec,
-            # Refuse a request if an expression fails.
-            "failurePolicy": "Fail",
-            "variables": [{"name": one, "expression": text} for one, text in variables],
-            "validations": [{"expression": text, "message": message} for text, message in rules],
-        },
-        opts=opts,
-    )
-    bound: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-        f"{name}-binding",
-        metadata=metadata,
-        spec={
-            "policyName": policy.metadata.name,
-            "validationActions": ["Deny"],
-            **binding,
-        },
-        opts=opts,
-    )
-    return bound
+    policy: pods.Spec = {
+        **spec,
+        # Refuse a request if an expression fails.
+        "failurePolicy": "Fail",
+        "variables": [{"name": one, "expression": text} for one, text in variables],
+        "validations": [{"expression": text, "message": message} for text, message in rules],
+    }
+    return rights.refuse(name, object_name, policy, opts, binding)
