@@ -280,7 +280,7 @@ _RULES: Final = (
     ),
 )
 _FIRST: Final = tuple(rule for rule in _RULES if rule.pattern in (_NODESET, _ON_DEMAND))
-"""Rules for a deploy that creates everything, so that nobody notices other changes."""
+"""Rules for a first deploy: the stack has no users yet who notice other changes."""
 _HARMLESS: Final = "|".join(
     (
         # Monitoring, checks and repairs
@@ -293,14 +293,8 @@ _HARMLESS: Final = "|".join(
         *("accounting-config", "accounting-service", "accounting-slurmdbd", "accounts-apply"),
         *("accounts-wanted", "auth-.+", "config-check", "controller-config(-in-force)?"),
         *("controller-placeholder-.+", "controller-service", "controller-slurmctld"),
-        *(
-            "database-(mariadb|password|secret|service)",
-            "jail-homes",
-            "jail-origin",
-            "jail-populate",
-            "jail-server-service",
-            "jwt-.+",
-        ),
+        *("database-(mariadb|password|secret|service)", "jail-homes", "jail-origin"),
+        *("jail-populate", "jail-server-service", "jwt-.+"),
         *("login-sshd", "namespace", "node-ssh-.+", "nodeset-.+", "rest-slurmrestd"),
     )
 )
