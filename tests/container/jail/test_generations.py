@@ -61,7 +61,7 @@ def test_refresh_and_rollback_keep_a_program_running(filled: Shell) -> None:
     before = filled.contents()
     filled.answer(
         f"(exec {c.JAIL}/usr/bin/python3 -c 'import time; time.sleep(1); import xmlrpc.client; "
-        "time.sleep(60)') >/dev/null 2>&1 & sleep 0.2"
+        "time.sleep(600)') >/dev/null 2>&1 & sleep 0.2"
     )
 
     code, output = filled.populate(2)
