@@ -24,14 +24,14 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.ondemand import wanted
 from agents.ondemand.carry import Carrier
 from agents.ondemand.observed import observe
-from agents.ondemand.plan import Plan, failed_starts, plan, unsettled
+from agents.ondemand.plan import Plan, plan
 from agents.say import fail, say
 from agents.slurm import Client, SlurmError, from_key
 from agents.wanted import WantedError
@@ -52,7 +52,7 @@ class Agent:
         self._namespace = namespace
         self._wanted_file = wanted_file
         self._carrier = Carrier(slurm, api, namespace)
-        self._settled: dict[str, float] = {}
+        self._recovering: Mapping[str, float] = {}
         self._changing: set[str] = set()
         """Nodes that were starting or stopping at the last look."""
 
@@ -63,12 +63,11 @@ class Agent:
         """
         asked = wanted.read(self._wanted_file)
         observed = observe(self._slurm, self._api, self._namespace)
-        self._settled = {name: self._settled.get(name, now) for name in unsettled(observed, asked)}
-        made = plan(observed, asked, int(now), self._settled)
+        made = plan(observed, asked, int(now), self._recovering)
+        self._recovering = made.recovering
         if dry_run:
             return made, []
-        tries = failed_starts(observed, asked)
-        notes = self._carrier.carry(made.actions, observed.templates, tries)
+        notes = self._carrier.carry(made.actions, observed.templates)
         changed, self._changing = self._changing.difference(made.changing), set(made.changing)
         if changed:
             self._carrier.save(min(changed))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class Create:
     node: str
     nodeset: str
+    tries: int = 0
+    """Number of failed starts in a row before this one."""
 
     def __str__(self) -> str:
         return f"{self.node}: pod created"

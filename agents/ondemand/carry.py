@@ -42,26 +42,16 @@ class Carrier:
         self._api = api
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
-    def carry(
-        self,
-        actions: tuple[Action, ...],
-        templates: Mapping[str, Template],
-        tries: Mapping[str, int],
-    ) -> list[str]:
+    def carry(self, actions: Sequence[Action], templates: Mapping[str, Template]) -> list[str]:
         """Carry out all actions, and return one line for each that was not carried out.
 
-        `tries` contains the number of failed starts of each node. Stops at an error that is not
-        about a single node.
+        Stops at an error that is not about a single node.
         """
         pods = [action for action in actions if isinstance(action, Create | Delete)]
         errors = self._change_pods(pods, templates)
         # A job must not wait for a pod that Kubernetes refuses.
         refused = [
-            GiveUp(
-                made.node,
-                f"{START}quota: {error.said}"[:REASON_LENGTH],
-                tries.get(made.node, 0) + 1,
-            )
+            GiveUp(made.node, f"{START}quota: {error.said}"[:REASON_LENGTH], made.tries + 1)
             for made, error in zip(pods, errors, strict=True)
             if error and error.status in _QUOTA and isinstance(made, Create)
         ]
@@ -90,6 +80,8 @@ class Carrier:
         self, actions: Sequence[Create | Delete], templates: Mapping[str, Template]
     ) -> list[KubernetesError | None]:
         """Return Kubernetes' error for each action that it answered with an error."""
+        if not actions:
+            return []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(lambda one: self._try_pod(one, templates), actions))
 

@@ -70,6 +70,8 @@ class Plan:
     """Nodes that are starting, and those that stop and still have a pod."""
     awake: int
     asleep: int
+    recovering: Mapping[str, float]
+    """Unix time since which each sleeping node with a ready pod has been seen so."""
 
     @property
     def is_settled(self) -> bool:
@@ -108,6 +110,11 @@ class _View:
     @property
     def is_awake(self) -> bool:
         return not (self.is_asleep or self.is_leaving or self.is_waking)
+
+    @property
+    def recovers(self) -> bool:
+        """Whether slurmctld may have lost the node's start: it sleeps, and its pod is ready."""
+        return self.is_asleep and not self.is_leaving and bool(self.pod and self.pod.is_ready)
 
     @property
     def has_failed(self) -> bool:
@@ -165,20 +172,18 @@ class _Purse:
 
 
 def plan(
-    observed: Observed, wanted: Wanted, now: int, settled: Mapping[str, float] | None = None
+    observed: Observed, wanted: Wanted, now: int, recovering: Mapping[str, float] | None = None
 ) -> Plan:
-    """Return the plan. `now` is Unix time.
-
-    `settled` contains the time since which the agent has seen each sleeping node with a ready pod.
-    """
+    """Return the plan. `now` is Unix time, and `recovering` comes from the previous plan."""
     views = list(_views(observed, wanted))
+    since = {view.name: (recovering or {}).get(view.name, now) for view in views if view.recovers}
     purse = _Purse(wanted.ceiling)
     for view in views:
         if view.pod or (view.is_awake and not view.state & OUT):
             purse.count(view)
     actions: list[Action] = []
     for view in views:
-        actions += _of_node(view, purse, now, settled or {})
+        actions += _of_node(view, purse, now, since)
     actions += _warmth(views, purse, now, {action.node for action in actions})
     actions += _ceiling(views, purse)
     actions += _strays(observed, wanted)
@@ -187,21 +192,8 @@ def plan(
         tuple(view.name for view in views if view.is_waking or (view.is_leaving and view.pod)),
         sum(view.is_awake for view in views),
         sum(view.is_asleep for view in views),
+        since,
     )
-
-
-def unsettled(observed: Observed, wanted: Wanted) -> set[str]:
-    """Return the sleeping nodes that have a ready pod."""
-    return {
-        view.name
-        for view in _views(observed, wanted)
-        if view.is_asleep and not view.is_leaving and view.pod and view.pod.is_ready
-    }
-
-
-def failed_starts(observed: Observed, wanted: Wanted) -> dict[str, int]:
-    """Return the number of failed starts in a row, for each node."""
-    return {view.name: view.tries for view in _views(observed, wanted)}
 
 
 def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
@@ -220,10 +212,10 @@ def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
 
 
 def _of_node(
-    view: _View, purse: _Purse, now: int, settled: Mapping[str, float]
+    view: _View, purse: _Purse, now: int, recovering: Mapping[str, float]
 ) -> Iterator[Action]:
     if view.is_asleep or view.is_leaving:
-        yield from _of_sleeper(view, now, settled)
+        yield from _of_sleeper(view, now, recovering)
     elif view.has_failed:
         if "POWER_DOWN" not in view.state:
             yield Sleep(view.name, view.record.reason)
@@ -233,14 +225,14 @@ def _of_node(
         yield from _of_awake(view, purse)
 
 
-def _of_sleeper(view: _View, now: int, settled: Mapping[str, float]) -> Iterator[Action]:
+def _of_sleeper(view: _View, now: int, recovering: Mapping[str, float]) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is not None:
         # slurmctld may have lost its last changes, such as the start of this node.
         if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:
             return
-        recovers = view.is_asleep and not view.is_leaving and pod.is_ready
-        if not pod.leaves and not (recovers and now - settled.get(view.name, now) < SETTLING):
+        recovers = view.name in recovering and now - recovering[view.name] < SETTLING
+        if not pod.leaves and not recovers:
             yield Delete(view.name, pod.uid, "the node sleeps")
         return
     if view.is_leaving:
@@ -287,7 +279,7 @@ def _of_waker(view: _View, purse: _Purse, now: int) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
         if purse.take(view):
-            yield Create(view.name, view.nodeset_name)
+            yield Create(view.name, view.nodeset_name, view.tries)
         else:
             yield _give_up(view, "cost", _too_dear(purse))
         return
@@ -312,7 +304,7 @@ def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
             yield Lose(view.name)
         elif purse.take(view):
             # Only a pod can show whether a drained node is healthy again.
-            yield Create(view.name, view.nodeset_name)
+            yield Create(view.name, view.nodeset_name, view.tries)
     elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.alloc_cpus:
         if not pod.leaves:
             yield Delete(view.name, pod.uid, "its template has changed")

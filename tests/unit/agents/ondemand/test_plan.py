@@ -63,14 +63,14 @@ def actions(
     records: Mapping[str, Any],
     pods: list[Pod] | None = None,
     ceiling: float | None = None,
-    settled: Mapping[str, float] | None = None,
+    recovering: Mapping[str, float] | None = None,
     **fields: Any,
 ) -> list[Action]:
     nodes = {name: node(name, *state, **more) for name, (state, more) in records.items()}
     observed = Observed(nodes, {one.name: one for one in pods or []}, {"gpu": TEMPLATE})
     chosen = nodeset(**{"max": len(records), **fields})
     wanted = Wanted(nodesets={"gpu": chosen}, ceiling=ceiling)
-    return list(plan(observed, wanted, NOW, settled).actions)
+    return list(plan(observed, wanted, NOW, recovering).actions)
 
 
 def record(*state: str, **fields: Any) -> dict[str, Any]:
@@ -229,9 +229,9 @@ def test_node_that_slurm_has_plans_for_stays_awake(flag: str) -> None:
 
 def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
     seen = {"gpu-0": NOW - 59}
-    assert actions(ASLEEP, [pod()], settled=seen) == []
+    assert actions(ASLEEP, [pod()], recovering=seen) == []
     seen = {"gpu-0": NOW - 60}
-    assert actions(ASLEEP, [pod()], settled=seen) == [
+    assert actions(ASLEEP, [pod()], recovering=seen) == [
         Delete("gpu-0", "gpu-0-uid", "the node sleeps")
     ]
 
