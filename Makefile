@@ -77,11 +77,12 @@ SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
 # Three lanes run at a time: together they use two cores fully. The others start when one ends. The
 # lane `container` starts early, because it is the only one without a cluster, which would use
-# processor time for as long as it exists. So `test` downloads what this lane needs.
+# processor time for as long as it exists. `test` downloads what the first lanes need, so that they
+# really are the first.
 LANES  := cluster container edits health stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take twice as
 # long.
-test: check .local/bin/docker-registry  ## Run all tests that a change must pass; `make soak` runs the tests that take long
+test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass; `make soak` runs the tests that take long
 	@PATIENCE=$${PATIENCE:-2} PYTEST_TIMEOUT=1200 $(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
