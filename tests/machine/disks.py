@@ -20,7 +20,7 @@ import docker
 from components.settings import read_stack
 from images.build import references
 from local import binaries, debian, host, images, node_image
-from local.paths import CACHE, ROOT, locked
+from local.paths import CACHE, LOCK, ROOT, locked
 from tests.support.commands import execute
 from tests.support.waiting import eventually
 
@@ -206,8 +206,9 @@ def _save_project(archive: Path) -> None:
 def _references(client: docker.DockerClient, say: Say) -> tuple[list[str], str, list[str]]:
     """Build missing images. Return those that nodes load, the node's image, and other images."""
     execute([ROOT / ".venv/bin/python", "-m", "images.build", "--build-only"], timeout=_TIMEOUT)
-    directory = binaries.ensure(say)
-    node = node_image.ensure(client, directory, say)
+    with locked(LOCK, say):
+        directory = binaries.ensure(say)
+        node = node_image.ensure(client, directory, say)
     others = [node_image.system_image(directory), debian.BASE_IMAGE]
     return references(read_stack("dev", ROOT)), node, others
 

@@ -9,6 +9,7 @@ import pytest
 from local import binaries, certificates, debian, host, node_image
 from local.configuration import Node
 from local.containers import Engine
+from local.paths import LOCK, locked
 from tests.container.metal.lab import (
     KUBEADM,
     MACHINES,
@@ -27,9 +28,11 @@ from tests.container.metal.lab import (
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
     client = host.engine(print)
-    debian.ensure_base_image(client, print)
-    built = binaries.ensure(print)
-    node, system = node_image.ensure(client, built, print), node_image.system_image(built)
+    # Other lanes may build the same images.
+    with locked(LOCK, print):
+        debian.ensure_base_image(client, print)
+        built = binaries.ensure(print)
+        node, system = node_image.ensure(client, built, print), node_image.system_image(built)
     names = kubernetes_images(binaries.ensure_further(KUBEADM, print))
     (pause,) = [name for name in names if "/pause:" in name]
     image = machine_image(client, node, pause, tmp_path_factory.mktemp("image"))
