@@ -18,7 +18,7 @@ apt     = echo "apt-get install $(1)" >&2; $(APT) $(1) >/dev/null 2>&1 || { apt-
 DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status kubeconfig ssh preview new-stack images sbom snapshot check test container cluster edits health stacks soak vm mutants bench lock schema dashboards clean
+.PHONY: help up stop down status kubeconfig ssh preview new-stack images sbom snapshot check test container cluster edits nodesets health stacks soak vm mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,16 +74,15 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 # first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders that have their own cluster and lane.
-APART  := tests/cluster/edits tests/cluster/health tests/cluster/two_stacks
-# Three lanes run at a time: together they use two cores fully. The others start when one ends. The
-# lane `container` starts early, because it is the only one without a cluster, which would use
-# processor time for as long as it exists. `test` downloads what the first lanes need, so that they
-# really are the first.
-LANES  := cluster container edits health stacks
-# Parallel lanes slow each other down: a test, or an event that a test waits for, may take twice as
-# long.
+APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
+# Five lanes run at a time: their tests mostly wait, and together they use two cores fully. The
+# shortest lane starts when one ends. `test` downloads what the lanes need, so that they start in
+# this order.
+LANES  := cluster health container nodesets edits stacks
+# Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
+# times as long.
 test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass; `make soak` runs the tests that take long
-	@PATIENCE=$${PATIENCE:-2} PYTEST_TIMEOUT=1200 $(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
+	@PATIENCE=$${PATIENCE:-3} PYTEST_TIMEOUT=1800 $(MAKE) --no-print-directory --jobs=5 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
 container: TESTS := tests/container $(SPREAD) 2
@@ -93,6 +92,9 @@ cluster: TESTS := tests/cluster $(APART:%=--ignore %)
 
 edits: .venv/ready  ## Test changes of a running stack's settings, on a separate cluster
 edits: TESTS := tests/cluster/edits
+
+nodesets: .venv/ready  ## Test nodesets that grow, shrink, sleep and have GPUs, on a separate cluster
+nodesets: TESTS := tests/cluster/nodesets
 
 health: .venv/ready  ## Test faults of nodes and machines, on a separate cluster
 health: TESTS := tests/cluster/health

@@ -25,7 +25,7 @@ from tests.support.waiting import becomes, eventually, patience
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
 """Number of this checkout, so that several checkouts on a machine can run tests in parallel."""
-_CLUSTERS = ("shared", "edits", "health", "single", "other")
+_CLUSTERS = ("shared", "edits", "nodesets", "health", "single", "other")
 """Clusters of the tests. The position in this tuple defines a cluster's two ports."""
 
 

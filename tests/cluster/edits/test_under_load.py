@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.edits.nodesets import edit_nodeset
 from tests.support.cluster import Cluster
+from tests.support.nodesets import edit_nodeset
 from tests.support.waiting import eventually
 
 SHORT, LONG = 100, 5

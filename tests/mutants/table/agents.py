@@ -266,7 +266,7 @@ FAULTS: Final = (
         "agents/reconciler/carry.py",
         "                self._slurm.forget(action.node)\n",
         "                self._slurm.node(action.node)\n",
-        "tests/cluster/edits/test_resize.py::test_resizing_loses_no_job_and_leaves_no_record",
+        "tests/cluster/nodesets/test_resize.py::test_resizing_loses_no_job_and_leaves_no_record",
         "cluster",
     ),
     Fault(

@@ -97,7 +97,7 @@ FAULTS: Final = (
         "images/worker/leave",
         '  scontrol delete nodename="$NODE_NAME" && { say "deleted the record"; exit 0; }\n',
         '  true && { say "deleted the record"; exit 0; }\n',
-        f"{_CLUSTER}/edits/test_resize.py::test_resizing_loses_no_job_and_leaves_no_record",
+        f"{_CLUSTER}/nodesets/test_resize.py::test_resizing_loses_no_job_and_leaves_no_record",
         "cluster",
     ),
     Fault(
@@ -106,7 +106,7 @@ FAULTS: Final = (
         "images/worker/leave",
         "  if [ $SECONDS -ge $deadline ]; then\n",
         "  if [ $SECONDS -ge $((deadline + 600)) ]; then\n",
-        f"{_CLUSTER}/edits/test_nodesets.py::test_job_is_requeued_after_the_drain_grace",
+        f"{_CLUSTER}/nodesets/test_nodesets.py::test_job_is_requeued_after_the_drain_grace",
         "cluster",
     ),
     Fault(

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.edits.nodesets import SMALL, deployed, is_idle
 from tests.support.cluster import Cluster
 from tests.support.deviceplugin import Offer, offered
+from tests.support.nodesets import SMALL, deployed, is_idle
 from tests.support.waiting import eventually
 
 GPU = "nvidia.com/gpu"

@@ -1,7 +1,7 @@
 """One edit of `replicas` resizes the cluster without losing a job."""
 
-from tests.cluster.edits.nodesets import edit_nodeset, is_idle
 from tests.support.cluster import Cluster
+from tests.support.nodesets import edit_nodeset, is_idle
 from tests.support.waiting import eventually
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.edits.nodesets import SMALL, deployed, edit_nodeset, is_idle
 from tests.cluster.errors import error_line
 from tests.support.cluster import Cluster
+from tests.support.nodesets import SMALL, deployed, edit_nodeset, is_idle
 from tests.support.waiting import becomes, eventually
 
 _MARK = "#!/bin/sh\ntouch /tmp/{}\n"

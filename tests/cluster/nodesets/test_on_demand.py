@@ -12,9 +12,9 @@ import pytest
 
 from agents.ondemand import carry
 from agents.ondemand.observed import Template
-from tests.cluster.edits.nodesets import SMALL, deployed, edit_nodeset
 from tests.cluster.errors import error_line
 from tests.support.cluster import NAMESPACE, Cluster
+from tests.support.nodesets import SMALL, deployed, edit_nodeset
 from tests.support.waiting import becomes, eventually
 
 IDLE = 15
