@@ -93,7 +93,7 @@ def test_metrics_report_a_node_that_an_operator_drains(cluster: Cluster, scrape:
 
 
 def test_users_cannot_read_metrics(cluster: Cluster, scrape: Scrape) -> None:
-    assert scrape()["slurm_up"] == 1, "the exporter answers authorized scrapers"
+    eventually("the exporter answers authorized scrapers", lambda: scrape().get("slurm_up") == 1)
     (pod,) = cluster.pods(c.EXPORTER)
     for host in (c.EXPORTER, pod["status"]["podIP"]):
         for way in ("", "srun "):
