@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.cluster.errors import error_line
 from tests.support.cluster import Cluster
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes
 
 
 def in_login(cluster: Cluster, script: str) -> str:
@@ -84,14 +84,15 @@ def test_protected_jail_volume_cannot_be_replaced_and_no_pod_changes(cluster: Cl
 
 def test_node_is_drained_while_its_jail_is_missing(cluster: Cluster) -> None:
     mark = "/mnt/jail/var/lib/slurmstack/jail-refresh"
+
+    def in_service() -> set[tuple[str, str]]:
+        drained = ("drain", "drained", "drng")
+        return {node for node in cluster.nodes().items() if node[1] not in drained}
+
     in_login(cluster, f"mv {mark} {mark}.away")
     try:
         # Health checks run once a minute.
-        eventually(
-            "both nodes are drained",
-            lambda: set(cluster.nodes().values()) <= {"drain", "drained", "drng"},
-            120,
-        )
+        becomes("the set of nodes in service", in_service, set(), 120)
         assert "slurmstack:jail" in cluster.run("sinfo --list-reasons")
     finally:
         in_login(cluster, f"mv {mark}.away {mark}")
