@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from engine.paths import parse_path
 from engine.planning import Change, Op, Plan, changes
+from engine.providers.kubernetes.manifests import differences
 from engine.show import SECRET_SHOWN
 from engine.urns import is_provider, name_of, resource_type_of, short
 from engine.values import UNKNOWN_STRING, changed_paths, format_path
@@ -168,9 +169,10 @@ def _step(
     changed: tuple[Change, ...] = ()
     if before is not None and after is not None:
         reasons = (*(entry.get("diffReasons") or ()), *(entry.get("detailedDiff") or {}))
-        differences = map(format_path, changed_paths(before, after))
+        compared = differences if resource_type_of(urn).startswith(_KUBERNETES) else changed_paths
+        paths = map(format_path, compared(before, after))
         replaces = tuple(entry.get("replaceReasons") or ())
-        planned = Plan(op, tuple(dict.fromkeys((*differences, *reasons))), replaces)
+        planned = Plan(op, tuple(dict.fromkeys((*paths, *reasons))), replaces)
         changed = changes(before, after, planned, _shown)
     return Step(
         op,

@@ -19,6 +19,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias, cast
 
 from engine.errors import CheckError
+from engine.paths import contains
 from engine.urns import name_of
 from engine.values import Path, Properties, Unknown, Value, changed_paths
 
@@ -310,9 +311,23 @@ _POWERS: Final = {
     suffix: Decimal(10) ** power
     for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 } | {f"{prefix}i": Decimal(1024) ** (i + 1) for i, prefix in enumerate("KMGTPE")}
-# Values below these keys are resource quantities, which can be written in several ways.
-_QUANTITIES: Final = frozenset({"requests", "limits", "capacity", "hard", "overhead"})
-_QUANTITY_KEYS: Final = frozenset({"sizeLimit", "storage", "divisor"})
+# Ends of the paths of resource quantities, which can be written in several ways. A text with such a
+# key elsewhere, for example in a ConfigMap, is not a quantity.
+_QUANTITIES: Final[tuple[Path, ...]] = (
+    ("resources", "requests", "*"),
+    ("resources", "limits", "*"),
+    ("emptyDir", "sizeLimit"),
+    ("resourceFieldRef", "divisor"),
+    ("spec", "capacity", "*"),
+    ("spec", "overhead", "*"),
+    ("overhead", "podFixed", "*"),
+    ("spec", "hard", "*"),
+    *(
+        ("spec", "limits", "*", bound, "*")
+        for bound in ("default", "defaultRequest", "max", "maxLimitRequestRatio", "min")
+    ),
+)
+_VARIABLE: Final[Path] = ("env", "*", "value")
 
 
 def quantity(value: Any) -> Decimal | None:
@@ -333,14 +348,17 @@ def same(path: Path, old: Any, new: Any) -> bool:
     """Return whether two values at a path mean the same to the server."""
     if type(old) is type(new) and old == new:
         return True
-    if _is_quantity(path):
+    if _ends_with(path, _VARIABLE):
+        # The server does not store an empty value.
+        return old in (None, "") and new in (None, "")
+    if any(_ends_with(path, end) for end in _QUANTITIES):
         parsed = quantity(old)
         return parsed is not None and parsed == quantity(new)
     return False
 
 
-def _is_quantity(path: Path) -> bool:
-    return bool(path) and (path[-1] in _QUANTITY_KEYS or not _QUANTITIES.isdisjoint(path[-2:-1]))
+def _ends_with(path: Path, end: Path) -> bool:
+    return len(path) >= len(end) and contains(end, path[-len(end) :])
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Previews of the `pulumi` command can be read; any other input is refused."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,21 @@ def test_only_a_new_template_replaces_pods() -> None:
 
     assert not edit(replicas=2)
     assert edit(replicas=1, template={"spec": {}})
+
+
+def test_values_of_the_same_meaning_replace_no_pods() -> None:
+    """Pulumi's command keeps what Kubernetes answered, in Kubernetes' notation."""
+
+    def pods(replicas: int, memory: str, **variable: str) -> dict[str, Any]:
+        requests = {"requests": {"memory": memory}}
+        container = {"name": "one", "resources": requests, "env": [{"name": "A", **variable}]}
+        return {"spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}}}
+
+    before, after = pods(1, "1Gi"), pods(2, "1024Mi", value="")
+    (found,) = preview(step("update", STATEFUL_SET, "a", before, after)).steps
+
+    assert [change.path for change in found.changes] == ["spec.replicas"]
+    assert not rolls_pods(found)
 
 
 REFUSED = [

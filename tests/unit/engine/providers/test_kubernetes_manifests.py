@@ -1,7 +1,7 @@
 """Names, equality and replacement of Kubernetes objects, without a cluster."""
 
 import base64
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from engine.providers.kubernetes.manifests import (
     to_server,
 )
 from engine.providers.kubernetes.provider import KubernetesProvider
-from engine.values import UNKNOWN, Properties
+from engine.values import UNKNOWN, Path, Properties
 
 URN = "urn:pulumi:dev::p::kubernetes:core/v1:ConfigMap::settings"
 CONFIG_MAP = Kind("v1", "ConfigMap")
@@ -175,8 +175,54 @@ def test_any_text_can_be_parsed_as_a_quantity(text: str) -> None:
     quantity(text)
 
 
-def test_only_values_of_resources_are_compared_as_quantities() -> None:
-    assert differences({"data": {"a": "0.5"}}, {"data": {"a": "500m"}}) == (("data", "a"),)
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("spec", "template", "spec", "volumes", 0, "emptyDir", "sizeLimit"),
+        ("spec", "volumeClaimTemplates", 0, "spec", "resources", "requests", "storage"),
+        ("spec", "capacity", "storage"),
+        ("spec", "hard", "requests.memory"),
+        ("spec", "limits", 0, "defaultRequest", "memory"),
+        ("spec", "template", "spec", "overhead", "memory"),
+    ],
+)
+def test_quantities_are_compared_where_kubernetes_has_them(path: Path) -> None:
+    assert differences(placed(path, "1024Mi"), placed(path, "1Gi")) == ()
+    assert differences(placed(path, "1024Mi"), placed(path, "1025Mi")) == (path,)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("data", "storage"),
+        ("data", "sizeLimit"),
+        ("metadata", "labels", "storage"),
+        ("spec", "template", "spec", "nodeSelector", "storage"),
+        ("spec", "template", "spec", "containers", 0, "env", 0, "value"),
+    ],
+)
+def test_text_that_looks_like_a_quantity_is_compared_as_text(path: Path) -> None:
+    assert differences(placed(path, "0.5"), placed(path, "500m")) == (path,)
+
+
+@pytest.mark.parametrize("kept", [{}, {"value": ""}])
+def test_absent_and_empty_value_of_a_variable_are_equal(kept: dict[str, Any]) -> None:
+    """The server stores no empty value, and Pulumi's command reads it from there."""
+
+    def pod(**variable: Any) -> dict[str, Any]:
+        containers = [{"name": "one", "env": [{"name": "A", **variable}]}]
+        return {"spec": {"template": {"spec": {"containers": containers}}}}
+
+    assert differences(pod(**kept), pod(value="")) == ()
+    assert differences(pod(value=""), pod(**kept)) == ()
+    assert differences(pod(**kept), pod(value="b")) != ()
+
+
+def placed(path: Path, value: Any) -> dict[str, Any]:
+    """Return a manifest with one value at a path."""
+    for step in reversed(path):
+        value = [value] if isinstance(step, int) else {step: value}
+    return cast(dict[str, Any], value)
 
 
 # ------------------------------------------------------------------------------- replacement
