@@ -13,6 +13,7 @@ from typing import TypeGuard, TypeVar
 from engine import planning, providers
 from engine.aliases import Place, former_urns
 from engine.builtin import provider_inputs
+from engine.changes import changes
 from engine.errors import EngineError, PartialFailure
 from engine.events import Severity, Step
 from engine.managers import Managers
@@ -270,8 +271,8 @@ class Deployment:
     async def _update(
         self, planned: Plan, manager: Provider, new: StoredResource, old: StoredResource
     ) -> StoredResource:
-        changes = planning.changes(old.inputs, new.inputs, planned, shown)
-        step = Step(new.urn, Op.UPDATE, new.parent, changes, old=old, new=new)
+        changed = changes(old.inputs, new.inputs, planned, shown)
+        step = Step(new.urn, Op.UPDATE, new.parent, changed, old=old, new=new)
         inputs = plain_properties(new.inputs)
         new = replace(new, id=old.id)
         before = replace(as_providers_see(old), urn=new.urn, type=new.type)
@@ -296,8 +297,8 @@ class Deployment:
     ) -> StoredResource:
         # Check without the old inputs: the replacement needs newly generated names.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
-        changes = planning.changes(old.inputs, new.inputs, planned, shown)
-        step = Step(new.urn, Op.REPLACE, new.parent, changes, old=old, new=new)
+        changed = changes(old.inputs, new.inputs, planned, shown)
+        step = Step(new.urn, Op.REPLACE, new.parent, changed, old=old, new=new)
         try:
             planning.refuse_replacing_protected(old, goal.protect)
         except EngineError as error:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Protocol, TextIO
 
+from engine.changes import Change
 from engine.events import Display, Severity, Step
-from engine.planning import Change, Op
+from engine.planning import Op
 from engine.policies import Level, Verdict, Violation, mandatory
 from engine.show import redacted, shown
 from engine.state import StoredResource, to_json

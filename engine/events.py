@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from engine.planning import Change, Op
+from engine.changes import Change
+from engine.planning import Op
 from engine.state import StoredResource
 
 

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from engine.changes import Change
 from engine.display import limited
-from engine.planning import Change, Op
+from engine.planning import Op
 from plans.costs import Difference, amount, differences, total
 from plans.notices import notices
 from plans.protection import refusals

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.changes import Change, changes
 from engine.paths import parse_path
-from engine.planning import Change, Op, Plan, changes
+from engine.planning import Op, Plan
 from engine.providers.kubernetes.manifests import differences
 from engine.show import SECRET_SHOWN
 from engine.urns import is_provider, name_of, resource_type_of, short

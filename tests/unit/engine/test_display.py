@@ -7,9 +7,10 @@ import json
 
 import pytest
 
+from engine.changes import Change
 from engine.display import Json, Plain, PreviewJson, Result, choose, summary
 from engine.events import Severity, Step
-from engine.planning import Change, Op
+from engine.planning import Op
 from engine.policies import Level, Verdict, Violation
 from engine.show import redacted, shown
 from engine.state import StoredResource

@@ -1,0 +1,87 @@
+"""What a plan changes in a resource's inputs, for display."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.paths import Missing, contains, look_up, parse_path
+from engine.planning import Plan
+from engine.values import Path, Properties, Value, changed_paths, format_path, plain
+
+
+@dataclass(frozen=True)
+class Change:
+    """A property's change for display. Values are JSON without secrets, None if absent."""
+
+    path: str
+    old: str | None
+    new: str | None
+    replaces: bool = False
+    lines: tuple[str, ...] = ()
+    """Removed and added lines of a text, such as a file, with the prefix `- ` or `+ `."""
+
+
+def changes(
+    old: Properties, new: Properties, planned: Plan, show: Callable[[Value], str]
+) -> tuple[Change, ...]:
+    """Return what a plan changes, with one entry for each path that differs."""
+    result: dict[str, Change] = {}
+    forcing = [parse_path(key) for key in planned.replaces]
+    for text in dict.fromkeys((*planned.changed, *planned.replaces)):
+        path = parse_path(text)
+        replaces = any(contains(key, path) or contains(path, key) for key in forcing)
+        for at in _differences(old, new, path):
+            before, after = look_up(old, at), look_up(new, at)
+            change = Change(
+                format_path(at),
+                _shown(before, show),
+                _shown(after, show),
+                replaces,
+                _line_diff(before, after),
+            )
+            result.setdefault(change.path, change)
+    return tuple(result.values())
+
+
+def _line_diff(before: object, after: object) -> tuple[str, ...]:
+    """Return the lines that differ between two texts; none if both have only one line."""
+    if not (isinstance(before, str) and isinstance(after, str)):
+        return ()
+    old, new = _lines(before), _lines(after)
+    if len(old) < 2 and len(new) < 2:
+        return ()
+    diff = difflib.unified_diff(old, new, lineterm="", n=0)
+    return tuple(f"{line[0]} {line[1:]}" for line in list(diff)[2:] if line[0] in "-+")
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text's lines. Data in JSON gets a line for each value."""
+    if text[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.dumps(json.loads(text), indent=1, sort_keys=True).split("\n")
+    return text.splitlines()
+
+
+def _differences(old: Properties, new: Properties, path: Path) -> list[Path]:
+    """Return the differing paths below ``path``.
+
+    Omit paths where both values are empty, unless there are no others.
+    """
+    before, after = look_up(old, path), look_up(new, path)
+    if isinstance(before, Missing) or isinstance(after, Missing):
+        return [path]
+    deeper = [(*path, *rest) for rest in changed_paths(plain(before), plain(after))]
+    telling = [at for at in deeper if not (_empty(look_up(old, at)) and _empty(look_up(new, at)))]
+    return telling or deeper or [path]
+
+
+def _empty(value: Value | Missing) -> bool:
+    return isinstance(value, Missing) or value in (None, {}, [], "")
+
+
+def _shown(value: Value | Missing, show: Callable[[Value], str]) -> str | None:
+    return None if isinstance(value, Missing) else show(value)
