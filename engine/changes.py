@@ -47,15 +47,21 @@ def changes(
     return tuple(result.values())
 
 
-def _line_diff(before: object, after: object) -> tuple[str, ...]:
-    """Return the lines that differ between two texts; none if both have only one line."""
-    if not (isinstance(before, str) and isinstance(after, str)):
+def _line_diff(before: Value | Missing, after: Value | Missing) -> tuple[str, ...]:
+    """Return the lines that differ between two files, one of which may be missing.
+
+    Return no lines for other values, and for texts of one line.
+    """
+    are_texts = isinstance(before, str | Missing) and isinstance(after, str | Missing)
+    if not are_texts or not (_is_file(before) or _is_file(after)):
         return ()
-    old, new = _lines(before), _lines(after)
-    if len(old) < 2 and len(new) < 2:
-        return ()
+    old, new = (_lines(one) if isinstance(one, str) else [] for one in (before, after))
     diff = difflib.unified_diff(old, new, lineterm="", n=0)
     return tuple(f"{line[0]} {line[1:]}" for line in list(diff)[2:] if line[0] in "-+")
+
+
+def _is_file(value: Value | Missing) -> bool:
+    return isinstance(value, str) and ("\n" in value or len(_lines(value)) > 1)
 
 
 def _lines(text: str) -> list[str]:
@@ -73,6 +79,10 @@ def _differences(old: Properties, new: Properties, path: Path) -> list[Path]:
     """
     before, after = look_up(old, path), look_up(new, path)
     if isinstance(before, Missing) or isinstance(after, Missing):
+        # Show the files of an added or removed object one by one.
+        whole = after if isinstance(before, Missing) else before
+        if isinstance(whole, dict) and any(map(_is_file, whole.values())):
+            return [(*path, key) for key in whole]
         return [path]
     deeper = [(*path, *rest) for rest in changed_paths(plain(before), plain(after))]
     telling = [at for at in deeper if not (_empty(look_up(old, at)) and _empty(look_up(new, at)))]

@@ -1,5 +1,7 @@
 """What a preview shows of a change."""
 
+import pytest
+
 from engine.changes import changes
 from engine.planning import Op, Plan
 from engine.show import shown
@@ -32,6 +34,31 @@ def test_change_of_a_file_shows_its_changed_lines() -> None:
     assert lines('{"a": [1, 2]}', '{"a": [1, 3]}') == ("-   2", "+   3")
     assert lines("one", "two") == ()
     assert lines("[not JSON", "[neither") == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "lines"),
+    [
+        ({"data": {}}, {"data": {"a.sh": "one\ntwo\n"}}, 'data["a.sh"]', ("+ one", "+ two")),
+        ({}, {"data": {"a.sh": "one\ntwo\n"}}, 'data["a.sh"]', ("+ one", "+ two")),
+        ({"data": {"a": "one\ntwo\n"}}, {"data": {}}, "data.a", ("- one", "- two")),
+        ({"data": {"a": '{"b": 1}'}}, {}, "data.a", ("- {", '-  "b": 1', "- }")),
+    ],
+)
+def test_added_or_removed_file_shows_its_lines(
+    old: Properties, new: Properties, path: str, lines: tuple[str, ...]
+) -> None:
+    planned = Plan(Op.UPDATE, (path if old and new else "data",))
+
+    (change,) = changes(old, new, planned, shown)
+
+    assert (change.path, change.lines) == (path, lines)
+
+
+def test_added_object_without_files_is_one_value() -> None:
+    (change,) = changes({}, {"data": {"a": "b"}}, Plan(Op.UPDATE, ("data",)), shown)
+
+    assert (change.path, change.new, change.lines) == ("data", '{"a": "b"}', ())
 
 
 def test_change_of_a_secret_file_shows_no_line() -> None:
