@@ -111,15 +111,16 @@ def summary(result: Result) -> str:
 
 def _change_line(change: Change) -> str:
     mark = "  (forces replacement)" if change.replaces else ""
+    place = change.place or change.path
     if change.lines:
-        return f"{change.path}:{mark}"
+        return f"{place}:{mark}"
     if change.old is None and change.new is None:
-        return f"{change.path}{mark}"
+        return f"{place}{mark}"
     if change.old is None:
-        return f"{change.path}: + {change.new}{mark}"
+        return f"{place}: + {change.new}{mark}"
     if change.new is None:
-        return f"{change.path}: - {change.old}{mark}"
-    return f"{change.path}: {change.old} => {change.new}{mark}"
+        return f"{place}: - {change.old}{mark}"
+    return f"{place}: {change.old} => {change.new}{mark}"
 
 
 def change_lines(changes: Sequence[Change]) -> list[str]:

@@ -152,15 +152,16 @@ def _resource(step: Step) -> Iterator[str]:
 
 def _change(change: Change) -> str:
     why = " (forces replacement)" if change.replaces else ""
+    place = code(change.place or change.path)
     if change.lines:
-        return f"{code(change.path)}:{why}"
+        return f"{place}:{why}"
     if change.old == change.new:  # a secret, or a value that only the cluster knows
-        return f"{code(change.path)}{why}"
+        return f"{place}{why}"
     if change.old is None:
-        return f"{code(change.path)}: + {code(str(change.new))}{why}"
+        return f"{place}: + {code(str(change.new))}{why}"
     if change.new is None:
-        return f"{code(change.path)}: − {code(change.old)}{why}"
-    return f"{code(change.path)}: {code(change.old)} → {code(change.new)}{why}"
+        return f"{place}: − {code(change.old)}{why}"
+    return f"{place}: {code(change.old)} → {code(change.new)}{why}"
 
 
 def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:

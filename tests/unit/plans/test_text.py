@@ -58,6 +58,15 @@ def test_preview_says_what_changes_and_what_users_notice() -> None:
     ]
 
 
+def test_new_item_of_a_list_is_shown_by_its_name() -> None:
+    old, new = ({"spec": {"env": [{"name": name} for name in names]}} for names in ("AC", "ABC"))
+
+    lines = shown(preview(step("update", STATEFUL_SET, "exporter-agent", old, new)))
+
+    assert '     spec.env[B]: + {"name": "B"}' in lines
+    assert "spec.env" not in "".join(lines[2:])
+
+
 def test_nothing_to_change_is_one_line() -> None:
     assert shown(preview()) == ["lab: 7 unchanged"]
 
