@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engine.changes import Change, changes
@@ -82,11 +82,33 @@ class Preview:
     def shown(self) -> list[Step]:
         """Return the steps to show, destructive ones first, without the Jobs of `jobs`."""
         steps = [step for step in self.steps if not _is_own_job(step)]
-        return sorted(steps, key=lambda step: (ORDER.index(step.op), step.kind, step.name))
+        steps.sort(key=lambda step: (ORDER.index(step.op), step.kind, step.name))
+        return _without_repeated_lines(steps)
 
     def jobs(self) -> list[str]:
         """Return the names of the stack's own Jobs that run again; this needs no review."""
         return sorted(step.name for step in self.steps if _is_own_job(step))
+
+
+def _without_repeated_lines(steps: list[Step]) -> list[Step]:
+    """Return the steps with lines of files only where they first appear.
+
+    The new slurm.conf, for example, is in two ConfigMaps: one for its test, one for slurmctld.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for step in steps:
+        for change in step.changes:
+            first.setdefault(change.lines, step.name)
+    return [
+        replace(step, changes=tuple(_referring(change, step, first) for change in step.changes))
+        for step in steps
+    ]
+
+
+def _referring(change: Change, step: Step, first: Mapping[tuple[str, ...], str]) -> Change:
+    if not change.lines or first[change.lines] == step.name:
+        return change
+    return replace(change, lines=(f"the same lines as in {first[change.lines]}",))
 
 
 def _is_own_job(step: Step) -> bool:

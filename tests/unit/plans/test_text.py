@@ -67,6 +67,27 @@ def test_new_item_of_a_list_is_shown_by_its_name() -> None:
     assert "spec.env" not in "".join(lines[2:])
 
 
+def test_same_lines_of_two_resources_are_shown_once() -> None:
+    before, after = file("a\nb\n"), file("a\nc\n")
+
+    lines = shown(
+        preview(
+            step("update", CONFIG_MAP, "controller-config", before, after),
+            step("update", CONFIG_MAP, "config-candidate", before, after),
+        )
+    )
+
+    assert lines[:7] == [
+        " ~ ConfigMap config-candidate",
+        '     data["slurm.conf"]:',
+        "       - b",
+        "       + c",
+        " ~ ConfigMap controller-config",
+        '     data["slurm.conf"]:',
+        "       the same lines as in config-candidate",
+    ]
+
+
 def test_nothing_to_change_is_one_line() -> None:
     assert shown(preview()) == ["lab: 7 unchanged"]
 
