@@ -5,13 +5,23 @@ Rules name the program's resources. `docs/settings.md` describes each edit in fu
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from components.conventions import ANNOTATION_NODES
 from engine.planning import Op
-from plans.costs import at
+from plans.facts import (
+    changes_data,
+    changes_guard,
+    grace,
+    is_static,
+    loses_pods,
+    removed_associations,
+    removed_partitions,
+    removed_users,
+    replicas,
+    shrinks,
+)
 from plans.protection import loses_data
 from plans.reading import Preview, Step, rolls_pods
 
@@ -35,21 +45,25 @@ def _is_first_deploy(preview: Preview) -> bool:
 
 def _is_described(step: Step) -> bool:
     """Return whether users notice nothing of a step, or a rule has a sentence about it."""
-    if any(rule.matches(step) for rule in _RULES):
-        return True
-    return re.fullmatch(_HARMLESS, step.name) is not None and not loses_data(step)
+    return any(rule.matches(step) for rule in _RULES) or bool(re.fullmatch(_HARMLESS, step.name))
+
+
+def _always(_preview: Preview) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
 class _Rule:
     """Resources by their name, the changes that matter, and the sentence about them.
 
-    `{0}` in the sentence is the first group of the pattern.
+    In the sentence, `{0}` is the first group of the pattern. `_facts` has the other names.
     """
 
     pattern: str
     matters: Callable[[Step], bool]
     sentence: str
+    applies: Callable[[Preview], bool] = _always
+    """Whether the sentence is true of the whole preview."""
 
     def matches(self, step: Step) -> bool:
         return re.fullmatch(self.pattern, step.name) is not None and self.matters(step)
@@ -57,8 +71,21 @@ class _Rule:
     def sentences(self, preview: Preview) -> Iterator[str]:
         for step in sorted(preview.steps, key=lambda step: step.name):
             match = re.fullmatch(self.pattern, step.name)
-            if match and self.matters(step):
-                yield self.sentence.format(*match.groups(), **_counts(step))
+            if match and self.matters(step) and self.applies(preview):
+                yield self.sentence.format(*match.groups(), **_facts(step))
+
+
+def _facts(step: Step) -> dict[str, object]:
+    return {
+        "name": step.name,
+        "before": replicas(step.old) or 0,
+        "after": replicas(step.new) or 0,
+        "grace": grace(step),
+        "partitions": ", ".join(removed_partitions(step)),
+        "users": ", ".join(removed_users(step)),
+        "kept": ", ".join(removed_associations(step, with_jobs=False)),
+        "cancelled": ", ".join(removed_associations(step, with_jobs=True)),
+    }
 
 
 def _restarts(step: Step) -> bool:
@@ -77,29 +104,24 @@ def _is_of_a_cloud(step: Step) -> bool:
     return not step.type.startswith(("kubernetes:", "random:"))
 
 
-def _replicas(inputs: Mapping[str, Any] | None) -> int | None:
-    found = at(inputs or {}, "spec", "replicas")
-    if found is None:
-        found = at(inputs or {}, "metadata", "annotations", ANNOTATION_NODES)
-    try:
-        return None if found is None else int(found)
-    except ValueError:  # unknown in this preview
-        return None
-
-
-def _counts(step: Step) -> dict[str, int]:
-    before, after = _replicas(step.old) or 0, _replicas(step.new) or 0
-    return {"before": before, "after": after}
-
-
 def _grows(step: Step) -> bool:
-    counts = _counts(step)
-    return step.op is Op.UPDATE and counts["after"] > counts["before"]
+    return step.op is Op.UPDATE and (replicas(step.new) or 0) > (replicas(step.old) or 0)
 
 
-def _shrinks(step: Step) -> bool:
-    counts = _counts(step)
-    return step.op is Op.UPDATE and counts["after"] < counts["before"]
+def _removes_static_nodes(step: Step) -> bool:
+    return is_static(step) and (shrinks(step) or step.op is Op.DELETE)
+
+
+def _loses_queue(preview: Preview) -> bool:
+    return any(step.name == "controller-state" and loses_data(step) for step in preview.steps)
+
+
+def _cancels_jobs(preview: Preview) -> bool:
+    return any(removed_associations(step, with_jobs=True) for step in preview.steps)
+
+
+def _loses_nodes(preview: Preview) -> bool:
+    return any(re.fullmatch(_NODES, step.name) and loses_pods(step) for step in preview.steps)
 
 
 def _is_too_soon(step: Step) -> bool:
@@ -112,51 +134,113 @@ _AHEAD: Final = 180
 """Seconds until a new key is in every pod (docs/settings.md, `auth.rotations`)."""
 _NODESET: Final = r"nodeset-(.+)-slurmd"
 _ON_DEMAND: Final = r"nodeset-(.+)-template"
+_NODES: Final = r"nodeset-(.+)-(?:slurmd|template)"
+_JAIL: Final = "jail-(?:claim|volume|server-volume)"
 _RULES: Final = (
     _Rule(
-        r"nodeset-(.+)-(?:slurmd|template)",
-        _is(Op.DELETE),
-        "Nodeset {0} is removed; its nodes drain first.",
+        "namespace",
+        loses_data,
+        "The namespace is deleted with all pods and volumes in it; another one is created empty.",
     ),
+    _Rule(
+        "controller-state",
+        loses_data,
+        "slurmctld's volume is deleted: the queue is lost, and Slurm cancels all running jobs.",
+    ),
+    _Rule(
+        _JAIL,
+        loses_data,
+        "The jail's volume is deleted: users' homes and files are lost, unless its storage retains"
+        " them.",
+    ),
+    _Rule(
+        f"(?!(?:namespace|controller-state|{_JAIL})$).+",
+        loses_data,
+        "{name} is deleted or replaced: its data is lost, unless its storage retains it.",
+    ),
+    _Rule(_NODES, _is(Op.DELETE), "Nodeset {0} is removed; its nodes drain first, for {grace}."),
     _Rule(
         _ON_DEMAND,
         _restarts,
         "Nodes on demand of nodeset {0} are replaced: idle nodes at once, others after their jobs.",
     ),
-    _Rule(_ON_DEMAND, _shrinks, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
+    _Rule(_ON_DEMAND, shrinks, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
     _Rule(_ON_DEMAND, _grows, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
     _Rule(_ON_DEMAND, _is(Op.CREATE), "Nodeset {0} is added with at most {after} nodes on demand."),
     _Rule(
         _NODESET,
-        _restarts,
-        "The nodes of nodeset {0} are replaced one by one, each after its jobs or its drain_grace.",
+        rolls_pods,
+        "The nodes of nodeset {0} are replaced one by one, each after its jobs or {grace}.",
     ),
     _Rule(
         _NODESET,
-        _shrinks,
-        "Nodeset {0} shrinks from {before} to {after} nodes; leaving nodes drain first.",
+        _is(Op.REPLACE),
+        "All nodes of nodeset {0} are replaced at once, after their jobs or {grace}.",
+    ),
+    _Rule(
+        _NODESET,
+        shrinks,
+        "Nodeset {0} shrinks from {before} to {after} nodes; leaving nodes drain first, for"
+        " {grace}.",
+    ),
+    _Rule(
+        _NODESET,
+        loses_pods,
+        "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
+        " --no-requeue, are lost.",
+    ),
+    _Rule(
+        _NODESET,
+        _removes_static_nodes,
+        "If the leaving nodes of the static nodeset {0} have jobs, the deploy fails, and no node"
+        " leaves.",
     ),
     _Rule(_NODESET, _grows, "Nodeset {0} grows from {before} to {after} nodes."),
     _Rule(_NODESET, _is(Op.CREATE), "Nodeset {0} is added with {after} nodes."),
     _Rule(
         "login-sshd",
-        _restarts,
-        "Login nodes are replaced one by one, each after its sessions or login.drain_grace.",
+        rolls_pods,
+        "Login nodes are replaced one by one, each after its sessions or {grace}.",
     ),
     _Rule(
         "login-sshd",
-        _shrinks,
-        "The last login nodes are removed, each after its sessions or login.drain_grace.",
+        _is(Op.REPLACE, Op.DELETE),
+        "All login nodes are replaced at once, after their sessions or {grace}.",
+    ),
+    _Rule(
+        "login-sshd",
+        shrinks,
+        "The last login nodes are removed, each after its sessions or {grace}.",
+    ),
+    _Rule(
+        f"{_NODES}|login-sshd",
+        changes_guard,
+        "The packet filter of users' pods changes (network.guard, network.refuse); present pods"
+        " keep theirs until they are replaced.",
     ),
     _Rule(
         "controller-slurmctld",
         _restarts,
         "slurmctld restarts: Slurm's commands wait a few seconds; jobs and the queue continue.",
+        applies=lambda preview: not _loses_queue(preview),
     ),
     _Rule(
         "config-candidate",
         _changes,
         "slurmctld and the nodes read the new configuration of Slurm; running jobs continue.",
+        applies=lambda preview: not _loses_nodes(preview),
+    ),
+    _Rule(
+        "config-candidate",
+        _changes,
+        "slurmctld and the nodes read the new configuration of Slurm.",
+        applies=_loses_nodes,
+    ),
+    _Rule(
+        "config-candidate",
+        lambda step: bool(removed_partitions(step)),
+        "Partitions are removed: {partitions}. If one of them has jobs, the deploy fails before"
+        " Slurm changes.",
     ),
     _Rule(
         "accounting-slurmdbd|database-mariadb",
@@ -167,11 +251,28 @@ _RULES: Final = (
         "accounts-wanted",
         _changes,
         "Accounts, limits or QOS change in Slurm; running jobs continue.",
+        applies=lambda preview: not _cancels_jobs(preview),
+    ),
+    _Rule(
+        "accounts-wanted",
+        lambda step: bool(removed_associations(step, with_jobs=False)),
+        "Slurm removes: {kept}. If jobs use one of these, the deploy fails, and accounts, limits"
+        " and QOS stay as they are.",
+    ),
+    _Rule(
+        "accounts-wanted",
+        lambda step: bool(removed_associations(step, with_jobs=True)),
+        "Slurm cancels the jobs of these, and removes them: {cancelled}.",
     ),
     _Rule(
         "users-accounts",
         _changes,
         "Users or groups change; nodes and login nodes know them within about a minute.",
+    ),
+    _Rule(
+        "users-accounts",
+        lambda step: bool(removed_users(step)),
+        "Users are removed, and can no longer log in: {users}. Their homes stay.",
     ),
     _Rule(
         "users-keys",
@@ -199,8 +300,8 @@ _RULES: Final = (
         "The address or port of the login nodes may change; sessions continue.",
     ),
     _Rule(
-        "login-host-key.*",
-        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "login-host-key",
+        changes_data,
         "The login nodes get another host key: users' SSH clients refuse to connect until they"
         " accept it.",
     ),
@@ -246,8 +347,8 @@ _RULES: Final = (
         "The jail's server restarts: programs wait for seconds, and no open file is lost.",
     ),
     _Rule(
-        "jwt-.+",
-        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "jwt-secret",
+        changes_data,
         "The key of tokens changes: users must request new tokens.",
     ),
     _Rule(
@@ -295,7 +396,8 @@ _HARMLESS: Final = "|".join(
         *("controller-placeholder-.+", "controller-service", "controller-slurmctld"),
         *("database-(mariadb|password|secret|service)", "jail-homes", "jail-origin"),
         *("jail-populate", "jail-server-service", "jwt-.+"),
-        *("login-sshd", "namespace", "node-ssh-.+", "nodeset-.+", "rest-slurmrestd"),
+        *("login-host-key.*", "login-sshd", "namespace", "node-ssh-.+", "nodeset-.+"),
+        "rest-slurmrestd",
     )
 )
 """Names of resources whose other changes users do not notice."""

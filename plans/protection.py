@@ -37,7 +37,8 @@ def _refusals(preview: Preview) -> Iterator[str]:
 
 def loses_data(step: Step) -> bool:
     """Return whether a step deletes or replaces a resource that holds data."""
-    return step.op in _VERBS and step.type in HOLDS_DATA
+    stays = step.op is Op.DELETE and step.retained
+    return step.op in _VERBS and step.type in HOLDS_DATA and not stays
 
 
 _CLAIM: Final = "kubernetes:core/v1:PersistentVolumeClaim"

@@ -1,11 +1,13 @@
 """Sentences about what users and jobs notice of a deploy."""
 
+import json
 import time
 from typing import Any
 
 import pytest
 
 from engine.urns import is_provider
+from engine.values import UNKNOWN_STRING
 from plans.notices import NOTHING, notices
 from tests.support.graph import record
 from tests.support.stack import config, enable_everything
@@ -20,6 +22,10 @@ POLICY = "kubernetes:networking.k8s.io/v1:NetworkPolicy"
 GROUP = "nebius:index/mk8SV1NodeGroup:Mk8SV1NodeGroup"
 TEMPLATE = "kubernetes:core/v1:PodTemplate"
 CPU = {"slurmstack.dev/nodeset": "cpu"}
+REQUEUED = (
+    "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
+    " --no-requeue, are lost."
+)
 BEFORE, AFTER = {"data": {"a": "1"}}, {"data": {"a": "2"}}
 
 
@@ -88,8 +94,200 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
     ],
 )
 def test_change_that_users_notice_has_a_sentence(change: dict[str, Any], sentence: str) -> None:
-    (text,) = notices(preview(change))
+    text, *more = notices(preview(change))
     assert sentence in text
+    assert not more or more == [REQUEUED]
+
+
+NODES_LEAVE = [
+    rolled("nodeset-cpu-slurmd"),
+    resized("nodeset-cpu-slurmd", 5, 2),
+    step("replace", STATEFUL_SET, "nodeset-cpu-slurmd", stateful_set(CPU), stateful_set(CPU)),
+    step("delete", STATEFUL_SET, "nodeset-cpu-slurmd", stateful_set(CPU)),
+]
+
+
+@pytest.mark.parametrize("change", NODES_LEAVE, ids=lambda change: change["op"])
+def test_nodes_that_leave_have_a_sentence_about_lost_jobs(change: dict[str, Any]) -> None:
+    assert REQUEUED in notices(preview(change))
+
+
+def test_new_nodes_lose_no_jobs() -> None:
+    assert REQUEUED not in notices(preview(resized("nodeset-cpu-slurmd", 2, 5)))
+
+
+def workers(grace: int, replicas: int = 2, conf: str = "CPUs=8", **spec: Any) -> dict[str, Any]:
+    """Return the inputs of a nodeset or of login nodes."""
+    variables = [{"name": "DRAIN_GRACE", "value": str(grace)}, {"name": "NODE_CONF", "value": conf}]
+    inputs = stateful_set(CPU, replicas)
+    inputs["spec"]["template"]["spec"]["containers"][0]["env"] = variables
+    inputs["spec"]["template"]["spec"] |= spec
+    return inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "sentence"),
+    [
+        ("nodeset-cpu-slurmd", workers(60, priority=1), "after its jobs or drain_grace (60 s)."),
+        ("nodeset-cpu-slurmd", workers(90), "after its jobs or the old drain_grace (60 s)."),
+        ("nodeset-cpu-slurmd", workers(60, 1), "drain first, for drain_grace (60 s)."),
+        ("login-sshd", workers(90), "after its sessions or the old drain_grace (60 s)."),
+    ],
+)
+def test_present_pods_leave_within_the_old_grace(
+    name: str, after: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in notices(preview(step("update", STATEFUL_SET, name, workers(60), after)))[0]
+
+
+@pytest.mark.parametrize(("conf", "conditional"), [("", True), ("CPUs=8", False)])
+def test_static_nodes_with_jobs_do_not_leave(conf: str, conditional: bool) -> None:
+    before, after = workers(60, 2, conf), workers(60, 1, conf)
+
+    found = notices(preview(step("update", STATEFUL_SET, "nodeset-cpu-slurmd", before, after)))
+
+    sentence = (
+        "If the leaving nodes of the static nodeset cpu have jobs, the deploy fails, and no node"
+        " leaves."
+    )
+    assert (sentence in found) == conditional
+
+
+@pytest.mark.parametrize(
+    "after", [workers(60), workers(60, initContainers=[{"name": "guard", "env": []}])]
+)
+def test_changed_packet_filter_has_a_sentence(after: dict[str, Any]) -> None:
+    refused = [{"name": "REFUSED_PORTS", "value": "6443"}]
+    before = workers(60, initContainers=[{"name": "guard", "env": refused, "image": "a"}])
+    same = workers(60, initContainers=[{"name": "guard", "env": refused, "image": "b"}])
+
+    def texts(new: dict[str, Any]) -> str:
+        return str(notices(preview(step("update", STATEFUL_SET, "login-sshd", before, new))))
+
+    assert "The packet filter of users' pods changes (network.guard" in texts(after)
+    assert "packet filter" not in texts(same), "another image of the guard changes no rule"
+
+
+def replaced(type_: str, name: str, **data: Any) -> dict[str, Any]:
+    return step("replace", type_, name, {"namespace": "a", **data}, {"namespace": "b", **data})
+
+
+def test_replaced_volume_of_the_controller_loses_the_queue() -> None:
+    texts = notices(
+        preview(
+            replaced(CLAIM, "controller-state"),
+            replaced(DEPLOYMENT, "controller-slurmctld"),
+        )
+    )
+
+    assert texts == [
+        "slurmctld's volume is deleted: the queue is lost, and Slurm cancels all running jobs."
+    ]
+
+
+def test_another_namespace_loses_volumes_and_keeps_keys() -> None:
+    texts = notices(
+        preview(
+            replaced("kubernetes:core/v1:Namespace", "namespace"),
+            replaced(CLAIM, "jail-claim"),
+            replaced(CLAIM, "backup-volume"),
+            replaced(SECRET, "login-host-key", stringData="[secret]"),
+            replaced(SECRET, "jwt-secret", stringData="[secret]"),
+        )
+    )
+
+    assert [text.split(":")[0] for text in texts] == [
+        "The namespace is deleted with all pods and volumes in it; another one is created empty.",
+        "The jail's volume is deleted",
+        "backup-volume is deleted or replaced",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("login-host-key", "host key"), ("jwt-secret", "tokens")]
+)
+def test_new_contents_of_a_key_have_a_sentence(name: str, sentence: str) -> None:
+    change = replaced(SECRET, name, stringData="[secret]")
+    change["diffReasons"] = ["stringData"]
+
+    (text,) = notices(preview(change))
+
+    assert sentence in text
+
+
+def file(name: str, text: str) -> dict[str, Any]:
+    return {"data": {name: text}}
+
+
+def test_new_configuration_beside_replaced_nodes_does_not_say_that_jobs_continue() -> None:
+    candidate = step("update", CONFIG_MAP, "config-candidate", BEFORE, AFTER)
+
+    together = notices(preview(candidate, rolled("nodeset-cpu-slurmd")))
+
+    assert "slurmctld and the nodes read the new configuration of Slurm." in together
+    assert not any("running jobs continue" in text for text in together)
+
+
+def test_removed_partition_with_jobs_fails_the_deploy() -> None:
+    before = file("slurm.conf", "PartitionName=main Nodes=cpu\nPartitionName=long Nodes=cpu\n")
+    after = file("slurm.conf", "PartitionName=main Nodes=cpu\n")
+
+    texts = notices(preview(step("update", CONFIG_MAP, "config-candidate", before, after)))
+
+    assert texts[1] == (
+        "Partitions are removed: long. If one of them has jobs, the deploy fails before Slurm"
+        " changes."
+    )
+
+
+def test_removed_users_are_named() -> None:
+    before = file("passwd", "ada:*:1:1:ada:/home/ada:/bin/sh\nbob:*:2:2:bob:/home/bob:/bin/sh\n")
+    after = file("passwd", "ada:*:1:1:ada:/home/ada:/bin/sh\n")
+
+    texts = notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))
+
+    assert texts[1:] == ["Users are removed, and can no longer log in: bob. Their homes stay."]
+
+
+def wanted(*accounts: str, cancelled: tuple[str, ...] = (), **users: str) -> dict[str, Any]:
+    """Return a ConfigMap with accounts, and with each user's account."""
+    return file(
+        "wanted.json",
+        json.dumps(
+            {
+                "accounts": {name: {} for name in accounts},
+                "users": {name: {account: {}} for name, account in users.items()},
+                "remove_with_jobs": cancelled,
+            }
+        ),
+    )
+
+
+def test_removed_account_with_jobs_fails_the_deploy() -> None:
+    before = wanted("lab", "old", ada="lab", bob="old", eve="lab")
+    after = wanted("lab", ada="lab")
+
+    texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
+
+    assert texts[1] == (
+        "Slurm removes: account old, user eve account lab. If jobs use one of these, the deploy"
+        " fails, and accounts, limits and QOS stay as they are."
+    )
+
+
+def test_account_that_is_removed_with_its_jobs_cancels_them() -> None:
+    before, after = wanted("lab", "old"), wanted("lab", cancelled=("account old",))
+
+    texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
+
+    assert texts == ["Slurm cancels the jobs of these, and removes them: account old."]
+
+
+@pytest.mark.parametrize("after", [{"data": UNKNOWN_STRING}, file("passwd", UNKNOWN_STRING)])
+def test_unknown_file_removes_no_user(after: dict[str, Any]) -> None:
+    before = file("passwd", "ada:*:1:1:ada:/home/ada:/bin/sh\n")
+
+    assert len(notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))) == 1
 
 
 def test_other_changes_are_not_noticed() -> None:
@@ -109,14 +307,18 @@ def test_new_limits_concern_present_sessions() -> None:
 
 def test_change_without_a_rule_is_named() -> None:
     unknown = step("update", CONFIG_MAP, "future-config", BEFORE, AFTER)
-    lost = step("delete", CLAIM, "database-data", BEFORE)
 
-    (text,) = notices(preview(unknown, lost))
+    (text,) = notices(preview(unknown))
 
     assert text == (
-        "No rule describes what users notice of these changes: database-data, future-config."
-        " Read their steps."
+        "No rule describes what users notice of these changes: future-config. Read their steps."
     )
+
+
+def test_volume_that_stays_without_the_stack_is_not_lost() -> None:
+    kept = step("delete", CLAIM, "database-data", BEFORE, retainOnDelete=True)
+
+    assert notices(preview(kept)) == [NOTHING]
 
 
 def test_nobody_notices_changes_of_a_first_deploy() -> None:

@@ -1,0 +1,153 @@
+"""Facts about a step that a reader of the preview needs, from the step's inputs."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from components.conventions import ACCOUNTS_FILE, ANNOTATION_NODES
+from engine.paths import parse_path
+from engine.planning import Op
+from engine.values import UNKNOWN_STRING
+from plans.costs import at
+from plans.reading import Step, rolls_pods
+
+Inputs = Mapping[str, Any]
+
+
+def replicas(inputs: Inputs | None) -> int | None:
+    """Return the number of pods, or the maximum of nodes on demand; None if it is unknown."""
+    found = at(inputs or {}, "spec", "replicas")
+    if found is None:
+        found = at(inputs or {}, "metadata", "annotations", ANNOTATION_NODES)
+    try:
+        return None if found is None else int(found)
+    except ValueError:  # unknown in this preview
+        return None
+
+
+def shrinks(step: Step) -> bool:
+    return step.op is Op.UPDATE and (replicas(step.new) or 0) < (replicas(step.old) or 0)
+
+
+def loses_pods(step: Step) -> bool:
+    """Return whether present pods of a workload end."""
+    return rolls_pods(step) or shrinks(step) or step.op in (Op.REPLACE, Op.DELETE)
+
+
+def is_static(step: Step) -> bool:
+    """Return whether slurm.conf lists the present nodes, so they send no description."""
+    return bool(_variable(step.old, "DRAIN_GRACE")) and not _variable(step.old, "NODE_CONF")
+
+
+def grace(step: Step) -> str:
+    """Name the drain_grace that applies to present pods."""
+    old, new = (_variable(inputs, "DRAIN_GRACE") for inputs in (step.old, step.new))
+    if not old:
+        return "drain_grace"
+    which = "drain_grace" if new in (old, "") else "the old drain_grace"
+    return f"{which} ({old} s)"
+
+
+def changes_guard(step: Step) -> bool:
+    """Return whether the packet filter of the pods changes, and not only its image."""
+    return _guard(step.old) != _guard(step.new) and loses_pods(step)
+
+
+def changes_data(step: Step) -> bool:
+    """Return whether the contents of a Secret or ConfigMap change, not only its metadata."""
+    paths = (parse_path(change.path) for change in step.changes)
+    return step.op is Op.DELETE or any(path[:1] in (("data",), ("stringData",)) for path in paths)
+
+
+def removed_partitions(step: Step) -> list[str]:
+    """Return the partitions that a new slurm.conf no longer has."""
+    return _gone(step, "slurm.conf", _partitions)
+
+
+def removed_users(step: Step) -> list[str]:
+    """Return the users that a new passwd(5) no longer has."""
+    return _gone(step, "passwd", lambda text: {line.partition(":")[0] for line in _lines(text)})
+
+
+def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
+    """Return the accounts, users in accounts, and QOS that Slurm removes.
+
+    With `with_jobs`, return those whose jobs are cancelled, else those that must have no jobs. The
+    names are those of `accounting.remove_with_jobs`. An account includes its users.
+    """
+    gone = _gone(step, ACCOUNTS_FILE, _associations)
+    wanted = _wanted(_file(step.new, ACCOUNTS_FILE) or "")
+    cancelled = set(wanted.get("remove_with_jobs") or ())
+    alone = [
+        name
+        for name in gone
+        if not (name.startswith("user ") and name[name.rindex("account ") :] in gone)
+    ]
+    return [name for name in alone if (name in cancelled) == with_jobs]
+
+
+def _gone(step: Step, file: str, names: Callable[[str], set[str]]) -> list[str]:
+    """Return the names that only the old file has; none if a file is missing or unknown."""
+    before, after = (_file(inputs, file) for inputs in (step.old, step.new))
+    return [] if before is None or after is None else sorted(names(before) - names(after))
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line]
+
+
+def _partitions(text: str) -> set[str]:
+    return set(re.findall(r"^PartitionName=(\S+)", text, re.MULTILINE))
+
+
+def _associations(text: str) -> set[str]:
+    wanted = _wanted(text)
+    return {
+        *(f"qos {name}" for name in wanted.get("qos") or ()),
+        *(f"account {name}" for name in wanted.get("accounts") or ()),
+        *(
+            f"user {name} account {account}"
+            for name, accounts in (wanted.get("users") or {}).items()
+            for account in accounts
+        ),
+    }
+
+
+def _wanted(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _file(inputs: Inputs | None, name: str) -> str | None:
+    found = at(inputs or {}, "data", name)
+    return found if isinstance(found, str) and found != UNKNOWN_STRING else None
+
+
+def _guard(inputs: Inputs | None) -> Any:
+    found = [one for one in _containers(inputs) if at(one, "name") == _GUARD]
+    return [sorted(at(one, "env") or [], key=str) for one in found]
+
+
+_GUARD: Final = "guard"
+"""Init container that sets the packet filter (components/network/guard.py)."""
+
+
+def _variable(inputs: Inputs | None, name: str) -> str:
+    """Return an environment variable of the pods, "" if it is not set or unknown."""
+    for container in _containers(inputs):
+        for variable in at(container, "env") or []:
+            if at(variable, "name") == name:
+                return str(at(variable, "value") or "")
+    return ""
+
+
+def _containers(inputs: Inputs | None) -> Iterator[Any]:
+    """Yield the containers of a workload's pods, or of a PodTemplate."""
+    template = at(inputs or {}, "spec", "template") or at(inputs or {}, "template")
+    for kind in ("initContainers", "containers"):
+        found = at(template, "spec", kind)
+        yield from found if isinstance(found, list) else ()
