@@ -77,7 +77,7 @@ def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
     names are those of `accounting.remove_with_jobs`. An account includes its users.
     """
     gone = _gone(step, ACCOUNTS_FILE, _associations)
-    wanted = _wanted(_file(step.new, ACCOUNTS_FILE) or "")
+    wanted = _wanted(file_of(step.new, ACCOUNTS_FILE) or "")
     cancelled = set(wanted.get("remove_with_jobs") or ())
     alone = [
         name
@@ -89,7 +89,7 @@ def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
 
 def _gone(step: Step, file: str, names: Callable[[str], set[str]]) -> list[str]:
     """Return the names that only the old file has; none if a file is missing or unknown."""
-    before, after = (_file(inputs, file) for inputs in (step.old, step.new))
+    before, after = (file_of(inputs, file) for inputs in (step.old, step.new))
     return [] if before is None or after is None else sorted(names(before) - names(after))
 
 
@@ -122,7 +122,8 @@ def _wanted(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _file(inputs: Inputs | None, name: str) -> str | None:
+def file_of(inputs: Inputs | None, name: str) -> str | None:
+    """Return a file of a ConfigMap; None if it is missing or unknown."""
     found = at(inputs or {}, "data", name)
     return found if isinstance(found, str) and found != UNKNOWN_STRING else None
 

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from components.conventions import CONFINEMENT_REQUIRED, NODE_CHECKS, NODE_OPTIONS
 from engine.planning import Op
 from plans.facts import (
     changes_data,
     changes_guard,
+    file_of,
     grace,
     is_static,
     loses_pods,
@@ -98,6 +100,10 @@ def _changes(step: Step) -> bool:
 
 def _is(*ops: Op) -> Callable[[Step], bool]:
     return lambda step: step.op in ops
+
+
+def _changes_file(name: str) -> Callable[[Step], bool]:
+    return lambda step: step.op is Op.UPDATE and file_of(step.old, name) != file_of(step.new, name)
 
 
 def _is_of_a_cloud(step: Step) -> bool:
@@ -284,6 +290,12 @@ _RULES: Final = (
         _changes,
         "sssd restarts everywhere; for a second or two, pods do not know the directory's users.",
     ),
+    _Rule("directory-config", _is(Op.CREATE), "New pods also know the users of the directory."),
+    _Rule(
+        "directory-config",
+        _is(Op.DELETE),
+        "The directory's users are no longer known to new pods, and cannot log in.",
+    ),
     _Rule(
         "login-config",
         _changes,
@@ -317,9 +329,21 @@ _RULES: Final = (
     ),
     _Rule(
         "nodeset-(.+)-isolation",
-        _changes,
+        _changes_file(NODE_OPTIONS),
         "Jobs of nodeset {0} that start a minute later have another isolation; running jobs keep"
         " theirs.",
+    ),
+    _Rule(
+        "nodeset-(.+)-isolation",
+        _changes_file(NODE_CHECKS),
+        "Other health checks of nodeset {0} run within about a minute. A node that fails one is"
+        " drained; its jobs continue.",
+    ),
+    _Rule(
+        "nodeset-(.+)-isolation",
+        _changes_file(CONFINEMENT_REQUIRED),
+        "Nodes of nodeset {0} that cannot confine jobs are drained within about a minute, or no"
+        " longer (slurm.cgroups); running jobs keep their confinement.",
     ),
     _Rule(
         "config-scripts",
@@ -342,6 +366,22 @@ _RULES: Final = (
         "Network policies or names change: a connection that they no longer allow fails.",
     ),
     _Rule(
+        "cilium-release",
+        _is(Op.CREATE),
+        "Cilium becomes the cluster's network; existing pods may have to be recreated.",
+    ),
+    _Rule(
+        "cilium-release",
+        _is(Op.UPDATE, Op.REPLACE),
+        "Helm replaces Cilium's own pods in turn. Connections continue; for some seconds, a node"
+        " accepts no new ones.",
+    ),
+    _Rule(
+        "cilium-release",
+        _is(Op.DELETE),
+        "Cilium is uninstalled: without another network plugin, pods have no network.",
+    ),
+    _Rule(
         "jail-server-(?:config|ganesha)",
         lambda step: _changes(step) or _restarts(step),
         "The jail's server restarts: programs wait for seconds, and no open file is lost.",
@@ -352,7 +392,7 @@ _RULES: Final = (
         "The key of tokens changes: users must request new tokens.",
     ),
     _Rule(
-        "secrets-(.+)",
+        "secret-(.+)",
         _changes,
         "The Secret {0} changes; programs read it by themselves, or at their next start.",
     ),
@@ -392,12 +432,12 @@ _HARMLESS: Final = "|".join(
         *("jail-server-volume", "jail-volume", "accounting-archive"),
         # Parts of a change that has its own sentence
         *("accounting-config", "accounting-service", "accounting-slurmdbd", "accounts-apply"),
-        *("accounts-wanted", "auth-.+", "config-check", "controller-config(-in-force)?"),
+        *("accounts-wanted", "auth-.+", "config-.+", "controller-config(-in-force)?"),
         *("controller-placeholder-.+", "controller-service", "controller-slurmctld"),
         *("database-(mariadb|password|secret|service)", "jail-homes", "jail-origin"),
         *("jail-populate", "jail-server-service", "jwt-.+"),
-        *("login-host-key.*", "login-sshd", "namespace", "node-ssh-.+", "nodeset-.+"),
-        "rest-slurmrestd",
+        *("login-config", "login-host-key.*", "login-sshd", "namespace", "node-ssh-.+"),
+        *("nodeset-.+", "rest-slurmrestd", "secret-.+", "user-images-config", "users-.+"),
     )
 )
 """Names of resources whose other changes users do not notice."""

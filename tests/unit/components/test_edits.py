@@ -12,9 +12,12 @@ from components.settings import Settings
 from components.settings.slurm import Slurm
 from engine.values import changed_paths
 from local.paths import ROOT
+from plans.notices import notices
+from plans.reading import Preview
 from tests.support.graph import Graph, record
 from tests.support.stack import KEY, VALID, config
 from tests.unit.components.effects import Effect, effect
+from tests.unit.plans.documents import CONFIG_MAP, STATEFUL_SET, preview, step
 
 Values = dict[str, Any]
 Change = Callable[[Values], object]
@@ -113,6 +116,7 @@ JOBS = {
     *("accounts-apply", "config-check", "controller-config-in-force"),
     *("jail-homes", "jail-populate", AFTER_DEPLOY),
 }
+PROVIDERS = {"kubernetes"}
 SERVER, MACHINES = "monitoring-server", "machines-exporter"
 MONITORING = {
     *(SERVER, "monitoring-service", "monitoring-config", "monitoring-data"),
@@ -1343,6 +1347,24 @@ def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
 def test_edit_has_exactly_the_expected_effect(graph_of: GraphOf, edit: Edit) -> None:
     assert effect(graph_of(edit.before()), graph_of(edit.after())) == edit.expected
+
+
+def previewed(expected: Effect) -> Preview:
+    """Return a preview with the changes of an edit, without the stack's own Jobs."""
+    before, after = {"data": {"a": "1"}}, {"data": {"a": "2"}}
+    old, new = ({"spec": {"template": version}} for version in (1, 2))
+    return preview(
+        *(step("create", CONFIG_MAP, name, None, after) for name in expected.created),
+        *(step("delete", CONFIG_MAP, name, before) for name in expected.deleted),
+        *(step("update", CONFIG_MAP, name, before, after) for name in expected.updated - PROVIDERS),
+        *(step("update", STATEFUL_SET, name, old, new) for name in expected.rolled),
+        *(step("replace", CONFIG_MAP, name, before, after) for name in expected.replaced - JOBS),
+    )
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
+def test_preview_of_an_edit_describes_all_its_changes(edit: Edit) -> None:
+    assert [text for text in notices(previewed(edit.expected)) if text.startswith("No rule")] == []
 
 
 # --- Facts about all rows -------------------------------------------------------------------------

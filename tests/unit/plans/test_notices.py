@@ -21,6 +21,8 @@ CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 POLICY = "kubernetes:networking.k8s.io/v1:NetworkPolicy"
 GROUP = "nebius:index/mk8SV1NodeGroup:Mk8SV1NodeGroup"
 TEMPLATE = "kubernetes:core/v1:PodTemplate"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+NO_FILES: dict[str, Any] = {"data": {}}
 CPU = {"slurmstack.dev/nodeset": "cpu"}
 REQUEUED = (
     "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
@@ -83,7 +85,42 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
         (step("update", SERVICE, "login-service", BEFORE, AFTER), "address or port of the login"),
         (step("update", SECRET, "login-host-key", BEFORE, AFTER), "another host key"),
         (rolled("rest-slurmrestd", DEPLOYMENT), "slurmrestd restarts"),
-        (step("update", CONFIG_MAP, "nodeset-a-b-isolation", BEFORE, AFTER), "nodeset a-b that"),
+        (
+            step(
+                "update",
+                CONFIG_MAP,
+                "nodeset-a-b-isolation",
+                NO_FILES,
+                {"data": {"node.conf": "1"}},
+            ),
+            "Jobs of nodeset a-b that start a minute later",
+        ),
+        (
+            step(
+                "update",
+                CONFIG_MAP,
+                "nodeset-cpu-isolation",
+                {"data": {"checks.json": "1"}},
+                NO_FILES,
+            ),
+            "Other health checks of nodeset cpu run",
+        ),
+        (
+            step(
+                "update",
+                CONFIG_MAP,
+                "nodeset-cpu-isolation",
+                NO_FILES,
+                {"data": {"confinement-required": "yes"}},
+            ),
+            "Nodes of nodeset cpu that cannot confine jobs",
+        ),
+        (step("create", CONFIG_MAP, "directory-config", None, AFTER), "users of the directory"),
+        (step("delete", CONFIG_MAP, "directory-config", BEFORE), "no longer known"),
+        (step("create", RELEASE, "cilium-release", None, AFTER), "Cilium becomes"),
+        (step("update", RELEASE, "cilium-release", BEFORE, AFTER), "Connections continue"),
+        (step("delete", RELEASE, "cilium-release", BEFORE), "pods have no network"),
+        (step("update", SECRET, "secret-oncall", BEFORE, AFTER), "The Secret oncall changes"),
         (step("update", CONFIG_MAP, "config-scripts", BEFORE, AFTER), "Nodes use new scripts"),
         (step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER), "images of users"),
         (step("delete", POLICY, "network-default", BEFORE), "that they refused become possible"),
