@@ -13,8 +13,13 @@ from plans.costs import at, quantity
 from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
-_REMEDY: Final = (
-    "revert the edit, or take a backup, set slurmstack:protect_data: false and deploy it by hand"
+_PROTECTED: Final = (
+    "`make up` would refuse it; revert the edit, or take a backup, set slurmstack:protect_data:"
+    " false and deploy it by hand"
+)
+_UNPROTECTED: Final = (
+    "`make up` would do it, because protect_data does not protect it; revert the edit, or take a"
+    " backup and deploy it by hand"
 )
 _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
@@ -28,7 +33,8 @@ def _refusals(preview: Preview) -> Iterator[str]:
     for step in preview.steps:
         reason = _reason(step)
         if reason:
-            yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}; {_REMEDY}"
+            remedy = _PROTECTED if step.protected else _UNPROTECTED
+            yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}; {remedy}"
         if step.type == _CLAIM and step.op is Op.UPDATE:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:

@@ -54,6 +54,17 @@ def test_protected_or_data_resource_is_neither_deleted_nor_replaced(
     assert "\n" not in line
 
 
+def test_refusal_says_what_a_deploy_would_do() -> None:
+    def refusal(**old: Any) -> str:
+        (line,) = refusals(preview(step("replace", CLAIM, "jail-claim", {}, {}, **old)))
+        return line
+
+    assert "`make up` would refuse it" in refusal(protect=True)
+    assert "set slurmstack:protect_data: false" in refusal(protect=True)
+    assert "`make up` would do it, because protect_data does not protect it" in refusal()
+    assert "revert the edit, or take a backup and deploy it by hand" in refusal()
+
+
 @pytest.mark.parametrize(
     ("before", "after", "refusal"),
     [
