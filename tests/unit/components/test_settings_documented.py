@@ -5,11 +5,29 @@ from collections.abc import Iterator
 
 import yaml
 
+from components.settings import Settings
 from local.paths import ROOT
 from tests.unit.components.fields import fields
 
 DOCUMENT = ROOT / "docs" / "settings.md"
 _VALUE = re.compile(r"`([^`]+)`")
+
+
+def edits() -> list[str]:
+    """Return the keys in the table of edits, in the form of `fields`, without a final `.*`.
+
+    The row about the order of lists covers no setting.
+    """
+    table = DOCUMENT.read_text().split("## What an edit does")[1].split("###")[0]
+    cells = [
+        line.split("|")[1] for line in table.splitlines() if re.match(r"\| (?!the order)", line)
+    ]
+    keys = [key.partition(":")[0].removesuffix(".*") for key in _VALUE.findall("".join(cells))]
+    return [key if _section(key) in Settings.model_fields else f"nodesets[].{key}" for key in keys]
+
+
+def _section(key: str) -> str:
+    return re.split(r"[.\[]", key)[0]
 
 
 def rows() -> Iterator[tuple[str, str]]:
@@ -29,6 +47,19 @@ def test_documentation_lists_every_key_and_no_unknown_key() -> None:
     assert sorted(documented) == sorted(set(documented)), "a key is explained twice"
     assert set(documented) <= known
     assert known - groups <= set(documented)
+
+
+def test_table_of_edits_has_every_setting() -> None:
+    known = {key for key, _ in fields()}
+    rows = {key for key in edits() if key in known | set(Settings.model_fields)}
+
+    missing = [
+        key
+        for key in sorted(known)
+        if not any(re.match(rf"{re.escape(row)}($|[.\[])", key) for row in rows)
+        and not any(row.startswith(key) for row in rows)
+    ]
+    assert not missing
 
 
 def test_documented_defaults_match_the_models() -> None:
