@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from components.conventions import PROJECT
@@ -219,16 +220,19 @@ def main(arguments: Sequence[str]) -> int:
     if program:
         # Make the paths absolute: the `pulumi` command resolves them in the program's folder.
         packs = [str(ROOT / pack) for pack in packs]
-    # The JSON of Pulumi's command does not contain the violations of a policy pack.
-    told = engine == "embedded" or not packs
-    is_read = options.markdown or (options.verb == "preview" and told and not options.json)
-    if options.json or is_read:
-        extra = ["--json", *extra]
-    asked = commands(options.verb, options.stack, engine, extra, sys.executable, packs, program)
     form = "show" if options.markdown else "text"
     reader = [sys.executable, "-m", "plans", form, "-", "--stack", options.stack]
+    is_read = options.markdown or (options.verb == "preview" and not options.json)
+    in_json = ["--json", *extra] if options.json or is_read else extra
+    ask = partial(commands, options.verb, options.stack, engine, python=sys.executable)
     with committed_file_kept(options.stack, root):
-        return run(asked, ROOT, inner, reader if is_read else ())
+        if engine == "embedded" or not packs or not is_read or options.markdown:
+            asked = ask(extra=in_json, packs=packs, program=program)
+            return run(asked, ROOT, inner, reader if is_read else ())
+        # The JSON of Pulumi's command does not contain the violations of a policy pack. Preview
+        # twice: the first one shows what users notice and the costs, the second one violations.
+        read = run(ask(extra=in_json, program=program), ROOT, inner, reader)
+        return read or run(ask(extra=extra, packs=packs, program=program)[-1:], ROOT, inner)
 
 
 if __name__ == "__main__":

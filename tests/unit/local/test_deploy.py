@@ -1,5 +1,6 @@
 """The commands of a deploy, their environment, and the stack file, which must not change."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -78,12 +79,44 @@ def test_policy_of_this_checkout_judges_the_program_of_another_checkout(
     change = tmp_path / "change"
 
     words = ["--stack", "gpu", "--engine", "pulumi", "--policy-pack", "policy"]
-    assert main(["preview", *words, "--program", str(change)]) == 0
+    assert main(["preview", *words, "--program", str(change), "--json"]) == 0
 
     assert (tmp_path / "asked").read_text().splitlines() == [
         f"{ROOT} stack select --create gpu --cwd {change}",
-        f"{ROOT} preview --stack gpu --cwd {change} --policy-pack {ROOT / 'policy'}",
+        f"{ROOT} preview --stack gpu --cwd {change} --policy-pack {ROOT / 'policy'} --json",
     ]
+
+
+def test_preview_with_a_policy_pack_also_shows_sentences_and_violations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The JSON of the `pulumi` command has no violations."""
+    step = {
+        "op": "update",
+        "urn": "urn:pulumi:gpu::slurmstack::kubernetes:core/v1:ConfigMap::users-keys",
+        "oldState": {"custom": True, "inputs": {"data": {"a": "1"}}},
+        "newState": {"custom": True, "inputs": {"data": {"a": "2"}}},
+    }
+    (tmp_path / "document").write_text(json.dumps({"steps": [step], "changeSummary": {"same": 7}}))
+    pulumi = tmp_path / "pulumi"
+    pulumi.write_text(
+        f"""#!/bin/sh
+case "$*" in
+*select*) ;;
+*--json*) cat {tmp_path}/document ;;
+*--policy-pack*) echo "a violation"; exit 1 ;;
+esac
+"""
+    )
+    pulumi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    status = main(["preview", "--stack", "gpu", "--engine", "pulumi", "--policy-pack", "policy"])
+
+    shown = capfd.readouterr().out
+    assert status == 1
+    assert "SSH keys of users change" in shown
+    assert shown.index("SSH keys") < shown.index("a violation")
 
 
 def test_embedded_engine_can_run_the_program_of_another_checkout(tmp_path: Path) -> None:
