@@ -300,7 +300,7 @@ class Deployment:
         changed = changes(old.inputs, new.inputs, planned, shown)
         step = Step(new.urn, Op.REPLACE, new.parent, changed, old=old, new=new)
         try:
-            planning.refuse_replacing_protected(old, goal.protect)
+            planning.refuse_replacing_protected(old, goal.protect, self._work.options.settings)
         except EngineError as error:
             self._work.report(step, error)
             raise Stopped from error

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeAlias
 
 from engine.aliases import Alias
 from engine.errors import EngineError
 from engine.paths import contains, parse_path
 from engine.providers import Diff
 from engine.state import StoredResource
-from engine.urns import make_urn, split_reference
+from engine.urns import make_urn, name_of, split_reference
 from engine.values import UNKNOWN, Properties, Value, contains_unknown, plain
 
 
@@ -140,24 +141,35 @@ def inherited(goal: Goal, parent: Goal | None) -> Goal:
     )
 
 
-def refuse_replacing_protected(old: StoredResource, protect: bool | None) -> None:
+Settings: TypeAlias = Mapping[str, Sequence[str]]
+"""The settings whose edit would replace or delete a protected resource, by its name."""
+
+
+def refuse_replacing_protected(
+    old: StoredResource, protect: bool | None, settings: Settings
+) -> None:
     """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
-            "is protected, but this change would replace it; revert the change, or set"
-            " protect=False (slurmstack:protect_data: false) and run again"
+            f"is protected, but this change would replace it{_cause(old, settings)}; revert the"
+            " change, or set protect=False (slurmstack:protect_data: false) and run again"
         )
 
 
-def refuse_deleting_protected(condemned: Iterable[StoredResource]) -> None:
+def refuse_deleting_protected(condemned: Iterable[StoredResource], settings: Settings) -> None:
     """Raise EngineError if any resource is protected, so that nothing is deleted."""
     held = [resource for resource in condemned if resource.protect and not resource.delete]
     if held:
-        names = ", ".join(sorted(f"{r.type} {r.urn.split('::', 3)[3]}" for r in held))
+        names = ", ".join(sorted(f"{r.type} {name_of(r.urn)}{_cause(r, settings)}" for r in held))
         raise EngineError(
             f"nothing is deleted, because these are protected: {names}; set protect=False"
             " (slurmstack:protect_data: false), run `up`, then delete them"
         )
+
+
+def _cause(old: StoredResource, settings: Settings) -> str:
+    keys = settings.get(name_of(old.urn))
+    return f" (settings: {', '.join(keys)})" if keys else ""
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:

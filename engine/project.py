@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,9 @@ from stackfile import ConfigValue, StackFileError, parse_config
 
 _NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _PACK: Final = "PulumiPolicy.yaml"
+_PROTECTED: Final = "protected.yaml"
+"""An optional file of a project: for errors, the settings that would replace or delete a protected
+resource, by the resource's name."""
 _BACKEND: Final = "PULUMI_BACKEND_URL"
 
 
@@ -31,6 +35,8 @@ class Project:
     interpreter: Path
     defaults: dict[str, ConfigValue]
     backend: str | None
+    settings: Mapping[str, Sequence[str]]
+    """The settings in `_PROTECTED`."""
 
     def stack_file(self, stack: str) -> Path:
         """Return the path of the stack's config."""
@@ -112,6 +118,7 @@ def _read(file: Path) -> Project:
         interpreter=_interpreter(file, options),
         defaults=_defaults(file, name, document.get("config")),
         backend=(document.get("backend") or {}).get("url"),
+        settings=_document(root / _PROTECTED) if (root / _PROTECTED).exists() else {},
     )
 
 

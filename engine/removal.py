@@ -38,7 +38,7 @@ class Removal:
         Delete nothing if one of the resources is protected.
         """
         try:
-            planning.refuse_deleting_protected(condemned)
+            planning.refuse_deleting_protected(condemned, self._work.options.settings)
         except EngineError as error:
             self._work.failed = True
             self._work.display.message(Severity.ERROR, str(error))
@@ -109,7 +109,7 @@ class Removal:
         First delete the dependents that must be replaced with it. Raises EngineError.
         """
         dependents = await self._lost_with(old)
-        planning.refuse_deleting_protected(dependents)
+        planning.refuse_deleting_protected(dependents, self._work.options.settings)
         for dependent in reversed(dependents):
             try:
                 await self._remove_for_replacement(dependent)

@@ -135,7 +135,9 @@ async def _run(
     program = await Program.start(project) if request.kind == "update" else None
     try:
         stack = await asyncio.to_thread(open_stack, project, name, writes=not request.preview)
-        options = Options(project.name, name, request.preview, request.parallel, stack.config)
+        options = Options(
+            project.name, name, request.preview, request.parallel, stack.config, project.settings
+        )
         work = Work(options, stack.snapshot, _saving(stack), report)
         with report, _signals(work, lock, program, report):
             verdicts = await _carried_out(work, program, stack, request)

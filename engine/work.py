@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from engine.errors import Cancelled, EngineError
 from engine.events import Display, Step
 from engine.journal import Journal
-from engine.planning import Op
+from engine.planning import Op, Settings
 from engine.providers import Operation, Resource
 from engine.state import Snapshot, StoredResource
 from engine.urns import is_default_provider, is_provider, name_of
@@ -40,6 +40,7 @@ class Options:
     parallel: int
     config: Mapping[str, str]
     """The stack's decrypted config by ``<namespace>:<name>``."""
+    settings: Settings
 
 
 class Work:

@@ -5,7 +5,10 @@ Refuse changes that slurmctld would refuse too, so that they do not fail only du
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from engine.planning import Op
@@ -21,6 +24,10 @@ _UNPROTECTED: Final = (
     "`make up` would do it, because protect_data does not protect it; revert the edit, or take a"
     " backup and deploy it by hand"
 )
+_SETTINGS: Final[Mapping[str, list[str]]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "protected.yaml").read_text()
+)
+"""The settings whose edit would replace or delete a resource, by the resource's name."""
 _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
 
@@ -34,7 +41,9 @@ def _refusals(preview: Preview) -> Iterator[str]:
         reason = _reason(step)
         if reason:
             remedy = _PROTECTED if step.protected else _UNPROTECTED
-            yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}; {remedy}"
+            keys = _SETTINGS.get(step.name)
+            cause = f" (settings: {', '.join(keys)})" if keys else ""
+            yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}{cause}; {remedy}"
         if step.type == _CLAIM and step.op is Op.UPDATE:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:

@@ -76,7 +76,10 @@ def test_protected_jail_volume_cannot_be_replaced_and_no_pod_changes(cluster: Cl
                     protect_data=True, jail={"refresh": 0, **kind}
                 )
             ):
-                assert "protected" in error_line(cluster.deploy("up", check=False))
+                line = error_line(cluster.deploy("up", check=False))
+                assert "is protected" in line
+                assert f"jail.{next(iter(kind))}" in line
+                assert "protect_data" in line
     finally:
         cluster.deploy("up")
     assert {pod: cluster.pod_uid(pod) for pod in pods} == pods

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from components.settings import Settings
 from components.settings.slurm import Slurm
@@ -1401,6 +1402,19 @@ def test_edit_that_moves_protected_data_changes_no_existing_resource(
     stays = effect_of(refused=done.refused, created=done.created)
     assert done == stays, "existing resources stay unchanged"
     assert done.refused
+
+
+def test_error_about_protected_data_names_the_edited_setting() -> None:
+    """The keys in protected.yaml are those that the edits of this table change."""
+    known = yaml.safe_load((ROOT / "protected.yaml").read_text())
+    for edit in EDITS:
+        paths = [".".join(map(str, path)) for path in touched(edit)]
+        for name in edit.expected.refused:
+            assert any(
+                key == path or key.startswith(f"{path}.") or path.startswith(f"{key}.")
+                for key in known[name]
+                for path in paths
+            ), f"{edit.sentence}: {name}"
 
 
 def test_edits_of_slurm_settings_restart_no_pod_of_users() -> None:

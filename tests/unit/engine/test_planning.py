@@ -111,15 +111,24 @@ def test_child_inherits_options_that_it_does_not_set() -> None:
 
 def test_resource_is_protected_if_state_and_program_protect_it() -> None:
     with pytest.raises(EngineError, match="protected"):
-        planning.refuse_replacing_protected(stored(protect=True), True)
-    planning.refuse_replacing_protected(stored(protect=True), False)
-    planning.refuse_replacing_protected(stored(), True)
+        planning.refuse_replacing_protected(stored(protect=True), True, {})
+    planning.refuse_replacing_protected(stored(protect=True), False, {})
+    planning.refuse_replacing_protected(stored(), True, {})
+
+
+def test_error_about_a_protected_resource_names_the_settings_that_replace_it() -> None:
+    settings = {"a": ["jail.claim", "jail.nfs"]}
+
+    with pytest.raises(EngineError, match=r"\(settings: jail\.claim, jail\.nfs\); revert"):
+        planning.refuse_replacing_protected(stored(protect=True), True, settings)
+    with pytest.raises(EngineError, match=r"Thing a \(settings: jail\.claim, jail\.nfs\);"):
+        planning.refuse_deleting_protected([stored(protect=True)], settings)
 
 
 def test_error_names_all_protected_resources_before_any_deletion() -> None:
     with pytest.raises(EngineError, match=r"test:index:Thing a, test:index:Thing b;"):
-        planning.refuse_deleting_protected([stored("b", protect=True), stored(protect=True)])
-    planning.refuse_deleting_protected([stored(), stored("b", protect=True, delete=True)])
+        planning.refuse_deleting_protected([stored("b", protect=True), stored(protect=True)], {})
+    planning.refuse_deleting_protected([stored(), stored("b", protect=True, delete=True)], {})
 
 
 def test_inputs_that_depend_on_a_replaced_resource_are_unknown() -> None:

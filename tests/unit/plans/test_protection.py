@@ -63,6 +63,7 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
     assert "set slurmstack:protect_data: false" in refusal(protect=True)
     assert "`make up` would do it, because protect_data does not protect it" in refusal()
     assert "revert the edit, or take a backup and deploy it by hand" in refusal()
+    assert "holds data (settings: jail.storage_class);" in refusal()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,15 @@ def test_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
+def test_error_about_a_protected_resource_names_its_settings(sandbox: Sandbox) -> None:
+    (sandbox.root / "protected.yaml").write_text("a: [jail.claim]")
+    sandbox.up('Thing("a", Options(protect=True), key="1")')
+
+    for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
+        assert "would replace it (settings: jail.claim); revert" in outcome.errors[0]
+    assert "test:index:Thing a (settings: jail.claim);" in sandbox.destroy().errors[0]
+
+
 def test_one_update_can_unprotect_and_replace_a_resource(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(protect=True), key="1")')
     assert sandbox.up('Thing("a", key="2")').counts == {"replace": 1}
