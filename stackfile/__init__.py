@@ -63,12 +63,11 @@ def parse(text: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # noqa: S506  # a safe loader
     except yaml.MarkedYAMLError as error:
-        mark, remedy = error.problem_mark, ""
-        if error.problem == "could not find expected ':'" and error.context_mark:
-            # The key that lacks its value is in an earlier line.
-            mark, remedy = error.context_mark, "; put a blank after the ':' of a key"
+        problem = str(error.problem)
+        is_earlier = problem in _EARLIER and error.context_mark
+        mark = error.context_mark if is_earlier else error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise StackFileError(f"invalid YAML: {place}{error.problem}{remedy}") from None
+        raise StackFileError(f"invalid YAML: {place}{_explained(problem)}") from None
     except yaml.YAMLError as error:
         raise StackFileError(f"invalid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -79,6 +78,38 @@ def parse(text: str) -> Any:
             f"invalid YAML: a value does not fit its tag, such as !!bool ({error}); remove the tag"
             " and put the value in quotes"
         ) from None
+
+
+_EARLIER: Final = ("could not find expected ':'", "found unexpected end of stream")
+"""Problems of PyYAML that begin in an earlier line, with the key or the quote."""
+_PROBLEMS: Final = (
+    (r"(could not find expected ':')", r"\1; put a blank after the ':' of a key"),
+    (r"found unexpected end of stream", "a quote is not closed; close it"),
+    (
+        r"expected <block end>, but found .*",
+        "the indentation fits no line above; indent this line like the other lines of its block",
+    ),
+    (
+        r"mapping values are not allowed here",
+        (
+            "this ':' is not allowed here; put text that contains ': ' in quotes, and indent a key"
+            " like the other keys of its block"
+        ),
+    ),
+    (r"sequence entries are not allowed here", "a list must begin in its own line; move '-' there"),
+    (r"found character '\\t' .*", "a tab; indent with blanks"),
+    (r"found character ('.') .*", r"text cannot begin with \1; put it in quotes"),
+    (r"(expected ',' or '\]'), but got .*", r"\1; close the list, or separate its items"),
+    (r"(expected ',' or '\}'), but got .*", r"\1; close the mapping, or separate its keys"),
+)
+"""Problems of PyYAML as patterns, each with its explanation and remedy for users."""
+
+
+def _explained(problem: str) -> str:
+    for pattern, explanation in _PROBLEMS:
+        if match := re.fullmatch(pattern, problem):
+            return match.expand(explanation)
+    return problem
 
 
 def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigValue]:

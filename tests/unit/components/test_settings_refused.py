@@ -2100,6 +2100,10 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
 # --- Stack files ---------------------------------------------------------------------------------
 
 
+_BLANKS = "the indentation fits no line above; indent this line like"
+_COLON = "this ':' is not allowed here; put text that contains ': ' in quotes, and indent"
+
+
 def written(text: str, folder: Path) -> str:
     """Return the error of a stack file with this text."""
     (folder / "Pulumi.lab.yaml").write_text(text, newline="")
@@ -2123,6 +2127,15 @@ def written(text: str, folder: Path) -> str:
         ("config: {}\n", "add a mapping 'config' with slurmstack:… keys"),
         ("config: {aws:region: a}\n", "slurmstack:cluster_name: is required; add it"),
         ("config: [\n", "invalid YAML: line 2, column 1: "),
+        ("config:\n  a:\n    b: 1\n   c: 2\n", f"line 4, column 4: {_BLANKS}"),
+        ("config:\n  a:\n    - b: 1\n    c: 2\n", f"line 4, column 5: {_BLANKS}"),
+        ("config:\n  a: 1\n    b: 2\n", f"line 3, column 6: {_COLON}"),
+        ("config:\n  a: b: c\n", f"line 2, column 7: {_COLON}"),
+        ("config:\n\ta: 1\n", "line 2, column 1: a tab; indent with blanks"),
+        ("config:\n  a: @b\n", "line 2, column 6: text cannot begin with '@'; put it in quotes"),
+        ("config:\n  a: [b\n  c: 1\n", "line 3, column 4: expected ',' or ']'; close the list"),
+        ("config:\n  a: {b: 1\n  c: 1\n", "line 3, column 4: expected ',' or '}'; close the"),
+        ("config:\n  a: 'b\n", "line 2, column 6: a quote is not closed; close it"),
         ("config:\n\tslurmstack:cluster_name: a\n", "invalid YAML: line 2, column 1: "),
         ("config: &a [*b]\n", "invalid YAML: line 1, column 13: found undefined alias 'b'"),
         ("config: {a: \x00}\n", "invalid YAML: unacceptable character"),
