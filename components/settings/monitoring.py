@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from components.settings.types import (
+    Days,
     DnsLabel,
     ImageReference,
     LabelKey,
@@ -46,7 +47,7 @@ class Grafana(Model):
 class Bundled(Model):
     """The stack's own Prometheus and Alertmanager."""
 
-    retention: Annotated[int, Field(ge=1, le=3650), Number] = 30
+    retention: Days = 30
     """Days to keep metrics, if the volume has space."""
     size: MemoryMiB = Field("50GiB", validate_default=True)
     """Size of the volume for Prometheus and Alertmanager."""

@@ -12,7 +12,11 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 HourMinute = Annotated[
     str,
-    matches(re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]"), "hour", "a time of day such as '08:00'"),
+    matches(
+        re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]"),
+        "hour",
+        "a time of day from '00:00' to '23:59'; midnight is '00:00'",
+    ),
 ]
 """Time of day in UTC."""
 Nodes = Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from components.conventions import PROJECT
 from components.settings.clusters import KINDS
 from components.settings.models import Settings
+from components.settings.slurmnames import SETTINGS
 from components.settings.types import known_names
 from stackfile import Ciphertext, ConfigValue, StackFileError, as_text, parse_config, read
 
@@ -251,11 +252,27 @@ def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
     shown = '"…"' if is_hidden else _shown(details["input"])
     expected = _EXPECTED.get(kind)
     message = f"expected {expected.format(**context)}" if expected else details["msg"]
+    message += _hint(kind, place, details["input"])
     if kind == "literal_error" and isinstance(details["input"], bool):
         message += "; put it in quotes"  # YAML's `no` and `off`
     if details["input"] is None:
         return f"{key}: is empty: {message}"
     return f"{key}: {shown}: {message}"
+
+
+def _hint(kind: str, place: Sequence[str | int], value: object) -> str:
+    """Return the remedy for a value in the notation of another tool."""
+    names = [part for part in place if isinstance(part, str)]
+    if kind == "all_addresses" and names == ["login", "source_ranges"]:
+        return "; to admit all addresses, remove source_ranges"
+    if kind not in ("int_parsing", "float_parsing") or not isinstance(value, str):
+        return ""
+    if value.upper() in _ENDLESS and names[-1].startswith("max_"):
+        return f"; for no limit, remove {names[-1]}"
+    if names == ["nodesets", "cpus"] and re.fullmatch(r"\d{1,3}m", value, re.ASCII):
+        request = int(value[:-1]) / 1000
+        return f"; to reserve less than a CPU, set cpus: 1 and cpu_request: {request:g}"
+    return " without a unit" if re.fullmatch(r"[\d.]+ ?[A-Za-z]+", value, re.ASCII) else ""
 
 
 def _unknown(place: Sequence[str | int]) -> str:
@@ -264,11 +281,35 @@ def _unknown(place: Sequence[str | int]) -> str:
     kinds = [kind for kind in KINDS if name in KINDS[kind].model_fields]
     if place[0] == "cluster" and len(place) == _IN_A_CLUSTER and kinds:
         return f"belongs to kind: {' or '.join(kinds)}; remove it, or change kind"
-    hint = _ELSEWHERE.get((place[0], name))
-    return f"unknown key; {hint or known_names(name, _fields_at([*place[:-1]]))}"
+    fields = _fields_at([*place[:-1]])
+    return f"unknown key; {_elsewhere(place, fields) or known_names(name, fields)}"
 
 
-_ELSEWHERE: Mapping[tuple[str | int, str], str] = {
+def _elsewhere(place: Sequence[str | int], fields: Sequence[str]) -> str | None:
+    """Return where an unknown key belongs, None if that is not known."""
+    section, name = str(place[0]), str(place[-1])
+    first, dot, rest = name.partition(".")
+    if dot and first in fields:
+        command = ", or use `pulumi config set --path`" if len(place) == 1 else ""
+        return f"write it as {first}: {{{rest}: …}}{command}"
+    if section in _SLURMS and name.lower() in SETTINGS:
+        return f"use {SETTINGS[name.lower()]}"
+    is_direct = len(place) == (2 if section == "slurm" else 3)
+    if section in _SLURMS and is_direct and name[:1].isupper() and name.isalnum():
+        close = known_names(name, fields)
+        return close if close.startswith("did you mean") else _SLURMS[section].format(name)
+    return _ELSEWHERE.get((section, name))
+
+
+_ENDLESS = ("UNLIMITED", "INFINITE")
+"""Slurm's words for no limit."""
+_SLURMS: Mapping[str, str] = {
+    "slurm": "add the line {}=… to slurm.extra: {{slurm.conf: […]}}",
+    "partitions": "put it under partitions[].parameters",
+    "nodesets": "put it under nodesets[].parameters",
+}
+"""Places for parameters of Slurm that have no setting, by section."""
+_ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("users", "gid"): "the user's own group has the uid as its id; remove gid",
     ("users", "groups"): "name the user in groups[].members",
 }

@@ -580,7 +580,18 @@ def _seconds(value: object) -> object:
     return _number(value)
 
 
+def _days(value: object) -> object:
+    match = re.fullmatch(r"(\d{1,4}) ?([dw])", value) if isinstance(value, str) else None
+    if match:
+        days = int(match[1]) * {"d": 1, "w": 7}[match[2]]
+        raise PydanticCustomError(
+            "days", "expected whole days; did you mean {days}?", {"days": days}
+        )
+    return _number(value)
+
+
 Seconds = Annotated[int, Field(ge=0, le=_WEEK), BeforeValidator(_seconds)]
+Days = Annotated[int, Field(ge=1, le=3650), BeforeValidator(_days)]
 Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 """Slurm stores priority tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
 
@@ -607,11 +618,14 @@ def _cidr(value: str) -> str:
             "is an address within a range; did you mean '{meant}'?",
             {"meant": meant},
         )
-    # A range of all addresses would cut nodes off from each other.
-    if network is None or network.prefixlen == 0 or "%" in value:
+    if network is None or "%" in value:
         raise PydanticCustomError(
-            "cidr",
-            "expected an address range (not all addresses), such as '10.0.0.0/16' or 'fd00:1::/64'",
+            "cidr", "expected an address range, such as '10.0.0.0/16' or 'fd00:1::/64'"
+        )
+    # A range of all addresses would cut nodes off from each other.
+    if network.prefixlen == 0:
+        raise PydanticCustomError(
+            "all_addresses", "is all addresses; expected narrower ranges, such as '10.0.0.0/16'"
         )
     return str(network)
 

@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from components.settings import SettingsError, from_config, read_stack
+from components.settings.slurmnames import SETTINGS
 from tests.support.stack import FULL, KEY, VALID, config, settings
 from tests.unit.components.bases import CILIUM, LOCAL, NETWORKED
 from tests.unit.components.fields import drop, fields, named, pattern, put
@@ -618,7 +619,8 @@ _CAPABILITY = "expected a capability, such as 'NET_ADMIN'"
 _SIZE = "expected a size with its unit, such as '512MiB', or 'unlimited', or 'none'"
 _DEVICE = "expected a name in /dev, such as 'fuse'"
 _NO_SCRIPT = "expected a script that begins with '#!'"
-_RANGE = "expected an address range (not all addresses), such as '10.0.0.0/16'"
+_RANGE = "expected an address range, such as '10.0.0.0/16'"
+_ALL = "is all addresses; expected narrower ranges, such as '10.0.0.0/16'"
 _MEANT = "is an address within a range; did you mean '"
 _MOMENT = "expected a date and time with a time zone"
 _SERVER = "expected a server URL, such as 'ldaps://ldap.example.org'"
@@ -672,7 +674,7 @@ HIDDEN: dict[str, dict[object, str]] = {
     "accounting.external.host": {"mysql://slurm:word@db.lab": _HOST},
 }
 """Values that errors do not show, because they are credentials."""
-_HOUR = "expected a time of day such as '08:00'"
+_HOUR = "expected a time of day from '00:00' to '23:59'; midnight is '00:00'"
 WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].on_demand.schedule[0].begin": {"8:00": _HOUR, "24:00": _HOUR, 800: _TEXT},
     "nodesets[0].on_demand.schedule[0].end": {"8": _HOUR},
@@ -683,7 +685,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.project": {"my project": _PROJECT, "e00example": _PROJECT},
     "cluster.subnet": {"a subnet": _WORD},
     "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, 1.33: _TEXT},
-    "cluster.api_from[0]": {"192.0.2.1/24": _MEANT, "0.0.0.0/0": _RANGE},
+    "cluster.api_from[0]": {"192.0.2.1/24": _MEANT, "0.0.0.0/0": _ALL},
     "cluster.machines.gpu.platform": {"h100": "expected a Nebius platform"},
     "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
     "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
@@ -944,7 +946,7 @@ WORDS: dict[str, dict[Any, str]] = {
         "10.0.0.1/16": _MEANT,
         "10.0.0.0/33": _RANGE,
         "fe80::1%eth0/128": _RANGE,
-        "0.0.0.0/0": _RANGE,
+        "0.0.0.0/0": _ALL,
         "example.org": _RANGE,
         "": _RANGE,
         10: _TEXT,
@@ -2095,6 +2097,116 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
     settings(base=given)
     text = refused(given, operators={"install": True})
     assert "nodesets[slices].gpus.mig: 1g.10gb: 7: expected a multiple of gpus.count (8)" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "{login.replicas}",
+            3,
+            (
+                "login.replicas: unknown key; write it as login: {replicas: …}, or use"
+                " `pulumi config set --path`"
+            ),
+        ),
+        (
+            "slurm.{timeouts.kill_wait}",
+            3,
+            "slurm.timeouts.kill_wait: unknown key; write it as timeouts: {kill_wait: …}",
+        ),
+        ("slurm.KillWait", 30, "slurm.KillWait: unknown key; use slurm.timeouts.kill_wait"),
+        ("slurm.MaxJobCount", 9, "slurm.MaxJobCount: unknown key; use slurm.max_jobs"),
+        ("slurm.timeouts.SlurmdTimeout", 9, "unknown key; use slurm.timeouts.slurmd"),
+        (
+            "slurm.SlurmctldDebug",
+            "debug",
+            (
+                "slurm.SlurmctldDebug: unknown key; add the line SlurmctldDebug=… to slurm.extra:"
+                " {slurm.conf: […]}"
+            ),
+        ),
+        (
+            "partitions[0].LLN",
+            True,
+            "partitions[main].LLN: unknown key; put it under partitions[].parameters",
+        ),
+        (
+            "nodesets[0].TmpDisk",
+            1,
+            "nodesets[gpu].TmpDisk: unknown key; put it under nodesets[].parameters",
+        ),
+        ("partitions[0].MaxTime", "1:00:00", "MaxTime: unknown key; did you mean 'max_time'?"),
+        (
+            "partitions[0].max_nodes",
+            "UNLIMITED",
+            (
+                'partitions[main].max_nodes: "UNLIMITED": expected a whole number; for no limit,'
+                " remove max_nodes"
+            ),
+        ),
+        (
+            "nodesets[0].replicas",
+            "UNLIMITED",
+            'nodesets[gpu].replicas: "UNLIMITED": expected a whole number',
+        ),
+        (
+            "nodesets[0].cpus",
+            "500m",
+            (
+                'nodesets[gpu].cpus: "500m": expected a whole number; to reserve less than a CPU,'
+                " set cpus: 1 and cpu_request: 0.5"
+            ),
+        ),
+        (
+            "nodesets[0].replicas",
+            "2 nodes",
+            'nodesets[gpu].replicas: "2 nodes": expected a whole number without a unit',
+        ),
+        (
+            "monitoring.bundled.retention",
+            "30d",
+            'monitoring.bundled.retention: "30d": expected whole days; did you mean 30?',
+        ),
+        (
+            "monitoring.bundled.retention",
+            "2 w",
+            'monitoring.bundled.retention: "2 w": expected whole days; did you mean 14?',
+        ),
+        (
+            "login.source_ranges[0]",
+            "0.0.0.0/0",
+            (
+                'login.source_ranges[0]: "0.0.0.0/0": is all addresses; expected narrower ranges,'
+                " such as '10.0.0.0/16'; to admit all addresses, remove source_ranges"
+            ),
+        ),
+        (
+            "network.refuse[0]",
+            "::/0",
+            (
+                'network.refuse[0]: "::/0": is all addresses; expected narrower ranges, such as'
+                " '10.0.0.0/16'"
+            ),
+        ),
+    ],
+)
+def test_error_about_another_notation_names_the_remedy(
+    key: str, value: object, message: str
+) -> None:
+    values = copy.deepcopy(BALANCED)
+    values["slurm"] = {"timeouts": {}}
+    values["network"] = {"refuse": ["198.51.100.0/24"]}
+    values["monitoring"] = {"bundled": {}}
+    put(values, key, value)
+
+    text = refused(values)
+
+    assert text.endswith(message)
+
+
+def test_slurms_names_in_errors_lead_to_existing_settings() -> None:
+    assert {*SETTINGS.values()} <= {key for key, _ in fields()}
 
 
 # --- Stack files ---------------------------------------------------------------------------------
