@@ -54,11 +54,17 @@ class Directory(Model):
         return {port: tuple(host for other, host in found if other == port) for port, _ in found}
 
     @model_validator(mode="after")
-    def _password_has_a_bind_dn(self) -> Self:
+    def _bind_has_a_dn_and_a_password(self) -> Self:
         if self.password_secret and not self.bind_dn:
             raise cross_field(
                 "password_secret",
                 "has no effect without bind_dn; add bind_dn",
+            )
+        # Without a password, servers treat the bind as anonymous (RFC 4513, section 5.1.2).
+        if self.bind_dn and not self.password_secret:
+            raise cross_field(
+                "password_secret",
+                "is required with bind_dn; add the Secret with its password, or remove bind_dn",
             )
         return self
 

@@ -1,6 +1,7 @@
 """Domain types. Each type checks its values when the settings are read."""
 
 import base64
+import calendar
 import difflib
 import ipaddress
 import math
@@ -38,6 +39,8 @@ _CRON = {
     "day of the week": range(7),
 }
 """Ranges of cron's fields in Kubernetes."""
+_LONGEST = {month: calendar.monthrange(2024, month)[1] for month in range(1, 13)}
+"""Number of days of each month, in a leap year."""
 _CRON_PART = re.compile(r"(\*|(?P<first>\d{1,2})(-(?P<last>\d{1,2}))?)(/[1-9]\d?)?", re.ASCII)
 _DUMP = re.compile(r"latest|[0-9a-f]{8,64}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -539,7 +542,39 @@ def _cron(value: str) -> str:
                     "last": allowed.stop - 1,
                 },
             )
+    _check_that_it_fires(fields)
     return value
+
+
+def _check_that_it_fires(fields: list[str]) -> None:
+    """Refuse days that no month has, such as 31 February."""
+    _, _, days, months, weekdays = fields
+    # With a day of the week, cron uses either of the two days.
+    if any(part not in ("*", "*/1") for part in weekdays.split(",")):
+        return
+    least = min(_cron_values(days, _CRON["day of the month"]))
+    chosen = _cron_values(months, _CRON["month"])
+    if all(least > _LONGEST[month] for month in chosen):
+        raise PydanticCustomError(
+            "cron",
+            "never comes: no {month} has day {day}; expected a day that the month has",
+            {"month": calendar.month_name[min(chosen)], "day": least},
+        )
+
+
+def _cron_values(field: str, allowed: range) -> set[int]:
+    found: set[int] = set()
+    for part in field.split(","):
+        bounds, _, step = part.partition("/")
+        first, _, last = bounds.partition("-")
+        if first == "*":
+            values = allowed
+        else:
+            # A step after one number continues to the end.
+            end = int(last or (allowed.stop - 1 if step else first))
+            values = range(int(first), end + 1)
+        found.update(values[:: int(step or 1)])
+    return found
 
 
 def _is_cron_field(field: str, allowed: range) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from components.settings import Policy
+from components.settings.policy import POLICIES
 from policy.allowed import Allowed, ConfigError, matches, read
 from policy.catalogue import NAMES
 from tests.support.stack import FULL, config, settings
@@ -27,6 +28,10 @@ def test_pack_and_settings_read_the_same_policy() -> None:
         host_paths=from_the_settings.host_paths,
         exceptions=from_the_settings.exceptions,
     )
+
+
+def test_settings_know_the_names_of_all_policies() -> None:
+    assert {*NAMES} == POLICIES
 
 
 def test_default_policy_allows_only_the_stacks_own_images() -> None:

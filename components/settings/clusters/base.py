@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +13,18 @@ if TYPE_CHECKING:
 
 Problem = tuple[str, str]
 """A key of the stack file, and the problem with its value."""
+
+
+def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
+    """Refuse to block addresses of pods, which users' pods must reach."""
+    network = ipaddress.ip_network(pods)
+    for value in stack.network.refuse:
+        blocked = ipaddress.ip_network(value)
+        if blocked.version == network.version and blocked.overlaps(network):
+            yield (
+                "network.refuse",
+                f"'{value}': contains addresses of pods ({pods}); choose smaller ranges",
+            )
 
 
 class BaseCluster(Model):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from components.conventions import AWS_CNI
-from components.settings.clusters.base import Problem
+from components.settings.clusters.base import Problem, blocked_pods
 from components.settings.clusters.machines import CloudCluster, Machines, System
 from components.settings.nodesets import AMD
 from components.settings.types import (
@@ -42,6 +42,47 @@ ZONES: Final = "abcdefgh"
 _LUSTRE: Final = 1_228_800, 2_457_600
 """Sizes of an SSD file system in MiB: 1.2 TiB, or a multiple of 2.4 TiB (FSx for Lustre,
 StorageCapacity)."""
+
+
+_SIZE: Final = re.compile(r"(?P<family>[a-z]+)\d[^.]*\.(metal-)?(?P<size>\d*)(xlarge|xl|large)")
+_CPUS: Final = {"c4.8xlarge": 36, "d2.8xlarge": 36}
+"""Types with more CPUs than their size says (EC2, CPU options)."""
+_GIB: Final = {"c": 2, "m": 4, "r": 8}
+"""Memory per CPU of the families for general use, and for much computing or memory, in GiB."""
+
+
+def _cpus(type_: str) -> int | None:
+    """Return the largest number of CPUs that a type can have: 4 for `xlarge`, 4·n for `nxlarge`."""
+    match = _SIZE.fullmatch(type_)
+    if match is None:
+        return None
+    return _CPUS.get(type_) or (2 if type_.endswith(".large") else 4 * int(match["size"] or 1))
+
+
+def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
+    """Require more CPUs and memory than the node has, for daemons, if the type's name says both."""
+    cpus = _cpus(type_)
+    if cpus is None:
+        return
+    family = type_.partition(".")[0]
+    if cpus <= (nodeset.cpu_request or nodeset.cpus):
+        yield (
+            "type",
+            (
+                f"'{type_}': has {cpus} CPUs; expected a type with more than the nodeset's "
+                f"{nodeset.cpus}, because kubelet and other daemons need some"
+            ),
+        )
+    gib = _GIB.get(family[0]) if family[1:2].isdigit() and "n" not in family else None
+    if gib and cpus * gib * 1024 <= nodeset.memory:
+        yield (
+            "type",
+            (
+                f"'{type_}': has {cpus * gib} GiB of memory; expected a type with more than the "
+                f"nodeset's {nodeset.memory / 1024:g} GiB, because kubelet and other daemons need "
+                "some"
+            ),
+        )
 
 
 class EksReservation(Model):
@@ -140,7 +181,9 @@ class EksCluster(CloudCluster):
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
             yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
-        elif nodeset.gpus and (
+            return
+        yield from _size_problems(machines.type, nodeset)
+        if nodeset.gpus and (
             (nodeset.gpus.vendor() == AMD) != machines.type.startswith(_AMD_TYPES)
         ):
             yield (
@@ -168,6 +211,8 @@ class EksCluster(CloudCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Check the limits of Amazon's network and file systems."""
         yield from super().problems(stack)
+        # Amazon's network plugin gives pods addresses of the network.
+        yield from blocked_pods(stack, self.network)
         yield from self._network_problems(stack)
         yield from self._snapshot_problems(stack)
         yield from self._lustre_problems(stack)

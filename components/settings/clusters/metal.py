@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from components.conventions import CLUSTER_DOMAIN
-from components.settings.clusters.base import BaseCluster, Problem
+from components.settings.clusters.base import BaseCluster, Problem, blocked_pods
 from components.settings.types import (
     Address,
     Cidr,
@@ -193,14 +193,7 @@ class MetalCluster(BaseCluster):
                 "cluster.key_file",
                 f"'{self.key_file}': is a public key; expected the file of the private key",
             )
-        pods = ipaddress.IPv4Network(self.pods)
-        for value in stack.network.refuse:
-            blocked = ipaddress.ip_network(value)
-            if blocked.version == pods.version and blocked.overlaps(pods):
-                yield (
-                    "network.refuse",
-                    f"'{value}': contains addresses of pods ({self.pods}); choose smaller ranges",
-                )
+        yield from blocked_pods(stack, self.pods)
         if stack.registry is None:
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"
         nodesets = {nodeset.name for nodeset in stack.nodesets}

@@ -43,7 +43,10 @@ def domain_options(**fields: Any) -> dict[str, str]:
         ({"uris": ["ldaps://a", "ldap://b:3389"]}, {"ldap_uri": "ldaps://a, ldap://b:3389"}),
         ({"ca": "lab.pem"}, {"ldap_tls_cacert": "/etc/slurmstack/directory/ca.pem"}),
         ({"kind": "ad"}, {"ldap_schema": "ad"}),
-        ({"bind_dn": "cn=reader"}, {"ldap_default_bind_dn": "cn=reader"}),
+        (
+            {"bind_dn": "cn=reader", "password_secret": "reader"},
+            {"ldap_default_bind_dn": "cn=reader"},
+        ),
         ({"key_attribute": "sshKey"}, {"ldap_user_ssh_public_key": "sshKey"}),
         (
             {"user_filter": "(a=b)"},

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from components.settings import SettingsError, from_config, read_stack
 from components.settings.slurmnames import SETTINGS
+from tests.support.clouds import EKS as CLOUD_EKS
 from tests.support.stack import FULL, KEY, VALID, config, settings
 from tests.unit.components.bases import CILIUM, LOCAL, NETWORKED
 from tests.unit.components.fields import drop, fields, named, pattern, put
@@ -1016,6 +1017,9 @@ WORDS: dict[str, dict[Any, str]] = {
         "*/0 * * * *": "minute '",
         "0  3 * * *": _CRON,
         "0,,5 3 * * *": "minute '",
+        "0 3 31 2 *": "never comes: no February has day 31",
+        "0 3 30,31 2 *": "never comes: no February has day 30",
+        "0 3 31 4,6,9-11/2 *": "never comes: no April has day 31",
         3: _TEXT,
     },
     "accounting.backup.size": {"20": _UNIT},
@@ -1326,6 +1330,12 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "'slurmstack-checks'", "is reserved for long checks; choose another"),
     ("directory.bind_dn", None, "directory.password_secret", "",
      "has no effect without bind_dn; add bind_dn"),
+    ("directory.password_secret", None, "directory.password_secret", "is required with bind_dn",
+     "remove bind_dn"),
+    ("policy.exceptions", {"non-rot": {"login-sshd": "b"}}, "policy.exceptions.non-rot",
+     "is not a policy", "did you mean 'non-root'?"),
+    ("cluster.machines.gpu.type", "p5.4xlarge", "cluster.machines.gpu.type", "'p5.4xlarge'",
+     "has 16 CPUs; expected a type with more than the nodeset's 64"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
      "expected one filter in balanced parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
@@ -1866,6 +1876,15 @@ def refused(values: Values, **fields: Any) -> str:
     return str(caught.value)
 
 
+def refuses(values: Values, **fields: Any) -> bool:
+    """Return whether a stack is refused after some top-level keys get other values."""
+    try:
+        from_config(config(base={**values, **fields}))
+    except SettingsError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("values", [NEBIUS, EKS, METAL])
 def test_cloud_cluster_requires_a_registry(values: Values) -> None:
     without = {key: value for key, value in values.items() if key != "registry"}
@@ -2043,6 +2062,39 @@ def test_network_refuse_may_not_contain_addresses_of_pods() -> None:
     text = refused(METAL, network={**METAL.get("network", {}), "refuse": ["10.0.0.0/8"]})
 
     assert "network.refuse: '10.0.0.0/8': contains addresses of pods (10." in text
+
+
+def test_network_refuse_may_not_contain_addresses_of_the_vpc() -> None:
+    text = refused(EKS, network={"refuse": ["10.64.8.0/24"]})
+
+    assert "network.refuse: '10.64.8.0/24': contains addresses of pods (10.64.0.0/18)" in text
+    assert not refuses(EKS, network={"refuse": ["10.0.0.0/16"]})
+
+
+@pytest.mark.parametrize("cron", ["0 3 29 2 *", "0 3 31 2 1", "0 3 31 2,3 *", "0 3 31 2 */2"])
+def test_schedule_that_fires_in_some_year_is_accepted(cron: str) -> None:
+    assert not refuses(SNAPPED, snapshots={"jail": "fast", "schedule": cron})
+
+
+@pytest.mark.parametrize(
+    ("type_", "problem"),
+    [
+        ("m7i.2xlarge", "has 8 CPUs; expected a type with more than the nodeset's 12"),
+        ("c7i.4xlarge", "has 32 GiB of memory; expected a type with more than the nodeset's 48"),
+        ("m7i.4xlarge", None),
+        ("m7i.metal-24xl", None),
+        ("m7i.metal", None),
+        ("x2idn.16xlarge", None),
+    ],
+)
+def test_eks_machine_is_larger_than_its_node(type_: str, problem: str | None) -> None:
+    values = copy.deepcopy(CLOUD_EKS)
+    values["cluster"]["machines"]["cpu"]["type"] = type_
+
+    if problem is None:
+        assert not refuses(values)
+    else:
+        assert f"cluster.machines.cpu.type: '{type_}': {problem}" in refused(values)
 
 
 def test_public_key_as_key_file_is_refused() -> None:
