@@ -71,6 +71,7 @@ from components.settings.types import (
     known_names,
 )
 from components.settings.volumes import Csi, NfsExport, NfsServer, Submount, each_its_own
+from components.settings.warned import warned
 
 _CREDENTIAL = re.compile(
     r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIALS?|API_?KEY|ACCESS_KEY)$", re.IGNORECASE
@@ -691,6 +692,7 @@ class Settings(Model):
             *self._secret_warnings(),
             *self._image_warnings(),
             *self._log_warnings(),
+            *warned(self),
         ):
             yield f"{PROJECT}:{key}: {problem}"
 
@@ -827,6 +829,13 @@ class Settings(Model):
                         f"partitions[{partition.name}].allow_accounts",
                         f"'{name}' is not in accounting.accounts; {known_names(name, known)}",
                     )
+
+    def enforced(self) -> tuple[str, ...]:
+        """Return the rules of accounting that Slurm enforces."""
+        # Users who exist only in the directory have no association. If Slurm enforced associations,
+        # it would refuse their jobs.
+        chosen = "enforce" in self.accounting.model_fields_set
+        return self.accounting.enforce if chosen or not self.directory else ()
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:
         return node_names(nodeset.name, nodeset.replicas)

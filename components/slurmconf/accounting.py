@@ -133,10 +133,6 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
             "AccountingStorageType": "accounting_storage/none",
             "JobAcctGatherType": "jobacct_gather/none",
         }
-    # Users who exist only in the directory have no association. If Slurm enforced associations, it
-    # would refuse their jobs.
-    chosen = "enforce" in accounting.model_fields_set
-    enforced = accounting.enforce if chosen or not settings.directory else ()
     kept = {"job_script": accounting.store_scripts, "job_env": accounting.store_environments}
     flags = ",".join(flag for flag, chosen in kept.items() if chosen)
     gather = "cgroup" if settings.slurm.confines() else "linux"
@@ -144,7 +140,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": c.accounting_address(settings.namespace, settings.cluster.domain),
         "AccountingStoragePort": str(c.SLURMDBD_PORT),
-        "AccountingStorageEnforce": ",".join(sorted(enforced)),
+        "AccountingStorageEnforce": ",".join(sorted(settings.enforced())),
         "AccountingStorageTRES": ",".join(tres(settings)),
         "AccountingStoreFlags": flags,
         "JobAcctGatherType": f"jobacct_gather/{gather}",

@@ -8,6 +8,7 @@ from tests.support.clouds import EKS, METAL, NEBIUS
 from tests.support.stack import VALID, settings
 
 Values = dict[str, Any]
+DIRECTORY = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 EXISTING: Values = {**VALID, "cluster": {"kind": "existing"}}
 
 
@@ -156,3 +157,97 @@ def test_allowed_image_name_without_tag_or_pattern_causes_a_warning() -> None:
     allowed = ["nvcr.io/nvidia", "docker.io/*", "quay.io/a/b:1"]
     (warning,) = warnings(VALID, containers={"enabled": True, "allowed": allowed})
     assert warning.startswith("slurmstack:containers.allowed: 'nvcr.io/nvidia' permits only")
+
+
+LIMITED: Values = {
+    "accounts": [
+        {
+            "name": "physics",
+            "max_jobs": 5,
+            "users": [{"name": "researcher", "grp_tres": {"cpu": 10}, "fairshare": 2}],
+        },
+        {"name": "biology", "fairshare": 3},
+    ],
+    "qos": [{"name": "short", "max_wall": "01:00:00", "priority": 10}],
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "enforce", "shown"),
+    [
+        (VALID, ["associations"], "associations"),
+        (VALID, [], "no rules"),
+        ({**VALID, "directory": DIRECTORY}, None, "no rules, the default with directory"),
+    ],
+)
+def test_limits_that_slurm_does_not_enforce_cause_a_warning(
+    values: Values, enforce: list[str] | None, shown: str
+) -> None:
+    accounting = {**LIMITED, **({} if enforce is None else {"enforce": enforce})}
+
+    assert warnings(values, accounting=accounting) == [
+        (
+            f"slurmstack:accounting.enforce: {shown}: Slurm ignores the limits of"
+            " accounts[physics], accounts[physics].users[researcher], qos[short];"
+            " add limits to accounting.enforce"
+        )
+    ]
+
+
+@pytest.mark.parametrize("enforce", [None, ["limits"], ["safe"]])
+def test_enforced_limits_cause_no_warning(enforce: list[str] | None) -> None:
+    accounting = {**LIMITED, **({} if enforce is None else {"enforce": enforce})}
+
+    assert warnings(VALID, accounting=accounting) == []
+
+
+def test_shares_and_priorities_are_no_limits() -> None:
+    accounting = {
+        "enforce": ["associations"],
+        "accounts": [{"name": "biology", "fairshare": 3, "description": "B"}],
+        "qos": [{"name": "short", "priority": 10}],
+    }
+
+    assert warnings(VALID, accounting=accounting) == []
+
+
+@pytest.mark.parametrize("values", [EKS, NEBIUS, METAL])
+def test_selected_label_that_no_machine_has_causes_a_warning(values: Values) -> None:
+    selected = {"pool": "fast", "topology.kubernetes.io/zone": "a"}
+    nodesets = [{**each, "node_selector": selected} for each in values["nodesets"][:1]]
+    placement = {"controller": {"node_selector": {"role": "control"}}}
+
+    found = warnings(values, nodesets=[*nodesets, *values["nodesets"][1:]], placement=placement)
+
+    assert [warning for warning in found if "node_selector" in warning] == [
+        (
+            "slurmstack:nodesets[gpu].node_selector.pool: 'fast': the deploy gives no machine this"
+            " label, so pods stay pending unless you add it with kubectl; remove it"
+        ),
+        (
+            "slurmstack:placement.controller.node_selector.role: 'control': the deploy gives no"
+            " machine this label, so pods stay pending unless you add it with kubectl; remove it"
+        ),
+    ]
+
+
+def test_selected_label_of_an_existing_cluster_causes_no_warning() -> None:
+    nodesets = [{**each, "node_selector": {"pool": "fast"}} for each in EXISTING["nodesets"]]
+
+    assert warnings(EXISTING, registry="r.lab", nodesets=nodesets) == []
+
+
+@pytest.mark.parametrize("field", ["memory_per_cpu", "memory_per_gpu"])
+def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> None:
+    small = {"name": "small", "replicas": 1, "cpus": 4, "memory": "8GiB"}
+    nodesets = [small, {**small, "name": "large", "memory": "16GiB"}]
+    partition = {"name": "main", "nodesets": ["small"], field: "9GiB"}
+
+    assert warnings(VALID, nodesets=nodesets, partitions=[partition]) == [
+        (
+            f"slurmstack:partitions[main].{field}: 9GiB: is more than the memory of its largest"
+            " node, 8GiB, so no job starts unless it requests less; lower it"
+        )
+    ]
+    enough = [{**partition, "nodesets": ["small", "large"]}]
+    assert warnings(VALID, nodesets=nodesets, partitions=enough) == []

@@ -1,0 +1,98 @@
+"""Warnings about valid settings that Slurm or Kubernetes would ignore or never satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from components.settings.accounts import Limits
+    from components.settings.models import Settings
+
+Warnings = Iterator[tuple[str, str]]
+"""Keys of the stack file, each with the problem and the remedy."""
+_LIMITS: Final = ("grp_", "max_", "min_tres_")
+"""Beginnings of the fields of accounts, users and QOS that are limits."""
+_ENFORCING: Final = frozenset({"limits", "safe"})
+"""Values of `accounting.enforce` with which Slurm enforces limits; safe includes limits
+(slurm.conf(5), AccountingStorageEnforce)."""
+
+
+def warned(settings: Settings) -> Warnings:
+    yield from _unenforced_limits(settings)
+    yield from _unknown_labels(settings)
+    yield from _memory_above_the_nodes(settings)
+
+
+def _unenforced_limits(settings: Settings) -> Warnings:
+    accounting = settings.accounting
+    enforced = settings.enforced()
+    limited = [place for place, limits in _limited(settings) if _has_limits(limits)]
+    if not limited or not accounting.enabled or _ENFORCING & {*enforced}:
+        return
+    shown = ", ".join(enforced) or "no rules"
+    if settings.directory and "enforce" not in accounting.model_fields_set:
+        shown += ", the default with directory"
+    yield (
+        "accounting.enforce",
+        (
+            f"{shown}: Slurm ignores the limits of {', '.join(limited)};"
+            " add limits to accounting.enforce"
+        ),
+    )
+
+
+def _limited(settings: Settings) -> Iterator[tuple[str, Limits]]:
+    """Yield all objects that may have limits, with their places."""
+    for account in settings.accounting.accounts:
+        place = f"accounts[{account.name}]"
+        yield place, account
+        for user in account.users:
+            yield f"{place}.users[{user.name}]", user
+            for partition in user.partitions:
+                yield f"{place}.users[{user.name}].partitions[{partition.name}]", partition
+    for qos in settings.accounting.qos:
+        yield f"qos[{qos.name}]", qos
+
+
+def _has_limits(limits: Limits) -> bool:
+    chosen = (name for name in limits.model_fields_set if name.startswith(_LIMITS))
+    return any(getattr(limits, name) is not None for name in chosen)
+
+
+def _unknown_labels(settings: Settings) -> Warnings:
+    """Warn about labels of the site on machines that the deploy sets up."""
+    if not settings.cluster.makes_machines:
+        return
+    selectors = {
+        **{f"nodesets[{each.name}]": each.node_selector for each in settings.nodesets},
+        **{f"placement.{name}": each.node_selector for name, each in settings.placement.items()},
+    }
+    for place, selector in selectors.items():
+        for label, value in selector.items():
+            # Clouds, Kubernetes and drivers set labels with a domain.
+            if "/" not in label:
+                yield (
+                    f"{place}.node_selector.{label}",
+                    (
+                        f"'{value}': the deploy gives no machine this label, so pods stay pending"
+                        " unless you add it with kubectl; remove it"
+                    ),
+                )
+
+
+def _memory_above_the_nodes(settings: Settings) -> Warnings:
+    memory = {nodeset.name: nodeset.memory for nodeset in settings.nodesets}
+    for partition in settings.partitions:
+        largest = max(memory[name] for name in partition.nodesets)
+        for field in ("memory_per_cpu", "memory_per_gpu"):
+            given = getattr(partition, field)
+            if given and given > largest:
+                yield (
+                    f"partitions[{partition.name}].{field}",
+                    (
+                        f"{given / 1024:g}GiB: is more than the memory of its largest node,"
+                        f" {largest / 1024:g}GiB, so no job starts unless it requests less;"
+                        " lower it"
+                    ),
+                )
