@@ -57,6 +57,15 @@ FAULTS: Final = (
         f"{_UNIT}/test_lock.py::test_failed_update_releases_the_lock",
     ),
     Fault(
+        "a file that looks like a quantity is not deployed",
+        "engine",
+        "engine/providers/kubernetes/manifests.py",
+        '    ("spec", "hard", "*"),\n',
+        '    ("spec", "hard", "*"),\n    ("data", "*"),\n',
+        f"{_UNIT}/providers/test_kubernetes_manifests.py"
+        "::test_text_that_looks_like_a_quantity_is_compared_as_text",
+    ),
+    Fault(
         "a protected resource is deleted",
         "engine",
         "engine/planning.py",

@@ -44,8 +44,8 @@ FAULTS: Final = (
         "network.refuse may contain all addresses",
         "settings",
         "components/settings/types.py",
-        'if network is None or network.prefixlen == 0 or "%" in value:',
-        'if network is None or "%" in value:',
+        "    if network.prefixlen == 0:\n",
+        "    if network.prefixlen < 0:\n",
         f"{_REFUSES}[network.refuse[0] = '0.0.0.0/0']",
     ),
     Fault(

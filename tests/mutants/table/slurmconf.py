@@ -68,9 +68,9 @@ FAULTS: Final = (
     Fault(
         "limits of accounts are not enforced",
         "slurmconf",
-        "components/slurmconf/accounting.py",
-        "enforced = accounting.enforce if chosen or not settings.directory else ()",
-        "enforced = accounting.enforce if chosen and not settings.directory else ()",
+        "components/settings/models.py",
+        "return self.accounting.enforce if chosen or not self.directory else ()",
+        "return self.accounting.enforce if chosen and not self.directory else ()",
         f"{_UNIT}/test_slurmconf_accounts.py::test_limits_are_enforced_unless_they_lock_out_users",
     ),
     Fault(

@@ -28,7 +28,7 @@ CASES: dict[str, Case] = {
     "amd-gpu": (
         "amd-gpu",
         EKS,
-        both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
+        both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge")),
     ),
 }
 """Chart, stack, and the edit with which the stack installs the chart. Cilium: test_cilium.py."""

@@ -595,7 +595,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a larger disk", EKS, machines("cpu", disk="512GiB"), {"cpu": REPLACED}, {}),
     ("spot machines", EKS, machines("cpu", spot=True), {"cpu": REPLACED}, {}),
     ("GPUs of another vendor", EKS,
-     both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")),
+     both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge")),
      {"gpu": REPLACED}, {}),
     ("GPUs with MIG slices", EKS, nodeset("gpu", gpus=SLICED), {"gpu": UPDATED}, {}),
     ("fewer CPUs for Slurm", EKS, nodeset("gpu", cpus=100), NOTHING, {}),
@@ -873,7 +873,11 @@ OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
         (NEBIUS, without_gpus, set()),
         (NEBIUS, top(operators={"install": False}), set()),
         (EKS, as_it_is, {"gpu-operator"}),
-        (EKS, both(nodeset("gpu", gpus=AMD), machines("gpu", type="g4ad.16xlarge")), {"amd-gpu"}),
+        (
+            EKS,
+            both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge")),
+            {"amd-gpu"},
+        ),
         (EXISTING, as_it_is, set()),
         (EXISTING, top(operators={"install": True}), {"gpu-operator"}),
         (

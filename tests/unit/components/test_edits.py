@@ -15,10 +15,10 @@ from engine.values import changed_paths
 from local.paths import ROOT
 from plans.notices import notices
 from plans.reading import Preview
+from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, step
 from tests.support.graph import Graph, record
 from tests.support.stack import KEY, VALID, config
 from tests.unit.components.effects import Effect, effect
-from tests.unit.plans.documents import CONFIG_MAP, STATEFUL_SET, preview, step
 
 Values = dict[str, Any]
 Change = Callable[[Values], object]

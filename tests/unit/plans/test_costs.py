@@ -8,9 +8,9 @@ from components.conventions import LABEL_NODESET
 from engine.values import UNKNOWN_STRING
 from plans.costs import Difference, differences, number
 from plans.reading import Preview
+from tests.support.documents import CLAIM, STATEFUL_SET, claim, preview, stateful_set, step
 from tests.support.graph import Graph, record
 from tests.support.stack import VALID, config
-from tests.unit.plans.documents import CLAIM, STATEFUL_SET, claim, preview, stateful_set, step
 
 
 def amounts(plan: Preview) -> dict[tuple[str, str], tuple[str | None, str | None]]:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plans.markdown import LIMIT, code, marker, render
+from tests.support.documents import CLAIM, CONFIG_MAP, claim, preview, step
 from tests.support.previews import RECORDED, recorded
-from tests.unit.plans.documents import CLAIM, CONFIG_MAP, claim, preview, step
 
 
 def lines(text: str) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from engine.urns import is_provider
 from engine.values import UNKNOWN_STRING
 from plans.notices import NOTHING, notices
+from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
 from tests.support.graph import record
 from tests.support.stack import config, enable_everything
-from tests.unit.plans.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
 
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"

@@ -6,8 +6,7 @@ import pytest
 
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from plans.protection import refusals
-from tests.support.previews import recorded
-from tests.unit.plans.documents import (
+from tests.support.documents import (
     CLAIM,
     CONFIG_MAP,
     STATEFUL_SET,
@@ -16,6 +15,7 @@ from tests.unit.plans.documents import (
     stateful_set,
     step,
 )
+from tests.support.previews import recorded
 
 MOUNTS: dict[str, Any] = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]

@@ -7,8 +7,8 @@ import pytest
 
 from engine.planning import Op
 from plans.reading import PlanError, Preview, read, rolls_pods
+from tests.support.documents import CLAIM, STATEFUL_SET, preview, step
 from tests.support.previews import recorded
-from tests.unit.plans.documents import CLAIM, STATEFUL_SET, preview, step
 
 
 def summary(plan: Preview) -> set[tuple[str, str]]:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from plans.reading import Preview
 from plans.text import show
-from tests.unit.plans.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
+from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
 
 NODESET = {"slurmstack.dev/nodeset": "cpu"}
 JOB = "kubernetes:batch/v1:Job"
