@@ -196,7 +196,7 @@ _RULES: Final = (
         " --no-requeue, are lost.",
     ),
     _Rule(
-        _NODESET,
+        _NODES,
         _removes_static_nodes,
         "If the leaving nodes of the static nodeset {0} have jobs, the deploy fails, and no node"
         " leaves.",

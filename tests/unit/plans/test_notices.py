@@ -190,6 +190,16 @@ def test_static_nodes_with_jobs_do_not_leave(conf: str, conditional: bool) -> No
     assert (sentence in found) == conditional
 
 
+def test_nodes_on_demand_with_jobs_do_not_leave() -> None:
+    """They are static: slurm.conf lists them."""
+    template = workers(60, conf="")["spec"]["template"]
+    removed = step(
+        "delete", TEMPLATE, "nodeset-cpu-template", {**on_demand(3), "template": template}
+    )
+
+    assert "have jobs, the deploy fails, and no node leaves." in notices(preview(removed))[1]
+
+
 @pytest.mark.parametrize(
     "after", [workers(60), workers(60, initContainers=[{"name": "guard", "env": []}])]
 )
