@@ -191,7 +191,7 @@ _RULES: Final = (
     ),
     _Rule(
         _NODESET,
-        loses_pods,
+        lambda step: loses_pods(step) and not _removes_static_nodes(step),
         "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
         " --no-requeue, are lost.",
     ),

@@ -188,6 +188,7 @@ def test_static_nodes_with_jobs_do_not_leave(conf: str, conditional: bool) -> No
         " leaves."
     )
     assert (sentence in found) == conditional
+    assert (REQUEUED in found) != conditional
 
 
 def test_nodes_on_demand_with_jobs_do_not_leave() -> None:
