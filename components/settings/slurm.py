@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from components.hostlist import expand
+from agents.hostlist import expand
 from components.settings.types import (
     Hosts,
     Line,

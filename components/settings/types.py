@@ -22,8 +22,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from agents.hostlist import expand
 from components.conventions import RESERVED_NAMES
-from components.hostlist import expand
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")

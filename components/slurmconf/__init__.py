@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from agents.hostlist import compress
 from components import conventions as c
-from components.hostlist import compress
 from components.settings import Nodeset, Settings
 from components.settings.slurm import COMMUNICATION, REPEATABLE, key_of
 from components.slurmconf.accounting import (

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from agents.hostlist import compress
 from components import conventions as c
-from components.hostlist import compress
 from components.settings import Gpus, Nodeset, Partition, Settings
 
 _SHAPE = ("cpus", "sockets", "corespersocket", "threadspercore", "gres")

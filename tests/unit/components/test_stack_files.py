@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from agents.hostlist import expand
 from components.conventions import CHECKS_PARTITION
-from components.hostlist import expand
 from components.identity.users import authorized_keys
 from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
 from components.slurmconf import config_files, node_checks, script_files

@@ -17,7 +17,7 @@ from agents.exporter.rows import (
     parse,
     task_count,
 )
-from components.hostlist import compress
+from agents.hostlist import compress
 from tests.unit.agents.exporter.lines import node_line
 from tests.unit.agents.exporter.recordings import tables
 

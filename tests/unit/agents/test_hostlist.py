@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.hostlist import compress, expand
+from agents.hostlist import compress, expand
 
 NAMES = st.sets(
     st.builds(
