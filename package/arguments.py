@@ -1302,6 +1302,9 @@ class Topology(TypedDict):
     """The network between nodes, for multi-node jobs. Only static nodesets can be in it."""
 
     kind: NotRequired[Input[str]]
+    labels: NotRequired[Input[Sequence[Input[str]]]]
+    """Levels of the network from top to bottom, if labels of Kubernetes nodes define it: names,
+    such as 'zone', or keys of labels. For kind block, the last level is the block."""
     switches: NotRequired[Input[Sequence[Input["Switch"]]]]
     """Switches, for kind tree."""
     blocks: NotRequired[Input[Sequence[Input["Block"]]]]

@@ -249,6 +249,12 @@ _RULES: Final = (
         " Slurm changes.",
     ),
     _Rule(
+        "controller-topology",
+        _is(Op.CREATE, Op.DELETE),
+        "The topology has another source: for some minutes, Slurm may choose nodes that are far from"
+        " each other; running jobs continue.",
+    ),
+    _Rule(
         "accounting-slurmdbd|database-mariadb",
         _restarts,
         "Accounting restarts: sacct and sacctmgr wait, and slurmctld keeps its records meanwhile.",

@@ -19,6 +19,7 @@ Environment variables:
     WANTED     file with the settings
     NAMESPACE  namespace of the stack
     MEMORY     name of the reconciler's ConfigMap
+    TOPOLOGY   name of the ConfigMap with topology.conf
     OWNER      `apiVersion kind name` of the reconciler's Deployment or Job
     PORT       optional: port for metrics of repeated passes (docs/metrics.md)
 """
@@ -44,6 +45,7 @@ from agents.reconciler.observed import Observed, observe
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming, nodesets_rolling
 from agents.reconciler.wanted import Step, Wanted
+from agents.reconciler.wiring import Wiring
 from agents.say import fail, say
 from agents.slurm import Client, SlurmError, from_key
 from agents.wanted import WantedError
@@ -64,10 +66,16 @@ class Pass:
     """Last step tried for each cause."""
     notes: tuple[str, ...]
     """Actions that were not carried out, with the reasons."""
+    topology: str = ""
+    """Summary of the topology if this pass has written it."""
 
     @property
     def code(self) -> int:
         return report.code(self.plan)
+
+    def actions(self) -> list[str]:
+        """Return what the pass has done, or would do in a dry run."""
+        return [*map(str, self.plan.actions), *([self.topology] if self.topology else [])]
 
 
 class Reconciler:
@@ -80,6 +88,7 @@ class Reconciler:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.carrier = Carrier(slurm, api, place)
+        self._wiring = Wiring(api, place.namespace, place.topology)
         self._slurm = slurm
         self._api = api
         self._namespace = place.namespace
@@ -89,8 +98,8 @@ class Reconciler:
     def wanted(self) -> Wanted:
         return wanted.read(self._wanted_file)
 
-    def observe(self) -> Observed:
-        return observe(self._slurm, self._api, self._namespace)
+    def observe(self, asked: Wanted) -> Observed:
+        return observe(self._slurm, self._api, self._namespace, asked.label_keys())
 
     def look(self, *, dry_run: bool = False) -> Pass:
         """Make one pass. Raises an error of `PROBLEMS` if the pass is incomplete."""
@@ -98,15 +107,29 @@ class Reconciler:
         # Read the memory first: if another reconciler writes the memory during this pass, that
         # reconciler has newer data.
         kept = self.carrier.recall()
-        observed = self.observe()
+        observed = self.observe(asked)
         made = plan(observed, asked, kept.memory, int(self._clock()))
         if dry_run:
-            return Pass(made, taken(kept.memory, asked), ())
+            wired, notes = self._wire(asked, observed, dry_run=True)
+            return Pass(made, taken(kept.memory, asked), notes, wired)
         carried = self.carrier.carry(made, kept, observed.machines, asked.replace)
-        if made.actions:
-            done = [str(action) for action in made.actions]
-            self.carrier.event("Normal", "Reconciled", "\n".join((*done, *carried.notes)))
-        return Pass(made, taken(carried.memory, asked), carried.notes)
+        wired, notes = self._wire(asked, observed)
+        done = Pass(made, taken(carried.memory, asked), (*carried.notes, *notes), wired)
+        if done.actions():
+            self.carrier.event("Normal", "Reconciled", "\n".join((*done.actions(), *done.notes)))
+        return done
+
+    def _wire(
+        self, asked: Wanted, observed: Observed, *, dry_run: bool = False
+    ) -> tuple[str, tuple[str, ...]]:
+        """Return a summary of the topology if it was written, and a note if this failed."""
+        if asked.topology is None:
+            return "", ()
+        nodes, now = asked.nodes(), int(self._clock())
+        try:
+            return self._wiring.keep(asked.topology, nodes, observed, now, dry_run=dry_run), ()
+        except KubernetesError as error:
+            return "", (f"topology not written: {error}",)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
         """Wait until no node is starting, or until the time limit in the settings."""
@@ -115,7 +138,7 @@ class Reconciler:
             try:
                 asked = self.wanted()
                 rolling = nodesets_rolling(self._api, self._namespace, asked)
-                observed = self.observe()
+                observed = self.observe(asked)
                 if not rolling and not is_coming(observed, asked, int(self._clock())):
                     return
             except PROBLEMS as error:
@@ -165,6 +188,7 @@ def _reconciler() -> Reconciler:
         os.environ["NAMESPACE"],
         os.environ["MEMORY"],
         {"apiVersion": version, "kind": kind, "name": name},
+        os.environ["TOPOLOGY"],
     )
     slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
     return Reconciler(slurm, in_cluster(), place, Path(os.environ["WANTED"]))
@@ -197,7 +221,7 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             interval = asked.interval
             passes.begin(asked.nodes())
             done = reconciler.look()
-            if done.plan.actions or report.text(done.plan) != said:
+            if done.actions() or done.notes or report.text(done.plan) != said:
                 _say(done, as_json=as_json)
             said = report.text(done.plan)
             passes.done(time.monotonic() - begun, done.plan, done.taken)
@@ -243,8 +267,8 @@ def _show(done: Pass, *, as_json: bool) -> None:
     if as_json:
         print(report.as_json(done.plan, done.notes))
         return
-    for action in done.plan.actions:
-        print(action)
+    for line in done.actions():
+        print(line)
     for note in done.notes:
         fail(note)
     print(report.text(done.plan))
@@ -255,8 +279,8 @@ def _say(done: Pass, *, as_json: bool) -> None:
     if as_json:
         _show(done, as_json=True)
         return
-    for action in done.plan.actions:
-        say("info", str(action))
+    for line in done.actions():
+        say("info", line)
     for note in done.notes:
         say("error", note)
     for line in report.text(done.plan).splitlines():

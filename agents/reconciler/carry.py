@@ -75,6 +75,8 @@ class Place:
     """Name of the ConfigMap with the reconciler's memory."""
     owner: Mapping[str, str]
     """Object to which events refer: `kind`, `name`, `apiVersion`."""
+    topology: str = ""
+    """Name of the ConfigMap with topology.conf."""
 
 
 class Carrier:

@@ -81,6 +81,8 @@ class Machine:
     """ID of the machine in its cloud."""
     is_cordoned: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only the labels that `observe` was asked for."""
     taints: tuple[Mapping[str, str], ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)
 
@@ -104,8 +106,12 @@ class Observed:
     time is unknown."""
 
 
-def observe(slurm: Client, api: Api, namespace: str) -> Observed:
+def observe(
+    slurm: Client, api: Api, namespace: str, label_keys: frozenset[str] = frozenset()
+) -> Observed:
     """Read the whole state, from Slurm and Kubernetes in parallel.
+
+    `label_keys` are the keys of machines' labels to keep: a machine has dozens of labels.
 
     Needs one request to Slurm, and one to Kubernetes per 500 objects. Raises `SlurmError` and
     `KubernetesError`.
@@ -117,7 +123,8 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
         one = _pod(item)
         pods[one.name] = one
         configured = max(configured, _configured(item["status"]))
-    machines = {one.name: one for one in map(_machine, api.items("/api/v1/nodes", objects.Node))}
+    items = api.items("/api/v1/nodes", objects.Node)
+    machines = {one.name: one for one in (_machine(item, label_keys) for item in items)}
     records = {node.name: node for node in nodes()}
     if not machines:
         raise KubernetesError(
@@ -183,8 +190,9 @@ def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition])
     return f"the pod's phase is {phase}" if phase != "Running" else "slurmd is not ready"
 
 
-def _machine(item: objects.Node) -> Machine:
+def _machine(item: objects.Node, label_keys: frozenset[str]) -> Machine:
     meta, spec, status = item["metadata"], item["spec"], item["status"]
+    given = meta.get("labels", {})
     return Machine(
         name=meta["name"],
         uid=meta["uid"],
@@ -194,6 +202,7 @@ def _machine(item: objects.Node) -> Machine:
         provider=spec.get("providerID", ""),
         is_cordoned=bool(spec.get("unschedulable")),
         annotations=meta.get("annotations", {}),
+        labels={key: given[key] for key in label_keys & given.keys()},
         taints=tuple(spec.get("taints", ())),
         conditions={
             one["type"]: Condition(

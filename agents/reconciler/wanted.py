@@ -12,6 +12,25 @@ Step = Literal["recheck", "restart", "reboot", "replace"]
 """Step of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
 
 
+Levels = tuple[tuple[str, ...], ...]
+"""Keys of machines' labels for each level of the network, from top to bottom. The first label that
+a machine has counts."""
+
+
+class Topology(BaseModel):
+    """Network between nodes, from the labels of their machines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["tree", "block"]
+    levels: Levels
+    block_sizes: tuple[int, ...] = ()
+
+    def keys(self) -> frozenset[str]:
+        """Return the keys of all labels."""
+        return frozenset(key for keys in self.levels for key in keys)
+
+
 class Nodeset(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,9 +80,15 @@ class Wanted(BaseModel):
     """Seconds after which a resolved cause is forgotten."""
     rollout: int
     """Seconds for nodes to start after a deploy."""
+    topology: Topology | None = None
+    """None if labels do not define the topology."""
 
     def ladder_of(self, cause: str) -> tuple[Step, ...]:
         return self.ladders.get(cause, self.ladder)
+
+    def label_keys(self) -> frozenset[str]:
+        """Return the keys of the labels of machines that matter."""
+        return self.topology.keys() if self.topology else frozenset()
 
     def replicas(self) -> dict[str, int]:
         return {name: nodeset.replicas for name, nodeset in self.nodesets.items()}

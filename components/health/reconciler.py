@@ -24,6 +24,7 @@ class ReconcilerArgs:
     jwt_secret: pulumi.Input[str]
     rest_url: pulumi.Input[str]
     settings: ReconcilerSettings
+    writes_topology: bool
     wanted: pulumi.Input[str]
     """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
@@ -67,7 +68,9 @@ class Reconciler(pulumi.ComponentResource):
         limited = _limit(name, account, args, child)
         after_limits = pulumi.ResourceOptions(parent=self, depends_on=[limited])
         granted = [
-            rights.grant(name, account, args.site.namespace, _rules(), after_limits),
+            rights.grant(
+                name, account, args.site.namespace, _rules(args.writes_topology), after_limits
+            ),
             rights.grant_everywhere(name, account, _cluster_rules(args.settings), after_limits),
         ]
         config = wanted.metadata.name
@@ -122,6 +125,7 @@ def _pod(
         "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
         "NAMESPACE": args.site.namespace,
         "MEMORY": c.MEMORY_CONFIG,
+        "TOPOLOGY": c.TOPOLOGY_CONFIG,
         "OWNER": owner,
         **({"PORT": str(c.RECONCILER_PORT)} if scraped else {}),
     }
@@ -214,8 +218,9 @@ def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> 
 # --- Rights --------------------------------------------------------------------------------------
 
 
-def _rules() -> list[pods.Spec]:
+def _rules(writes_topology: bool) -> list[pods.Spec]:
     """Return the rights in the namespace."""
+    written = [c.MEMORY_CONFIG, *([c.TOPOLOGY_CONFIG] if writes_topology else [])]
     return [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "list"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
@@ -223,7 +228,7 @@ def _rules() -> list[pods.Spec]:
         {
             "apiGroups": [""],
             "resources": ["configmaps"],
-            "resourceNames": [c.MEMORY_CONFIG],
+            "resourceNames": written,
             "verbs": ["get", "patch"],
         },
         {

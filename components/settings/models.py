@@ -631,6 +631,20 @@ class Settings(Model):
         return self
 
     @model_validator(mode="after")
+    def _labels_place_static_nodes(self) -> Self:
+        if not self.slurm.topology.labels:
+            return self
+        for index, nodeset in enumerate(self.nodesets):
+            # slurmctld 24.11 adds a node to its topology only when it reads its configuration. A
+            # dynamic node would get no jobs before that.
+            if nodeset.kind != "static":
+                raise cross_field(
+                    f"nodesets[{index}].kind",
+                    f"{nodeset.kind}: slurm.topology.labels require static nodes; set kind: static",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _long_checks_fit(self) -> Self:
         for key, problem in self.long_checks.problems(self.nodesets):
             raise cross_field(f"long_checks.{key}", problem)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from agents.hostlist import expand
 from components.settings.types import (
     Hosts,
+    LabelKey,
     Line,
     Model,
     Number,
@@ -229,6 +230,38 @@ class Lua(_Source):
         return f"add the function {missing[0]}, which slurmctld calls" if missing else None
 
 
+LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "region": ("topology.kubernetes.io/region",),
+    "zone": ("topology.kubernetes.io/zone",),
+    "core": (
+        "network.topology.nvidia.com/core",  # topograph
+        "topology.k8s.aws/network-node-layer-1",
+        "topology.nebius.com/tier-3",
+    ),
+    "spine": (
+        "network.topology.nvidia.com/spine",
+        "topology.k8s.aws/network-node-layer-2",
+        "topology.nebius.com/tier-2",
+        "cloud.google.com/gce-topology-block",
+        "oci.oraclecloud.com/host.network_block_id",
+    ),
+    "rack": ("topology.kubernetes.io/rack", "oci.oraclecloud.com/host.rack_id"),
+    "leaf": (
+        "network.topology.nvidia.com/leaf",
+        "topology.k8s.aws/network-node-layer-3",
+        "topology.nebius.com/tier-1",
+        "cloud.google.com/gce-topology-subblock",
+    ),
+    "nvlink": (
+        "nvidia.com/gpu.clique",  # NVIDIA's GPU operator
+        "network.topology.nvidia.com/accelerator",
+        "topology.k8s.aws/ultraserver-id",
+        "topology.nebius.com/tier-0",
+    ),
+}
+"""Labels of Kubernetes nodes with their place in the network, by the name of the level."""
+
+
 class Switch(Model):
     """A switch above other switches, or above nodes."""
 
@@ -271,6 +304,9 @@ class Topology(Model):
     """The network between nodes, for multi-node jobs. Only static nodesets can be in it."""
 
     kind: Literal["none", "block", "tree"] = "none"
+    labels: tuple[LabelKey, ...] = Field(default=(), max_length=8)
+    """Levels of the network from top to bottom, if labels of Kubernetes nodes define it: names,
+    such as 'zone', or keys of labels. For kind block, the last level is the block."""
     switches: tuple[Switch, ...] = ()
     """Switches, for kind tree."""
     blocks: tuple[Block, ...] = ()
@@ -281,15 +317,34 @@ class Topology(Model):
 
     @model_validator(mode="after")
     def _parts_fit_kind(self) -> Self:
-        parts = {"tree": ("switches",), "block": ("blocks", "block_sizes"), "none": ()}
-        for name in ("switches", "blocks", "block_sizes"):
+        parts = {
+            "tree": ("labels", "switches"),
+            "block": ("labels", "blocks", "block_sizes"),
+            "none": (),
+        }
+        for name in ("labels", "switches", "blocks", "block_sizes"):
             if getattr(self, name) and name not in parts[self.kind]:
                 raise cross_field(name, f"has no effect with kind: {self.kind}; remove {name}")
-        if self.kind == "tree" and not self.switches:
-            raise cross_field("switches", "kind: tree requires switches; add them")
-        if self.kind == "block" and not self.blocks:
-            raise cross_field("blocks", "kind: block requires blocks; add them")
+        if self.kind == "tree" and not (self.switches or self.labels):
+            raise cross_field("switches", "kind: tree requires switches; add them, or labels")
+        if self.kind == "block" and not (self.blocks or self.labels):
+            raise cross_field("blocks", "kind: block requires blocks; add them, or labels")
         return self
+
+    @model_validator(mode="after")
+    def _labels_are_alone_and_unique(self) -> Self:
+        if not self.labels:
+            return self
+        for name in ("switches", "blocks"):
+            if getattr(self, name):
+                raise cross_field("labels", f"cannot be combined with {name}; keep one")
+        for key in duplicates(key for keys in self.levels() for key in keys):
+            raise cross_field("labels", f"'{key}' is in two levels; keep one")
+        return self
+
+    def levels(self) -> tuple[tuple[str, ...], ...]:
+        """Return the keys of each level's labels, from top to bottom."""
+        return tuple(LEVELS.get(level, (level,)) for level in self.labels)
 
     @model_validator(mode="after")
     def _switches_are_a_forest(self) -> Self:
@@ -399,6 +454,15 @@ class Slurm(Model):
     def confines(self) -> bool:
         """Return whether Slurm creates cgroups for jobs."""
         return self.cgroups != "disabled"
+
+    @model_validator(mode="after")
+    def _labels_write_topology_conf(self) -> Self:
+        if self.topology.labels and "topology.conf" in self.extra:
+            raise cross_field(
+                "extra.topology.conf",
+                "has no effect with slurm.topology.labels; remove one of the two",
+            )
+        return self
 
     @model_validator(mode="after")
     def _extra_keys_are_free(self) -> Self:

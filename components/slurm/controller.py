@@ -29,6 +29,7 @@ class ControllerArgs:
     """Slurm's configuration files by name."""
     config_digest: str
     """Digest of these files. slurmctld reports the digest of the files that it runs with."""
+    labels_define_topology: bool
     address: str
     """DNS name of slurmctld for daemons and clients."""
     accounting: Sequence[pulumi.Input[pods.Spec]]
@@ -68,7 +69,8 @@ class Controller(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self, protect=args.protect),
         )
-        pod = _pod(args, config.metadata.name, state.metadata.name)
+        topology = _topology(name, args, child)
+        pod = _pod(args, config.metadata.name, state.metadata.name, topology)
         slurmctld = _deployment(f"{name}-slurmctld", args, pod, child)
         service = k8s.core.v1.Service(
             f"{name}-service",
@@ -107,6 +109,25 @@ class Controller(pulumi.ComponentResource):
         self.register_outputs({"server": self.server, "alias": self.alias, "config": self.config})
 
 
+def _topology(
+    name: str, args: ControllerArgs, opts: pulumi.ResourceOptions
+) -> Sequence[pods.Mounted]:
+    """Return the volumes for a topology that labels define, or none."""
+    if not args.labels_define_topology:
+        return ()
+    written = k8s.core.v1.ConfigMap(
+        f"{name}-topology",
+        # Only the reconciler writes the content.
+        metadata={"name": c.TOPOLOGY_CONFIG, "namespace": args.site.namespace},
+        opts=opts,
+    )
+    volume = pods.config_volume("topology", written.metadata.name)
+    return (
+        pods.mounted(volume, c.TOPOLOGY, read_only=True),
+        pods.mounted(pods.disk_volume("run"), c.CONTROLLER_RUN),
+    )
+
+
 def _deployment(
     resource_name: str, args: ControllerArgs, pod: pods.Spec, opts: pulumi.ResourceOptions
 ) -> k8s.apps.v1.Deployment:
@@ -130,7 +151,12 @@ def _deployment(
     )
 
 
-def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[str]) -> pods.Spec:
+def _pod(
+    args: ControllerArgs,
+    config: pulumi.Input[str],
+    state: pulumi.Input[str],
+    topology: Sequence[pods.Mounted],
+) -> pods.Spec:
     # Leave a lost node at once, not after Kubernetes' default of five minutes.
     at_once = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     lost = [
@@ -141,6 +167,7 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         pods.mounted(pods.config_volume("config", config), c.SLURM_ETC, read_only=True),
         pods.mounted(pods.claim_volume("state", state), c.CONTROLLER_SPOOL),
         pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
+        *topology,
     ]
     return {
         **args.site.pod(c.CONTROLLER, *lost),
@@ -157,12 +184,12 @@ def _pod(args: ControllerArgs, config: pulumi.Input[str], state: pulumi.Input[st
         "initContainers": [
             *args.site.sidecars(Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))),
         ],
-        "containers": [_slurmctld(args, mounted), _reload(args)],
+        "containers": [_slurmctld(args, mounted), _reload(args, topology)],
         "volumes": [*args.site.volumes(), *pods.volumes(mounted)],
     }
 
 
-def _reload(args: ControllerArgs) -> pods.Spec:
+def _reload(args: ControllerArgs, topology: Sequence[pods.Mounted]) -> pods.Spec:
     return {
         "name": "reload",
         **pods.image("controller", args.site.images),
@@ -173,6 +200,7 @@ def _reload(args: ControllerArgs) -> pods.Spec:
             *args.site.auth.client_mounts(),
             pods.mount("config", c.SLURM_ETC, read_only=True),
             pods.users_mount(),
+            *pods.mounts(topology),
         ],
     }
 

@@ -3,7 +3,7 @@
 import json
 
 from agents.reconciler.wanted import Nodeset as WantedNodeset
-from agents.reconciler.wanted import Wanted
+from agents.reconciler.wanted import Topology, Wanted
 from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import node_conf
 
@@ -18,11 +18,19 @@ def wanted_nodes(settings: Settings) -> str:
         **settings.reconciler.model_dump(),
         evidence=_LOOKS * health.interval if health.is_everywhere() else None,
         nodesets={nodeset.name: _wanted(nodeset) for nodeset in settings.nodesets},
+        topology=_topology(settings),
     )
     content = wanted.model_dump(mode="json")
     for names in ("hardware", "maintenance"):
         content[names] = sorted(content[names])
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def _topology(settings: Settings) -> Topology | None:
+    topology = settings.slurm.topology
+    if topology.kind == "none" or not topology.labels:
+        return None
+    return Topology(kind=topology.kind, levels=topology.levels(), block_sizes=topology.block_sizes)
 
 
 def _wanted(nodeset: Nodeset) -> WantedNodeset:

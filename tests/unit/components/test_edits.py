@@ -316,6 +316,7 @@ CSI: Values = {"driver": "csi.example.org", "handle": "jail"}
 TAINT = {"key": "gpu", "effect": "NoSchedule"}
 AFFINITY: Values = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 TREE = {"kind": "tree", "switches": [{"name": "s", "nodesets": ["big"]}]}
+LABELS = {"kind": "tree", "labels": ["zone"]}
 BUCKET = {"endpoint": "https://s3.lab", "bucket": "dumps", "secret": "s3"}
 DIRECTORY = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 TRUE = {"text": "#!/bin/sh\nexit 0\n"}
@@ -326,6 +327,18 @@ LUA = {
 }
 SCRATCH = {"name": "more", "path": "/more", "empty": {}}
 STATIC = big(kind="static")
+
+
+def all_static(values: Values) -> None:
+    for nodeset in values["nodesets"]:
+        nodeset["kind"] = "static"
+
+
+def labelled(values: Values) -> None:
+    all_static(values)
+    values["slurm"] = {"topology": LABELS}
+
+
 UNPROTECTED = top(protect_data=False)
 
 
@@ -618,6 +631,22 @@ EDITS = [
     ),
     Edit("a job submit plugin is added", slurm(job_submit_lua=LUA), CONF),
     Edit("nodes have a topology", slurm(topology=TREE), CONF, given=STATIC),
+    Edit(
+        "labels define the topology",
+        slurm(topology=LABELS),
+        replace(
+            both(CONF, effect_of(updated={RECONCILER, "reconciler-role"})),
+            created=frozenset({"controller-topology"}),
+            rolled=frozenset({"controller-slurmctld"}),
+        ),
+        given=all_static,
+    ),
+    Edit(
+        "the topology gets another level",
+        slurm(topology={**LABELS, "labels": ["zone", "rack"]}),
+        effect_of(updated={RECONCILER}),
+        given=labelled,
+    ),
     Edit("jobs propagate limits", slurm(propagated_limits=["NOFILE"]), CONF),
     Edit("jobs are no longer confined", slurm(cgroups="disabled"), CONF),
     Edit("nodes must confine jobs", slurm(cgroups="required"), CHECKED),
@@ -1424,9 +1453,10 @@ def test_edits_of_slurm_settings_restart_no_pod_of_users() -> None:
     assert settings == set(Slurm.model_fields), "each setting must have a row"
     for edit in own:
         done = edit.expected
-        # Restarts of slurmdbd and of the exporter disturb no users.
-        rolled = done.rolled - SLURMDBD.rolled - {EXPORTER}
-        assert not rolled | done.created | done.deleted, edit.sentence
+        # Restarts of slurmctld, slurmdbd and the exporter disturb no users.
+        rolled = done.rolled - SLURMDBD.rolled - {EXPORTER, "controller-slurmctld"}
+        created = done.created - {"controller-topology"}
+        assert not rolled | created | done.deleted, edit.sentence
         assert done.replaced <= CONF.replaced, f"{edit.sentence}: only Jobs may be replaced"
 
 

@@ -681,6 +681,41 @@ def test_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
     }
 
 
+def label_topology(values: dict[str, Any]) -> None:
+    for nodeset in values["nodesets"]:
+        nodeset["kind"] = "static"
+    values["slurm"] = {"topology": {"kind": "tree", "labels": ["zone"]}}
+
+
+def test_reconciler_writes_the_topology_that_slurmctld_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = record(monkeypatch, config(label_topology))
+    written = graph.one("controller-topology").inputs
+
+    assert "data" not in written, "only the reconciler writes the content"
+    name = written["metadata"]["name"]
+    (allowed,) = (
+        rule["resourceNames"]
+        for rule in graph.one("reconciler-role").inputs["rules"]
+        if rule["resources"] == ["configmaps"]
+    )
+    assert name in allowed
+    (agent,) = pod_specs(graph)["reconciler-agent"]["containers"]
+    assert {"name": "TOPOLOGY", "value": name} in agent["env"]
+    pod = pod_specs(graph)["controller-slurmctld"]
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "topology")
+    assert volume["configMap"]["name"] == name
+    for container in pod["containers"]:
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        assert mounts[c.TOPOLOGY]["readOnly"]
+        assert c.CONTROLLER_RUN in mounts
+
+
+def test_stack_without_labels_in_the_topology_has_no_object_for_it(graph: Graph) -> None:
+    assert "controller-topology" not in {one.name for one in graph.resources}
+
+
 @pytest.mark.parametrize(
     ("reconciler", "deletes"),
     [

@@ -29,6 +29,8 @@ _BLOCK = {
     "block_sizes": [2, 4],
 }
 BLOCKS: Values = {**FULL, "slurm": {**FULL["slurm"], "topology": _BLOCK}}
+_LABELS = {"kind": "tree", "labels": ["zone", "example.org/rack"]}
+LABELLED: Values = {**FULL, "slurm": {**FULL["slurm"], "topology": _LABELS}}
 STORAGES: dict[str, Values] = {
     kind: {**FULL, "jail": {kind: value}}
     for kind, value in {
@@ -442,6 +444,7 @@ LISTS = (
     "partitions[0].allow_groups",
     "health.node_states",
     "slurm.private_data",
+    "slurm.topology.labels",
     "slurm.topology.switches",
     "slurm.topology.switches[2].switches",
     "slurm.topology.switches[1].nodesets",
@@ -862,6 +865,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "slurm.scheduler.parameters.bf_window": {"a b": _SCALAR, "'": _SCALAR},
     "slurm.priority.max_age": {604_800: _TIME, "a week": _TIME},
     "slurm.priority.decay_half_life": {True: _TIME},
+    "slurm.topology.labels[1]": {"a b": _KEY_OF_KUBERNETES, "": _KEY_OF_KUBERNETES},
     "slurm.topology.switches[0].name": {"a b": _WORD},
     "slurm.topology.switches[0].nodes": {
         "gpu-[0-1": "is not a hostlist; write it in the form 'gpu-[0-3,7]'",
@@ -1514,9 +1518,21 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
      "slurm.topology.block_sizes", "kind: tree", "remove block_sizes"),
     ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree",
-     "requires switches; add them"),
+     "requires switches; add them, or labels"),
     ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block",
-     "requires blocks; add them"),
+     "requires blocks; add them, or labels"),
+    ("slurm.topology", {"labels": ["zone"]}, "slurm.topology.labels", "kind: none",
+     "remove labels"),
+    ("slurm.topology", {**FULL["slurm"]["topology"], "labels": ["zone"]}, "slurm.topology.labels",
+     "", "cannot be combined with switches; keep one"),
+    ("slurm.topology", {**_BLOCK, "labels": ["zone"]}, "slurm.topology.labels", "",
+     "cannot be combined with blocks; keep one"),
+    ("slurm.topology", {**_LABELS, "labels": ["zone", "topology.kubernetes.io/zone"]},
+     "slurm.topology.labels", "'topology.kubernetes.io/zone'", "is in two levels; keep one"),
+    ("slurm.topology", {**_LABELS, "labels": [f"level-{i}" for i in range(9)]},
+     "slurm.topology.labels", "level-0", "at most 8"),
+    ("slurm", {"topology": _LABELS, "extra": {"topology.conf": ["A=1"]}},
+     "slurm.extra.topology.conf", "has no effect with slurm.topology.labels", "remove one"),
     ("slurm.topology", {**_BLOCK, "blocks": [_BLOCK["blocks"][0]] * 2}, "slurm.topology.blocks",
      "'one'", "give each a unique name"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
@@ -1751,6 +1767,8 @@ def base(key: str) -> Values:
     storage = key.removeprefix("jail.").split(".")[0].split("[")[0]
     if key.startswith("jail.") and storage in STORAGES:
         return STORAGES[storage]
+    if key.startswith("slurm.topology.labels"):
+        return LABELLED
     return BLOCKS if key.startswith("slurm.topology.block") else FULL
 
 
@@ -1851,8 +1869,18 @@ def test_wrong_credential_is_not_shown(key: str, value: object) -> None:
 
 
 def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
-    for valid in (VALID, FULL, BLOCKS, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
+    for valid in (VALID, FULL, BLOCKS, LABELLED, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)
+
+
+def test_labels_require_static_nodes() -> None:
+    dynamic = copy.deepcopy(LABELLED)
+    put(dynamic, "nodesets[1].kind", "dynamic")
+
+    with pytest.raises(SettingsError, match="labels require static nodes; set kind: static") as one:
+        from_config(config(base=dynamic))
+
+    assert f"slurmstack:{named(LABELLED, 'nodesets[1].kind')}: dynamic: " in str(one.value)
 
 
 def test_cases_cover_every_settings_key() -> None:

@@ -1,5 +1,6 @@
 """Options of slurm.conf other than nodes and partitions, and other files of Slurm."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from components.conventions import SCRIPTS
 from components.settings import Settings, SettingsError
 from components.settings.slurm import REPEATABLE, key_of
-from components.slurmconf import config_digest, config_files, script_files
+from components.slurmconf import config_digest, config_files, script_files, wanted_nodes
 from tests.support.parsed import lines, options, records, words
 from tests.support.stack import settings
 
@@ -171,6 +172,29 @@ def test_topology_conf_is_rendered_only_with_a_topology() -> None:
 
     assert "topology.conf" not in found
     assert "TopologyPlugin" not in options(found["slurm.conf"])
+
+
+def test_topology_of_labels_is_left_to_the_reconciler() -> None:
+    labels = {"kind": "tree", "labels": ["zone", "example.org/rack"]}
+
+    assert "topology.conf" not in topology(**labels)
+    assert options(topology(**labels)["slurm.conf"])["TopologyPlugin"] == "topology/tree"
+    given = settings(lambda v: v.update(nodesets=STATIC, slurm={"topology": labels}))
+    assert json.loads(wanted_nodes(given))["topology"] == {
+        "kind": "tree",
+        "levels": [["topology.kubernetes.io/zone"], ["example.org/rack"]],
+        "block_sizes": [],
+    }
+
+
+def test_reconciler_gets_the_block_sizes() -> None:
+    blocks = {"kind": "block", "labels": ["nvlink"], "block_sizes": [16, 32]}
+
+    given = settings(lambda v: v.update(nodesets=STATIC, slurm={"topology": blocks}))
+
+    found = json.loads(wanted_nodes(given))["topology"]
+    assert (found["kind"], found["block_sizes"]) == ("block", [16, 32])
+    assert found["levels"][0][0] == "nvidia.com/gpu.clique"
 
 
 # --- Scripts -------------------------------------------------------------------------------------

@@ -77,6 +77,8 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
         (step("update", CONFIG_MAP, "config-candidate", BEFORE, AFTER), "read the new config"),
         (rolled("accounting-slurmdbd", DEPLOYMENT), "Accounting restarts"),
         (rolled("database-mariadb"), "Accounting restarts"),
+        (step("create", CONFIG_MAP, "controller-topology", None, {}), "topology has another"),
+        (step("delete", CONFIG_MAP, "controller-topology", BEFORE), "topology has another"),
         (step("update", CONFIG_MAP, "accounts-wanted", BEFORE, AFTER), "Accounts, limits or QOS"),
         (step("update", CONFIG_MAP, "users-accounts", BEFORE, AFTER), "Users or groups change"),
         (step("update", CONFIG_MAP, "users-keys", BEFORE, AFTER), "SSH keys of users change"),

@@ -427,8 +427,9 @@ def test_command_exits_with_2_outside_a_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    names = {"OWNER": "v1 Pod me", "NAMESPACE": "slurm", "MEMORY": "memory", "REST_URL": "http://x"}
-    for name, value in {**names, "JWT_KEY": str(tmp_path), "WANTED": str(tmp_path)}.items():
+    names = {"OWNER": "v1 Pod me", "NAMESPACE": "slurm", "MEMORY": "memory", "TOPOLOGY": "topology"}
+    paths = {"REST_URL": "http://x", "JWT_KEY": str(tmp_path), "WANTED": str(tmp_path)}
+    for name, value in {**names, **paths}.items():
         monkeypatch.setenv(name, value)
 
     assert command.main(["--once"]) == 2

@@ -1,0 +1,64 @@
+"""Keep the ConfigMap with topology.conf, which slurmctld reads, as the machines' labels say.
+
+The ConfigMap also contains the places of all nodes. A node without a machine keeps its place: its
+pod usually restarts on the same machine, and each change of the file makes slurmctld and every
+slurmd read their configuration again. For the same reason, changes are collected for `LEAST`
+seconds.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from agents.kubernetes import MERGE, Api
+from agents.reconciler.observed import Observed
+from agents.reconciler.topology import dumps, find_places, loads, render
+from agents.reconciler.wanted import Topology
+
+LEAST: Final = 60
+"""Seconds between two changes of the file."""
+FILE: Final = "topology.conf"
+PLACES: Final = "places"
+WRITTEN: Final = "written"
+"""Key of the Unix time of the last change of the file."""
+
+
+class Wiring:
+    def __init__(self, api: Api, namespace: str, config_map: str) -> None:
+        self._api = api
+        self._path = f"/api/v1/namespaces/{namespace}/configmaps/{config_map}"
+
+    def keep(
+        self,
+        topology: Topology,
+        nodes: Collection[str],
+        observed: Observed,
+        now: int,
+        *,
+        dry_run: bool = False,
+    ) -> str:
+        """Write the file if it differs from the labels. Return what was written, or "".
+
+        Raises `KubernetesError`, also if another reconciler has written the file in the meantime.
+        """
+        found = self._api.ask("GET", self._path)
+        data = found.get("data") or {}
+        last = loads(data.get(PLACES, ""), topology.levels)
+        places = find_places(nodes, observed.pods, observed.machines, last, topology.levels)
+        made = render(topology, places)
+        if made.text == data.get(FILE) or now - _time(data.get(WRITTEN, "")) < LEAST:
+            return ""
+        if dry_run:
+            return f"topology to be written: {made.summary}"
+        content = {
+            FILE: made.text,
+            PLACES: dumps(places, topology.levels),
+            WRITTEN: str(now),
+        }
+        # The version lets only one of two reconcilers write.
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        self._api.ask("PATCH", self._path, {"metadata": version, "data": content}, kind=MERGE)
+        return f"topology written: {made.summary}"
+
+
+def _time(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
