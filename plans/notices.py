@@ -251,8 +251,8 @@ _RULES: Final = (
     _Rule(
         "controller-topology",
         _is(Op.CREATE, Op.DELETE),
-        "The topology has another source: for some minutes, Slurm may choose nodes that are far from"
-        " each other; running jobs continue.",
+        "The topology has another source: for some minutes, Slurm may choose nodes that are far"
+        " from each other; running jobs continue.",
     ),
     _Rule(
         "accounting-slurmdbd|database-mariadb",

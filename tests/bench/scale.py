@@ -6,6 +6,7 @@ nodes are only records without a slurmd.
 
 import contextlib
 import copy
+import random
 import secrets
 import shlex
 import statistics
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
+from agents.reconciler.observed import Machine, Pod
+from agents.reconciler.topology import Place, blocks, dumps, find_places, loads, tree
 from components.settings import Settings, read_stack
 from components.slurmconf import config_files, node_conf
 from tests.bench.figures import Figures, say, seconds
@@ -51,6 +54,7 @@ def edited(kind: str, nodesets: int, replicas: int) -> Callable[[dict[str, Any]]
 
 def measure(figures: Figures) -> None:
     files(figures)
+    topologies(figures)
     slurmctld(figures)
     resources(figures)
 
@@ -84,6 +88,41 @@ def stack_folder(kind: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+# --- Topology ------------------------------------------------------------------------------------
+
+
+def topologies(figures: Figures) -> None:
+    """Measure a pass of the reconciler over the labels of machines, without requests."""
+    say(f"the topology of {NODESETS * REPLICAS} nodes on as many machines")
+    for kind, render in (("tree", tree), ("block", blocks)):
+        figures.add(
+            f"topology/{kind} of 10,000 nodes",
+            statistics.median(seconds(lambda: render(placed())) for _ in range(TIMES)),  # noqa: B023
+            at_most=1,
+        )
+
+
+def placed() -> dict[str, Place]:
+    """Find the places of all nodes as in a pass, with the last places of the pass before."""
+    names = [f"set{i // REPLICAS:03}-{i % REPLICAS}" for i in range(NODESETS * REPLICAS)]
+    chosen = random.Random(0).sample(range(len(names)), len(names))
+    machines = {f"machine-{i}": machine(f"machine-{i}", i) for i in range(len(names))}
+    pods = {name: pod(name, f"machine-{i}") for name, i in zip(names, chosen, strict=True)}
+    levels = (("zone",), ("rack",), ("leaf",))
+    last = loads(dumps(find_places(names, pods, machines, {}, levels), levels), levels)
+    return find_places(names, pods, machines, last, levels)
+
+
+def machine(name: str, number: int) -> Machine:
+    """Return a machine: 16 have one leaf switch, 8 leaf switches a rack, and there are 4 zones."""
+    labels = {"zone": f"z{number // 2560}", "leaf": f"l{number // 16}", "rack": f"r{number // 128}"}
+    return Machine(name=name, uid=name, version="1", created=0.0, labels=labels)
+
+
+def pod(name: str, machine: str) -> Pod:
+    return Pod(name, name, machine, is_worker=True, is_ready=True, started=0.0)
+
+
 # --- slurmctld -----------------------------------------------------------------------------------
 
 
@@ -109,6 +148,23 @@ def slurmctld(figures: Figures) -> None:
                 )
                 assert node_count(controller) == NODESETS * REPLICAS
             controller.stop()
+        with_switches(controller, figures)
+
+
+def with_switches(controller: Slurmctld, figures: Figures) -> None:
+    """Measure slurmctld's start with a topology, whose distances it computes."""
+    made = tree(placed())
+    say(f"slurmctld with {made.summary}")
+    edit = edited("static", NODESETS, REPLICAS)
+
+    def labelled(values: dict[str, Any]) -> None:
+        edit(values)
+        values["slurm"] = {"topology": {"kind": "tree", "labels": ["zone", "rack", "leaf"]}}
+
+    stack = alone(labelled)
+    controller.install(stack, {**config_files(stack), "topology.conf": made.text})
+    figures.add(f"slurmctld starts with {made.summary}", seconds(controller.start))
+    controller.stop()
 
 
 def create(controller: Slurmctld, stack: Settings) -> None:

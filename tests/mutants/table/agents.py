@@ -318,4 +318,46 @@ FAULTS: Final = (
         "    return True or (",
         f"{_UNIT}/ondemand/test_sequences.py::test_every_job_ends_and_idle_nodes_sleep",
     ),
+    Fault(
+        "a node loses its place in the topology while its pod restarts",
+        "agents",
+        "agents/reconciler/topology.py",
+        "if machine else last.get(node, nowhere)\n",
+        "if machine else nowhere\n",
+        f"{_UNIT}/reconciler/test_topology.py::test_node_without_a_machine_keeps_its_last_place",
+    ),
+    Fault(
+        "two switches get the same name, and slurmctld does not start",
+        "agents",
+        "agents/reconciler/topology.py",
+        "        if name in taken or len(name) > _NAME_LENGTH",
+        "        if len(name) > _NAME_LENGTH",
+        f"{_UNIT}/reconciler/test_topology.py"
+        "::test_tree_of_any_labels_is_valid_and_contains_every_node",
+    ),
+    Fault(
+        "a block is too small, and slurmctld does not start",
+        "agents",
+        "agents/reconciler/topology.py",
+        " if len(nodes) >= sizes[0]}",
+        " if nodes}",
+        f"{_UNIT}/reconciler/test_topology.py::test_blocks_of_any_labels_are_valid",
+    ),
+    Fault(
+        "a label of each machine makes slurmctld compute distances for hours",
+        "agents",
+        "agents/reconciler/topology.py",
+        "    while len(leaves) + len(above) > MOST_SWITCHES:\n",
+        "    while False:\n",
+        f"{_UNIT}/reconciler/test_topology.py"
+        "::test_tree_omits_levels_that_would_have_too_many_switches",
+    ),
+    Fault(
+        "a failed write of the topology stops drains and repairs",
+        "agents",
+        "agents/reconciler/__main__.py",
+        '            return "", (f"topology not written: {error}",)\n',
+        "            raise\n",
+        f"{_UNIT}/reconciler/test_wiring.py::test_refused_topology_is_a_note_and_stops_no_repair",
+    ),
 )

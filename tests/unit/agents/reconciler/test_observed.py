@@ -86,6 +86,15 @@ def look(pods: list[Object], machines: list[Object]) -> tuple[observed.Observed,
     return observe(Slurm(node("cpu-1")), api(answers), "slurm"), answers
 
 
+def test_only_the_requested_labels_of_machines_are_kept() -> None:
+    given = {**MACHINE["metadata"], "labels": {"zone": "a", "rack": "b"}}
+    answers = Answers(pods={"items": []}, nodes={"items": [{**MACHINE, "metadata": given}]})
+
+    seen = observe(Slurm(), api(answers), "slurm", frozenset({"zone", "missing"}))
+
+    assert seen.machines["m1"].labels == {"zone": "a"}
+
+
 def test_pods_machines_and_records_are_read() -> None:
     seen, _ = look([POD, PENDING], [MACHINE])
 
