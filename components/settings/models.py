@@ -642,6 +642,14 @@ class Settings(Model):
                     f"nodesets[{index}].kind",
                     f"{nodeset.kind}: slurm.topology.labels require static nodes; set kind: static",
                 )
+            # A node that has never been awake would be in no block. Slurm would give it no job, so
+            # the node would never wake.
+            if nodeset.on_demand and self.slurm.topology.kind == "block":
+                raise cross_field(
+                    f"nodesets[{index}].on_demand",
+                    "a node that sleeps has no labels, so it is in no block; set "
+                    "slurm.topology.kind: tree, or list the blocks in slurm.topology.blocks",
+                )
         return self
 
     @model_validator(mode="after")

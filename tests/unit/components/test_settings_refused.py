@@ -1883,6 +1883,17 @@ def test_labels_require_static_nodes() -> None:
     assert f"slurmstack:{named(LABELLED, 'nodesets[1].kind')}: dynamic: " in str(one.value)
 
 
+def test_blocks_of_labels_exclude_nodes_on_demand() -> None:
+    asleep = copy.deepcopy(LABELLED)
+    put(asleep, "nodesets[0].on_demand", {})
+    settings(base=asleep)
+
+    put(asleep, "slurm.topology.kind", "block")
+
+    with pytest.raises(SettingsError, match="a node that sleeps has no labels"):
+        settings(base=asleep)
+
+
 def test_cases_cover_every_settings_key() -> None:
     tried: set[str] = {"cluster.kind", "nodesets[].cpu_request", "users[].uid", "groups[].gid"}
     for table in (NUMBERS, CHOICES, SWITCHES, LISTS, MAPPINGS, WORDS, HIDDEN):

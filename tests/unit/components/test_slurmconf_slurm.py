@@ -175,11 +175,14 @@ def test_topology_conf_is_rendered_only_with_a_topology() -> None:
 
 
 def test_topology_of_labels_is_left_to_the_reconciler() -> None:
-    labels = {"kind": "tree", "labels": ["zone", "example.org/rack"]}
+    labels = ["zone", "example.org/rack"]
 
-    assert "topology.conf" not in topology(**labels)
-    assert options(topology(**labels)["slurm.conf"])["TopologyPlugin"] == "topology/tree"
-    given = settings(lambda v: v.update(nodesets=STATIC, slurm={"topology": labels}))
+    found = topology("tree", labels=labels)
+
+    assert "topology.conf" not in found
+    assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/tree"
+    chosen = {"topology": {"kind": "tree", "labels": labels}}
+    given = settings(lambda v: v.update(nodesets=STATIC, slurm=chosen))
     assert json.loads(wanted_nodes(given))["topology"] == {
         "kind": "tree",
         "levels": [["topology.kubernetes.io/zone"], ["example.org/rack"]],

@@ -193,32 +193,32 @@ def test_node_with_only_an_upper_label_is_in_no_block() -> None:
 # --- Places --------------------------------------------------------------------------------------
 
 
-def find(last: Mapping[str, Place] | None = None, **labels: str) -> dict[str, Place]:
+def find(labels: Mapping[str, str], last: Mapping[str, Place] | None = None) -> dict[str, Place]:
     pods = {name: pod(name) for name in ("cpu-0", "cpu-1")}
     machines = {"machine-0": machine("machine-0", labels=labels)}
     return find_places(("cpu-0", "cpu-1", "cpu-2"), pods, machines, last or {}, LEVELS)
 
 
 def test_place_of_a_node_is_in_the_labels_of_its_machine() -> None:
-    assert find(zone="eu-1", rack="r1", leaf="l1")["cpu-0"] == ("eu-1", "r1", "l1")
+    assert find({"zone": "eu-1", "rack": "r1", "leaf": "l1"})["cpu-0"] == ("eu-1", "r1", "l1")
 
 
 def test_first_label_of_a_level_that_the_machine_has_counts() -> None:
-    assert find(**{"rack-id": "r2"})["cpu-0"] == ("", "r2", "")
-    assert find(**{"rack-id": "r2", "rack": "r1"})["cpu-0"] == ("", "r1", "")
+    assert find({"rack-id": "r2"})["cpu-0"] == ("", "r2", "")
+    assert find({"rack-id": "r2", "rack": "r1"})["cpu-0"] == ("", "r1", "")
 
 
 def test_node_without_a_machine_keeps_its_last_place() -> None:
     last = dict.fromkeys(("cpu-0", "cpu-1", "cpu-2"), ("eu-9", "r9", "l9"))
 
-    found = find(last, zone="eu-1")
+    found = find({"zone": "eu-1"}, last)
 
     assert found["cpu-0"] == ("eu-1", "", "")
     assert found["cpu-1"] == found["cpu-2"] == ("eu-9", "r9", "l9")
 
 
 def test_new_node_without_a_machine_is_nowhere() -> None:
-    assert find()["cpu-2"] == ("", "", "")
+    assert find({})["cpu-2"] == ("", "", "")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"levels": 1}', '{"levels": [["a"]]}'])
