@@ -25,6 +25,7 @@ class ReconcilerArgs:
     rest_url: pulumi.Input[str]
     settings: ReconcilerSettings
     writes_topology: bool
+    """Whether labels of machines define the topology."""
     wanted: pulumi.Input[str]
     """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
@@ -68,9 +69,7 @@ class Reconciler(pulumi.ComponentResource):
         limited = _limit(name, account, args, child)
         after_limits = pulumi.ResourceOptions(parent=self, depends_on=[limited])
         granted = [
-            rights.grant(
-                name, account, args.site.namespace, _rules(args.writes_topology), after_limits
-            ),
+            rights.grant(name, account, args.site.namespace, _rules(args), after_limits),
             rights.grant_everywhere(name, account, _cluster_rules(args.settings), after_limits),
         ]
         config = wanted.metadata.name
@@ -218,9 +217,9 @@ def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> 
 # --- Rights --------------------------------------------------------------------------------------
 
 
-def _rules(writes_topology: bool) -> list[pods.Spec]:
+def _rules(args: ReconcilerArgs) -> list[pods.Spec]:
     """Return the rights in the namespace."""
-    written = [c.MEMORY_CONFIG, *([c.TOPOLOGY_CONFIG] if writes_topology else [])]
+    written = [c.MEMORY_CONFIG, *([c.TOPOLOGY_CONFIG] if args.writes_topology else [])]
     return [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "list"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
