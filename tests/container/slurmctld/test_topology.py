@@ -5,6 +5,7 @@ The image's script `gather-config` chooses the file that slurmctld reads.
 
 import random
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -191,6 +192,36 @@ def test_topology_without_nodes_is_accepted(slurmctld: Slurmctld) -> None:
     slurmctld.run(f"{c.PROGRAMS}/gather-config {c.SLURM_ETC} {FOLDER}")
 
     assert parse(slurmctld.run(f"cat {FOLDER}/topology.conf")).leaves == {}
+
+
+@pytest.fixture
+def written(slurmctld: Slurmctld) -> Iterator[Slurmctld]:
+    """slurmctld, with a topology that the reconciler has written."""
+    slurmctld.install(settings("tree"))
+    put(slurmctld.container, {f"{c.TOPOLOGY}/topology.conf": TREE})
+    slurmctld.run(f"rm -f {c.CONTROLLER_SPOOL}/lease", user="root")
+    yield slurmctld
+    slurmctld.stop()
+    slurmctld.run(f"rm -rf {c.TOPOLOGY} {c.CONTROLLER_SPOOL}/lease", user="root")
+
+
+def test_controller_starts_and_reconfigures_with_the_written_topology(written: Slurmctld) -> None:
+    written.run(f"POD_UID=one {c.PROGRAMS}/slurmctld >/tmp/log 2>&1 &")
+    expected = parse(TREE).leaves["rack-1"]
+    eventually(
+        "slurmctld uses the topology",
+        lambda: shown(written, "Switch").get("rack-1") == set(expected),
+    )
+
+    other = tree(dict.fromkeys(NODES, ("rack-9",))).text
+    put(written.container, {f"{c.TOPOLOGY}/topology.conf": other})
+    written.run(f"{c.PROGRAMS}/gather-config {c.SLURM_ETC} {FOLDER} && scontrol reconfigure")
+
+    eventually(
+        "slurmctld uses the new topology",
+        lambda: shown(written, "Switch") == {"rack-9": set(NODES)},
+    )
+    assert written.errors() == []
 
 
 def test_second_copy_replaces_the_first(slurmctld: Slurmctld) -> None:
