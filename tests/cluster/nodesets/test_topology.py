@@ -8,8 +8,8 @@ import pytest
 
 from agents.hostlist import expand
 from components import conventions as c
-from tests.support.nodesets import SMALL
 from tests.support.cluster import Cluster
+from tests.support.nodesets import SMALL
 from tests.support.waiting import becomes, eventually
 
 ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
