@@ -75,14 +75,14 @@ check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, 
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders that have their own cluster and lane.
 APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
-# Four lanes run at a time: their tests mostly wait, and together they use two cores fully. The
+# Three lanes run at a time: together they use two cores nearly fully, and more cause timeouts. The
 # shortest lane starts when one ends. `test` downloads what the lanes need, so that they start in
 # this order.
 LANES  := cluster health container nodesets edits stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
 # times as long.
 test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass; `make soak` runs the tests that take long
-	@PATIENCE=$${PATIENCE:-3} PYTEST_TIMEOUT=1800 $(MAKE) --no-print-directory --jobs=4 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
+	@PATIENCE=$${PATIENCE:-3} PYTEST_TIMEOUT=1800 $(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
 container: TESTS := tests/container $(SPREAD) 2
