@@ -1,8 +1,6 @@
 """The next deploy completes a deploy that was killed at a random moment."""
 
 import os
-import random
-import secrets
 import signal
 import time
 from collections import Counter
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chance import shuffled
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -68,11 +67,7 @@ def running_job(cluster: Cluster, folder: str) -> Iterator[int]:
 def test_next_deploy_completes_a_killed_one(
     cluster: Cluster, running_job: int, rounds: int
 ) -> None:
-    seed = secrets.randbits(32)
-    print(f"seed: {seed}")
-    chosen = random.Random(seed)
-    kinds = [EDITS[index % len(EDITS)] for index in range(rounds)]
-    chosen.shuffle(kinds)
+    chosen, kinds = shuffled(EDITS, rounds)
     done: list[tuple[Callable[[Values, int], None], int]] = []
 
     def edit(values: Values) -> None:

@@ -1,8 +1,6 @@
 """Nodes on demand: they start for jobs, all at once, and any of them leaves when it is idle."""
 
 import json
-import random
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -13,6 +11,7 @@ import pytest
 from agents.ondemand import carry
 from agents.ondemand.observed import Template
 from tests.cluster.errors import error_line
+from tests.support.chance import shuffled
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.nodesets import SMALL, deployed, edit_nodeset
 from tests.support.waiting import becomes, eventually
@@ -158,11 +157,7 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
     cluster: Cluster, folder: str
 ) -> None:
     """Kill the agent, slurmctld or the API server at random moments while nodes start and stop."""
-    seed = secrets.randbits(32)
-    print(f"seed: {seed}")
-    chosen = random.Random(seed)
-    kills = [KILLS[index % len(KILLS)] for index in range(ROUNDS)]
-    chosen.shuffle(kills)
+    chosen, kills = shuffled(KILLS, ROUNDS)
     script = f"#!/bin/sh\nsleep 3; echo $SLURM_ARRAY_TASK_ID >>{folder}/ended"
     array = cluster.submit(
         folder, script, "--partition=cloud", "--exclusive", "--array=1-9", "--requeue"
