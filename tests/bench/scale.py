@@ -94,12 +94,10 @@ def stack_folder(kind: str) -> Iterator[Path]:
 def topologies(figures: Figures) -> None:
     """Measure a pass of the reconciler over the labels of machines, without requests."""
     say(f"the topology of {NODESETS * REPLICAS} nodes on as many machines")
-    for kind, render in (("tree", tree), ("block", blocks)):
-        figures.add(
-            f"topology/{kind} of 10,000 nodes",
-            statistics.median(seconds(lambda: render(placed())) for _ in range(TIMES)),  # noqa: B023
-            at_most=1,
-        )
+    ways = {"tree": lambda: tree(placed()), "block": lambda: blocks(placed())}
+    for kind, look in ways.items():
+        median = statistics.median(seconds(look) for _ in range(TIMES))
+        figures.add(f"topology/{kind} of 10,000 nodes", median, at_most=1)
 
 
 def placed() -> dict[str, Place]:

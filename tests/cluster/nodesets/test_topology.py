@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,11 +89,8 @@ def test_topology_and_addresses_of_jobs_match_the_labels(cluster: Cluster) -> No
     follows_labels(cluster)
 
     for node, rack in racks(cluster).items():
-        expected = {f"zone-1.{rack}.{node}"}
-        eventually(
-            f"jobs on {node} have the address {expected}",
-            lambda: addresses(cluster, f"--nodelist={node}") == expected,  # noqa: B023
-        )
+        found = partial(addresses, cluster, f"--nodelist={node}")
+        becomes(f"the address of jobs on {node}", found, {f"zone-1.{rack}.{node}"})
 
 
 def test_job_of_two_nodes_stays_below_one_switch(cluster: Cluster) -> None:

@@ -1,6 +1,7 @@
 """topology.conf from the labels of machines."""
 
 from collections.abc import Mapping
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -70,9 +71,9 @@ def test_nodes_share_a_leaf_exactly_if_they_share_all_labels(places: list[Place]
 
 
 @given(PLACES, st.randoms())
-def test_file_does_not_depend_on_the_order_of_nodes(places: list[Place], random: object) -> None:
+def test_file_does_not_depend_on_the_order_of_nodes(places: list[Place], chance: Random) -> None:
     nodes = list(named(places).items())
-    random.shuffle(nodes)  # type: ignore[attr-defined]
+    chance.shuffle(nodes)
 
     assert tree(dict(nodes)) == tree(named(places))
     assert blocks(dict(nodes)) == blocks(named(places))
