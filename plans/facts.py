@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
-from components.conventions import ACCOUNTS_FILE, ANNOTATION_NODES
+from components.conventions import ACCOUNTS_FILE, ANNOTATION_NODES, GUARD
 from engine.paths import parse_path
 from engine.planning import Op
 from engine.values import UNKNOWN_STRING
@@ -129,12 +129,8 @@ def file_of(inputs: Inputs | None, name: str) -> str | None:
 
 
 def _guard(inputs: Inputs | None) -> Any:
-    found = [one for one in _containers(inputs) if at(one, "name") == _GUARD]
+    found = [one for one in _containers(inputs) if at(one, "name") == GUARD]
     return [sorted(at(one, "env") or [], key=str) for one in found]
-
-
-_GUARD: Final = "guard"
-"""Init container that sets the packet filter (components/network/guard.py)."""
 
 
 def _variable(inputs: Inputs | None, name: str) -> str:

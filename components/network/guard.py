@@ -32,7 +32,7 @@ def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
         "REFUSED_PORTS": " ".join(map(str, (*_GUARDED_PORTS, *STORAGE_PORTS))),
     }
     container = {
-        "name": "guard",
+        "name": c.GUARD,
         **pods.image("guard", images),
         "env": pods.environment(environment),
         **pods.security("NET_ADMIN", user=c.NOBODY_ID),
