@@ -76,8 +76,7 @@ SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders that have their own cluster and lane.
 APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
 # Three lanes run at a time: together they use two cores nearly fully, and more cause timeouts. The
-# shortest lane starts when one ends. `test` downloads what the lanes need, so that they start in
-# this order.
+# others start when one ends. `test` downloads what the lanes need, so that they start in this order.
 LANES  := cluster health container nodesets edits stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
 # times as long.
