@@ -2,13 +2,44 @@
 
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from components import conventions as c
 from tests.support.cluster import Cluster, Deployed, write_test_stack
+
+_LAST = pytest.StashKey[Cluster]()
+"""The stack that was deployed last."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Function) -> Generator[None, None, None]:
+    yield from _explained(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
+    yield from _explained(item)
+
+
+def _explained(item: pytest.Function) -> Generator[None, None, None]:
+    """Add the stack's state and the last log lines of its agents to a failure."""
+    try:
+        yield
+    except (AssertionError, subprocess.SubprocessError) as error:
+        if stack := item.config.stash.get(_LAST, None):
+            error.add_note(_state(stack))
+        raise
+
+
+def _state(stack: Cluster) -> str:
+    logs = [("logs", f"deploy/{agent}", "--tail=20") for agent in (c.RECONCILER, c.ON_DEMAND)]
+    asked = (("get", "nodes"), *logs)
+    outputs = (stack.kubectl(*command, check=False) for command in asked)
+    return "\n".join((*outputs, stack.state()))
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +59,7 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
             # A stack that an earlier run kept may have outdated pods.
             stack.wait_for_rollouts()
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
+            request.config.stash[_LAST] = stack
             yield stack
         finally:
             if not stack.stack_file.exists():

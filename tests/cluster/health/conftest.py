@@ -1,11 +1,10 @@
 """A separate stack, so that tests may break its nodes."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from components import conventions as c
 from tests.cluster.health.node import WELL, Node
 from tests.cluster.health.receiving import (
     COLLECTOR,
@@ -65,31 +64,3 @@ def node(cluster: Cluster) -> Iterator[Node]:
     yield one
     one.prints(WELL)
     one.is_back(120)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Function) -> Generator[None, None, None]:
-    yield from explain(item)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
-    yield from explain(item)
-
-
-def explain(item: pytest.Function) -> Generator[None, None, None]:
-    """Add the state of nodes and the reconciler's last log lines to a failure."""
-    try:
-        yield
-    except AssertionError as error:
-        cluster = item.funcargs.get("cluster")
-        # If the stack could not be deployed, the fixture is missing.
-        if isinstance(cluster, Cluster):
-            error.add_note(describe_state(cluster))
-        raise
-
-
-def describe_state(cluster: Cluster) -> str:
-    asked = (("get", "nodes"), ("logs", f"deploy/{c.RECONCILER}", "--tail=20"))
-    outputs = (cluster.kubectl(*command, check=False) for command in asked)
-    return "\n".join((*outputs, cluster.state()))
