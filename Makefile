@@ -77,7 +77,7 @@ SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
 # Three lanes run at a time: together they use two cores nearly fully, and more cause timeouts. The
 # others start when one ends. `test` downloads what the lanes need, so that they start in this order.
-LANES  := cluster health container nodesets edits stacks
+LANES  := cluster health nodesets container edits stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
 # times as long.
 test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass; `make soak` runs the tests that take long
