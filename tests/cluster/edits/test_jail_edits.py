@@ -94,7 +94,6 @@ def test_node_is_drained_while_its_jail_is_missing(cluster: Cluster) -> None:
 
     in_login(cluster, f"mv {mark} {mark}.away")
     try:
-        # Health checks run once a minute.
         becomes("the set of nodes in service", in_service, set(), 120)
         assert "slurmstack:jail" in cluster.run("sinfo --list-reasons")
     finally:
