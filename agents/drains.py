@@ -16,6 +16,8 @@ KUBERNETES = f"{OWN}kubernetes:"
 """Prefix of a drain because of Kubernetes' state: `slurmstack:kubernetes:cordoned: …`."""
 START = f"{OWN}start:"
 """Prefix of the reason of a node on demand that did not start: `slurmstack:start:capacity: …`."""
+ROLL = f"{OWN}roll"
+"""Reason of a node that waits until its jobs end, so that its outdated pod can be replaced."""
 _MARK = "slurmstack"
 
 

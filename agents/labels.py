@@ -30,6 +30,10 @@ ON_DEMAND: Final = f"{DOMAIN}/on-demand"
 TEMPLATE: Final = f"{DOMAIN}/template"
 """Annotation with the digest of the template, on pods of nodes on demand."""
 
+ROLL: Final = f"{DOMAIN}/roll"
+"""Annotation of a nodeset's StatefulSet with the settings of its rolling updates, as JSON. They
+change together with the template, which a file in the reconciler's pod would follow later."""
+
 REPORT: Final = f"{DOMAIN}/report"
 """Annotation of the Job that runs after a deploy. The value is the report on the nodes."""
 REBOOT: Final = f"{DOMAIN}/reboot"

@@ -115,7 +115,6 @@ class PodTemplate(TypedDict):
 
 class StatefulSetStatus(TypedDict):
     observedGeneration: NotRequired[int]
-    currentRevision: NotRequired[str]
     updateRevision: NotRequired[str]
 
 

@@ -19,6 +19,7 @@ ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 ANNOTATION_REPORT: Final = labels.REPORT
 ANNOTATION_NODES: Final = f"{DOMAIN}/nodes"
 """Largest number of awake nodes, on the template of nodes on demand."""
+ANNOTATION_ROLL: Final = labels.ROLL
 TAINT_UNHEALTHY: Final = labels.UNHEALTHY
 CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY
 ANNOTATION_REBOOT: Final = labels.REBOOT

@@ -792,6 +792,7 @@ class Nodeset(TypedDict):
     """Further parameters of slurm.conf's NodeName lines; they override those of the stack."""
     drain_grace: NotRequired[Input[int]]
     """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
+    roll: NotRequired[Input["Roll"]]
     node_selector: NotRequired[Input[Mapping[str, Input[str]]]]
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
     affinity: NotRequired[Input[Mapping[str, Input[Mapping[str, Input[Any]]]]]]
@@ -1136,6 +1137,17 @@ class Rest(TypedDict):
     own tokens."""
     token_lifetime: NotRequired[Input[str]]
     """Longest lifetime of a token from `scontrol token`; UNLIMITED: no limit."""
+
+
+class Roll(TypedDict):
+    """Update of a nodeset's nodes after an edit that replaces their pods. Each node waits until its
+    jobs end."""
+
+    share: NotRequired[Input[float]]
+    """Maximum fraction of the nodeset's nodes that an update takes out of service at once, at least
+    one node."""
+    in_maintenance: NotRequired[Input[bool]]
+    """Update only nodes in a maintenance reservation of Slurm, all at once."""
 
 
 class S3(TypedDict):

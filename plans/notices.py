@@ -17,7 +17,6 @@ from plans.facts import (
     file_of,
     grace,
     is_static,
-    loses_pods,
     removed_associations,
     removed_partitions,
     removed_users,
@@ -126,8 +125,13 @@ def _cancels_jobs(preview: Preview) -> bool:
     return any(removed_associations(step, with_jobs=True) for step in preview.steps)
 
 
-def _loses_nodes(preview: Preview) -> bool:
-    return any(re.fullmatch(_NODES, step.name) and loses_pods(step) for step in preview.steps)
+def _ends_jobs(preview: Preview) -> bool:
+    return any(re.fullmatch(_NODES, step.name) and _loses_nodes(step) for step in preview.steps)
+
+
+def _loses_nodes(step: Step) -> bool:
+    """Return whether nodes end although they may have jobs."""
+    return shrinks(step) or step.op in (Op.REPLACE, Op.DELETE)
 
 
 def _is_too_soon(step: Step) -> bool:
@@ -176,7 +180,8 @@ _RULES: Final = (
     _Rule(
         _NODESET,
         rolls_pods,
-        "The nodes of nodeset {0} are replaced one by one, each after its jobs or {grace}.",
+        "The nodes of nodeset {0} are replaced, a share of them at once, each when its jobs have"
+        " ended.",
     ),
     _Rule(
         _NODESET,
@@ -191,7 +196,7 @@ _RULES: Final = (
     ),
     _Rule(
         _NODESET,
-        lambda step: loses_pods(step) and not _removes_static_nodes(step),
+        lambda step: _loses_nodes(step) and not _removes_static_nodes(step),
         "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
         " --no-requeue, are lost.",
     ),
@@ -234,13 +239,13 @@ _RULES: Final = (
         "config-candidate",
         _changes,
         "slurmctld and the nodes read the new configuration of Slurm; running jobs continue.",
-        applies=lambda preview: not _loses_nodes(preview),
+        applies=lambda preview: not _ends_jobs(preview),
     ),
     _Rule(
         "config-candidate",
         _changes,
         "slurmctld and the nodes read the new configuration of Slurm.",
-        applies=_loses_nodes,
+        applies=_ends_jobs,
     ),
     _Rule(
         "config-candidate",

@@ -43,7 +43,7 @@ from agents.reconciler.memory import Key, MemoryUnknownError
 from agents.reconciler.metrics import Passes
 from agents.reconciler.observed import Observed, observe
 from agents.reconciler.plan import Plan, plan
-from agents.reconciler.rollout import is_coming, nodesets_rolling
+from agents.reconciler.rollout import is_coming
 from agents.reconciler.wanted import Step, Wanted
 from agents.reconciler.wiring import Wiring
 from agents.say import fail, say
@@ -54,6 +54,8 @@ USER = "slurm"
 """SlurmUser may change all nodes."""
 PAUSE = 5
 """Seconds between two checks of a roll-out."""
+SOON = 15
+"""Seconds until the next pass at most, while nodes without jobs wait for their update."""
 AGAIN = 15
 """Seconds until the next pass if the settings cannot be read."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
@@ -137,9 +139,7 @@ class Reconciler:
         while self._clock() < end:
             try:
                 asked = self.wanted()
-                rolling = nodesets_rolling(self._api, self._namespace, asked)
-                observed = self.observe(asked)
-                if not rolling and not is_coming(observed, asked, int(self._clock())):
+                if not is_coming(self.observe(asked), asked, int(self._clock())):
                     return
             except PROBLEMS as error:
                 print(f"still waiting for the roll-out: {error}", file=sys.stderr)
@@ -224,6 +224,7 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             if done.actions() or done.notes or report.text(done.plan) != said:
                 _say(done, as_json=as_json)
             said = report.text(done.plan)
+            interval = min(interval, SOON) if done.plan.rolls else interval
             passes.done(time.monotonic() - begun, done.plan, done.taken)
         except PROBLEMS as error:
             say(

@@ -127,6 +127,19 @@ class Tell:
         return f"{self.key[0]}: a person is needed: {self.key[1]}: {self.text}"
 
 
+@dataclass(frozen=True)
+class Renew:
+    """Delete an outdated pod of a node without jobs. Its StatefulSet creates a new one."""
+
+    node: str
+    uid: str
+    has_record: bool
+    """Whether slurmctld knows the node. Then jobs may start on it after this pass."""
+
+    def __str__(self) -> str:
+        return f"{self.node}: pod replaced: its settings have changed"
+
+
 Repair = Restart | Reboot | Replace | Tell
 """Steps of a ladder (`agents.reconciler.ladder`)."""
-Action = Forget | Drain | Lift | Requeue | Mark | Unmark | Withdraw | Repair
+Action = Forget | Drain | Lift | Requeue | Renew | Mark | Unmark | Withdraw | Repair

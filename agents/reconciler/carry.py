@@ -17,6 +17,7 @@ from agents.reconciler.actions import (
     Lift,
     Mark,
     Reboot,
+    Renew,
     Repair,
     Replace,
     Requeue,
@@ -29,6 +30,7 @@ from agents.reconciler.judge import DRAINED
 from agents.reconciler.memory import Climb, Key, Memory, MemoryUnknownError, dumps, loads
 from agents.reconciler.observed import Machine
 from agents.reconciler.plan import Plan
+from agents.reconciler.roll import may_renew
 from agents.slurm import Client, Fault, SlurmError
 
 EVENT_LENGTH = 1024
@@ -176,11 +178,13 @@ class Carrier:
 
     def _change_objects(
         self,
-        action: Mark | Unmark | Withdraw | Repair,
+        action: Renew | Mark | Unmark | Withdraw | Repair,
         machines: Mapping[str, Machine],
         command: tuple[str, ...],
     ) -> None:
         match action:
+            case Renew():
+                self._renew(action)
             case Mark():
                 self._mark(machines[action.machine], action.text)
             case Unmark():
@@ -190,8 +194,7 @@ class Carrier:
             case Reboot():
                 self._annotate(action.machine, f"{action.boot} {action.at}")
             case Restart():
-                path = f"/api/v1/namespaces/{self._place.namespace}/pods/{action.key[0]}"
-                self._api.ask("DELETE", path, _only(action.uid))
+                self._delete_pod(action.key[0], action.uid)
             case Replace():
                 self._replace(action, command)
             case Tell():
@@ -221,6 +224,17 @@ class Carrier:
         if not is_own(record.reason) or "NOT_RESPONDING" not in record.state:
             raise OvertakenError(f"the node is {'+'.join(sorted(record.state))}: {record.reason}")
         self._slurm.down(action.node, record.reason)
+
+    def _renew(self, action: Renew) -> None:
+        if action.has_record:
+            record = self._slurm.node(action.node)
+            if not may_renew(record):
+                raise OvertakenError(f"the node is {'+'.join(sorted(record.state))}")
+        self._delete_pod(action.node, action.uid)
+
+    def _delete_pod(self, name: str, uid: str) -> None:
+        path = f"/api/v1/namespaces/{self._place.namespace}/pods/{name}"
+        self._api.ask("DELETE", path, _only(uid))
 
     # --- Machines -----------------------------------------------------------------------------
 

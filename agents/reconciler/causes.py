@@ -11,6 +11,7 @@ SIZE = "size"
 JAIL = "jail"
 LEAVE = "leave"
 LEAVING = "leaving"
+ROLL = "roll"
 
 REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
 """Causes that a ladder repairs, apart from failed checks and conditions of Kubernetes nodes."""

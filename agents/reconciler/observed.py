@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pydantic import ValidationError
+
 from agents import labels, objects
 from agents.kubernetes import Api, KubernetesError
+from agents.reconciler.wanted import Roll
 from agents.slurm import Client, Node
 
 OURS = ",".join(
@@ -23,6 +26,8 @@ CONF = "NODE_CONF"
 """Variable in slurmd's container with the node configuration that slurmd registers."""
 IN_FORCE = "config-in-force"
 """Container that waits until slurmctld uses a new configuration, and reports the time."""
+REVISION = "controller-revision-hash"
+"""Label of a StatefulSet's pods with the name of their template's revision."""
 MUNGE = "munge"
 """Container of a pod's munged, if Slurm authenticates users by munge."""
 
@@ -56,6 +61,18 @@ class Pod:
     """Reason why the pod is not ready."""
     munged: Munged | None = None
     """None if the pod has no munged, or its munged was never restarted."""
+    created: float = 0.0
+    """Unix time."""
+    revision: str = ""
+    """Revision of the template that the pod was made from."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """Present template of a nodeset's pods."""
+
+    revision: str
+    settings: Roll
 
 
 @dataclass(frozen=True)
@@ -104,6 +121,8 @@ class Observed:
     configured: float = 0.0
     """Approximate Unix time since which slurmctld uses the last deploy's configuration, or 0 if the
     time is unknown."""
+    updates: Mapping[str, Update] = field(default_factory=dict)
+    """Present template of each nodeset whose StatefulSet Kubernetes has observed."""
 
 
 def observe(
@@ -123,6 +142,8 @@ def observe(
         one = _pod(item)
         pods[one.name] = one
         configured = max(configured, _configured(item["status"]))
+    # Read the templates after the pods: a pod may be newer than a template that was read before.
+    updates = _updates(api, namespace)
     items = api.items("/api/v1/nodes", objects.Node)
     machines = {one.name: one for one in (_machine(item, label_keys) for item in items)}
     records = {node.name: node for node in nodes()}
@@ -130,7 +151,31 @@ def observe(
         raise KubernetesError(
             "GET /api/v1/nodes", "the list is empty, although this pod runs on a node"
         )
-    return Observed(records, pods, machines, configured)
+    return Observed(records, pods, machines, configured, updates)
+
+
+def _updates(api: Api, namespace: str) -> dict[str, Update]:
+    path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+    found = {}
+    for item in api.items(path, objects.StatefulSet):
+        meta, status = item["metadata"], item["status"]
+        is_seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
+        settings = meta.get("annotations", {}).get(labels.ROLL)
+        revision = status.get("updateRevision")
+        if settings and revision and is_seen:
+            found[meta["name"]] = Update(revision, _roll(path, meta["name"], settings))
+    return found
+
+
+def _roll(path: str, name: str, settings: str) -> Roll:
+    try:
+        return Roll.model_validate_json(settings)
+    except ValidationError:
+        raise KubernetesError(
+            f"GET {path}",
+            f"{name}: annotation {labels.ROLL}: {settings!r}: expected the settings of rolling"
+            " updates; deploy again",
+        ) from None
 
 
 def _pod(item: objects.Pod) -> Pod:
@@ -150,6 +195,8 @@ def _pod(item: objects.Pod) -> Pod:
         ready_since=_time(ready.get("lastTransitionTime")) or 0.0 if ready and is_ready else 0.0,
         why="" if is_ready else _why(status, conditions),
         munged=_munged(status),
+        created=meta["creationTimestamp"].timestamp(),
+        revision=meta.get("labels", {}).get(REVISION, ""),
     )
 
 

@@ -1,17 +1,30 @@
 """Plan the actions, with a pure function of the observed state, the settings and the memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agents import labels
 from agents.drains import KUBERNETES, is_own
-from agents.reconciler.actions import Action, Drain, Forget, Lift, Mark, Requeue, Unmark, Withdraw
-from agents.reconciler.causes import NOT_READY
+from agents.reconciler.actions import (
+    Action,
+    Drain,
+    Forget,
+    Lift,
+    Mark,
+    Renew,
+    Repair,
+    Requeue,
+    Restart,
+    Unmark,
+    Withdraw,
+)
+from agents.reconciler.causes import NOT_READY, ROLL
 from agents.reconciler.ghosts import ghosts
 from agents.reconciler.judge import SILENT, Finding, View, views
 from agents.reconciler.ladder import Doing, Room, climb, under_way
 from agents.reconciler.memory import Key, Memory
 from agents.reconciler.observed import Machine, Observed
+from agents.reconciler.roll import Rolls, roll
 from agents.reconciler.wanted import Wanted
 
 REASON_LENGTH = 200
@@ -48,6 +61,10 @@ class Plan:
     """Names of nodes that do not respond to slurmctld."""
     unchecked: int | None = None
     """Number of nodes in service without recent evidence, or None if no evidence is required."""
+    outdated: Mapping[str, int] = field(default_factory=dict)
+    """Number of nodes with old settings, for each nodeset that has any."""
+    rolls: bool = False
+    """Whether updates of nodes continue without waiting for jobs or a person."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
@@ -61,6 +78,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
     room = Room(max(1, int(wanted.share * len(nodes))), taken)
     drains, refused = _drains(nodes.values(), room)
     repairs = climb(nodes, observed.pods.values(), wanted, memory, now, room)
+    rolls = roll(nodes, observed, wanted, memory, now)
     actions = (
         *(Forget(name) for name in ghosts(observed.records.values(), wanted.replicas())),
         *drains,
@@ -72,22 +90,36 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         ),
         *_marks(observed, wanted, nodes),
         *_withdrawals(observed, repairs.rebooting),
-        *repairs.actions,
+        *_apart(repairs.actions, rolls, drains),
     )
     return Plan(
         actions,
         dict(sorted(repairs.memory.items())),
-        tuple(_report(nodes.values(), refused, repairs.doing)),
+        (*_report(nodes.values(), refused, {**repairs.doing, **rolls.doing}), *_stopped(rolls)),
         len(nodes),
         sum(view.takes_jobs for view in nodes.values()),
         sum(view.is_without_munged(now) for view in nodes.values()),
         frozenset(view.name for view in nodes.values() if view.is_away),
         _unchecked(nodes.values(), wanted.evidence, now),
+        rolls.outdated,
+        rolls.goes_on,
     )
 
 
 def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
     return None if age is None else sum(view.is_unchecked(now, age) for view in nodes)
+
+
+def _apart(repairs: list[Repair], rolls: Rolls, drains: list[Drain]) -> Iterator[Action]:
+    """Yield updates and repairs. Drain a node only once, and delete a pod only once."""
+    drained = {drain.node for drain in drains}
+    renewed = {action.node for action in rolls.actions if isinstance(action, Renew)}
+    for action in rolls.actions:
+        if not (isinstance(action, Drain) and action.node in drained):
+            yield action
+    for repair in repairs:
+        if not (isinstance(repair, Restart) and repair.key[0] in renewed):
+            yield repair
 
 
 # --- Drains --------------------------------------------------------------------------------------
@@ -196,6 +228,13 @@ def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]
                     "not drained: drain limit reached (reconciler.share)", needs_person=True
                 )
             yield Out(view.name, finding.cause, finding.text, done.text, done.needs_person)
+
+
+def _stopped(rolls: Rolls) -> Iterator[Out]:
+    for nodeset, node in rolls.stopped.items():
+        text = f"not back after its update; {rolls.outdated[nodeset]} nodes keep old settings"
+        doing = f"nodeset {nodeset} is not updated further until it returns or the settings change"
+        yield Out(node, ROLL, text, doing, needs_person=True)
 
 
 def _status(view: View, finding: Finding) -> str:

@@ -20,7 +20,11 @@ def code(made: Plan) -> int:
 
 def text(made: Plan) -> str:
     """Return a line with a summary, and one line for each problem of a node."""
-    lines = [f"{made.in_service} of {made.wanted} nodes are in service", *map(str, made.out[:MOST])]
+    lines = [
+        f"{made.in_service} of {made.wanted} nodes are in service",
+        *(f"{name}: {old} nodes wait for new settings" for name, old in made.outdated.items()),
+        *map(str, made.out[:MOST]),
+    ]
     if len(made.out) > MOST:
         lines.append(f"and {len(made.out) - MOST} more")
     return "\n".join(lines)
@@ -32,6 +36,7 @@ def as_json(made: Plan, notes: Sequence[str] = ()) -> str:
             "code": code(made),
             "wanted": made.wanted,
             "in_service": made.in_service,
+            "outdated": dict(made.outdated),
             "out": [asdict(out) for out in made.out],
             "actions": [
                 {"action": type(action).__name__.lower(), "text": str(action)}

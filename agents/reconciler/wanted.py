@@ -31,6 +31,17 @@ class Topology(BaseModel):
         return frozenset(key for keys in self.levels for key in keys)
 
 
+class Roll(BaseModel):
+    """Settings of the rolling updates of a nodeset, in the annotation `agents.labels.ROLL`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    share: float
+    """Share of the nodeset's nodes that may be out of service for the update at once."""
+    in_maintenance: bool
+    """Whether only nodes in a maintenance reservation are updated."""
+
+
 class Nodeset(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

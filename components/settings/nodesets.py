@@ -101,6 +101,17 @@ class Gpus(Model):
         return slices or {self.resource: self.count}
 
 
+class Roll(Model):
+    """Update of a nodeset's nodes after an edit that replaces their pods. Each node waits until its
+    jobs end."""
+
+    share: Annotated[float, Field(gt=0, le=1), Number] = 0.2
+    """Maximum fraction of the nodeset's nodes that an update takes out of service at once, at least
+    one node."""
+    in_maintenance: bool = False
+    """Update only nodes in a maintenance reservation of Slurm, all at once."""
+
+
 class Nodeset(Model):
     """Workers of one kind: nodes `<name>-0`, `<name>-1`, …"""
 
@@ -138,6 +149,7 @@ class Nodeset(Model):
     """Further parameters of slurm.conf's NodeName lines; they override those of the stack."""
     drain_grace: Seconds = 3600
     """Seconds that jobs may continue on a node that is being removed, before they are requeued."""
+    roll: Roll = Roll()
     node_selector: dict[LabelKey, SelectedValue] = {}
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
     affinity: dict[
@@ -169,6 +181,10 @@ class Nodeset(Model):
         chosen = self.on_demand
         if chosen is None:
             return self
+        if "roll" in self.model_fields_set:
+            raise cross_field(
+                "roll", "nodes on demand are replaced when they are idle; remove roll"
+            )
         if self.kind != "static":
             raise cross_field("kind", f"{self.kind}: nodes on demand are static; remove kind")
         if chosen.largest_min() > self.replicas:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
+from agents.reconciler.wanted import Roll
 from components import conventions as c
 from components import pods
 from components.cluster.interface import NodeClass
@@ -124,12 +125,17 @@ class Nodeset(pulumi.ComponentResource):
                 "namespace": args.site.namespace,
                 # Wait only until Kubernetes has observed the StatefulSet. Not skipAwait: Pulumi
                 # would not wait for the deletion either, and nodes need slurmctld to deregister.
-                "annotations": {"pulumi.com/waitFor": "jsonpath={.status.observedGeneration}"},
+                "annotations": {
+                    "pulumi.com/waitFor": "jsonpath={.status.observedGeneration}",
+                    c.ANNOTATION_ROLL: Roll(**settings.roll.model_dump()).model_dump_json(),
+                },
             },
             spec={
                 "replicas": settings.replicas,
                 "serviceName": c.HOSTS,
                 "podManagementPolicy": "Parallel",
+                # agents/reconciler replaces outdated pods when their jobs have ended.
+                "updateStrategy": {"type": "OnDelete"},
                 "selector": {"matchLabels": labels},
                 "template": template,
             },

@@ -13,7 +13,7 @@ _BACK_AFTER_SECONDS = 300
 OUT_STATES = "down|drained|draining|fail|future|invalid|not_responding|powered_down"
 """States of nodes that accept no jobs, or do not exist yet."""
 _BROKEN_STATES = "down|fail|invalid"
-PLANNED_CAUSES = "cordoned|cost|foreign|leave|maintenance"
+PLANNED_CAUSES = "cordoned|cost|foreign|leave|maintenance|roll"
 """Causes of planned drains."""
 
 _NOT_CARDS = (

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,24 @@ class Cluster:
 
     def wait_for_rollouts(self) -> None:
         """Wait until all pods of every StatefulSet have its latest template and are ready."""
-        for name in self.kubectl("get", "statefulsets", "-o", "name").split():
-            self.kubectl("rollout", "status", name, _within(300), timeout=330)
+        for owner in self.objects("statefulsets"):
+            name = owner["metadata"]["name"]
+            eventually(f"all pods of {name} are updated", partial(self._is_updated, name), 300)
+
+    def _is_updated(self, name: str) -> bool:
+        (owner,) = (one for one in self.objects("statefulsets") if one["metadata"]["name"] == name)
+        spec, status = owner["spec"], owner["status"]
+        selector = ",".join(
+            f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items()
+        )
+        latest = {"controller-revision-hash": status.get("updateRevision")}
+        ready = [
+            pod
+            for pod in self.objects("pods", selector)
+            if is_ready(pod) and latest.items() <= pod["metadata"]["labels"].items()
+        ]
+        seen = status.get("observedGeneration") == owner["metadata"]["generation"]
+        return bool(seen and len(ready) == spec["replicas"])
 
     def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
         """Send a signal, such as STOP, to all processes of a program in a container."""

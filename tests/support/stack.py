@@ -181,6 +181,7 @@ FULL: dict[str, Any] = {
         },
         {
             "name": "slices",
+            "roll": {"share": 0.5, "in_maintenance": True},
             "kind": "static",
             "replicas": 2,
             "cpus": 16,

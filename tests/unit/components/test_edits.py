@@ -503,6 +503,7 @@ EDITS = [
         NOTHING,
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
     ),
+    Edit("updates take out fewer nodes", big(roll={"share": 0.1}), effect_of(updated={BIG})),
     Edit("nodes get a longer drain grace", big(drain_grace=7200), effect_of(rolled={BIG})),
     # --- The reconciler
     Edit(

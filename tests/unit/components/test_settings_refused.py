@@ -363,6 +363,7 @@ CHOICES: dict[str, str] = {
 }
 
 SWITCHES = (
+    "nodesets[1].roll.in_maintenance",
     "protect_data",
     "containers.enabled",
     "containers.registries[0].insecure",
@@ -488,6 +489,7 @@ LISTS = (
 )
 
 MAPPINGS = (
+    "nodesets[1].roll",
     "secrets",
     "placement",
     "placement.controller",
@@ -1212,6 +1214,8 @@ _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
     # The changed key and its value, then the key, the value and the remedy in the error.
+    ("nodesets[1].on_demand", {}, "nodesets[1].roll", "",
+     "nodes on demand are replaced when they are idle; remove roll"),
     ("nodesets[0].on_demand.min", 3, "nodesets[0].on_demand", "min: 3",
      "expected at most replicas, which is 2"),
     ("nodesets[0].on_demand.schedule[0].min", 5, "nodesets[0].on_demand", "min: 5",
@@ -1678,6 +1682,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
     ("users[0].uid", 60_000, "users[0].uid", "60000", "expected less than 60000"),
     ("users[0].uid", "ada", "users[0].uid", '"ada"', "expected a whole number"),
+    ("nodesets[1].roll.share", 0, "nodesets[1].roll.share", "0", "expected more than 0"),
+    ("nodesets[1].roll.share", 1.5, "nodesets[1].roll.share", "1.5", "expected at most 1"),
     ("reconciler.share", 0, "reconciler.share", "0", "expected more than 0"),
     ("reconciler.share", 1.5, "reconciler.share", "1.5", "expected at most 1"),
     ("network.policies", "both", "network.names", "policies: both",

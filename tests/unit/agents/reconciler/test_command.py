@@ -4,7 +4,7 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from agents.reconciler.__main__ import Reconciler
 from agents.reconciler.carry import Place
 from agents.reconciler.memory import dumps
 from agents.reconciler.plan import plan
-from agents.reconciler.rollout import is_coming, nodesets_rolling
+from agents.reconciler.rollout import is_coming
 from agents.reconciler.wanted import read
 from agents.wanted import WantedError
 from components import conventions as c
@@ -32,21 +32,12 @@ from tests.unit.agents.reconciler.world import FakeApi, FakeSlurm, World
 
 
 class Kubernetes(FakeApi):
-    """Fake API that also has a Job, StatefulSets and events."""
+    """Fake API that also has a Job and events."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.events: list[dict[str, Any]] = []
         self.reports: list[str] = []
-        self.rolling = 0
-        """Number of requests that still report a roll-out."""
-
-    def items(self, path: str, kind: Any, **parameters: str) -> Any:
-        if not path.endswith("/statefulsets"):
-            return super().items(path, kind, **parameters)
-        self._world.receive("kubernetes")
-        self.rolling -= 1
-        return iter([statefulset("cpu", updated="2" if self.rolling < 0 else "3")])
 
     def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         if path.endswith("/events"):
@@ -61,13 +52,6 @@ class Kubernetes(FakeApi):
         return super().ask(method, path, body, **options)
 
 
-def statefulset(name: str, updated: str = "2", seen: int = 1) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "generation": 1},
-        "status": {"observedGeneration": seen, "currentRevision": "2", "updateRevision": updated},
-    }
-
-
 class Setting:
     """A world with two nodes, and a reconciler for it."""
 
@@ -75,6 +59,8 @@ class Setting:
         self.world = World(2, budget=2)
         self.kubernetes = Kubernetes(self.world)
         self.slept = 0.0
+        self.at: tuple[float, Callable[[], None]] | None = None
+        """Event, and the number of slept seconds at which it happens."""
         path.write_text(wanted(2, **fields).model_dump_json())
         place = Place("slurm", "memory", {"kind": "Job", "name": c.AFTER_DEPLOY})
         slurm = FakeSlurm(self.world)
@@ -87,6 +73,8 @@ class Setting:
 
     def _sleep(self, seconds: float) -> None:
         self.slept += seconds
+        if self.at and self.slept >= self.at[0]:
+            self.at[1]()
 
 
 @pytest.fixture
@@ -306,12 +294,31 @@ def test_event_is_normal_when_all_nodes_are_in_service(setting: Setting) -> None
     assert [event["type"] for event in setting.kubernetes.events] == ["Normal"]
 
 
-def test_report_waits_until_the_roll_out_is_over(tmp_path: Path) -> None:
+def test_report_waits_until_nodes_without_jobs_are_updated(tmp_path: Path) -> None:
+    """The running reconciler replaces a pod meanwhile; the Job only waits."""
     setting = Setting(tmp_path / "wanted.json", rollout=900)
-    setting.kubernetes.rolling = 3
+    setting.world.edit()
+    first, second = setting.world.boxes.values()
+    first.revision = setting.world.revision
+
+    def update() -> None:
+        second.revision = setting.world.revision
+
+    setting.at = (3 * command.PAUSE, update)
 
     assert setting.run("--after-deploy") == 0
     assert setting.slept == 3 * command.PAUSE
+
+
+def test_report_does_not_wait_for_jobs_on_outdated_nodes(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "wanted.json", rollout=900)
+    setting.world.edit()
+    for box in setting.world.boxes.values():
+        box.jobs = 1
+
+    assert setting.run("--after-deploy") == 0
+    assert setting.slept == 0
+    assert "cpu: 2 nodes wait for new settings" in setting.kubernetes.reports[0]
 
 
 def test_report_waits_for_starting_nodes_up_to_the_rollout_limit(
@@ -355,25 +362,6 @@ def test_option_after_deploy_fails_when_slurm_is_unavailable(setting: Setting) -
 )
 def test_report_waits_only_for_nodes_that_are_starting(seen: Any, coming: bool) -> None:
     assert is_coming(seen, wanted(), NOW) is coming
-
-
-@pytest.mark.parametrize(
-    ("item", "rolls"),
-    [
-        (statefulset("cpu"), []),
-        (statefulset("cpu", updated="3"), ["cpu"]),
-        (statefulset("cpu", seen=0), ["cpu"]),
-        (statefulset("another", updated="3"), []),
-    ],
-)
-def test_roll_out_lasts_until_all_pods_have_the_last_revision(
-    item: dict[str, Any], rolls: list[str]
-) -> None:
-    class One(FakeApi):
-        def items(self, path: str, kind: Any, **parameters: str) -> Any:
-            return iter([item])
-
-    assert nodesets_rolling(One(World(1, 1)), "slurm", wanted()) == rolls
 
 
 # --- Settings ------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The reconciler reads objects of Kubernetes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from agents import labels
 from agents.kubernetes import KubernetesError
 from agents.reconciler import observed
-from agents.reconciler.observed import Condition, Munged, observe
+from agents.reconciler.observed import Condition, Munged, Update, observe
+from agents.reconciler.wanted import Roll
 from agents.slurm import Client, Node
 from tests.support.kubeanswers import Answers, api
 from tests.support.slurmnodes import node
@@ -19,7 +21,10 @@ POD: Object = {
     "metadata": {
         "name": "cpu-1",
         "uid": "u1",
-        "labels": {"slurmstack.dev/component": "worker"},
+        "labels": {
+            "slurmstack.dev/component": "worker",
+            "controller-revision-hash": "cpu-abc",
+        },
         **BEGAN,
         "deletionTimestamp": "2026-01-01T00:01:00Z",
     },
@@ -81,14 +86,22 @@ class Slurm(Client):
         return self._nodes
 
 
-def look(pods: list[Object], machines: list[Object]) -> tuple[observed.Observed, Answers]:
-    answers = Answers(pods={"items": pods}, nodes={"items": machines})
+def look(
+    pods: list[Object], machines: list[Object], sets: Sequence[Object] = ()
+) -> tuple[observed.Observed, Answers]:
+    answers = Answers(
+        pods={"items": pods}, nodes={"items": machines}, statefulsets={"items": list(sets)}
+    )
     return observe(Slurm(node("cpu-1")), api(answers), "slurm"), answers
 
 
 def test_only_the_requested_labels_of_machines_are_kept() -> None:
     given = {**MACHINE["metadata"], "labels": {"zone": "a", "rack": "b"}}
-    answers = Answers(pods={"items": []}, nodes={"items": [{**MACHINE, "metadata": given}]})
+    answers = Answers(
+        pods={"items": []},
+        nodes={"items": [{**MACHINE, "metadata": given}]},
+        statefulsets={"items": []},
+    )
 
     seen = observe(Slurm(), api(answers), "slurm", frozenset({"zone", "missing"}))
 
@@ -100,6 +113,7 @@ def test_pods_machines_and_records_are_read() -> None:
 
     pod, pending = seen.pods.values()
     assert (pod.machine, pod.is_worker, pod.is_ready, pod.conf) == ("m1", True, True, "CPUs=2")
+    assert (pod.created, pod.revision, pending.revision) == (NEW_YEAR, "cpu-abc", "")
     assert (pod.started, pod.leaves) == (NEW_YEAR, NEW_YEAR + 60)
     assert (pod.ready_since, pending.ready_since) == (NEW_YEAR + 20, 0.0)
     assert (pending.machine, pending.is_worker, pending.is_ready) == ("", False, False)
@@ -213,7 +227,7 @@ def test_number_of_requests_is_independent_of_the_number_of_nodes() -> None:
     few = look([POD], [MACHINE])[1]
     many = look([POD] * 400, [MACHINE] * 400)[1]
 
-    assert len(few.asked) == len(many.asked) == 2
+    assert len(few.asked) == len(many.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -230,3 +244,40 @@ def test_incomplete_or_unexpected_objects_are_errors(
 ) -> None:
     with pytest.raises(KubernetesError):
         look(pods, machines)
+
+
+def stateful_set(seen: int = 2, **fields: Any) -> Object:
+    annotations = {labels.ROLL: '{"share": 0.2, "in_maintenance": false}'}
+    return {
+        "metadata": {
+            "name": "cpu",
+            "uid": "u4",
+            **BEGAN,
+            "generation": 2,
+            "annotations": annotations,
+            **fields,
+        },
+        "status": {"observedGeneration": seen, "updateRevision": "cpu-def"},
+    }
+
+
+def test_present_template_of_each_nodeset_is_read() -> None:
+    seen, _ = look([], [MACHINE], [stateful_set()])
+
+    assert seen.updates == {"cpu": Update("cpu-def", Roll(share=0.2, in_maintenance=False))}
+
+
+@pytest.mark.parametrize(
+    "item", [stateful_set(seen=1), stateful_set(annotations={}), stateful_set(name="login")]
+)
+def test_template_that_kubernetes_has_not_observed_is_unknown(item: Object) -> None:
+    seen, _ = look([], [MACHINE], [item])
+
+    assert "cpu" not in seen.updates
+
+
+def test_invalid_settings_of_updates_are_an_error() -> None:
+    item = stateful_set(annotations={labels.ROLL: "{}"})
+
+    with pytest.raises(KubernetesError, match=r"cpu: annotation slurmstack\.dev/roll: '\{\}'"):
+        look([], [MACHINE], [item])

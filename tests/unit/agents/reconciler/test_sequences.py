@@ -101,6 +101,7 @@ EVENTS: list[Event] = [
     lambda world, box, _: world.time_out(box),
     lambda world, box, _: world.lose_pod(box),
     lambda world, _, __: world.kubelet_makes_pods(),
+    lambda world, _, __: world.edit(),
 ]
 
 
@@ -146,6 +147,7 @@ def test_only_healthy_nodes_return_and_drains_by_others_stay(tmp_path: Path, bat
         for box in world.boxes.values():
             assert box.in_service or box.is_foreign, f"seed {seed}: {box}"
             assert not (is_marked(box) and not box.is_foreign), f"seed {seed}: {box}"
+            assert box.revision == world.revision or box.is_foreign, f"seed {seed}: {box}"
             assert labels.REBOOT not in box.annotations, f"seed {seed}: {box}"
 
 
@@ -162,7 +164,15 @@ def test_sequences_cover_all_causes_and_steps(tmp_path: Path) -> None:
 
     causes = {"not-ready", "cordoned", "disk-pressure"}
     assert {f"{KUBERNETES}{cause}" for cause in causes} | {"broken-fan"} <= reasons
-    least = {"drain": 50, "lift": 20, "requeue": 3, "mark": 20, "restart": 20, "reboot": 3}
+    least = {
+        "drain": 50,
+        "lift": 20,
+        "requeue": 3,
+        "mark": 20,
+        "restart": 20,
+        "reboot": 3,
+        "renew": 20,
+    }
     assert {what: done[what] for what in least if done[what] < least[what]} == {}
 
 

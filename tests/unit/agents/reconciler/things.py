@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from agents.drains import Evidence
-from agents.reconciler.observed import Condition, Machine, Observed, Pod
-from agents.reconciler.wanted import Wanted
+from agents.reconciler.observed import Condition, Machine, Observed, Pod, Update
+from agents.reconciler.wanted import Roll, Wanted
 from agents.slurm import Node
 from tests.support.slurmnodes import NOW, node
 
@@ -27,6 +27,8 @@ def pod(name: str, **fields: Any) -> Pod:
             "is_ready": True,
             "started": NOW - 10_000,
             "conf": CONF,
+            "created": NOW - 10_000,
+            "revision": "new",
             **fields,
         }
     )
@@ -86,4 +88,8 @@ def observed(
         place[one.name] = one
     kind, _, name = without.partition(" ")
     {"record": records, "pod": pods, "machine": machines, "": {"": None}}[kind].pop(name)  # type: ignore[attr-defined]
-    return Observed(records, pods, machines, configured)
+    return Observed(records, pods, machines, configured, {"cpu": update()})
+
+
+def update(share: float = 0.2, *, in_maintenance: bool = False) -> Update:
+    return Update("new", Roll(share=share, in_maintenance=in_maintenance))

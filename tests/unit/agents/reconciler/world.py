@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agents import labels
-from agents.drains import CHECK, KUBERNETES, Evidence, is_own
+from agents.drains import CHECK, KUBERNETES, ROLL, Evidence, is_own
 from agents.kubernetes import Api, KubernetesError, Object
 from agents.slurm import Client, Fault, Node, SlurmError
 from tests.support.slurmnodes import NOW, moment, node
@@ -20,6 +20,9 @@ from tests.unit.agents.reconciler.things import CONF
 
 CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"
+SETS = "/apis/apps/v1/namespaces/slurm/statefulsets"
+ROLLS = '{"share": 0.4, "in_maintenance": false}'
+ROLLED_AT_ONCE = 0.4
 CHECKED = "gpu-xid"
 BEGAN = {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
 """Metadata that all objects of Kubernetes have."""
@@ -47,6 +50,8 @@ class Box:
     pod: int | None = 1
     """Generation of the pod, or None while no pod exists."""
     pod_ready: bool = True
+    revision: int = 1
+    """Revision of the template that the pod was made from."""
     machine: int = 1
     boot: int = 1
     ready: str = "True"
@@ -100,6 +105,8 @@ class World:
         self.now = NOW
         self.budget = budget
         self.memory, self.version = "", 1
+        self.revision = 1
+        """Revision of the present template."""
         self.calls = 0
         self.killed_at: int | None = None
         """Number of the request before which the reconciler is killed."""
@@ -150,7 +157,7 @@ class World:
         """Return to service, as with ReturnToService=2. Drains and their reasons stay."""
         box.ready, box.is_silent, box.is_down, box.pod_ready = "True", False, False, True
         if box.pod is None:
-            box.pod = self.now
+            box.pod, box.revision = self.now, self.revision
         if not box.is_drained:
             box.reason, box.since = "", 0
 
@@ -166,11 +173,17 @@ class World:
 
     def lose_pod(self, box: Box) -> None:
         box.pod, box.pod_ready, box.is_silent = None, False, True
+        if box.reason.startswith(ROLL):
+            # images/worker/leave takes over this drain.
+            box.is_drained, box.reason, box.since = False, "", 0
+
+    def edit(self) -> None:
+        """Change the template of the pods. Present pods stay."""
+        self.revision += 1
 
     def kubelet_makes_pods(self) -> None:
         for box in self.boxes.values():
             if box.pod is None and box.ready == "True":
-                box.pod, box.pod_ready, box.is_silent = self.now, True, False
                 self.come_back(box)
 
     def repair_all(self) -> None:
@@ -202,18 +215,22 @@ class FakeSlurm(Client):
         assert not box.reason, f"the reason '{box.reason}' is overwritten"
         assert is_own(reason)
         box.is_drained, box.reason, box.since = True, reason, self._world.now
-        ours = [one for one in self._world.boxes.values() if one.reason.startswith(KUBERNETES)]
+        boxes = self._world.boxes.values()
+        ours = [one for one in boxes if one.reason.startswith(KUBERNETES)]
         assert len(ours) <= self._world.budget, "the reconciler's drains exceed the budget"
+        rolled = [one for one in boxes if one.reason.startswith(ROLL)]
+        assert len(rolled) <= max(1, int(ROLLED_AT_ONCE * len(boxes))), "too many nodes roll"
 
     def resume(self, node: str) -> None:
         box = self._receive("lift", node)
         assert box.is_drained
         assert is_own(box.reason), f"the drain '{box.reason}' by others is lifted"
-        assert box.checked > box.since or not box.extra, "no checks have run since the drain"
-        assert not box.has_trouble, "Kubernetes reports a problem"
         assert not box.is_silent
         assert not box.is_down
-        assert not box.fault or box.fault_since >= box.checked, "the checks have found a fault"
+        if not box.reason.startswith(ROLL):
+            assert box.checked > box.since or not box.extra, "no checks have run since the drain"
+            assert not box.has_trouble, "Kubernetes reports a problem"
+            assert not box.fault or box.fault_since >= box.checked, "the checks have found a fault"
         box.is_drained, box.reason, box.since = False, "", 0
 
     def down(self, node: str, reason: str) -> None:
@@ -238,6 +255,10 @@ class FakeApi(Api):
         self._world = world
 
     def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
+        if path == SETS:
+            self._world.receive("kubernetes")
+            yield msgspec.convert(_stateful_set(self._world.revision), kind)
+            return
         selector = parameters.get("labelSelector", "")
         for box in list(self._world.boxes.values()):
             # One request per node, so that a list may fail in the middle.
@@ -278,7 +299,9 @@ class FakeApi(Api):
         assert body["preconditions"]["uid"] == str(box.pod)
         assert not box.jobs, "jobs run on the node"
         assert not box.is_foreign, "others have drained the node"
-        self._world.done["restart"] += 1
+        is_outdated = box.revision != self._world.revision
+        assert not (is_outdated and box.in_service), "a job may start on the node"
+        self._world.done["renew" if is_outdated else "restart"] += 1
         self._world.lose_pod(box)
         return {}
 
@@ -360,8 +383,9 @@ def _worker(box: Box) -> Object:
         "metadata": {
             "name": box.name,
             "uid": str(box.pod),
-            "labels": _labels("worker"),
+            "labels": {**_labels("worker"), "controller-revision-hash": str(box.revision)},
             **BEGAN,
+            "creationTimestamp": moment(NOW - 1000 if box.pod == 1 else box.pod or 0).isoformat(),
         },
         "spec": {
             "nodeName": box.name.replace("cpu", "machine"),
@@ -372,6 +396,19 @@ def _worker(box: Box) -> Object:
             "startTime": moment(NOW - 1000 if box.pod == 1 else box.pod or 0).isoformat(),
             "conditions": [{"type": "Ready", "status": str(box.pod_ready)}],
         },
+    }
+
+
+def _stateful_set(revision: int) -> Object:
+    return {
+        "metadata": {
+            "name": "cpu",
+            "uid": "cpu",
+            "generation": revision,
+            "annotations": {labels.ROLL: ROLLS},
+            **BEGAN,
+        },
+        "status": {"observedGeneration": revision, "updateRevision": str(revision)},
     }
 
 

@@ -1,0 +1,181 @@
+"""Rolling updates: replace each outdated pod when its node's jobs have ended.
+
+A pod is outdated if its StatefulSet has a newer template. Kubernetes does not replace such pods
+(`updateStrategy: OnDelete`), because it cannot wait for jobs for days, nor replace several at once.
+The reconciler drains at most a share of each nodeset, and deletes the pods of nodes without jobs. A
+node that does not return stops the update of its nodeset.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from agents.drains import ROLL
+from agents.reconciler import causes
+from agents.reconciler.actions import Drain, Lift, Renew
+from agents.reconciler.judge import INVALID, NOT_IN_SERVICE, Kind, View
+from agents.reconciler.ladder import Doing
+from agents.reconciler.memory import Key, Memory
+from agents.reconciler.observed import Observed, Update
+from agents.reconciler.wanted import Wanted
+from agents.slurm import Node
+
+MAINTENANCE = "MAINTENANCE"
+"""Flag of a node in a maintenance reservation."""
+REASON = f"{ROLL}: waits until its jobs end, for new settings"
+
+
+@dataclass
+class Rolls:
+    actions: list[Drain | Renew | Lift] = field(default_factory=list)
+    doing: dict[Key, Doing] = field(default_factory=dict)
+    outdated: dict[str, int] = field(default_factory=dict)
+    """Number of outdated pods of each nodeset that has any."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Nodesets whose update has stopped, with the node that did not return."""
+    goes_on: bool = False
+    """Whether the next step requires no job to end and no person to act."""
+
+
+def may_renew(record: Node) -> bool:
+    """Return whether a node has no job, and no job can start on it."""
+    is_empty = not record.alloc_cpus and "COMPLETING" not in record.state
+    return is_empty and bool(record.state & NOT_IN_SERVICE)
+
+
+def roll(
+    nodes: Mapping[str, View], observed: Observed, wanted: Wanted, memory: Memory, now: int
+) -> Rolls:
+    """Return the next actions of all updates. Without outdated pods, it only lifts drains."""
+    in_vain = {node for (node, _), climb in memory.items() if climb.rung and climb.gone is None}
+    found = Rolls()
+    for nodeset, views in _by_nodeset(nodes.values()).items():
+        if update := observed.updates.get(nodeset):
+            _Nodeset(nodeset, views, update, wanted.rollout, in_vain, now, found).roll()
+    return found
+
+
+def _by_nodeset(nodes: Iterable[View]) -> dict[str, list[View]]:
+    found: dict[str, list[View]] = {}
+    for view in nodes:
+        found.setdefault(view.name.rpartition("-")[0], []).append(view)
+    return found
+
+
+@dataclass
+class _Nodeset:
+    name: str
+    views: list[View]
+    update: Update
+    rollout: int
+    in_vain: set[str]
+    """Nodes that a first repair did not restore."""
+    now: int
+    found: Rolls
+
+    def roll(self) -> None:
+        outdated = [view for view in self.views if self._is_outdated(view)]
+        self.found.actions += self._lifts()
+        returning = [view for view in self.views if not (view.is_up or self._is_outdated(view))]
+        if not outdated:
+            return
+        self.found.outdated[self.name] = len(outdated)
+        late = next((view.name for view in returning if self._is_late(view)), None)
+        if late is not None:
+            self.found.stopped[self.name] = late
+        free = self._limit() - len(returning) - sum(_is_drained(view) for view in outdated)
+        for view in sorted(outdated, key=_order):
+            if not _serves(view):
+                self._renew(view)
+            elif _is_drained(view):
+                self._go_on(view, late)
+            elif self._may_begin(view) and late is None:
+                if free > 0:
+                    self._begin(view)
+                    free -= 1
+                elif view.is_empty:
+                    self.found.goes_on = True
+
+    def _is_outdated(self, view: View) -> bool:
+        pod = view.pod
+        return pod is not None and pod.leaves is None and pod.revision != self.update.revision
+
+    def _limit(self) -> int:
+        """Return how many nodes may be away at once: all of a maintenance reservation."""
+        everything = len(self.views)
+        if self.update.settings.in_maintenance:
+            return everything
+        return max(1, int(self.update.settings.share * everything))
+
+    def _is_late(self, view: View) -> bool:
+        """Return whether a node that should return needs longer than `reconciler.rollout`.
+
+        A machine that does not respond is not the update's fault.
+        """
+        pod = view.pod
+        too_old = pod is not None and pod.leaves is None and self.now - pod.created > self.rollout
+        return (too_old or view.name in self.in_vain) and not _is_lost(view)
+
+    def _may_begin(self, view: View) -> bool:
+        state = view.record.state if view.record else frozenset()
+        return not self.update.settings.in_maintenance or MAINTENANCE in state
+
+    # --- Steps --------------------------------------------------------------------------------
+
+    def _begin(self, view: View) -> None:
+        self.found.actions.append(Drain(view.name, REASON))
+        if view.is_empty:
+            self._renew(view)
+
+    def _go_on(self, view: View, late: str | None) -> None:
+        """Replace a drained node, wait for its jobs, or return it to service."""
+        if late is not None or not self._may_begin(view):
+            self.found.actions.append(_lift(view))
+        elif view.is_empty:
+            self._renew(view)
+        else:
+            self.found.doing[view.name, causes.ROLL] = Doing("waits until its jobs end")
+
+    def _renew(self, view: View) -> None:
+        if view.pod and view.is_empty and not _is_held(view):
+            self.found.actions.append(Renew(view.name, view.pod.uid, view.record is not None))
+            self.found.goes_on = True
+
+    def _lifts(self) -> Iterator[Lift]:
+        """Yield drains without a reason: the pod was replaced, or its old template has returned."""
+        for view in self.views:
+            if _is_drained(view) and view.is_up and not self._is_outdated(view):
+                yield _lift(view)
+
+
+def _is_drained(view: View) -> bool:
+    """Return whether a node is drained for an update."""
+    return view.is_drained and view.reason.startswith(ROLL)
+
+
+def _serves(view: View) -> bool:
+    """Return whether a node is in service, or was until an update drained it."""
+    return view.is_up and (view.is_in_service or _is_drained(view))
+
+
+def _is_lost(view: View) -> bool:
+    return any(finding.cause == causes.NOT_READY for finding in view.findings)
+
+
+def _is_held(view: View) -> bool:
+    """Return whether a pod must stay: a person works on it, or it can neither end nor start.
+
+    If only the pod is outdated, Slurm itself drains the node, because its size does not match.
+    """
+    by_person = view.is_foreign and not (view.record and view.record.state & INVALID)
+    wished = any(finding.kind is Kind.WISH for finding in view.findings)
+    return by_person or wished or _is_lost(view)
+
+
+def _order(view: View) -> tuple[bool, bool, bool, str]:
+    """Sort broken nodes first, then those without jobs, and of these the drained ones."""
+    return _serves(view), not view.is_empty, not _is_drained(view), view.name
+
+
+def _lift(view: View) -> Lift:
+    since = view.record.reason_time if view.record else None
+    return Lift(view.name, view.reason, since)
