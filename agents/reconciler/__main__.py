@@ -41,7 +41,7 @@ from agents.reconciler.carry import Carrier, Place
 from agents.reconciler.ladder import taken
 from agents.reconciler.memory import Key, MemoryUnknownError
 from agents.reconciler.metrics import Passes
-from agents.reconciler.observed import Observed, observe
+from agents.reconciler.observed import Observed, Update, observe, templates
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming
 from agents.reconciler.wanted import Step, Wanted
@@ -54,8 +54,9 @@ USER = "slurm"
 """SlurmUser may change all nodes."""
 PAUSE = 5
 """Seconds between two checks of a roll-out."""
-SOON = 15
-"""Seconds until the next pass at most, while nodes without jobs wait for their update."""
+SOON = 5
+"""Seconds until the next pass at most, while nodes without jobs wait for their update. Also the
+seconds until an edit of the nodes' pods is noticed."""
 AGAIN = 15
 """Seconds until the next pass if the settings cannot be read."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
@@ -96,6 +97,8 @@ class Reconciler:
         self._namespace = place.namespace
         self._wanted_file = wanted_file
         self._clock = clock
+        self._templates: Mapping[str, Update] | None = None
+        """Templates of the pods at the last pass."""
 
     def wanted(self) -> Wanted:
         return wanted.read(self._wanted_file)
@@ -110,6 +113,7 @@ class Reconciler:
         # reconciler has newer data.
         kept = self.carrier.recall()
         observed = self.observe(asked)
+        self._templates = observed.updates
         made = plan(observed, asked, kept.memory, int(self._clock()))
         if dry_run:
             wired, notes = self._wire(asked, observed, dry_run=True)
@@ -120,6 +124,15 @@ class Reconciler:
         if done.actions():
             self.carrier.event("Normal", "Reconciled", "\n".join((*done.actions(), *done.notes)))
         return done
+
+    def has_new_templates(self) -> bool:
+        """Return whether an edit has changed the pods of nodes since the last pass."""
+        if self._templates is None:
+            return False
+        try:
+            return templates(self._api, self._namespace) != self._templates
+        except KubernetesError:
+            return False  # the next pass reports it
 
     def _wire(
         self, asked: Wanted, observed: Observed, *, dry_run: bool = False
@@ -232,8 +245,15 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
                 f"the pass over the nodes did not finish: {error}; the next pass tries again",
             )
             passes.failed(time.monotonic() - begun)
-        stop.wait(max(0.0, begun + interval - time.monotonic()))
+        _wait(stop, reconciler, begun + interval)
     return 0
+
+
+def _wait(stop: threading.Event, reconciler: Reconciler, end: float) -> None:
+    """Wait until this time of the monotonic clock, SIGTERM, or an edit of the nodes' pods."""
+    while not stop.wait(max(0.0, min(SOON, end - time.monotonic()))):
+        if time.monotonic() >= end or reconciler.has_new_templates():
+            return
 
 
 def _serve(passes: Passes, port: int) -> None:

@@ -143,7 +143,7 @@ def observe(
         pods[one.name] = one
         configured = max(configured, _configured(item["status"]))
     # Read the templates after the pods: a pod may be newer than a template that was read before.
-    updates = _updates(api, namespace)
+    updates = templates(api, namespace)
     items = api.items("/api/v1/nodes", objects.Node)
     machines = {one.name: one for one in (_machine(item, label_keys) for item in items)}
     records = {node.name: node for node in nodes()}
@@ -154,7 +154,8 @@ def observe(
     return Observed(records, pods, machines, configured, updates)
 
 
-def _updates(api: Api, namespace: str) -> dict[str, Update]:
+def templates(api: Api, namespace: str) -> dict[str, Update]:
+    """Return the present template of each nodeset. Raises `KubernetesError`."""
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
     found = {}
     for item in api.items(path, objects.StatefulSet):

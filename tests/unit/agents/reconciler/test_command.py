@@ -172,6 +172,34 @@ def test_number_of_nodes_in_the_report_is_limited() -> None:
 # --- Repeated passes -----------------------------------------------------------------------------
 
 
+def run_until_sigterm(setting: Setting) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert setting.run() == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_edit_of_the_pods_starts_a_pass_before_the_interval_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = Setting(tmp_path / "wanted.json", interval=3600)
+    look = setting.reconciler.look
+    monkeypatch.setattr(command, "SOON", 0.01)
+
+    def edit_once() -> command.Pass:
+        if setting.world.revision > 1:
+            signal.raise_signal(signal.SIGTERM)
+        done = look()
+        setting.world.edit()
+        return done
+
+    monkeypatch.setattr(setting.reconciler, "look", edit_once)
+    run_until_sigterm(setting)
+
+    assert setting.world.done["renew"] == 1
+
+
 def test_passes_continue_after_a_failure_until_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,11 +216,7 @@ def test_passes_continue_after_a_failure_until_sigterm(
         return look()
 
     monkeypatch.setattr(setting.reconciler, "look", fail_once_then_succeed)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert setting.run() == 0
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    run_until_sigterm(setting)
     output = capsys.readouterr()
     assert looks == 3
     failure, in_service = output.err.splitlines()
