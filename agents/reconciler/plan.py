@@ -232,7 +232,7 @@ def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]
 
 def _stopped(rolls: Rolls) -> Iterator[Out]:
     for nodeset, node in rolls.stopped.items():
-        text = f"not back after its update; {rolls.outdated[nodeset]} nodes keep old settings"
+        text = f"not back after its update; nodes with old settings: {rolls.outdated[nodeset]}"
         doing = f"nodeset {nodeset} is not updated further until it returns or the settings change"
         yield Out(node, ROLL, text, doing, needs_person=True)
 

@@ -22,7 +22,10 @@ def text(made: Plan) -> str:
     """Return a line with a summary, and one line for each problem of a node."""
     lines = [
         f"{made.in_service} of {made.wanted} nodes are in service",
-        *(f"{name}: {old} nodes wait for new settings" for name, old in made.outdated.items()),
+        *(
+            f"{name}: nodes that wait for new settings: {old}"
+            for name, old in made.outdated.items()
+        ),
         *map(str, made.out[:MOST]),
     ]
     if len(made.out) > MOST:

@@ -21,6 +21,8 @@ from agents.slurm import Node
 
 MAINTENANCE = "MAINTENANCE"
 """Flag of a node in a maintenance reservation."""
+RETURN = 900
+"""Seconds for a node to return if `reconciler.rollout` is 0."""
 REASON = f"{ROLL}: waits until its jobs end, for new settings"
 
 
@@ -50,7 +52,7 @@ def roll(
     found = Rolls()
     for nodeset, views in _by_nodeset(nodes.values()).items():
         if update := observed.updates.get(nodeset):
-            _Nodeset(nodeset, views, update, wanted.rollout, in_vain, now, found).roll()
+            _Nodeset(nodeset, views, update, wanted.rollout or RETURN, in_vain, now, found).roll()
     return found
 
 
@@ -66,7 +68,8 @@ class _Nodeset:
     name: str
     views: list[View]
     update: Update
-    rollout: int
+    limit: int
+    """Seconds for a node to return."""
     in_vain: set[str]
     """Nodes that a first repair did not restore."""
     now: int
@@ -107,12 +110,12 @@ class _Nodeset:
         return max(1, int(self.update.settings.share * everything))
 
     def _is_late(self, view: View) -> bool:
-        """Return whether a node that should return needs longer than `reconciler.rollout`.
+        """Return whether a node that should return needs too long.
 
         A machine that does not respond is not the update's fault.
         """
         pod = view.pod
-        too_old = pod is not None and pod.leaves is None and self.now - pod.created > self.rollout
+        too_old = pod is not None and pod.leaves is None and self.now - pod.created > self.limit
         return (too_old or view.name in self.in_vain) and not _is_lost(view)
 
     def _may_begin(self, view: View) -> bool:

@@ -103,7 +103,7 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
         eventually(
             "the reconciler calls a person",
             lambda: (
-                "roll-0: roll: not back after its update; 3 nodes keep old settings"
+                "roll-0: roll: not back after its update; nodes with old settings: 3"
                 in cluster.kubectl(*log)
             ),
             LIMIT + 60,
@@ -129,7 +129,7 @@ def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -
         said = f"deploy/{c.RECONCILER}"
         eventually(
             "the reconciler knows of the update",
-            lambda: "roll: 4 nodes wait for new settings" in cluster.kubectl("logs", said),
+            lambda: "roll: nodes that wait for new settings: 4" in cluster.kubectl("logs", said),
         )
         assert updated(cluster, before) == set()
         slurm(

@@ -342,7 +342,7 @@ def test_report_does_not_wait_for_jobs_on_outdated_nodes(tmp_path: Path) -> None
 
     assert setting.run("--after-deploy") == 0
     assert setting.slept == 0
-    assert "cpu: 2 nodes wait for new settings" in setting.kubernetes.reports[0]
+    assert "cpu: nodes that wait for new settings: 2" in setting.kubernetes.reports[0]
 
 
 def test_report_waits_for_starting_nodes_up_to_the_rollout_limit(

@@ -120,8 +120,14 @@ def test_node_that_does_not_return_stops_the_update(late: Pod, memory: Memory) -
     stopped = made(state, memory)
     (out,) = (one for one in stopped.out if one.cause == "roll" and one.node == "cpu-3")
     assert out.needs_person
-    assert "3 nodes keep old settings" in out.text
+    assert "nodes with old settings: 3" in out.text
     assert report.code(stopped) == report.PERSON
+
+
+def test_update_gives_nodes_time_even_if_deploys_do_not_wait() -> None:
+    state = seen(started("cpu-3", 60), outdated=3)
+    assert plan(state, wanted(4, rollout=0), {}, NOW).outdated == {"cpu": 3}
+    assert not any(out.needs_person for out in plan(state, wanted(4, rollout=0), {}, NOW).out)
 
 
 def test_lost_machine_does_not_stop_the_update() -> None:
