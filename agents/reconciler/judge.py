@@ -105,8 +105,7 @@ class View:
     @property
     def is_empty(self) -> bool:
         """Whether the node has no job in Slurm."""
-        record = self.record
-        return record is None or not (record.alloc_cpus or "COMPLETING" in record.state)
+        return self.record is None or not has_jobs(self.record)
 
     @property
     def is_out(self) -> bool:
@@ -146,6 +145,11 @@ class View:
             return False
         by_hand = "DOWN" in record.state and record.reason not in ("", "none")
         return self.is_drained or (by_hand and not record.reason.startswith(SLURMS_OWN))
+
+    @property
+    def is_wished_out(self) -> bool:
+        """Whether a person has requested that the node is out of service."""
+        return any(finding.kind is Kind.WISH for finding in self.findings)
 
     @property
     def has_drain_of_kubernetes(self) -> bool:
@@ -209,6 +213,10 @@ class View:
             and self.has_passed
             and not any(finding.drains for finding in self.findings)
         )
+
+
+def has_jobs(record: Node) -> bool:
+    return bool(record.alloc_cpus) or "COMPLETING" in record.state
 
 
 def cause_of(reason: str, source: str) -> str | None:

@@ -102,7 +102,7 @@ class _Ladders:
     found: Repairs = field(default_factory=Repairs)
 
     def look_at(self, view: View, past: Mapping[str, Climb]) -> None:
-        if view.is_foreign or any(finding.kind is Kind.WISH for finding in view.findings):
+        if view.is_foreign or view.is_wished_out:
             # A person works on the node. Repair nothing, and keep its memory.
             self.found.memory |= {(view.name, cause): one for cause, one in past.items()}
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from agents.drains import ROLL
 from agents.reconciler import causes
 from agents.reconciler.actions import Drain, Lift, Renew
-from agents.reconciler.judge import INVALID, NOT_IN_SERVICE, Kind, View
+from agents.reconciler.judge import INVALID, NOT_IN_SERVICE, View, has_jobs
 from agents.reconciler.ladder import Doing
 from agents.reconciler.memory import Key, Memory
 from agents.reconciler.observed import Observed, Update
@@ -40,8 +40,7 @@ class Rolls:
 
 def may_renew(record: Node) -> bool:
     """Return whether a node has no job, and no job can start on it."""
-    is_empty = not record.alloc_cpus and "COMPLETING" not in record.state
-    return is_empty and bool(record.state & NOT_IN_SERVICE)
+    return not has_jobs(record) and bool(record.state & NOT_IN_SERVICE)
 
 
 def roll(
@@ -85,7 +84,7 @@ class _Nodeset:
         late = next((view.name for view in returning if self._is_late(view)), None)
         if late is not None:
             self.found.stopped[self.name] = late
-        free = self._limit() - len(returning) - sum(_is_drained(view) for view in outdated)
+        free = self._at_once() - len(returning) - sum(_is_drained(view) for view in outdated)
         for view in sorted(outdated, key=_order):
             if not _serves(view):
                 self._renew(view)
@@ -102,7 +101,7 @@ class _Nodeset:
         pod = view.pod
         return pod is not None and pod.leaves is None and pod.revision != self.update.revision
 
-    def _limit(self) -> int:
+    def _at_once(self) -> int:
         """Return how many nodes may be away at once: all of a maintenance reservation."""
         everything = len(self.views)
         if self.update.settings.in_maintenance:
@@ -170,8 +169,7 @@ def _is_held(view: View) -> bool:
     If only the pod is outdated, Slurm itself drains the node, because its size does not match.
     """
     by_person = view.is_foreign and not (view.record and view.record.state & INVALID)
-    wished = any(finding.kind is Kind.WISH for finding in view.findings)
-    return by_person or wished or _is_lost(view)
+    return by_person or view.is_wished_out or _is_lost(view)
 
 
 def _order(view: View) -> tuple[bool, bool, bool, str]:
