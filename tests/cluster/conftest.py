@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from components import conventions as c
 from tests.support.cluster import Cluster, Deployed, write_test_stack
 
 _LAST = pytest.StashKey[Cluster]()
@@ -26,20 +25,13 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
 
 
 def _explained(item: pytest.Function) -> Generator[None, None, None]:
-    """Add the stack's state and the last log lines of its agents to a failure."""
+    """Add the stack's state to a failure."""
     try:
         yield
     except (AssertionError, subprocess.SubprocessError) as error:
         if stack := item.config.stash.get(_LAST, None):
-            error.add_note(_state(stack))
+            error.add_note(stack.state())
         raise
-
-
-def _state(stack: Cluster) -> str:
-    logs = [("logs", f"deploy/{agent}", "--tail=20") for agent in (c.RECONCILER, c.ON_DEMAND)]
-    asked = (("get", "nodes"), *logs)
-    outputs = (stack.kubectl(*command, check=False) for command in asked)
-    return "\n".join((*outputs, stack.state()))
 
 
 @pytest.fixture(scope="session")

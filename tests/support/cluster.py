@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import docker
 import yaml
 from docker.models.containers import Container
 
+from components import conventions as c
 from local import deploy
 from local.paths import ROOT
 from tests.support import kube, shell
@@ -171,24 +171,22 @@ class Cluster:
 
     def wait_for_rollouts(self) -> None:
         """Wait until all pods of every StatefulSet have its latest template and are ready."""
-        for owner in self.objects("statefulsets"):
-            name = owner["metadata"]["name"]
-            eventually(f"all pods of {name} are updated", partial(self._is_updated, name), 300)
+        becomes("the list of StatefulSets with outdated pods", self._outdated, [], 300)
 
-    def _is_updated(self, name: str) -> bool:
-        (owner,) = (one for one in self.objects("statefulsets") if one["metadata"]["name"] == name)
+    def _outdated(self) -> list[str]:
+        owners = self.objects("statefulsets")
+        return [one["metadata"]["name"] for one in owners if not self._is_updated(one)]
+
+    def _is_updated(self, owner: dict[str, Any]) -> bool:
         spec, status = owner["spec"], owner["status"]
-        selector = ",".join(
-            f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items()
-        )
-        latest = {"controller-revision-hash": status.get("updateRevision")}
-        ready = [
-            pod
-            for pod in self.objects("pods", selector)
-            if is_ready(pod) and latest.items() <= pod["metadata"]["labels"].items()
-        ]
+        latest = {
+            **spec["selector"]["matchLabels"],
+            "controller-revision-hash": status.get("updateRevision", ""),
+        }
+        selector = ",".join(f"{key}={value}" for key, value in latest.items())
+        ready = sum(map(is_ready, self.objects("pods", selector)))
         seen = status.get("observedGeneration") == owner["metadata"]["generation"]
-        return bool(seen and len(ready) == spec["replicas"])
+        return bool(seen and ready == spec["replicas"])
 
     def signal(self, signal: str, program: str, pod: str, container: str, **options: Any) -> None:
         """Send a signal, such as STOP, to all processes of a program in a container."""
@@ -313,10 +311,12 @@ class Cluster:
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
     def state(self) -> str:
-        """Return states of pods and nodes and the end of slurmctld's log, for diagnosis."""
+        """Return states of machines, pods and nodes and the ends of logs, for diagnosis."""
         slurmctld = ("-c", "slurmctld")
         logs = ("logs", "--selector=slurmstack.dev/component=controller", *slurmctld, "--tail=60")
         asked = (
+            ("get", "nodes"),
+            *(("logs", f"deploy/{agent}", "--tail=20") for agent in (c.RECONCILER, c.ON_DEMAND)),
             ("get", "pods", "--output=wide"),
             (
                 "exec",
