@@ -16,6 +16,7 @@ PARTITIONS = [
     {"name": "main", "nodesets": ["cpu"], "default": True},
     {"name": "roll", "nodesets": ["roll"]},
 ]
+IDLE = dict.fromkeys(NODES, "idle")
 LIMIT = 30
 """Seconds for a node to return."""
 UNTIL = "#!/bin/sh\nwhile [ ! -e {0} ]; do sleep 0.2; done"
@@ -25,7 +26,7 @@ UNTIL = "#!/bin/sh\nwhile [ ! -e {0} ]; do sleep 0.2; done"
 def _nodesets(cluster: Cluster) -> Iterator[None]:
     reconciler = {"interval": 5, "rollout": LIMIT}
     with deployed(cluster, nodesets=[ROLL], partitions=PARTITIONS, reconciler=reconciler):
-        becomes("the new nodes", lambda: nodes(cluster), dict.fromkeys(NODES, "idle"), 120)
+        becomes("the new nodes", lambda: nodes(cluster), IDLE, 120)
         yield
 
 
@@ -82,7 +83,7 @@ def test_three_nodes_roll_at_once_and_the_fourth_follows(cluster: Cluster, folde
         becomes("the updated nodes", lambda: updated(cluster, before), {*NODES}, 120)
         for job in (*jobs, waiting):
             cluster.wait_for_job(job, "COMPLETED", 120)
-        becomes("the nodes", lambda: nodes(cluster), dict.fromkeys(NODES, "idle"), 120)
+        becomes("the nodes", lambda: nodes(cluster), IDLE, 120)
         assert memory(cluster).isdisjoint(size)
         restarts = cluster.run(
             f"sacct -nX -o restarts -j {','.join(map(str, (*jobs, waiting)))} -S now-1hour"
@@ -93,7 +94,7 @@ def test_three_nodes_roll_at_once_and_the_fourth_follows(cluster: Cluster, folde
 
 
 def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
-    becomes("the nodes", lambda: nodes(cluster), dict.fromkeys(NODES, "idle"), 180)
+    becomes("the nodes", lambda: nodes(cluster), IDLE, 180)
     before = pods(cluster)
     change: dict[str, Any] = {"pod": {"image": "worker:missing"}, "roll": {"share": 0.25}}
 
@@ -114,7 +115,7 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
         ]
     cluster.deploy("up")
 
-    becomes("the nodes", lambda: nodes(cluster), dict.fromkeys(NODES, "idle"), 120)
+    becomes("the nodes", lambda: nodes(cluster), IDLE, 120)
     assert updated(cluster, before) == {"roll-0"}, "the old settings are back"
 
 

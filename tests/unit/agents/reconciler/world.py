@@ -14,6 +14,7 @@ import msgspec
 from agents import labels
 from agents.drains import CHECK, KUBERNETES, ROLL, Evidence, is_own
 from agents.kubernetes import Api, KubernetesError, Object
+from agents.reconciler.wanted import Roll
 from agents.slurm import Client, Fault, Node, SlurmError
 from tests.support.slurmnodes import NOW, moment, node
 from tests.unit.agents.reconciler.things import CONF
@@ -21,8 +22,7 @@ from tests.unit.agents.reconciler.things import CONF
 CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"
 SETS = "/apis/apps/v1/namespaces/slurm/statefulsets"
-ROLLS = '{"share": 0.4, "in_maintenance": false}'
-ROLLED_AT_ONCE = 0.4
+ROLL_SHARE = 0.4
 CHECKED = "gpu-xid"
 BEGAN = {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
 """Metadata that all objects of Kubernetes have."""
@@ -219,7 +219,7 @@ class FakeSlurm(Client):
         ours = [one for one in boxes if one.reason.startswith(KUBERNETES)]
         assert len(ours) <= self._world.budget, "the reconciler's drains exceed the budget"
         rolled = [one for one in boxes if one.reason.startswith(ROLL)]
-        assert len(rolled) <= max(1, int(ROLLED_AT_ONCE * len(boxes))), "too many nodes roll"
+        assert len(rolled) <= max(1, int(ROLL_SHARE * len(boxes))), "too many nodes roll"
 
     def resume(self, node: str) -> None:
         box = self._receive("lift", node)
@@ -405,7 +405,9 @@ def _stateful_set(revision: int) -> Object:
             "name": "cpu",
             "uid": "cpu",
             "generation": revision,
-            "annotations": {labels.ROLL: ROLLS},
+            "annotations": {
+                labels.ROLL: Roll(share=ROLL_SHARE, in_maintenance=False).model_dump_json()
+            },
             **BEGAN,
         },
         "status": {"observedGeneration": revision, "updateRevision": str(revision)},
