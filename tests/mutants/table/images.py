@@ -73,6 +73,16 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
+        "a node that starts during an edit keeps the last configuration",
+        "images",
+        "images/controller/reload",
+        '<(reached))" ]; then reconfigured=; fi\n',
+        '<(reached))" ]; then :; fi\n',
+        f"{_CONTAINER}/slurmctld/test_reload.py"
+        "::test_node_that_starts_during_a_change_gets_the_new_configuration",
+        "container",
+    ),
+    Fault(
         "Prometheus reads an edit only after a restart",
         "images",
         "images/monitoring/serve",
