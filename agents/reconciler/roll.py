@@ -125,8 +125,7 @@ class _Nodeset:
 
     def _begin(self, view: View) -> None:
         self.found.actions.append(Drain(view.name, REASON))
-        if view.is_empty:
-            self._renew(view)
+        self._renew(view)
 
     def _go_on(self, view: View, late: str | None) -> None:
         """Replace a drained node, wait for its jobs, or return it to service."""
@@ -138,6 +137,7 @@ class _Nodeset:
             self.found.doing[view.name, causes.ROLL] = Doing("waits until its jobs end")
 
     def _renew(self, view: View) -> None:
+        """Replace a node's pod, unless the node has jobs or must stay."""
         if view.pod and view.is_empty and not _is_held(view):
             self.found.actions.append(Renew(view.name, view.pod.uid, view.record is not None))
             self.found.goes_on = True
