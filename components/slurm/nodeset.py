@@ -43,6 +43,12 @@ SLURMD_CAPABILITIES = (
     # Checks read the kernel's log.
     "SYSLOG",
 )
+_AUTOSCALERS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations with which autoscalers leave a pod and its machine alone: a node without jobs may get
+one at any time, and a permanent node would only move to another machine."""
 _STOP_MARGIN = 60
 """Seconds after `drain_grace` within which a pod must delete its node record and stop slurmd."""
 
@@ -171,7 +177,7 @@ def _template(
     args: NodesetArgs, labels: dict[str, str], node_settings: pulumi.Input[str]
 ) -> pods.Spec:
     settings = args.settings
-    annotations = {"annotations": settings.pod.annotations} if settings.pod.annotations else {}
+    annotations = {**_AUTOSCALERS, **settings.pod.annotations}
     mounted = [
         nodessh.mounted(args.node_ssh),
         args.user_images,
@@ -186,7 +192,7 @@ def _template(
         ),
     ]
     return {
-        "metadata": {"labels": labels, **annotations},
+        "metadata": {"labels": labels, "annotations": annotations},
         "spec": {
             **pods.pod_defaults(args.site.images),
             **args.slurmctld.names(),

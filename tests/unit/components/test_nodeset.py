@@ -56,7 +56,23 @@ def test_slurmd_gets_devices_huge_pages_and_variables_of_the_settings(
         wanted = {"rdma/hca": "2", "hugepages-2Mi": "4096Mi"}
         assert wanted.items() <= found["resources"][kind].items()
     assert variables(found)["NCCL_DEBUG"] == "INFO"
-    assert pods["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/networks": "ib0"}
+    assert pods["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "ib0"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+        ("karpenter.sh/do-not-disrupt", "true"),
+    ],
+)
+def test_autoscalers_leave_nodes_alone_unless_the_settings_permit_it(
+    annotation: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert worker(monkeypatch)["metadata"]["annotations"][annotation] == value
+
+    permitted = worker(monkeypatch, pod={"annotations": {annotation: "other"}})
+    assert permitted["metadata"]["annotations"][annotation] == "other"
 
 
 def test_custom_init_container_runs_directly_after_the_guard(
