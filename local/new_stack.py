@@ -292,13 +292,20 @@ def allowed(settings: Settings) -> Document:
     grafana = settings.monitoring.bundled.grafana
     needed = {
         "limits": is_local or settings.login.limits != Limits(),
-        "host-namespaces": settings.monitoring.kind != "none",
-        "host-paths": settings.monitoring.kind != "none",
         "protected-data": not settings.protect_data,
         "images": bundled and grafana.enabled and grafana.image == type(grafana)().image,
     }
     mounts = settings.cluster.kind == "nebius" and not settings.jail.is_elsewhere()
-    exceptions = {rule: why for rule, why in found["exceptions"].items() if needed.get(rule, True)}
+    absent = {
+        *(["machines-exporter"] if settings.monitoring.kind == "none" else []),
+        *(["rebooter-agent"] if "reboot" not in settings.reconciler.steps() else []),
+    }
+    exceptions = {
+        rule: present
+        for rule, whys in found["exceptions"].items()
+        if needed.get(rule, True)
+        and (present := {name: why for name, why in whys.items() if name not in absent})
+    }
     exceptions["non-root"] |= dict.fromkeys(_pods_with_sssd(settings), _SSSD)
     return {
         **({"host_paths": found["host_paths"]} if mounts else {}),
