@@ -1114,6 +1114,11 @@ class Reconciler(TypedDict):
     replace: NotRequired[Input[Sequence[Input[str]]]]
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     the Node, and the Node's creator creates a new one."""
+    replace_secret: NotRequired[Input[str]]
+    """Secret in the stack's namespace. Its entries are files for the command `replace`, in
+    /etc/slurmstack/replace."""
+    replace_servers: NotRequired[Input[Sequence[Input[str]]]]
+    """URLs of the servers that the command `replace` connects to, such as the cloud's API."""
     replace_age: NotRequired[Input[int]]
     """Minimum age, in seconds, at which a Kubernetes node may be replaced."""
     remember: NotRequired[Input[int]]

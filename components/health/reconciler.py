@@ -16,6 +16,8 @@ from components.site import Site
 _LAST_LOOK = 120
 """Seconds for a last check after the roll-out. It queries slurmrestd for up to 90 seconds."""
 _TRIES = 3
+_REPLACE = "/etc/slurmstack/replace"
+"""Mount point of the Secret for the command that replaces a machine; see docs/reconciler.md."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,10 @@ def _pod(
         pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
         pods.mounted(pods.config_volume("nodesets", config), c.NODESETS, read_only=True),
     ]
+    if secret := args.settings.replace_secret:
+        mounted.append(
+            pods.mounted(pods.secret_volume("replace", secret), _REPLACE, read_only=True)
+        )
     return {
         **args.site.pod(c.RECONCILER),
         **rights.token(account),

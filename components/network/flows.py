@@ -175,6 +175,7 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
     reached[c.BACKUP] = [*database, *store]
     reached |= {component: [_API] for component in _ASK_KUBERNETES}
+    reached[c.RECONCILER] += map(_server, settings.reconciler.replace_servers)
     reached[c.MONITORING] = [_API, *_watched(settings)]
     reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
     return reached

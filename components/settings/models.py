@@ -832,6 +832,7 @@ class Settings(Model):
             "monitoring.logs.headers_secret": self.monitoring.logs
             and self.monitoring.logs.headers_secret,
             "directory.password_secret": self.directory and self.directory.password_secret,
+            "reconciler.replace_secret": self.reconciler.replace_secret,
             "containers.credentials_secret": self.containers.credentials_secret,
             "jail.csi.node_stage_secret": self.jail.csi and self.jail.csi.node_stage_secret,
             "jail.csi.node_publish_secret": self.jail.csi and self.jail.csi.node_publish_secret,

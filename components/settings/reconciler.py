@@ -12,6 +12,8 @@ from components.settings.types import (
     Model,
     Number,
     Seconds,
+    SecretName,
+    Url,
     Word,
     cross_field,
     known_names,
@@ -69,6 +71,11 @@ class Reconciler(Model):
     replace: tuple[Line, ...] = ()
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     the Node, and the Node's creator creates a new one."""
+    replace_secret: SecretName | None = None
+    """Secret in the stack's namespace. Its entries are files for the command `replace`, in
+    /etc/slurmstack/replace."""
+    replace_servers: tuple[Url, ...] = ()
+    """URLs of the servers that the command `replace` connects to, such as the cloud's API."""
     replace_age: Seconds = 3600
     """Minimum age, in seconds, at which a Kubernetes node may be replaced."""
     remember: Seconds = 86_400
@@ -95,6 +102,15 @@ class Reconciler(Model):
             if name not in causes:
                 known = known_names(name, causes)
                 raise cross_field(f"ladders.{name}", f"is not a cause with a ladder; {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _secret_and_servers_have_a_command(self) -> Self:
+        given = {"replace_secret": self.replace_secret, "replace_servers": self.replace_servers}
+        for key, value in given.items():
+            if value and not self.replace:
+                shown = value if isinstance(value, str) else ", ".join(value)
+                raise cross_field(key, f"{shown}: has no effect without replace; add replace")
         return self
 
     def steps(self) -> frozenset[str]:

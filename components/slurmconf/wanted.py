@@ -15,7 +15,7 @@ Slurm can miss reports."""
 def wanted_nodes(settings: Settings) -> str:
     health = settings.health
     wanted = Wanted(
-        **settings.reconciler.model_dump(),
+        **settings.reconciler.model_dump(exclude={"replace_secret", "replace_servers"}),
         evidence=_LOOKS * health.interval if health.is_everywhere() else None,
         nodesets={nodeset.name: _wanted(nodeset) for nodeset in settings.nodesets},
         topology=_topology(settings),

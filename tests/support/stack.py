@@ -438,6 +438,8 @@ FULL: dict[str, Any] = {
         "ladders": {"gpu-xid": ["recheck", "reboot", "replace"]},
         "back_off": 600,
         "replace": ["replace-machine", "--now"],
+        "replace_secret": "cloud",
+        "replace_servers": ["https://api.cloud.example.org"],
         "replace_age": 7200,
         "remember": 172_800,
         "rollout": 1800,

@@ -528,6 +528,18 @@ EDITS = [
         effect_of(updated={RECONCILER, "reconciler-cluster-role", "reconciler-limits"}),
     ),
     Edit(
+        "the command that replaces machines requires a Secret",
+        top(reconciler={"replace": ["replace-it"], "replace_secret": "cloud"}),
+        effect_of(rolled={"reconciler-agent"}, replaced={AFTER_DEPLOY}),
+        given=top(reconciler={"replace": ["replace-it"]}),
+    ),
+    Edit(
+        "the command that replaces machines connects to another server",
+        top(reconciler={"replace": ["it"], "replace_servers": ["https://new.lab"]}),
+        effect_of(updated={"network-reconciler"}),
+        given=top(reconciler={"replace": ["it"], "replace_servers": ["http://old.lab"]}),
+    ),
+    Edit(
         "a command replaces machines",
         top(reconciler={"ladder": ["recheck", "replace"], "replace": ["replace-it"]}),
         effect_of(updated={RECONCILER}),

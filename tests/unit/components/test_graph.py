@@ -732,6 +732,20 @@ def test_reconciler_may_delete_nodes_only_if_a_ladder_replaces_machines(
     assert ("delete" in rules(graph, "reconciler-cluster-role")["nodes"]) is deletes
 
 
+def test_command_that_replaces_machines_reads_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = {"replace": ["replace-it"], "replace_secret": "cloud"}
+    graph = record(monkeypatch, config(lambda values: values.update(reconciler=replace)))
+
+    # A deploy's last check may replace machines, too.
+    for name in ("reconciler-agent", "reconciler-after-deploy"):
+        pod = pod_specs(graph)[name]
+        (volume,) = (one for one in pod["volumes"] if one["name"] == "replace")
+        assert volume["secret"]["secretName"] == "cloud"
+        (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "replace")
+        assert mount["mountPath"] == "/etc/slurmstack/replace"
+        assert mount["readOnly"]
+
+
 def test_names_of_cluster_wide_objects_start_with_the_namespace(graph: Graph) -> None:
     group, admission = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
     limits = f"{admission}:ValidatingAdmissionPolicy"

@@ -317,6 +317,25 @@ def test_policies_allow_every_address_that_a_server_name_can_have(
     assert {(end.namespace, end.address) for end in reached} == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_reconciler_reaches_the_servers_of_the_command_that_replaces_machines(
+    kind: str, ours: list[End]
+) -> None:
+    def edit(values: Values) -> None:
+        command = {"replace": ["it"], "replace_servers": ["https://api.lab:8443"]}
+        values["reconciler"] = {**values.get("reconciler", {}), **command}
+
+    kinds, cilium = KINDS[kind]
+    judge = Judge([one for each in kinds for one in rendered(edit, each)], cilium=cilium)
+    reconciler = next(end for end in ours if component(end) == c.RECONCILER)
+    server, stranger = outside("203.0.113.1", "api.lab"), outside("203.0.113.2", "evil.lab")
+
+    assert judge.allows(Connection(reconciler, server, 8443))
+    assert not judge.allows(Connection(reconciler, server, 9443))
+    # NetworkPolicies know no names, and add to Cilium's policies.
+    assert judge.allows(Connection(reconciler, stranger, 8443)) is ("NetworkPolicy" in kinds)
+
+
 def test_cilium_reads_dns_queries_only_for_rules_with_names(ours: list[End]) -> None:
     specs = {
         one["metadata"]["name"]: one["spec"]
