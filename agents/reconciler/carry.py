@@ -35,8 +35,8 @@ from agents.slurm import Client, Fault, SlurmError
 
 EVENT_LENGTH = 1024
 """Maximum length of an event's message in characters (k8s.io/api/core/v1)."""
-STEPS = (Drain, Lift, Restart, Reboot, Replace)
-"""Actions in the metrics: those that drain a node, repair it, or return it to service."""
+STEPS = (Drain, Lift, Renew, Restart, Reboot, Replace)
+"""Actions in the metrics: those that drain a node, update or repair it, or return it to service."""
 HOOK_TIMEOUT = 60
 """Time limit in seconds for the command that replaces a machine."""
 ENTRY = "memory"
@@ -162,7 +162,7 @@ class Carrier:
 
     def _count(self, action: Action) -> None:
         if isinstance(action, STEPS):
-            node = action.node if isinstance(action, Drain | Lift) else action.key[0]
+            node = action.node if isinstance(action, Drain | Lift | Renew) else action.key[0]
             self.steps[node, type(action).__name__.lower()] += 1
 
     def _change_record(self, action: Forget | Drain | Lift | Requeue) -> None:

@@ -38,7 +38,7 @@ PASS_SECONDS = Metric(
 )
 STEPS = Metric(
     "slurmstack_steps_total",
-    "Steps taken: `drain`, `lift`, `restart`, `reboot`, `replace`.",
+    "Steps taken: `drain`, `lift`, `renew` (an update), `restart`, `reboot`, `replace`.",
     *("steps", ("node", "step"), "counter"),
 )
 SILENCES = Metric(
@@ -58,6 +58,11 @@ UNCHECKED = Metric(
     "Nodes in service whose checks have never reported, or not for three intervals.",
     "nodes",
 )
+OUTDATED = Metric(
+    "slurmstack_nodes_outdated",
+    "Nodes whose pods wait for new settings, in each nodeset with such nodes.",
+    *("nodes", ("nodeset",)),
+)
 FINDINGS = Metric("slurmstack_findings", "Nodes by finding.", "nodes", ("finding",))
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
@@ -66,7 +71,7 @@ NODE_FINDING = Metric(
 )
 METRICS = (
     *(PASSES, LAST_PASS, PASS_SECONDS, STEPS, SILENCES),
-    *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, FINDINGS, NODE_FINDING),
+    *(WANTED, IN_SERVICE, WITHOUT_MUNGED, UNCHECKED, OUTDATED, FINDINGS, NODE_FINDING),
 )
 """All metrics. WANTED and the metrics after it describe nodes."""
 
@@ -83,6 +88,7 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
     yield WITHOUT_MUNGED.value(plan.without_munged)
     if plan.unchecked is not None:
         yield UNCHECKED.value(plan.unchecked)
+    yield OUTDATED.family(sorted(plan.outdated.items()))
     yield FINDINGS.family(sorted(Counter(cause for _, cause in found).items()))
     yield NODE_FINDING.family(
         ((*key, PERSON if needs_person else taken.get(key, NONE)), 1)

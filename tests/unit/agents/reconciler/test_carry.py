@@ -18,6 +18,7 @@ from agents.reconciler.actions import (
     Lift,
     Mark,
     Reboot,
+    Renew,
     Replace,
     Requeue,
     Restart,
@@ -404,6 +405,35 @@ def test_drain_and_lift_are_counted_as_steps() -> None:
     found = carrier(World(reason=OURS, state=["IDLE", "DRAIN"], since=NOW))
     found.carry(Plan((LIFT,), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
     assert found.steps == {("cpu-1", "lift"): 1}
+
+
+RENEW = Renew("cpu-1", "pod-uid", has_record=True)
+
+
+def test_update_deletes_the_pod_of_a_drained_node_without_jobs() -> None:
+    world = World(state=["IDLE", "DRAIN"], alloc_cpus=0)
+    found = carrier(world)
+
+    done = found.carry(Plan((RENEW,), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
+
+    assert done.notes == ()
+    ((method, path, body),) = world.changes
+    assert (method, path) == ("DELETE", "/api/v1/namespaces/slurm/pods/cpu-1")
+    assert body["preconditions"] == {"uid": "pod-uid"}
+    assert found.steps == {("cpu-1", "renew"): 1}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"state": ["IDLE"], "alloc_cpus": 0}, {"state": ["IDLE", "DRAIN"], "alloc_cpus": 1}],
+)
+def test_update_keeps_the_pod_if_a_job_runs_or_may_start(record: dict[str, Any]) -> None:
+    world = World(**record)
+
+    done = carrier(world).carry(Plan((RENEW,), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
+
+    assert len(done.notes) == 1
+    assert world.changes == []
 
 
 def test_parsed_memory_equals_the_written_memory() -> None:

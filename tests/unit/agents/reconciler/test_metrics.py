@@ -1,6 +1,7 @@
 """Metrics of the reconciler: findings of the last pass, and steps of all passes."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,14 @@ from agents.reconciler.wanted import Wanted
 from agents.slurm import Node
 from tests.support.metrics import Series, series
 from tests.support.slurmnodes import NOW, drained, node
-from tests.unit.agents.reconciler.things import evidence, machine, observed, pod, wanted
+from tests.unit.agents.reconciler.things import (
+    evidence,
+    machine,
+    observed,
+    pod,
+    update,
+    wanted,
+)
 
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")
@@ -66,6 +74,12 @@ def test_repeated_finding_of_a_node_is_shown_once() -> None:
     found = series_of(seen, asked)
     assert found['slurmstack_findings{finding="maintenance"}'] == 1
     assert len(found) == len(NONE_OUT) + 3
+
+
+def test_nodes_with_old_settings_are_counted_by_nodeset() -> None:
+    seen = replace(observed(pod("cpu-1", revision="old")), updates={"cpu": update()})
+
+    assert series_of(seen)['slurmstack_nodes_outdated{nodeset="cpu"}'] == 1
 
 
 @pytest.mark.parametrize(
