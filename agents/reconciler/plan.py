@@ -90,7 +90,8 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         ),
         *_marks(observed, wanted, nodes),
         *_withdrawals(observed, repairs.rebooting),
-        *_apart(repairs.actions, rolls, drains),
+        *rolls.actions,
+        *_apart(repairs.actions, rolls),
     )
     return Plan(
         actions,
@@ -110,13 +111,9 @@ def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
     return None if age is None else sum(view.is_unchecked(now, age) for view in nodes)
 
 
-def _apart(repairs: list[Repair], rolls: Rolls, drains: list[Drain]) -> Iterator[Action]:
-    """Yield updates and repairs. Drain a node only once, and delete a pod only once."""
-    drained = {drain.node for drain in drains}
+def _apart(repairs: list[Repair], rolls: Rolls) -> Iterator[Repair]:
+    """Yield the repairs, without restarts of pods that an update deletes."""
     renewed = {action.node for action in rolls.actions if isinstance(action, Renew)}
-    for action in rolls.actions:
-        if not (isinstance(action, Drain) and action.node in drained):
-            yield action
     for repair in repairs:
         if not (isinstance(repair, Restart) and repair.key[0] in renewed):
             yield repair

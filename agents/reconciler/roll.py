@@ -90,7 +90,7 @@ class _Nodeset:
                 self._renew(view)
             elif _is_drained(view):
                 self._go_on(view, late)
-            elif self._may_begin(view) and late is None:
+            elif late is None and self._may_begin(view) and not _is_to_drain(view):
                 if free > 0:
                     self._begin(view)
                     free -= 1
@@ -161,6 +161,11 @@ def _serves(view: View) -> bool:
 
 def _is_lost(view: View) -> bool:
     return any(finding.cause == causes.NOT_READY for finding in view.findings)
+
+
+def _is_to_drain(view: View) -> bool:
+    """Return whether Kubernetes reports a cause for a drain, which the drain limit may delay."""
+    return any(finding.drains for finding in view.findings)
 
 
 def _is_held(view: View) -> bool:

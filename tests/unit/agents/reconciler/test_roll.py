@@ -8,12 +8,12 @@ import pytest
 from agents.reconciler import report
 from agents.reconciler.actions import Action, Drain, Lift, Renew
 from agents.reconciler.memory import Climb, Memory
-from agents.reconciler.observed import Machine, Observed, Pod
+from agents.reconciler.observed import Condition, Machine, Observed, Pod
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.roll import REASON, may_renew
 from agents.slurm import Node
 from tests.support.slurmnodes import NOW, drained, node
-from tests.unit.agents.reconciler.things import machine, observed, pod, update, wanted
+from tests.unit.agents.reconciler.things import READY, machine, observed, pod, update, wanted
 
 LIMIT = 900
 """Seconds for a node to return."""
@@ -186,10 +186,22 @@ def test_node_returns_to_service_when_its_reservation_ends() -> None:
     assert rolled(seen(draining, in_maintenance=True)) == ["Lift cpu-0"]
 
 
-def test_node_is_drained_only_once() -> None:
-    cordoned = machine("machine-0", is_cordoned=True)
-    drains = [one for one in made(seen(cordoned, outdated=1)).actions if isinstance(one, Drain)]
-    assert len(drains) == 1
+@pytest.mark.parametrize(
+    "found",
+    [
+        machine("machine-0", is_cordoned=True),
+        machine("machine-0", conditions={**READY, "DiskPressure": Condition("True")}),
+    ],
+)
+def test_update_does_not_begin_on_a_node_that_kubernetes_wants_drained(found: Machine) -> None:
+    state = seen(found, outdated=1)
+
+    (drain,) = (one for one in made(state).actions if isinstance(one, Drain))
+    assert drain.reason != REASON
+
+    # The limit of drains may leave the node in service.
+    limited = plan(state, wanted(4, rollout=LIMIT, share=0.0), {}, NOW)
+    assert all(one.reason != REASON for one in limited.actions if isinstance(one, Drain))
 
 
 def test_nodeset_without_template_is_left_alone() -> None:
