@@ -6,7 +6,7 @@ from typing import cast
 
 from components.cluster.classes import ready_labels
 from components.cluster.interface import Cluster, ClusterArgs, NodeClass
-from components.settings import ExistingCluster
+from components.settings import ExistingCluster, SettingsError
 
 
 def make(args: ClusterArgs) -> Cluster:
@@ -16,8 +16,7 @@ def make(args: ClusterArgs) -> Cluster:
     do not change the stack.
     """
     settings = cast(ExistingCluster, args.settings.cluster)
-    default = os.environ.get("KUBECONFIG", "~/.kube/config")
-    path = str(Path(settings.kubeconfig or default).expanduser())
+    path = str(Path(settings.kubeconfig or _default()).expanduser())
     labels = {
         nodeset.name: ready_labels(nodeset, args.settings) for nodeset in args.settings.nodesets
     }
@@ -26,3 +25,14 @@ def make(args: ClusterArgs) -> Cluster:
         context=settings.context,
         node_classes={name: NodeClass(labels=found) for name, found in labels.items() if found},
     )
+
+
+def _default() -> str:
+    """Return the kubeconfig that kubectl would use. Raises `SettingsError` if it uses several."""
+    found = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if os.pathsep in found:
+        raise SettingsError(
+            f"slurmstack:cluster.kubeconfig: KUBECONFIG is {found}: expected a single file; set"
+            " cluster.kubeconfig to the file with this cluster"
+        )
+    return found
