@@ -366,7 +366,12 @@ class Topology(Model):
             name = waiting.pop()
             reached.add(name)
             waiting.extend(below[name])
-        for name in sorted(names - reached):
+        if cut_off := names - reached:
+            above = {child: switch.name for switch in self.switches for child in switch.switches}
+            name, passed = min(cut_off), set[str]()
+            while name not in passed:
+                passed.add(name)
+                name = above[name]
             raise cross_field("switches", f"'{name}' is below itself; remove the cycle")
         return self
 

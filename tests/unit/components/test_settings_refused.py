@@ -1554,6 +1554,11 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "is not a switch; add it"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
      "is below itself; remove the cycle"),
+    # 'a' is below the cycle of 'b' and 'c'.
+    ("slurm.topology.switches",
+     [{"name": "a", "nodes": "gpu-0"}, {"name": "b", "switches": ["a", "c"]},
+      {"name": "c", "switches": ["b"]}],
+     "slurm.topology.switches", "'b'", "is below itself; remove the cycle"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
      "list it once"),
     ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
