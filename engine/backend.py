@@ -63,6 +63,11 @@ class Backend:
 
     def _checkpoint(self, document: Any) -> Checkpoint:
         version = document.get("version") if isinstance(document, dict) else None
+        if version is None:
+            raise EngineError(
+                f"{self.file}: expected a checkpoint of Pulumi, with a `version`; restore the"
+                f" previous state from {self.file.name}.bak"
+            )
         if version != VERSION:
             raise EngineError(
                 f"{self.file}: unsupported checkpoint version {version!r}; this engine reads"

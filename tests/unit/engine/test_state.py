@@ -167,7 +167,8 @@ def test_error_for_a_damaged_state_names_the_backup(backend: Backend) -> None:
     ("content", "message"),
     [
         ({"version": 2}, "unsupported checkpoint version 2"),
-        ([], "unsupported checkpoint version None"),
+        ([], r"dev\.json: expected a checkpoint of Pulumi, .* dev\.json\.bak"),
+        ({"deployment": {}}, "expected a checkpoint of Pulumi"),
         (
             {"version": 3, "checkpoint": {"latest": {"secrets_providers": {"type": "service"}}}},
             "unsupported secrets provider 'service'",
