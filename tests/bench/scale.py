@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
+from agents.ondemand.observed import Observed, Template
+from agents.ondemand.plan import plan
+from agents.ondemand.wanted import Wanted
 from agents.reconciler.observed import Machine, Pod
 from agents.reconciler.topology import Place, blocks, dumps, find_places, loads, tree
 from components.settings import Settings, read_stack
@@ -26,10 +29,12 @@ from tests.bench.figures import Figures, say, seconds
 from tests.support.containers import containers
 from tests.support.graph import record
 from tests.support.slurmctld import Slurmctld, start_controller
+from tests.support.slurmnodes import NOW, node
 from tests.support.stack import VALID, alone, config
 
 STACK = "bench"
 NODESETS, REPLICAS = 200, 50
+WOKEN = 500
 KIB = 1024
 TIMES = 5
 
@@ -55,6 +60,7 @@ def edited(kind: str, nodesets: int, replicas: int) -> Callable[[dict[str, Any]]
 def measure(figures: Figures) -> None:
     files(figures)
     topologies(figures)
+    on_demand(figures)
     slurmctld(figures)
     resources(figures)
 
@@ -119,6 +125,23 @@ def machine(name: str, number: int) -> Machine:
 
 def pod(name: str, machine: str) -> Pod:
     return Pod(name, name, machine, is_worker=True, is_ready=True, started=0.0)
+
+
+# --- Nodes on demand -----------------------------------------------------------------------------
+
+
+def on_demand(figures: Figures) -> None:
+    """Measure a look at nodes that a job wakes all at once, without requests."""
+    say(f"{WOKEN} nodes on demand that wake at once")
+    values = {"max": WOKEN, "min": 0, "idle": 600, "start": 900, "keep": [], "schedule": []}
+    wanted = Wanted.model_validate(
+        {"nodesets": {"gpu": {**values, "price": 30.0}}, "ceiling": 1e6},
+    )
+    records = {name: node(name, "ALLOCATED", "CLOUD", "POWERING_UP") for name in wanted.nodes()}
+    observed = Observed(records, {}, {"gpu": Template("gpu", "uid", {"spec": {}}, "digest")})
+    assert len(plan(observed, wanted, NOW).actions) == WOKEN
+    median = statistics.median(seconds(lambda: plan(observed, wanted, NOW)) for _ in range(TIMES))
+    figures.add(f"decisions for {WOKEN} nodes on demand", median, at_most=1)
 
 
 # --- slurmctld -----------------------------------------------------------------------------------
