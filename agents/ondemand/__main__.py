@@ -87,7 +87,7 @@ class _Bell(socketserver.TCPServer):
         self._ring.set()
 
 
-def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
+def main(arguments: Sequence[str] | None = None, agent: Agent | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python3 -m agents.ondemand",
         description=__doc__,
@@ -95,13 +95,17 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="look once, and change nothing")
     options = parser.parse_args(arguments)
-    slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
     try:
-        agent = Agent(slurm, in_cluster(), os.environ["NAMESPACE"], Path(os.environ["WANTED"]))
+        agent = agent or _agent()
     except KubernetesError as error:
         fail(str(error))
         return 2
     return _once(agent) if options.dry_run else _again_and_again(agent, int(os.environ["PORT"]))
+
+
+def _agent() -> Agent:
+    slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
+    return Agent(slurm, in_cluster(), os.environ["NAMESPACE"], Path(os.environ["WANTED"]))
 
 
 def _once(agent: Agent) -> int:

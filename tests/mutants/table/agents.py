@@ -319,6 +319,15 @@ FAULTS: Final = (
         f"{_UNIT}/ondemand/test_sequences.py::test_every_job_ends_and_idle_nodes_sleep",
     ),
     Fault(
+        "the agent of nodes on demand looks as often as slurmctld calls",
+        "agents",
+        "agents/ondemand/__main__.py",
+        "            stop.wait(max(0.0, begun + BUSY - time.monotonic()))\n",
+        "",
+        f"{_UNIT}/ondemand/test_command.py"
+        "::test_many_calls_do_not_start_more_looks_than_one_in_each_interval",
+    ),
+    Fault(
         "an update replaces a pod whose node runs a job",
         "agents",
         "agents/reconciler/roll.py",

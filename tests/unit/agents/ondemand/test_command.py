@@ -1,0 +1,153 @@
+"""The command of the agent of nodes on demand: when it looks at the nodes, and its exit codes."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.kubernetes import KubernetesError
+from agents.ondemand import __main__ as command
+from agents.ondemand.__main__ import Agent, main
+from agents.ondemand.plan import Plan
+from agents.ondemand.wanted import Nodeset, Wanted
+from tests.support.ports import free_port
+from tests.unit.agents.ondemand.world import FakeApi, FakeSlurm, World
+
+Look = tuple[Plan, list[str]]
+
+
+@pytest.fixture
+def world() -> World:
+    return World({"gpu": 2})
+
+
+@pytest.fixture
+def agent(world: World, tmp_path: Path) -> Agent:
+    nodeset = Nodeset(max=2, min=0, idle=600, start=300, keep=frozenset(), schedule=(), price=1.0)
+    file = tmp_path / "wanted.json"
+    file.write_text(Wanted(nodesets={"gpu": nodeset}, ceiling=None).model_dump_json())
+    return Agent(FakeSlurm(world), FakeApi(world), "slurm", file)
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Port of the agent. SIGTERM gets its usual handler again afterwards."""
+    number, before = free_port(), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("PORT", str(number))
+    yield number
+    signal.signal(signal.SIGTERM, before)
+
+
+def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
+    """Call `act` with the number of each look, just before it."""
+    look, number = agent.look, 0
+
+    def counting(now: float) -> Look:
+        nonlocal number
+        number += 1
+        act(number)
+        return look(now)
+
+    monkeypatch.setattr(agent, "look", counting)
+
+
+def call(port: int) -> None:
+    """Call the agent as slurmctld's programs do."""
+    socket.create_connection(("127.0.0.1", port)).close()
+
+
+def test_call_starts_a_look_at_once(
+    agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "QUIET", 3600.0)
+    monkeypatch.setattr(command, "BUSY", 0.01)
+
+    def act(number: int) -> None:
+        if number == 1:
+            threading.Timer(0.2, call, (port,)).start()
+        else:
+            signal.raise_signal(signal.SIGTERM)
+
+    counted(agent, monkeypatch, act)
+
+    assert main([], agent) == 0
+
+
+def test_many_calls_do_not_start_more_looks_than_one_in_each_interval(
+    agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "BUSY", 0.25)
+    looks: list[float] = []
+
+    def call_again_and_again() -> None:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            call(port)
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def act(number: int) -> None:
+        looks.append(time.monotonic())
+        if number == 1:
+            threading.Thread(target=call_again_and_again).start()
+
+    counted(agent, monkeypatch, act)
+
+    assert main([], agent) == 0
+    assert len(looks) >= 2
+    # One look more than the intervals, and one in reserve: a busy machine delays single looks.
+    assert len(looks) <= (looks[-1] - looks[0]) / command.BUSY + 2
+
+
+def test_failed_look_is_reported_and_repeated(
+    agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "QUIET", 0.01)
+    monkeypatch.setattr(command, "BUSY", 0.01)
+
+    def act(number: int) -> None:
+        if number == 1:
+            raise KubernetesError("GET /x", "silent")
+        signal.raise_signal(signal.SIGTERM)
+
+    counted(agent, monkeypatch, act)
+
+    assert main([], agent) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the look at the nodes did not finish: " in line
+    assert "the next one tries again" in line
+
+
+def test_dry_run_without_anything_to_do_exits_with_0(
+    agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--dry-run"], agent) == 0
+    assert capsys.readouterr().out == "0 nodes awake, 0 changing, 2 asleep\n"
+
+
+def test_dry_run_shows_the_actions_and_changes_nothing(
+    agent: Agent, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.boxes["gpu-1"].flags = {"POWERING_UP"}
+
+    assert main(["--dry-run"], agent) == 1
+    assert "gpu-1: " in capsys.readouterr().out
+    assert world.pods == {}
+
+
+@pytest.mark.parametrize("service", ["slurm", "kubernetes"])
+def test_dry_run_without_an_answer_exits_with_2(
+    service: str, agent: Agent, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if service == "slurm":
+        world.slurm_silent_at = 1
+    else:
+        world.kubernetes_silent_at = 1
+
+    assert main(["--dry-run"], agent) == 2
+    assert "cannot look at the nodes" in capsys.readouterr().err
