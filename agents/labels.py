@@ -23,6 +23,9 @@ SNAPSHOT_OF: Final = f"{DOMAIN}/snapshot-of"
 """Label of the VolumeSnapshots that agents/snapshots makes. The value is the claim. The
 program deletes only snapshots with this label."""
 
+POD: Final = "statefulset.kubernetes.io/pod-name"
+"""Label with the pod's name. Kubernetes sets it on the pods of a StatefulSet; agents/ondemand sets
+it on its pods."""
 NODESET: Final = f"{DOMAIN}/nodeset"
 """Label and taint with the name of a nodeset."""
 ON_DEMAND: Final = f"{DOMAIN}/on-demand"

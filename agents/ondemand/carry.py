@@ -198,6 +198,7 @@ def pod(node: str, template: Template) -> Object:
         "metadata": {
             **meta,
             "name": node,
+            "labels": {**meta.get("labels", {}), labels.POD: node},
             "annotations": {**meta.get("annotations", {}), labels.TEMPLATE: template.digest},
             "ownerReferences": [owner],
         },

@@ -20,6 +20,7 @@ Environment variables:
     NAMESPACE  namespace of the stack
     MEMORY     name of the reconciler's ConfigMap
     TOPOLOGY   name of the ConfigMap with topology.conf
+    BUDGET     name of the PodDisruptionBudget for nodes with jobs
     OWNER      `apiVersion kind name` of the reconciler's Deployment or Job
     PORT       optional: port for metrics of repeated passes (docs/metrics.md)
 """
@@ -38,6 +39,7 @@ from agents import metrics
 from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.reconciler import report, wanted
 from agents.reconciler.carry import Carrier, Place
+from agents.reconciler.disruption import Budget
 from agents.reconciler.ladder import taken
 from agents.reconciler.memory import Key, MemoryUnknownError
 from agents.reconciler.metrics import Passes
@@ -92,6 +94,7 @@ class Reconciler:
     ) -> None:
         self.carrier = Carrier(slurm, api, place)
         self._wiring = Wiring(api, place.namespace, place.topology)
+        self._budget = Budget(api, place.namespace, place.budget)
         self._slurm = slurm
         self._api = api
         self._namespace = place.namespace
@@ -118,9 +121,11 @@ class Reconciler:
         if dry_run:
             wired, notes = self._wire(asked, observed, dry_run=True)
             return Pass(made, taken(kept.memory, asked), notes, wired)
+        unprotected = self._protect(observed)
         carried = self.carrier.carry(made, kept, observed.machines, asked.replace)
         wired, notes = self._wire(asked, observed)
-        done = Pass(made, taken(carried.memory, asked), (*carried.notes, *notes), wired)
+        notes = (*unprotected, *carried.notes, *notes)
+        done = Pass(made, taken(carried.memory, asked), notes, wired)
         if done.actions():
             self.carrier.event("Normal", "Reconciled", "\n".join((*done.actions(), *done.notes)))
         return done
@@ -133,6 +138,14 @@ class Reconciler:
             return templates(self._api, self._namespace) != self._templates
         except KubernetesError:
             return False  # the next pass reports it
+
+    def _protect(self, observed: Observed) -> tuple[str, ...]:
+        """Protect nodes with jobs from evictions. Return a note if this failed."""
+        try:
+            self._budget.keep(observed)
+        except KubernetesError as error:
+            return (f"nodes with jobs are not protected from evictions: {error}",)
+        return ()
 
     def _wire(
         self, asked: Wanted, observed: Observed, *, dry_run: bool = False
@@ -202,6 +215,7 @@ def _reconciler() -> Reconciler:
         os.environ["MEMORY"],
         {"apiVersion": version, "kind": kind, "name": name},
         os.environ["TOPOLOGY"],
+        os.environ["BUDGET"],
     )
     slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
     return Reconciler(slurm, in_cluster(), place, Path(os.environ["WANTED"]))

@@ -79,6 +79,8 @@ class Place:
     """Object to which events refer: `kind`, `name`, `apiVersion`."""
     topology: str = ""
     """Name of the ConfigMap with topology.conf."""
+    budget: str = ""
+    """Name of the PodDisruptionBudget for nodes with jobs."""
 
 
 class Carrier:

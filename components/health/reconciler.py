@@ -66,6 +66,12 @@ class Reconciler(pulumi.ComponentResource):
             metadata={"name": c.MEMORY_CONFIG, "namespace": args.site.namespace},
             opts=child,
         )
+        # Only the reconciler writes the content. Without it, the budget selects no pods.
+        budget = k8s.policy.v1.PodDisruptionBudget(
+            f"{name}-busy-nodes",
+            metadata={"name": c.BUSY_NODES, "namespace": args.site.namespace},
+            opts=child,
+        )
         account = rights.account(name, c.RECONCILER, args.site.namespace, child)
         # Limit the account before it has any rights.
         limited = _limit(name, account, args, child)
@@ -81,7 +87,7 @@ class Reconciler(pulumi.ComponentResource):
             metadata={"name": c.RECONCILER, "namespace": args.site.namespace},
             # Two reconcilers must never run at the same time.
             spec=pods.workload(c.RECONCILER, pod, **pods.ALONE),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory, budget]),
         )
         pods.metrics_service(f"{name}-service", c.RECONCILER, args.site.namespace, agent, child)
         after_deploy = k8s.batch.v1.Job(
@@ -127,6 +133,7 @@ def _pod(
         "NAMESPACE": args.site.namespace,
         "MEMORY": c.MEMORY_CONFIG,
         "TOPOLOGY": c.TOPOLOGY_CONFIG,
+        "BUDGET": c.BUSY_NODES,
         "OWNER": owner,
         **({"PORT": str(c.RECONCILER_PORT)} if scraped else {}),
     }
@@ -234,6 +241,12 @@ def _rules(args: ReconcilerArgs) -> list[pods.Spec]:
             "apiGroups": [""],
             "resources": ["configmaps"],
             "resourceNames": written,
+            "verbs": ["get", "patch"],
+        },
+        {
+            "apiGroups": ["policy"],
+            "resources": ["poddisruptionbudgets"],
+            "resourceNames": [c.BUSY_NODES],
             "verbs": ["get", "patch"],
         },
         {

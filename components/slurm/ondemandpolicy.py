@@ -75,12 +75,15 @@ def _of_new_pods() -> Iterator[tuple[str, str]]:
         yield _same(pod, template, name), f"{name} must be that of the template"
     for name in ("initContainers", "containers"):
         yield _same_containers(f"{pod}.{name}", f"{template}.{name}"), f"{name}: {_DIFFERS}"
+    theirs, ours = "params.template.metadata.labels", "variables.labels"
     yield (
         (
-            "has(params.template.metadata.labels)"
-            " && variables.labels == params.template.metadata.labels"
+            f"has({theirs}) && {theirs}.all(key, key in {ours})"
+            f" && {ours}.all(key, key == {literal(labels.POD)}"
+            f" ? {ours}[key] == variables.pod.metadata.name"
+            f" : key in {theirs} && {ours}[key] == {theirs}[key])"
         ),
-        "the pod's labels must be those of the template",
+        "the pod's labels must be those of the template, and its name",
     )
     yield f"!has({pod}.nodeName)", "the pod may not choose its machine"
     yield (

@@ -671,14 +671,24 @@ def test_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
         "statefulsets": {"list"},
         "events": {"create"},
         "configmaps": {"get", "patch"},
+        "poddisruptionbudgets": {"get", "patch"},
         "jobs": {"patch"},
     }
     rules_of = graph.one("reconciler-role").inputs["rules"]
     named = [rule for rule in rules_of if "resourceNames" in rule]
     assert {rule["resources"][0]: rule["resourceNames"] for rule in named} == {
         "configmaps": [graph.one("reconciler-memory").inputs["metadata"]["name"]],
+        "poddisruptionbudgets": [graph.one("reconciler-busy-nodes").inputs["metadata"]["name"]],
         "jobs": [graph.one("reconciler-after-deploy").inputs["metadata"]["name"]],
     }
+
+
+def test_budget_of_nodes_with_jobs_is_written_by_the_reconciler_alone(graph: Graph) -> None:
+    budget = graph.one("reconciler-busy-nodes").inputs
+
+    assert "spec" not in budget
+    (agent,) = pod_specs(graph)["reconciler-agent"]["containers"]
+    assert {"name": "BUDGET", "value": budget["metadata"]["name"]} in agent["env"]
 
 
 def label_topology(values: dict[str, Any]) -> None:

@@ -195,6 +195,8 @@ def toleration(**fields: Any) -> Edit:
         (lambda made: made["metadata"]["labels"].update({c.LABEL_COMPONENT: "login"}), "only pods"),
         (lambda made: made["metadata"]["labels"].update({c.LABEL_NODESET: "x"}), "a nodeset"),
         (lambda made: made["metadata"]["labels"].update(app="another"), "labels"),
+        (lambda made: made["metadata"]["labels"].update({labels.POD: "cpu-0"}), "labels"),
+        (lambda made: made["metadata"]["labels"].pop(labels.NAME), "labels"),
         (lambda made: made["metadata"]["annotations"].update(network="host"), "annotations"),
         (lambda made: made["spec"].pop("automountServiceAccountToken"), "automount"),
         (spec(hostPID=True), "hostPID"),

@@ -439,9 +439,10 @@ def test_command_exits_with_2_outside_a_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    names = {"OWNER": "v1 Pod me", "NAMESPACE": "slurm", "MEMORY": "memory", "TOPOLOGY": "topology"}
+    names = {"OWNER": "v1 Pod me", "NAMESPACE": "slurm", "MEMORY": "memory"}
+    kept = {"TOPOLOGY": "topology", "BUDGET": "busy-nodes"}
     paths = {"REST_URL": "http://x", "JWT_KEY": str(tmp_path), "WANTED": str(tmp_path)}
-    for name, value in {**names, **paths}.items():
+    for name, value in {**names, **kept, **paths}.items():
         monkeypatch.setenv(name, value)
 
     assert command.main(["--once"]) == 2

@@ -22,6 +22,7 @@ from tests.unit.agents.reconciler.things import CONF
 CONFIG_MAP = "/api/v1/namespaces/slurm/configmaps/memory"
 PODS = "/api/v1/namespaces/slurm/pods"
 SETS = "/apis/apps/v1/namespaces/slurm/statefulsets"
+BUDGETS = "/apis/policy/v1/namespaces/slurm/poddisruptionbudgets/"
 ROLL_SHARE = 0.4
 CHECKED = "gpu-xid"
 BEGAN = {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -113,6 +114,9 @@ class World:
         self.slurm_silent_at: int | None = None
         self.kubernetes_silent_at: int | None = None
         self.messages: list[str] = []
+        self.protected: Object = {}
+        """Fields of the PodDisruptionBudget for nodes with jobs."""
+        self.refuses_budget = False
         self.done: Counter[str] = Counter()
         """Number of requests by kind."""
 
@@ -274,6 +278,8 @@ class FakeApi(Api):
         self._world.receive("kubernetes")
         if path == CONFIG_MAP:
             return self._config_map(method, body or {})
+        if path.startswith(BUDGETS):
+            return self._protect(method, path, body)
         if path.endswith("/events"):
             self._world.messages.append(str((body or {})["message"]))
             return {}
@@ -284,6 +290,13 @@ class FakeApi(Api):
         if method == "DELETE":
             return self._delete_machine(box, body or {})
         return self._patch(box, body or {})
+
+    def _protect(self, method: str, path: str, body: Any) -> Object:
+        if body:
+            if self._world.refuses_budget:
+                raise KubernetesError(f"{method} {path}", "HTTP 403 forbidden", 403)
+            self._world.protected |= body["spec"]
+        return {"spec": self._world.protected}
 
     def _config_map(self, method: str, body: Any) -> Object:
         world = self._world
