@@ -267,7 +267,7 @@ class Cluster:
             with progress.phase(f"{name} removed"):
                 self.kubectl(
                     [
-                        *("drain", name, "--force", "--ignore-daemonsets"),
+                        *("drain", name, "--force", "--ignore-daemonsets", "--disable-eviction"),
                         *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
                     ]
                 )

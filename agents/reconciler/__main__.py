@@ -121,10 +121,10 @@ class Reconciler:
         if dry_run:
             wired, notes = self._wire(asked, observed, dry_run=True)
             return Pass(made, taken(kept.memory, asked), notes, wired)
-        unprotected = self._protect(observed)
         carried = self.carrier.carry(made, kept, observed.machines, asked.replace)
+        unprotected = self._protect(observed, made)
         wired, notes = self._wire(asked, observed)
-        notes = (*unprotected, *carried.notes, *notes)
+        notes = (*carried.notes, *unprotected, *notes)
         done = Pass(made, taken(carried.memory, asked), notes, wired)
         if done.actions():
             self.carrier.event("Normal", "Reconciled", "\n".join((*done.actions(), *done.notes)))
@@ -139,10 +139,10 @@ class Reconciler:
         except KubernetesError:
             return False  # the next pass reports it
 
-    def _protect(self, observed: Observed) -> tuple[str, ...]:
+    def _protect(self, observed: Observed, made: Plan) -> tuple[str, ...]:
         """Protect nodes with jobs from evictions. Return a note if this failed."""
         try:
-            self._budget.keep(observed)
+            self._budget.keep(observed, made.refused)
         except KubernetesError as error:
             return (f"nodes with jobs are not protected from evictions: {error}",)
         return ()

@@ -3,6 +3,10 @@
 `kubectl drain`, upgrades of machines and autoscalers evict pods. Kubernetes refuses an eviction
 that leaves a PodDisruptionBudget with fewer than `minAvailable` pods. This budget selects exactly
 the pods of nodes with jobs, and requires all of them.
+
+It does not protect a node that the drain limit keeps in service although its machine is to be
+emptied: new jobs would start there, and the eviction would never succeed. When Kubernetes evicts
+its pod, images/worker/leave drains the node, and jobs have the nodeset's `drain_grace`.
 """
 
 from collections.abc import Collection
@@ -18,9 +22,12 @@ class Budget:
         self._api = api
         self._path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
 
-    def keep(self, observed: Observed) -> None:
-        """Write the budget if other nodes have jobs now. Raises `KubernetesError`."""
-        wanted = spec(busy(observed))
+    def keep(self, observed: Observed, refused: Collection[str]) -> None:
+        """Write the budget if other nodes have jobs now. `refused` are names of nodes to leave out.
+
+        Raises `KubernetesError`.
+        """
+        wanted = spec([name for name in busy(observed) if name not in refused])
         found = self._api.ask("GET", self._path).get("spec", {})
         if {key: found.get(key) for key in wanted} != wanted:
             self._api.ask("PATCH", self._path, {"spec": wanted}, kind=MERGE)

@@ -61,6 +61,8 @@ class Plan:
     """Names of nodes that do not respond to slurmctld."""
     unchecked: int | None = None
     """Number of nodes in service without recent evidence, or None if no evidence is required."""
+    refused: frozenset[str] = frozenset()
+    """Names of nodes that Kubernetes wants drained, but that the drain limit keeps in service."""
     outdated: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes with old settings, for each nodeset that has any."""
     rolls: bool = False
@@ -102,6 +104,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         sum(view.is_without_munged(now) for view in nodes.values()),
         frozenset(view.name for view in nodes.values() if view.is_away),
         _unchecked(nodes.values(), wanted.evidence, now),
+        frozenset(refused),
         rolls.outdated,
         rolls.goes_on,
     )

@@ -1,10 +1,11 @@
-"""A cordon drains the Slurm node of a machine. Broken hardware marks the machine."""
+"""A cordon drains the Slurm node of a machine, and evictions wait for its jobs. Broken hardware
+marks the machine."""
 
 import json
 from typing import Any
 
 from tests.cluster.health.node import BROKEN, WELL, Node, operator
-from tests.support.cluster import Cluster
+from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.waiting import eventually
 
 
@@ -22,6 +23,39 @@ def test_cordon_drains_the_node_until_the_cordon_is_lifted(node: Node, folder: s
         assert node.cluster.job_state(job) == "RUNNING"
     eventually("the drain is lifted", lambda: node.reason == "none")
     assert node.cluster.job_state(job) == "RUNNING"
+
+
+def evict(node: Node) -> str:
+    """Evict the node's pod, as `kubectl drain` does. Return Kubernetes' refusal, or ""."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{node.name}/eviction"
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": node.name, "namespace": NAMESPACE},
+    }
+    done = node.cluster.kubectl_result(
+        "create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False
+    )
+    return done.stderr if done.returncode else ""
+
+
+def test_eviction_waits_until_the_jobs_of_the_node_have_ended(node: Node, folder: str) -> None:
+    cluster = node.cluster
+    before = cluster.pod_uid(node.name)
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={node.name}")
+    cluster.wait_for_job(job, "RUNNING")
+
+    with cluster.cordoned(node.machine):
+        node.is_drained_for("kubernetes:cordoned")
+        node.looks()
+        assert "disruption budget" in evict(node)
+        assert cluster.job_state(job) == "RUNNING"
+        assert cluster.pod_uid(node.name) == before
+
+        cluster.run(f"scancel {job}")
+        eventually("the pod is evicted", lambda: evict(node) == "")
+        eventually("the pod has ended", lambda: cluster.pod_uid(node.name) != before)
+    node.is_back()
 
 
 def test_cordon_does_not_change_an_operators_drain(node: Node) -> None:

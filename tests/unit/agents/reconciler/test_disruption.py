@@ -1,6 +1,7 @@
 """A budget protects the pods of nodes with jobs from evictions, and no others."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ PATH = "/apis/policy/v1/namespaces/slurm/poddisruptionbudgets/busy-nodes"
 BUSY = node("cpu-1", "ALLOCATED", alloc_cpus=2)
 
 
-def asked(kept: dict[str, Any], seen: Observed) -> list[httpx.Request]:
+def asked(
+    kept: dict[str, Any], seen: Observed, refused: Collection[str] = ()
+) -> list[httpx.Request]:
     """Return the requests of a pass over these nodes, if the budget is `kept`."""
     answers = Answers(**{"busy-nodes": {"spec": kept}})
-    Budget(api(answers), "slurm", "busy-nodes").keep(seen)
+    Budget(api(answers), "slurm", "busy-nodes").keep(seen, refused)
     assert {request.url.path for request in answers.asked} == {PATH}
     return answers.asked
 
@@ -74,9 +77,17 @@ def test_budget_is_emptied_when_the_jobs_have_ended() -> None:
     assert json.loads(written.content) == {"spec": spec([])}
 
 
-def look(folder: Path, world: World, *, dry_run: bool = False) -> tuple[str, ...]:
+def test_node_that_the_drain_limit_keeps_in_service_is_not_protected() -> None:
+    """New jobs would start there, so that it would never be empty."""
+    (read,) = asked(spec([]), observed(BUSY), refused=["cpu-1"])
+    assert read.method == "GET"
+
+
+def look(
+    folder: Path, world: World, *, dry_run: bool = False, share: float = 1.0
+) -> tuple[str, ...]:
     file = folder / "wanted.json"
-    file.write_text(wanted(2).model_dump_json())
+    file.write_text(wanted(2, share=share).model_dump_json())
     place = Place("slurm", "memory", {"kind": "Deployment", "name": "reconciler"}, "", "busy-nodes")
     reconciler = Reconciler(FakeSlurm(world), FakeApi(world), place, file, lambda: world.now)
     return reconciler.look(dry_run=dry_run).notes
@@ -103,3 +114,14 @@ def test_refused_budget_is_a_note_and_stops_no_repair(tmp_path: Path) -> None:
 
     assert note.startswith("nodes with jobs are not protected from evictions: Kubernetes: PATCH")
     assert world.boxes["cpu-0"].is_drained
+
+
+def test_drain_limit_takes_part_in_the_protection(tmp_path: Path) -> None:
+    world = World(2, budget=2)
+    for box in world.boxes.values():
+        box.is_cordoned, box.jobs = True, 1
+
+    look(tmp_path, world, share=0.5)
+
+    (drained_one,) = (name for name, box in world.boxes.items() if box.is_drained)
+    assert world.protected == spec([drained_one])
