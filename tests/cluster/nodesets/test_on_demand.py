@@ -10,6 +10,7 @@ import pytest
 
 from agents.ondemand import carry
 from agents.ondemand.observed import Template
+from components import conventions as c
 from tests.cluster.errors import error_line
 from tests.support.chance import shuffled
 from tests.support.cluster import NAMESPACE, Cluster
@@ -43,7 +44,9 @@ ASLEEP = {"cloud-0": "idle~", "cloud-1": "idle~", "cloud-2": "idle~"}
 
 @pytest.fixture(scope="module", autouse=True)
 def _nodesets(cluster: Cluster) -> Iterator[None]:
-    with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS):
+    # The reconciler protects nodes with jobs from evictions at each pass.
+    reconciler = {"interval": 5, "rollout": 60}
+    with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS, reconciler=reconciler):
         becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP)
         yield
 
@@ -66,6 +69,14 @@ def nodes(cluster: Cluster) -> dict[str, str]:
 def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
     found = cluster.objects("pods", "slurmstack.dev/on-demand")
     return {pod["metadata"]["name"]: pod for pod in found}
+
+
+def protected(cluster: Cluster) -> list[str]:
+    """Return the pods that Kubernetes does not evict."""
+    path = "{.spec.selector.matchExpressions[0].values}"
+    shown = ("get", "poddisruptionbudget", c.BUSY_NODES, f"--output=jsonpath={path}")
+    found: list[str] = json.loads(cluster.kubectl(*shown) or "[]")
+    return found
 
 
 def test_sleeping_nodes_have_no_pods_and_are_visible(cluster: Cluster) -> None:
@@ -112,6 +123,7 @@ def test_any_node_leaves_while_its_neighbours_work(cluster: Cluster, folder: str
         cluster.wait_for_job(job, "RUNNING", 90)
     eventually("cloud-1 has left", lambda: set(pods(cluster)) == {"cloud-0", "cloud-2"}, 90)
     becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~")
+    becomes("the protected nodes", lambda: protected(cluster), ["cloud-0", "cloud-2"])
     assert [cluster.job_state(job) for job in stays] == ["RUNNING", "RUNNING"]
 
 
