@@ -60,18 +60,7 @@ class Reconciler(pulumi.ComponentResource):
             {c.NODES_FILE: args.wanted},
             child,
         )
-        # Only the reconciler writes the content.
-        memory = k8s.core.v1.ConfigMap(
-            f"{name}-memory",
-            metadata={"name": c.MEMORY_CONFIG, "namespace": args.site.namespace},
-            opts=child,
-        )
-        # Only the reconciler writes the content. Without it, the budget selects no pods.
-        budget = k8s.policy.v1.PodDisruptionBudget(
-            f"{name}-busy-nodes",
-            metadata={"name": c.BUSY_NODES, "namespace": args.site.namespace},
-            opts=child,
-        )
+        written = _written(name, args.site.namespace, child)
         account = rights.account(name, c.RECONCILER, args.site.namespace, child)
         # Limit the account before it has any rights.
         limited = _limit(name, account, args, child)
@@ -87,7 +76,7 @@ class Reconciler(pulumi.ComponentResource):
             metadata={"name": c.RECONCILER, "namespace": args.site.namespace},
             # Two reconcilers must never run at the same time.
             spec=pods.workload(c.RECONCILER, pod, **pods.ALONE),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, memory, budget]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*granted, *written]),
         )
         pods.metrics_service(f"{name}-service", c.RECONCILER, args.site.namespace, agent, child)
         after_deploy = k8s.batch.v1.Job(
@@ -113,6 +102,27 @@ class Reconciler(pulumi.ComponentResource):
             lambda meta: (meta.annotations or {}).get(c.ANNOTATION_REPORT, "")
         )
         self.register_outputs({"report": self.report})
+
+
+def _written(
+    name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
+) -> list[pulumi.Resource]:
+    """Create the objects whose content only the reconciler writes.
+
+    A budget without content selects no pods.
+    """
+    return [
+        k8s.core.v1.ConfigMap(
+            f"{name}-memory",
+            metadata={"name": c.MEMORY_CONFIG, "namespace": namespace},
+            opts=opts,
+        ),
+        k8s.policy.v1.PodDisruptionBudget(
+            f"{name}-busy-nodes",
+            metadata={"name": c.BUSY_NODES, "namespace": namespace},
+            opts=opts,
+        ),
+    ]
 
 
 # --- Pods ----------------------------------------------------------------------------------------

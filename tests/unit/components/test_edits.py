@@ -176,6 +176,7 @@ EVERYTHING_IN_THE_NAMESPACE = {
         "user-images-config",
         "login-config",
         "reconciler-memory",
+        "reconciler-busy-nodes",
         RECONCILER,
     ),
     *RIGHTS,
