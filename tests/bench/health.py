@@ -55,6 +55,8 @@ ENVIRONMENT: Final = {
     "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
     "NAMESPACE": "slurm",
     "MEMORY": c.MEMORY_CONFIG,
+    "TOPOLOGY": c.TOPOLOGY_CONFIG,
+    "BUDGET": c.BUSY_NODES,
     "OWNER": f"apps/v1 Deployment {c.RECONCILER}",
 }
 

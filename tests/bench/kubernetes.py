@@ -71,11 +71,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         what = path.rpartition("/")[2]
         if what not in ("nodes", "pods"):
-            self._answer(json.dumps(self.world.memory).encode())
+            self._answer(json.dumps(self._other(path)).encode())
             return
         asked = dict(urllib.parse.parse_qsl(query))
         limit, number = int(asked.get("limit", self.world.count)), int(asked.get("continue", 0))
         self._answer(self.world.page(what, limit, number))
+
+    def _other(self, path: str) -> Object:
+        """Return the reconciler's memory, no nodeset, or a budget without nodes."""
+        if path.endswith("/statefulsets"):
+            return {"metadata": {"resourceVersion": "1"}, "items": []}
+        if "/poddisruptionbudgets/" in path:
+            return {"spec": {"minAvailable": 0}}
+        return self.world.memory
 
     def do_PATCH(self) -> None:
         """Patch the ConfigMap of the reconciler's memory, the only object that it changes here."""
