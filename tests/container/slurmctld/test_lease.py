@@ -25,7 +25,10 @@ class Controllers:
 
     def start(self, name: str, expected: str) -> None:
         """Start a controller, and wait until it logs the expected text."""
-        self.run(f"POD_UID={name} {SCRIPT} >/tmp/{name} 2>&1 & echo $! >/tmp/{name}.pid")
+        # Create the log first: the shell in the background opens it at some later time.
+        self.run(
+            f": >/tmp/{name}; POD_UID={name} {SCRIPT} >/tmp/{name} 2>&1 & echo $! >/tmp/{name}.pid"
+        )
         self.logs(name, expected)
 
     def logs(self, name: str, expected: str) -> None:

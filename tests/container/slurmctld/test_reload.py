@@ -44,7 +44,7 @@ def test_node_that_starts_during_a_change_gets_the_new_configuration(
     assert "SlurmdStartTime=None" in node()
 
     put(controller.container, {f"{c.SLURM_ETC}/slurm.conf": files["slurm.conf"] + CHANGE})
-    controller.run(f"{c.PROGRAMS}/reload >/tmp/reload 2>&1 &")
+    controller.run(f": >/tmp/reload; {c.PROGRAMS}/reload >/tmp/reload 2>&1 &")
     becomes("slurmctld's log", partial(controller.run, "cat /tmp/reload"), RELOADED)
     worker.run(f"kill -CONT $({FIND_SLURMD})", user="root")
     eventually("the node registers", lambda: "SlurmdStartTime=None" not in node())
