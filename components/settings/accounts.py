@@ -21,6 +21,7 @@ from components.settings.types import (
     UserName,
     cross_field,
     duplicates,
+    in_cycle,
     known_names,
     parse_memory,
 )
@@ -301,18 +302,8 @@ def _qos_named(
 def _refuse_cycle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse an object that refers to itself, directly or through others."""
     problem = {"accounts": "is below itself", "qos": "preempts itself"}[key]
-    for name in sorted(above):
-        reached: set[str] = set()
-        waiting = list(above[name])
-        while waiting:
-            at = waiting.pop()
-            if at not in reached:
-                reached.add(at)
-                waiting.extend(above.get(at, ()))
-        if name in reached:
-            raise cross_field(
-                key, f"'{name}' {problem}, directly or through others; remove the cycle"
-            )
+    if name := in_cycle(above):
+        raise cross_field(key, f"'{name}' {problem}, directly or through others; remove the cycle")
 
 
 def check_defaults(accounts: Iterable[Account]) -> None:

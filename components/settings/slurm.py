@@ -21,6 +21,7 @@ from components.settings.types import (
     Word,
     cross_field,
     duplicates,
+    in_cycle,
 )
 
 Weight = Annotated[int, Field(ge=0, le=4_294_967_295), Number]
@@ -358,20 +359,7 @@ class Topology(Model):
             raise cross_field(
                 "switches", f"'{child}' is below two switches, or twice below one; list it once"
             )
-        # Each switch has at most one parent. A switch that no root reaches is therefore in a cycle.
-        below = {switch.name: switch.switches for switch in self.switches}
-        reached: set[str] = set()
-        waiting = sorted(names - set(children))
-        while waiting:
-            name = waiting.pop()
-            reached.add(name)
-            waiting.extend(below[name])
-        if cut_off := names - reached:
-            above = {child: switch.name for switch in self.switches for child in switch.switches}
-            name, passed = min(cut_off), set[str]()
-            while name not in passed:
-                passed.add(name)
-                name = above[name]
+        if name := in_cycle({switch.name: switch.switches for switch in self.switches}):
             raise cross_field("switches", f"'{name}' is below itself; remove the cycle")
         return self
 

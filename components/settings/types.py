@@ -7,7 +7,7 @@ import ipaddress
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -99,6 +99,21 @@ def cross_field(key: str, message: str) -> PydanticCustomError:
 
 def duplicates(values: Iterable[str]) -> list[str]:
     return sorted(value for value, count in Counter(values).items() if count > 1)
+
+
+def in_cycle(next_of: Mapping[str, Iterable[str]]) -> str | None:
+    """Return the first name that leads to itself, directly or through others, or None."""
+    for name in sorted(next_of):
+        reached: set[str] = set()
+        waiting = list(next_of[name])
+        while waiting:
+            at = waiting.pop()
+            if at not in reached:
+                reached.add(at)
+                waiting.extend(next_of.get(at, ()))
+        if name in reached:
+            return name
+    return None
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
