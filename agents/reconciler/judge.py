@@ -152,6 +152,11 @@ class View:
         return any(finding.kind is Kind.WISH for finding in self.findings)
 
     @property
+    def is_to_drain(self) -> bool:
+        """Whether Kubernetes reports a cause for a drain, which the drain limit may delay."""
+        return any(finding.drains for finding in self.findings)
+
+    @property
     def has_drain_of_kubernetes(self) -> bool:
         return self.is_drained and self.reason.startswith(KUBERNETES)
 
@@ -211,7 +216,7 @@ class View:
             and not self.is_unclear
             and self.machine is not None
             and self.has_passed
-            and not any(finding.drains for finding in self.findings)
+            and not self.is_to_drain
         )
 
 

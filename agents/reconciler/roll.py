@@ -90,7 +90,7 @@ class _Nodeset:
                 self._renew(view)
             elif _is_drained(view):
                 self._go_on(view, late)
-            elif late is None and self._may_begin(view) and not _is_to_drain(view):
+            elif late is None and self._may_begin(view) and not view.is_to_drain:
                 if free > 0:
                     self._begin(view)
                     free -= 1
@@ -161,11 +161,6 @@ def _serves(view: View) -> bool:
 
 def _is_lost(view: View) -> bool:
     return any(finding.cause == causes.NOT_READY for finding in view.findings)
-
-
-def _is_to_drain(view: View) -> bool:
-    """Return whether Kubernetes reports a cause for a drain, which the drain limit may delay."""
-    return any(finding.drains for finding in view.findings)
 
 
 def _is_held(view: View) -> bool:

@@ -347,8 +347,8 @@ FAULTS: Final = (
         "an update continues after a node that does not return",
         "agents",
         "agents/reconciler/roll.py",
-        "            elif late is None and self._may_begin(view) and not _is_to_drain(view):\n",
-        "            elif self._may_begin(view) and not _is_to_drain(view):\n",
+        "            elif late is None and self._may_begin(view) and not view.is_to_drain:\n",
+        "            elif self._may_begin(view) and not view.is_to_drain:\n",
         f"{_UNIT}/reconciler/test_roll.py::test_node_that_does_not_return_stops_the_update",
     ),
     Fault(
