@@ -13,7 +13,7 @@ EXISTING = {"kind": "existing"}
 
 def kubeconfig(monkeypatch: pytest.MonkeyPatch) -> str:
     graph = record(monkeypatch, config(lambda values: values.update(cluster=EXISTING)))
-    (provider,) = (one for one in graph.resources if one.type == "pulumi:providers:kubernetes")
+    (provider,) = graph.of_type("pulumi:providers:kubernetes")
     return str(provider.inputs["kubeconfig"])
 
 

@@ -8,6 +8,11 @@ from tests.support.clouds import CLOUDS
 from tests.support.graph import record, templates
 from tests.support.stack import VALID, config
 
+AUTOSCALERS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+
 
 def worker(
     monkeypatch: pytest.MonkeyPatch, base: dict[str, Any] = VALID, **fields: Any
@@ -56,16 +61,11 @@ def test_slurmd_gets_devices_huge_pages_and_variables_of_the_settings(
         wanted = {"rdma/hca": "2", "hugepages-2Mi": "4096Mi"}
         assert wanted.items() <= found["resources"][kind].items()
     assert variables(found)["NCCL_DEBUG"] == "INFO"
-    assert pods["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "ib0"
+    networks = {"k8s.v1.cni.cncf.io/networks": "ib0"}
+    assert pods["metadata"]["annotations"] == {**AUTOSCALERS, **networks}
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [
-        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-        ("karpenter.sh/do-not-disrupt", "true"),
-    ],
-)
+@pytest.mark.parametrize(("annotation", "value"), AUTOSCALERS.items())
 def test_autoscalers_leave_nodes_alone_unless_the_settings_permit_it(
     annotation: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
