@@ -106,11 +106,13 @@ class Reconciler(Model):
 
     @model_validator(mode="after")
     def _secret_and_servers_have_a_command(self) -> Self:
-        given = {"replace_secret": self.replace_secret, "replace_servers": self.replace_servers}
-        for key, value in given.items():
+        servers = ", ".join(self.replace_servers)
+        for key, value in {
+            "replace_secret": self.replace_secret,
+            "replace_servers": servers,
+        }.items():
             if value and not self.replace:
-                shown = value if isinstance(value, str) else ", ".join(value)
-                raise cross_field(key, f"{shown}: has no effect without replace; add replace")
+                raise cross_field(key, f"{value}: has no effect without replace; add replace")
         return self
 
     def steps(self) -> frozenset[str]:
