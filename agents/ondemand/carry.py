@@ -28,6 +28,12 @@ _AT_ONCE = 8
 """Number of requests to Kubernetes at the same time."""
 _QUOTA = frozenset({403, 422})
 """HTTP statuses with which Kubernetes refuses a pod because of a quota or an admission policy."""
+_PASSING = ("failed to configure", "not yet ready", "cannot create resource")
+"""Parts of refusals by an API server that does not know the policies or roles yet.
+
+It needs seconds to read them, after its start and after a deploy that creates them. Source:
+k8s.io/apiserver 0.34, pkg/admission/plugin/policy and pkg/endpoints/handlers/responsewriters.
+"""
 
 
 class OvertakenError(Exception):
@@ -53,7 +59,7 @@ class Carrier:
         refused = [
             GiveUp(made.node, f"{START}quota: {error.said}"[:REASON_LENGTH], made.tries + 1)
             for made, error in zip(pods, errors, strict=True)
-            if error and error.status in _QUOTA and isinstance(made, Create)
+            if error and isinstance(made, Create) and _is_lasting(error)
         ]
         others = [action for action in actions if not isinstance(action, Create | Delete)]
         notes = [
@@ -171,6 +177,10 @@ class Carrier:
         if not holds(record):
             raise OvertakenError(f"the node is {_shown(record)}")
         return record
+
+
+def _is_lasting(refusal: KubernetesError) -> bool:
+    return refusal.status in _QUOTA and not any(text in refusal.said for text in _PASSING)
 
 
 def _can_be_held(record: Node) -> bool:

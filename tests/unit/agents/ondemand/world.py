@@ -118,6 +118,8 @@ class World:
         """Number of pods that the machines have room for."""
         self.image = "good"
         self.quota = 100
+        self.refusal = ""
+        """Message with which Kubernetes refuses each new pod."""
         self.uids = 0
         self.ceiling = 1e9
         self.calls = 0
@@ -490,6 +492,8 @@ class FakeApi(Api):
             raise KubernetesError(PODS, "already exists", 409)
         if len(self.world.pods) >= self.world.quota:
             raise KubernetesError(PODS, "exceeded quota", 403)
+        if self.world.refusal:
+            raise KubernetesError(PODS, self.world.refusal, 422)
         self.world.uids += 1
         made = {"image": body["spec"]["image"], "annotations": body["metadata"]["annotations"]}
         self.world.pods[name] = Pod(f"uid-{self.world.uids}", made, self.world.now)

@@ -1,0 +1,65 @@
+"""Pods that Kubernetes refuses, for a quota or because the API server has just started."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.ondemand.__main__ import Agent
+from agents.ondemand.wanted import Nodeset, Wanted
+from tests.unit.agents.ondemand.world import FakeApi, FakeSlurm, World
+
+NODE = "gpu-0"
+POLICY = "ValidatingAdmissionPolicy 'slurm-ondemand-templates' denied request: "
+
+
+@pytest.fixture
+def world() -> World:
+    """A nodeset whose only node is starting."""
+    made = World({"gpu": 1})
+    made.set_power(made.boxes[NODE], "POWER_UP")
+    made.pass_time(30)
+    return made
+
+
+@pytest.fixture
+def agent(world: World, tmp_path: Path) -> Agent:
+    nodeset = Nodeset(max=1, min=0, idle=600, start=300, keep=frozenset(), schedule=(), price=1.0)
+    file = tmp_path / "wanted.json"
+    file.write_text(Wanted(nodesets={"gpu": nodeset}, ceiling=None).model_dump_json())
+    return Agent(FakeSlurm(world), FakeApi(world), "slurm", file)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        'pods "gpu-0" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=9',
+        f"{POLICY}volumes must be that of the template",
+    ],
+)
+def test_lasting_refusal_ends_the_start(agent: Agent, world: World, refusal: str) -> None:
+    world.refusal = refusal
+    agent.look(world.now)
+
+    assert world.boxes[NODE].reason.startswith("slurmstack:start:quota: ")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        f"{POLICY}failed to configure binding: no params found for policy binding",
+        'pods "gpu-0" is forbidden: not yet ready to handle request',
+        'User "ondemand" cannot create resource "pods" in API group "" in the namespace "slurm"',
+    ],
+)
+def test_refusal_by_an_api_server_that_starts_is_tried_again(
+    agent: Agent, world: World, refusal: str
+) -> None:
+    world.refusal = refusal
+    plan, notes = agent.look(world.now)
+    assert notes == [f"not done: {NODE}: pod created: {refusal}"]
+    assert not plan.is_settled
+    assert world.boxes[NODE].reason == ""
+
+    world.refusal = ""
+    agent.look(world.now)
+    assert NODE in world.pods
