@@ -12,6 +12,7 @@ JAIL = "jail"
 LEAVE = "leave"
 LEAVING = "leaving"
 ROLL = "roll"
+DUPLICATE = "duplicate-job"
 
 REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
 """Causes that a ladder repairs, apart from failed checks and conditions of Kubernetes nodes."""

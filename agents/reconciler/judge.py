@@ -10,6 +10,7 @@ from agents.drains import CHECK, KUBERNETES, OWN, START, Evidence, is_own
 from agents.reconciler.causes import (
     CONFIG,
     CORDONED,
+    DUPLICATE,
     JAIL,
     LEAVING,
     MAINTENANCE,
@@ -33,6 +34,11 @@ INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 SLURMS_OWN = "Not responding"
 """Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
+DUPLICATE_JOB = "Duplicate jobid"
+"""Reason with which slurmctld drains a node that already runs a job (agent.c, 24.11).
+
+The node is healthy: slurmctld was killed before it saved that the job had started.
+"""
 STUCK = 120
 """Seconds after the deletion deadline from which a terminating pod is treated as stuck."""
 
@@ -141,7 +147,7 @@ class View:
         The reconciler leaves such a node alone.
         """
         record = self.record
-        if record is None or is_own(record.reason):
+        if record is None or is_own(record.reason) or self.has_duplicate_job:
             return False
         by_hand = "DOWN" in record.state and record.reason not in ("", "none")
         return self.is_drained or (by_hand and not record.reason.startswith(SLURMS_OWN))
@@ -159,6 +165,12 @@ class View:
     @property
     def has_drain_of_kubernetes(self) -> bool:
         return self.is_drained and self.reason.startswith(KUBERNETES)
+
+    @property
+    def has_duplicate_job(self) -> bool:
+        """Whether slurmctld drained the node because it started a job twice."""
+        # slurmctld appends text to the reason when the node stops responding (node_mgr.c).
+        return self.is_drained and self.reason.partition(" : ")[0] == DUPLICATE_JOB
 
     @property
     def failed_check(self) -> str | None:
@@ -209,9 +221,13 @@ class View:
 
     @property
     def may_be_lifted(self) -> bool:
-        """Whether the reconciler set the drain and may lift it now."""
+        """Whether the reconciler is responsible for the drain and may lift it now."""
         return (
-            (self.has_drain_of_kubernetes or self.failed_check is not None)
+            (
+                self.has_drain_of_kubernetes
+                or self.failed_check is not None
+                or (self.has_duplicate_job and self.is_empty)
+            )
             and self.is_up
             and not self.is_unclear
             and self.machine is not None
@@ -318,6 +334,9 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
     if view.is_foreign:
         who = f", by {record.reason_user}" if record.reason_user else ""
         yield Finding("drained", Kind.HELD, f"{record.reason or 'no reason given'}{who}")
+    elif view.has_duplicate_job:
+        text = "slurmctld was killed before it saved that a job had started, and started it again"
+        yield Finding(DUPLICATE, Kind.HELD, text)
     elif failing := view.failing:
         drained_for = f"{CHECK}{failing}"
         since = "this check failed after the drain"

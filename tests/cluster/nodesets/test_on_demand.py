@@ -196,6 +196,29 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
     eventually("no pod is left", lambda: not pods(cluster), 90)
 
 
+def test_node_whose_job_slurmctld_started_twice_returns_to_service(
+    cluster: Cluster, folder: str
+) -> None:
+    """slurmctld is killed before it saves that a job has started, and starts the job again.
+
+    Because the node already runs the job, slurmctld drains the node and requeues the job.
+    """
+    script = f"#!/bin/sh\necho >>{folder}/begun; sleep 10; echo >>{folder}/ended"
+    job = cluster.submit(folder, script, "--partition=cloud", "--requeue")
+    begun = f"timeout 120 sh -c 'until test -e {folder}/begun; do sleep 0.2; done'"
+    cluster.run(begun, timeout=150)
+    kill_slurmctld(cluster)
+    state = f"scontrol show job {job} | grep -o 'Restarts=1'"
+    eventually("the job is requeued", lambda: cluster.ssh(state, check=False).stdout, 90)
+    drained = "sacctmgr --noheader show event nodes=cloud-0 format=reason%40"
+    assert "Duplicate jobid" in cluster.run(drained)
+    becomes("cloud-0", lambda: nodes(cluster)["cloud-0"], "idle", 120)
+    # Otherwise, a requeued job waits for two minutes.
+    cluster.run(f"scontrol update jobid={job} starttime=now")
+    cluster.wait_for_job(job, "COMPLETED", 90)
+    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 120)
+
+
 def test_operators_wake_nodes_and_put_them_to_sleep(cluster: Cluster) -> None:
     def update(state: str) -> None:
         words = ("scontrol", "update", "nodename=cloud-1", f"state={state}")

@@ -237,6 +237,8 @@ def test_size_of_an_outdated_pod_is_not_a_finding() -> None:
         drained("cpu-1", "Kill task failed", "IDLE", "DRAIN"),
         drained("cpu-1", "taken by ada", "DOWN"),
         drained("cpu-1", "Not responding", "IDLE", "DRAIN"),
+        drained("cpu-1", "broken-fan : Duplicate jobid", "IDLE", "DRAIN"),
+        drained("cpu-1", "Duplicate jobids, ask ada", "IDLE", "DRAIN"),
     ],
 )
 def test_drain_by_others_is_reported_and_not_lifted(record: object) -> None:
@@ -259,6 +261,20 @@ def test_drain_by_slurmstack_is_lifted_after_checks_passed(reason: str) -> None:
     assert view(observed(passed)).may_be_lifted
 
 
+@pytest.mark.parametrize("reason", ["Duplicate jobid", "Duplicate jobid : Not responding"])
+def test_node_whose_job_slurmctld_started_twice_returns_to_service(reason: str) -> None:
+    passed = evidence(SINCE + 1)
+    empty = view(observed(drained("cpu-1", reason, extra=passed)))
+    busy = view(observed(drained("cpu-1", reason, extra=passed, alloc_cpus=1)))
+    ends = view(observed(drained("cpu-1", reason, "IDLE", "DRAIN", "COMPLETING", extra=passed)))
+
+    assert [(one.cause, one.kind) for one in empty.findings] == [("duplicate-job", Kind.HELD)]
+    assert not empty.is_foreign
+    assert empty.may_be_lifted
+    assert not busy.may_be_lifted
+    assert not ends.may_be_lifted
+
+
 @pytest.mark.parametrize(
     ("reason", "extra"),
     [
@@ -273,6 +289,8 @@ def test_drain_by_slurmstack_is_lifted_after_checks_passed(reason: str) -> None:
         ("slurmstack:leave", evidence(SINCE + 1)),
         ("slurmstack:jail", evidence(SINCE + 1)),
         ("broken-fan", evidence(SINCE + 1)),
+        ("Duplicate jobid", evidence(SINCE)),
+        ("Duplicate jobid", evidence(SINCE + 1, failed=["disk"])),
     ],
 )
 def test_drain_stays_if_checks_failed_or_cannot_lift_it(reason: str, extra: str) -> None:

@@ -93,6 +93,7 @@ EVENTS: list[Event] = [
     lambda world, box, _: world.foreign_drain(box),
     lambda world, box, _: world.foreign_resume(box),
     lambda world, box, _: world.begin_job(box),
+    lambda world, box, _: world.begin_job_twice(box),
     lambda _world, box, __: setattr(box, "jobs", 0),
     lambda world, box, _: world.fall_silent(box),
     lambda _world, box, __: setattr(box, "is_silent", True),

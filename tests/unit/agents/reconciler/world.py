@@ -14,6 +14,7 @@ import msgspec
 from agents import labels
 from agents.drains import CHECK, KUBERNETES, ROLL, Evidence, is_own
 from agents.kubernetes import Api, KubernetesError, Object
+from agents.reconciler.judge import DUPLICATE_JOB
 from agents.reconciler.wanted import Roll
 from agents.slurm import Client, Fault, Node, SlurmError
 from tests.support.slurmnodes import NOW, moment, node
@@ -73,8 +74,12 @@ class Box:
         return self.ready != "True" or self.is_cordoned or self.has_pressure
 
     @property
+    def has_duplicate_job(self) -> bool:
+        return self.is_drained and self.reason.startswith(DUPLICATE_JOB)
+
+    @property
     def is_foreign(self) -> bool:
-        return self.is_drained and not is_own(self.reason)
+        return self.is_drained and not is_own(self.reason) and not self.has_duplicate_job
 
     @property
     def in_service(self) -> bool:
@@ -149,6 +154,12 @@ class World:
     def foreign_resume(self, box: Box) -> None:
         if box.is_foreign:
             box.is_drained, box.reason, box.since = False, "", 0
+
+    def begin_job_twice(self, box: Box) -> None:
+        """Act like slurmctld when a job that it starts already runs on the node."""
+        if box.in_service:
+            box.is_drained, box.reason, box.since = True, DUPLICATE_JOB, self.now
+            box.jobs = 1
 
     def begin_job(self, box: Box) -> None:
         if box.in_service:
@@ -228,7 +239,8 @@ class FakeSlurm(Client):
     def resume(self, node: str) -> None:
         box = self._receive("lift", node)
         assert box.is_drained
-        assert is_own(box.reason), f"the drain '{box.reason}' by others is lifted"
+        assert not box.is_foreign, f"the drain '{box.reason}' by others is lifted"
+        assert not (box.has_duplicate_job and box.jobs), "the job may still run"
         assert not box.is_silent
         assert not box.is_down
         if not box.reason.startswith(ROLL):
