@@ -8,8 +8,8 @@ PY     := .venv/bin/python
 POLICY ?=
 TIMES  := -v --durations=25
 # Run a failed test again, because a slow machine can make it fail. The end of the output shows the
-# first failure and its reason.
-AGAIN  := --reruns 1 --rerun-show-tracebacks
+# first failure and its reason. Three failures usually have one cause, and each may wait for minutes.
+AGAIN  := --reruns 1 --rerun-show-tracebacks --maxfail 3
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLICY))
 
 # Install Debian's packages. If the package lists are out of date, update them and try again.
