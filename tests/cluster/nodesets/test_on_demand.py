@@ -208,10 +208,9 @@ def test_node_whose_job_slurmctld_started_twice_returns_to_service(
     begun = f"timeout 120 sh -c 'until test -e {folder}/begun; do sleep 0.2; done'"
     cluster.run(begun, timeout=150)
     kill_slurmctld(cluster)
-    state = f"scontrol show job {job} | grep -o 'Restarts=1'"
-    eventually("the job is requeued", lambda: cluster.ssh(state, check=False).stdout, 90)
-    drained = "sacctmgr --noheader show event nodes=cloud-0 format=reason%40"
-    assert "Duplicate jobid" in cluster.run(drained)
+    reasons = "sinfo --noheader --list-reasons --format='%N %E'"
+    drained = "cloud-0 Duplicate jobid\n"
+    becomes("the drain", lambda: cluster.ssh(reasons, check=False).stdout, drained, 90)
     becomes("cloud-0", lambda: nodes(cluster)["cloud-0"], "idle", 120)
     # Otherwise, a requeued job waits for two minutes.
     cluster.run(f"scontrol update jobid={job} starttime=now")
