@@ -404,13 +404,12 @@ def _nodes(
         opts,
     )
     on_demand = [nodeset.name for nodeset in settings.nodesets if nodeset.on_demand]
-    if on_demand:
-        wanted = control.configuration.once_proven(wanted_on_demand(settings))
-        OnDemand(
-            args.named("ondemand"),
-            OnDemandArgs(site, identity.jwt_secret, rest.url, wanted, on_demand),
-            opts,
-        )
+    wanted = control.configuration.once_proven(wanted_on_demand(settings))
+    OnDemand(
+        args.named("ondemand"),
+        OnDemandArgs(site, identity.jwt_secret, rest.url, wanted, on_demand),
+        opts,
+    )
     return _Nodes(
         digests=tuple(made.digest for _, made in sorted(nodesets.items())),
         labels=tuple(

@@ -29,12 +29,23 @@ class OnDemand(pulumi.ComponentResource):
 
     An account that may create pods can read every Secret of the namespace. Admission policies
     therefore permit only pods that equal the templates of the nodesets.
+
+    Without nodesets on demand, only the policy that compares pods with templates remains: if no
+    policy in the cluster reads templates, the API server stops reading them until it restarts
+    (kubernetes/kubernetes#133827).
     """
 
     def __init__(
         self, name: str, args: OnDemandArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(c.type_token("ondemand", "OnDemand"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        like_templates = _require_templates(name, args.site.namespace, child)
+        if args.nodesets:
+            self._run(name, args, like_templates)
+        self.register_outputs({})
+
+    def _run(self, name: str, args: OnDemandArgs, like_templates: pulumi.Resource) -> None:
         child = pulumi.ResourceOptions(parent=self)
         wanted = pods.config_map(
             f"{name}-nodesets",
@@ -45,7 +56,7 @@ class OnDemand(pulumi.ComponentResource):
         )
         account = rights.account(name, c.ON_DEMAND, args.site.namespace, child)
         # Limit the account before it has any rights.
-        limited = _limit(name, account, args, child)
+        limited = [_limit(name, account, args.nodesets, child), like_templates]
         granted = rights.grant(
             name,
             account,
@@ -63,7 +74,6 @@ class OnDemand(pulumi.ComponentResource):
         )
         port = pods.service_port("calls", c.ON_DEMAND_PORT)
         pods.service(f"{name}-service", c.ON_DEMAND, args.site.namespace, agent, port, child)
-        self.register_outputs({})
 
 
 def _pod(args: OnDemandArgs, account: rights.Account, config: pulumi.Input[str]) -> pods.Spec:
@@ -110,19 +120,13 @@ def _rules() -> list[pods.Spec]:
 
 
 def _limit(
-    name: str, account: rights.Account, args: OnDemandArgs, opts: pulumi.ResourceOptions
-) -> list[pulumi.Resource]:
-    """Limit the account with two admission policies, which fail closed.
-
-    The rules of the second one need the templates. Without templates, Kubernetes refuses all
-    requests that match the policy, from whatever account. So the policy matches only new pods of
-    nodes on demand, and the first one limits the account to such pods.
-    """
-    # These objects have no namespace, and a cluster may contain two stacks.
-    unique = account.unique_name()
-    own = _policy(
+    name: str, account: rights.Account, nodesets: Sequence[str], opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Limit the account to pods of nodes on demand."""
+    return _policy(
         f"{name}-limits",
-        unique,
+        # These objects have no namespace, and a cluster may contain two stacks.
+        account.unique_name(),
         {
             "matchConstraints": {"resourceRules": [_of_pods("CREATE", "DELETE")]},
             "matchConditions": [
@@ -135,35 +139,42 @@ def _limit(
             ],
         },
         (ondemandpolicy.POD, ondemandpolicy.LABELS),
-        ondemandpolicy.own_pods(args.nodesets),
+        ondemandpolicy.own_pods(nodesets),
         {},
         opts,
     )
-    like = _policy(
+
+
+def _require_templates(
+    name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Permit only pods of nodes on demand that equal the templates, from whatever account.
+
+    Without templates, Kubernetes refuses all requests that match the policy. So the policy matches
+    only new pods of nodes on demand.
+    """
+    return _policy(
         f"{name}-templates",
-        pulumi.Output.concat(unique, "-templates"),
+        pulumi.Output.concat(namespace, f"-{c.ON_DEMAND}-templates"),
         {
             "paramKind": {"apiVersion": "v1", "kind": "PodTemplate"},
             "matchConstraints": {
                 "resourceRules": [_of_pods("CREATE")],
                 "objectSelector": {"matchLabels": c.ON_DEMAND_LABELS},
-                "namespaceSelector": {
-                    "matchLabels": {"kubernetes.io/metadata.name": args.site.namespace}
-                },
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             },
         },
         (ondemandpolicy.POD, ondemandpolicy.LABELS, ondemandpolicy.IS_OTHER),
         ondemandpolicy.like_templates(),
         {
             "paramRef": {
-                "namespace": args.site.namespace,
+                "namespace": namespace,
                 "selector": {"matchLabels": c.ON_DEMAND_LABELS},
                 "parameterNotFoundAction": "Deny",
             }
         },
         opts,
     )
-    return [own, like]
 
 
 def _of_pods(*operations: str) -> pods.Spec:

@@ -177,6 +177,8 @@ EVERYTHING_IN_THE_NAMESPACE = {
         "login-config",
         "reconciler-memory",
         "reconciler-busy-nodes",
+        "ondemand-templates",
+        "ondemand-templates-binding",
         RECONCILER,
     ),
     *RIGHTS,
@@ -211,7 +213,6 @@ LONG_CHECKS = frozenset(
 ON_DEMAND = {
     *("ondemand-account", "ondemand-agent", "ondemand-limits", "ondemand-limits-binding"),
     *("ondemand-nodesets", "ondemand-rights", "ondemand-role", "ondemand-service"),
-    *("ondemand-templates", "ondemand-templates-binding"),
 }
 """Resources that exist if a nodeset has nodes on demand."""
 

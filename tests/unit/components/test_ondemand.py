@@ -124,6 +124,18 @@ def test_agent_may_create_and_delete_pods_and_nothing_else(graph: Graph) -> None
 
 # --- The admission policy ------------------------------------------------------------------------
 
+
+def test_stack_without_nodes_on_demand_keeps_the_policy_that_reads_templates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise, the API server would not read the templates of later nodes on demand."""
+    made = record(monkeypatch, config())
+    named = {one.name for one in made.resources if one.name.startswith("ondemand-")}
+    assert named == {"ondemand-templates", "ondemand-templates-binding"}
+    binding = made.one("ondemand-templates-binding").inputs["spec"]
+    assert binding["paramRef"]["selector"] == {"matchLabels": c.ON_DEMAND_LABELS}
+
+
 _TYPES = dict.fromkeys(("object", "oldObject", "params", "request", "variables"), cel.Type.DYN)
 
 
