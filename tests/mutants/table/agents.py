@@ -156,6 +156,24 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_judge.py::test_drain_stays_if_checks_failed_or_cannot_lift_it",
     ),
     Fault(
+        "a node returns while a job that slurmctld started twice may run",
+        "agents",
+        "agents/reconciler/judge.py",
+        "or (self.has_duplicate_job and self.is_empty)",
+        "or self.has_duplicate_job",
+        f"{_UNIT}/reconciler/test_judge.py"
+        "::test_node_whose_job_slurmctld_started_twice_returns_to_service",
+    ),
+    Fault(
+        "a node on demand fails while the API server starts",
+        "agents",
+        "agents/ondemand/carry.py",
+        "return refusal.status in _QUOTA and not any(text in refusal.said for text in _PASSING)",
+        "return refusal.status in _QUOTA",
+        f"{_UNIT}/ondemand/test_refusals.py"
+        "::test_refusal_by_an_api_server_that_starts_is_tried_again",
+    ),
+    Fault(
         "the reconciler overwrites an operator's drain",
         "agents",
         "agents/reconciler/carry.py",
