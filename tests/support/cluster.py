@@ -205,8 +205,12 @@ class Cluster:
 
     def controller(self) -> str:
         """Return the pod with the active slurmctld; a second controller is on standby."""
-        (name,) = (pod["metadata"]["name"] for pod in self.pods("controller") if is_ready(pod))
-        return str(name)
+        return eventually("one controller is active", self._active)
+
+    def _active(self) -> str:
+        """Return the pod with the active slurmctld, or "" during a takeover."""
+        ready = [pod["metadata"]["name"] for pod in self.pods("controller") if is_ready(pod)]
+        return str(ready[0]) if len(ready) == 1 else ""
 
     def controllers(self) -> dict[str, str]:
         """Return the Kubernetes node of each controller pod."""
@@ -217,10 +221,7 @@ class Cluster:
 
     def serves_on(self, node: str) -> bool:
         """Return whether the active controller is on this Kubernetes node."""
-        try:
-            return self.controllers()[self.controller()] == node
-        except ValueError:  # No controller is ready, or the old one is still ready.
-            return False
+        return self.controllers().get(self._active()) == node
 
     def move_controller(self, node: str) -> None:
         """Make this Kubernetes node's controller active; a second node has the other controller."""
