@@ -50,8 +50,8 @@ BACK_OFF = 180
 holds a requeued job for two minutes; an earlier retry would take the same job again."""
 LONGEST_BACK_OFF = 3600
 SETTLING = 60
-"""Seconds for which a sleeping node may keep a ready pod. If slurmctld lost its state, the node
-registers again within this time."""
+"""Seconds for which a node that sleeps or starts may have a ready pod. If slurmctld lost its last
+changes, a sleeping node registers again within this time."""
 
 _BUSY = frozenset(
     {
@@ -71,7 +71,7 @@ class Plan:
     awake: int
     asleep: int
     recovering: Mapping[str, float]
-    """Unix time since which each sleeping node with a ready pod has been seen so."""
+    """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
 
     @property
     def is_settled(self) -> bool:
@@ -113,8 +113,9 @@ class _View:
 
     @property
     def recovers(self) -> bool:
-        """Whether slurmctld may have lost the node's start: it sleeps, and its pod is ready."""
-        return self.is_asleep and not self.is_leaving and bool(self.pod and self.pod.is_ready)
+        """Whether slurmctld may have lost the node's start, because its pod is ready."""
+        starts = (self.is_asleep and not self.is_leaving) or self.is_waking
+        return starts and bool(self.pod and self.pod.is_ready)
 
     @property
     def has_failed(self) -> bool:
@@ -220,7 +221,7 @@ def _of_node(
         if "POWER_DOWN" not in view.state:
             yield Sleep(view.name, view.record.reason)
     elif view.is_waking:
-        yield from _of_waker(view, purse, now)
+        yield from _of_waker(view, purse, now, recovering)
     else:
         yield from _of_awake(view, purse)
 
@@ -275,7 +276,9 @@ def back_off(tries: int) -> int:
     return min(BACK_OFF << min(max(tries, 1) - 1, 10), LONGEST_BACK_OFF)
 
 
-def _of_waker(view: _View, purse: _Purse, now: int) -> Iterator[Action]:
+def _of_waker(
+    view: _View, purse: _Purse, now: int, recovering: Mapping[str, float]
+) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
         if purse.take(view):
@@ -290,6 +293,11 @@ def _of_waker(view: _View, purse: _Purse, now: int) -> Iterator[Action]:
         return
     if view.state & OUT and not record.reason.startswith(OWN):
         return  # a person has taken the node out of service, and the reason must stay
+    if view.name in recovering and now - recovering[view.name] >= SETTLING:
+        # slurmctld was killed before it saved that the node has registered. It does not ask a node
+        # that starts, and slurmd registers only when it starts.
+        yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
+        return
     trouble = pod.trouble
     if trouble and now - pod.placed > PATIENCE.get(trouble.kind, view.nodeset.start):
         yield _give_up(view, trouble.kind, trouble.text)

@@ -236,6 +236,15 @@ def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
     ]
 
 
+def test_pod_is_replaced_if_slurmctld_does_not_learn_of_its_start_within_a_minute() -> None:
+    seen = {"gpu-0": NOW - 59}
+    assert actions(WAKING, [pod(age=90)], recovering=seen) == []
+    seen = {"gpu-0": NOW - 60}
+    assert actions(WAKING, [pod(age=90)], recovering=seen) == [
+        Delete("gpu-0", "gpu-0-uid", "slurmctld does not know that its slurmd has started")
+    ]
+
+
 def test_back_off_doubles_up_to_an_hour() -> None:
     assert [back_off(tries) for tries in (1, 2, 3, 5, 6, 99)] == [180, 360, 720, 2880, 3600, 3600]
 
