@@ -232,8 +232,7 @@ def _of_sleeper(view: _View, now: int, recovering: Mapping[str, float]) -> Itera
         # slurmctld may have lost its last changes, such as the start of this node.
         if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:
             return
-        recovers = view.name in recovering and now - recovering[view.name] < SETTLING
-        if not pod.leaves and not recovers:
+        if not pod.leaves and not _may_settle(view, now, recovering):
             yield Delete(view.name, pod.uid, "the node sleeps")
         return
     if view.is_leaving:
@@ -247,6 +246,11 @@ def _of_sleeper(view: _View, now: int, recovering: Mapping[str, float]) -> Itera
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
         # RESUME sets this flag. After its next start, slurmctld would give the node no job.
         yield Sleep(view.name, "Slurm waits for an answer of a sleeping node")
+
+
+def _may_settle(view: _View, now: int, recovering: Mapping[str, float]) -> bool:
+    """Return whether slurmctld may still learn that the node has started."""
+    return view.name in recovering and now - recovering[view.name] < SETTLING
 
 
 def _may_retry(view: _View, now: int) -> bool:
@@ -293,7 +297,7 @@ def _of_waker(
         return
     if view.state & OUT and not record.reason.startswith(OWN):
         return  # a person has taken the node out of service, and the reason must stay
-    if view.name in recovering and now - recovering[view.name] >= SETTLING:
+    if view.recovers and not _may_settle(view, now, recovering):
         # slurmctld was killed before it saved that the node has registered. It does not ask a node
         # that starts, and slurmd registers only when it starts.
         yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
