@@ -14,9 +14,8 @@ from agents.kubernetes import KubernetesError
 from agents.ondemand import __main__ as command
 from agents.ondemand.__main__ import Agent, main
 from agents.ondemand.plan import Plan
-from agents.ondemand.wanted import Nodeset, Wanted
 from tests.support.ports import free_port
-from tests.unit.agents.ondemand.world import FakeApi, FakeSlurm, World
+from tests.unit.agents.ondemand.world import World, new_agent, settings
 
 Look = tuple[Plan, list[str]]
 
@@ -28,10 +27,9 @@ def world() -> World:
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path) -> Agent:
-    nodeset = Nodeset(max=2, min=0, idle=600, start=300, keep=frozenset(), schedule=(), price=1.0)
     file = tmp_path / "wanted.json"
-    file.write_text(Wanted(nodesets={"gpu": nodeset}, ceiling=None).model_dump_json())
-    return Agent(FakeSlurm(world), FakeApi(world), "slurm", file)
+    file.write_text(settings({"gpu": 2}))
+    return new_agent(world, file)
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from agents.ondemand.__main__ import Agent
-from agents.ondemand.wanted import Nodeset, Wanted
-from tests.unit.agents.ondemand.world import FakeApi, FakeSlurm, World
+from tests.unit.agents.ondemand.world import World, new_agent, settings
 
 NODE = "gpu-0"
 POLICY = "ValidatingAdmissionPolicy 'slurm-ondemand-templates' denied request: "
@@ -23,10 +22,9 @@ def world() -> World:
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path) -> Agent:
-    nodeset = Nodeset(max=1, min=0, idle=600, start=300, keep=frozenset(), schedule=(), price=1.0)
     file = tmp_path / "wanted.json"
-    file.write_text(Wanted(nodesets={"gpu": nodeset}, ceiling=None).model_dump_json())
-    return Agent(FakeSlurm(world), FakeApi(world), "slurm", file)
+    file.write_text(settings({"gpu": 1}))
+    return new_agent(world, file)
 
 
 @pytest.mark.parametrize(

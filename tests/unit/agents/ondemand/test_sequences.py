@@ -5,34 +5,17 @@ The world asserts the rules for each request; see world.py.
 
 import functools
 import random
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from agents.ondemand.__main__ import PROBLEMS, Agent
-from agents.ondemand.wanted import Nodeset, Wanted
-from tests.unit.agents.ondemand.world import TICK, Box, FakeApi, FakeSlurm, Job, KilledError, World
+from agents.ondemand.__main__ import PROBLEMS
+from tests.unit.agents.ondemand.world import TICK, Box, Job, KilledError, World, new_agent, settings
 
 SEQUENCES = 2000
 BATCHES = 20
 """Number of tests that share the sequences, so that a failure names its seed early."""
 IDLE = 120
-
-
-def settings(sizes: Mapping[str, int], warm: int, ceiling: float | None) -> str:
-    nodesets = {
-        name: Nodeset(
-            max=size, min=warm, idle=IDLE, start=300, keep=frozenset(), schedule=(), price=1.0
-        )
-        for name, size in sizes.items()
-    }
-    return Wanted(nodesets=nodesets, ceiling=ceiling).model_dump_json()
-
-
-def agent(world: World, path: Path) -> Agent:
-    """Return a new agent. It knows only what the world stores."""
-    return Agent(FakeSlurm(world), FakeApi(world), "slurm", path)
 
 
 def look(world: World, path: Path, chance: random.Random) -> None:
@@ -49,7 +32,7 @@ def look(world: World, path: Path, chance: random.Random) -> None:
         case 2:
             world.kubernetes_silent_at = chance.choice([1, cut])
     try:
-        agent(world, path).look(world.now)
+        new_agent(world, path).look(world.now)
     except (KilledError, *PROBLEMS):
         pass
     finally:
@@ -103,7 +86,7 @@ def settle(world: World, path: Path, warm: int) -> None:
     world.image = "good"
     for box in world.boxes.values():
         world.foreign_resume(box)
-    one = agent(world, path)
+    one = new_agent(world, path)
     for _ in range(0, 7200, 15):
         world.pass_time(15)
         made, _ = one.look(world.now)
@@ -125,7 +108,7 @@ def test_every_job_ends_and_idle_nodes_sleep(tmp_path: Path, batch: int) -> None
         world = World(sizes)
         world.ceiling = ceiling or 1e9
         world.change = functools.partial(change, world, chance)
-        path.write_text(settings(sizes, warm, ceiling))
+        path.write_text(settings(sizes, warm, ceiling, IDLE))
 
         for _ in range(8):
             for _ in range(chance.randint(0, 3)):

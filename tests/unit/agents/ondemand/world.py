@@ -7,6 +7,7 @@ that the agent must keep.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,8 @@ import msgspec
 from agents import labels
 from agents.drains import is_own
 from agents.kubernetes import Api, KubernetesError, Object
+from agents.ondemand.__main__ import Agent
+from agents.ondemand.wanted import Nodeset, Wanted
 from agents.slurm import Client, Fault, Node, SlurmError
 from components.slurmconf.ondemand import SUSPEND_TIMEOUT
 from tests.support.slurmnodes import NOW, moment, node
@@ -499,3 +502,24 @@ class FakeApi(Api):
         self.world.pods[name] = Pod(f"uid-{self.world.uids}", made, self.world.now)
         assert len(self.world.pods) <= self.world.ceiling, "the ceiling of costs"
         return {}
+
+
+# --- The agent in this world ----------------------------------------------------------------------
+
+
+def settings(
+    sizes: Mapping[str, int], warm: int = 0, ceiling: float | None = None, idle: int = 600
+) -> str:
+    """Return the agent's settings. `sizes` contains the number of nodes of each nodeset."""
+    nodesets = {
+        name: Nodeset(
+            max=size, min=warm, idle=idle, start=300, keep=frozenset(), schedule=(), price=1.0
+        )
+        for name, size in sizes.items()
+    }
+    return Wanted(nodesets=nodesets, ceiling=ceiling).model_dump_json()
+
+
+def new_agent(world: World, path: Path) -> Agent:
+    """Return a new agent with the settings in this file. It knows only what the world stores."""
+    return Agent(FakeSlurm(world), FakeApi(world), "slurm", path)
