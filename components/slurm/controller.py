@@ -252,7 +252,8 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
         # A standby has no open port, so its startup probe does not pass, and no other probe runs.
         **pods.probes(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
         # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting hangs
-        # forever when a user cancels another user's job with `scancel --ctld` or through HTTP.)
+        # forever when a user cancels another user's job with `scancel --ctld` or through HTTP.) The
+        # restart also ends a wait of slurmdbd and slurmctld for each other: docs/accounting.md.
         "livenessProbe": {
             **pods.command("sinfo", "--noheader", "--format=%n"),
             "periodSeconds": 30,

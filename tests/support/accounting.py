@@ -179,6 +179,16 @@ class Cluster:
         assert code == 0, f"{command}: {code}: {text}"
         return text.strip()
 
+    def revive(self) -> None:
+        """Restart slurmctld if it does not answer, as its liveness probe does in a stack.
+
+        Rarely, slurmdbd and slurmctld 24.11.5 wait for each other: docs/accounting.md.
+        """
+        code, _ = open_shells.run(self.slurmctld.container, "timeout 30 sinfo", "slurm")
+        if code:
+            self.slurmctld.run("pkill -KILL -x slurmctld || true")
+            self.slurmctld.start()
+
     def records(self, *fields: str, where: str = "--allusers") -> list[tuple[str, ...]]:
         """Return jobs without steps, as sacct shows them to the slurm user."""
         output = self.slurmctld.run(f"sacct -X -n -P {where} --format={','.join(fields)}")

@@ -112,6 +112,7 @@ def prepared() -> Iterator[Accounts]:
 @pytest.fixture
 def accounts(prepared: Accounts) -> Iterator[Accounts]:
     """A cluster with only the default accounts. After the test, all jobs are cancelled."""
+    prepared.cluster.revive()
     prepared.to()
     prepared.settle()
     yield prepared
