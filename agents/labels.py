@@ -32,6 +32,10 @@ ON_DEMAND: Final = f"{DOMAIN}/on-demand"
 """Label of the pods of nodes on demand, and of their templates."""
 TEMPLATE: Final = f"{DOMAIN}/template"
 """Annotation with the digest of the template, on pods of nodes on demand."""
+MACHINE: Final = f"{DOMAIN}/machine"
+"""Scheduling gate of the pods of nodes that keep their machines. agents/reconciler removes it."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""Kubernetes' label with the name of a Kubernetes node."""
 
 ROLL: Final = f"{DOMAIN}/roll"
 """Annotation of a nodeset's StatefulSet with the settings of its rolling updates, as JSON. They

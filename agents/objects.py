@@ -39,9 +39,15 @@ class Container(TypedDict):
     env: NotRequired[list[Variable]]
 
 
+class Gate(TypedDict):
+    name: str
+
+
 class PodSpec(TypedDict):
     containers: list[Container]
     nodeName: NotRequired[str]
+    nodeSelector: NotRequired[dict[str, str]]
+    schedulingGates: NotRequired[list[Gate]]
 
 
 class Waiting(TypedDict):

@@ -482,6 +482,7 @@ def _health(
             rest_url=nodes.rest_url,
             settings=settings.reconciler,
             writes_topology=bool(settings.slurm.topology.labels),
+            keeps_machines=any(nodeset.keep_machine for nodeset in settings.nodesets),
             wanted=control.configuration.once_proven(wanted_nodes(settings)),
             machines=nodes.labels,
             digests=[control.config_digest, *nodes.digests],

@@ -23,6 +23,7 @@ ANNOTATION_ROLL: Final = labels.ROLL
 TAINT_UNHEALTHY: Final = labels.UNHEALTHY
 CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY
 ANNOTATION_REBOOT: Final = labels.REBOOT
+GATE_MACHINE: Final = labels.MACHINE
 
 ACCOUNTING: Final = "accounting"
 ACCOUNTS: Final = "accounts"

@@ -795,6 +795,9 @@ class Nodeset(TypedDict):
     roll: NotRequired[Input["Roll"]]
     node_selector: NotRequired[Input[Mapping[str, Input[str]]]]
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
+    keep_machine: NotRequired[Input[bool]]
+    """Each node returns to its machine while the machine exists, so that names, topology and drains
+    remain meaningful."""
     affinity: NotRequired[Input[Mapping[str, Input[Mapping[str, Input[Any]]]]]]
     """Affinity of the pods, in Kubernetes' format."""
     tolerations: NotRequired[Input[Sequence[Input["Toleration"]]]]

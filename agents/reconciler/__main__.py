@@ -43,7 +43,7 @@ from agents.reconciler.disruption import Budget
 from agents.reconciler.ladder import taken
 from agents.reconciler.memory import Key, MemoryUnknownError
 from agents.reconciler.metrics import Passes
-from agents.reconciler.observed import Observed, Update, observe, templates
+from agents.reconciler.observed import Observed, Update, gated, observe, templates
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming
 from agents.reconciler.wanted import Step, Wanted
@@ -58,7 +58,7 @@ PAUSE = 5
 """Seconds between two checks of a roll-out."""
 SOON = 5
 """Seconds until the next pass at most, while nodes without jobs wait for their update. Also the
-seconds until an edit of the nodes' pods is noticed."""
+seconds until news about the nodes' pods is noticed."""
 AGAIN = 15
 """Seconds until the next pass if the settings cannot be read."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
@@ -102,6 +102,7 @@ class Reconciler:
         self._clock = clock
         self._templates: Mapping[str, Update] | None = None
         """Templates of the pods at the last pass."""
+        self._keeps_machines = False
 
     def wanted(self) -> Wanted:
         return wanted.read(self._wanted_file)
@@ -116,7 +117,7 @@ class Reconciler:
         # reconciler has newer data.
         kept = self.carrier.recall()
         observed = self.observe(asked)
-        self._templates = observed.updates
+        self._templates, self._keeps_machines = observed.updates, asked.keeps_machines()
         made = plan(observed, asked, kept.memory, int(self._clock()))
         if dry_run:
             wired, notes = self._wire(asked, observed, dry_run=True)
@@ -130,12 +131,16 @@ class Reconciler:
             self.carrier.event("Normal", "Reconciled", "\n".join((*done.actions(), *done.notes)))
         return done
 
-    def has_new_templates(self) -> bool:
-        """Return whether an edit has changed the pods of nodes since the last pass."""
+    def has_news(self) -> bool:
+        """Return whether an edit has changed the pods of nodes since the last pass, or a pod waits
+        until the reconciler lets it start.
+        """
         if self._templates is None:
             return False
         try:
-            return templates(self._api, self._namespace) != self._templates
+            if templates(self._api, self._namespace) != self._templates:
+                return True
+            return self._keeps_machines and bool(gated(self._api, self._namespace))
         except KubernetesError:
             return False  # the next pass reports it
 
@@ -251,7 +256,7 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
             if done.actions() or done.notes or report.text(done.plan) != said:
                 _say(done, as_json=as_json)
             said = report.text(done.plan)
-            interval = min(interval, SOON) if done.plan.rolls else interval
+            interval = min(interval, SOON) if done.plan.goes_on else interval
             passes.done(time.monotonic() - begun, done.plan, done.taken)
         except PROBLEMS as error:
             say(
@@ -264,9 +269,9 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
 
 
 def _wait(stop: threading.Event, reconciler: Reconciler, end: float) -> None:
-    """Wait until this time of the monotonic clock, SIGTERM, or an edit of the nodes' pods."""
+    """Wait until this time of the monotonic clock, SIGTERM, or news about the nodes' pods."""
     while not stop.wait(max(0.0, min(SOON, end - time.monotonic()))):
-        if time.monotonic() >= end or reconciler.has_new_templates():
+        if time.monotonic() >= end or reconciler.has_news():
             return
 
 

@@ -128,6 +128,33 @@ class Tell:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """Let Kubernetes schedule a pod: on the node's machine, or anywhere if it has none."""
+
+    node: str
+    uid: str
+    machine: str = ""
+    hostname: str = ""
+    """Label of the machine with its name."""
+
+    def __str__(self) -> str:
+        place = f"on its machine {self.machine}" if self.machine else "on any machine"
+        return f"{self.node}: pod may start {place}"
+
+
+@dataclass(frozen=True)
+class Free:
+    """Delete a pod that waits for a machine that is gone. Its StatefulSet creates a new one."""
+
+    node: str
+    uid: str
+    hostname: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: pod replaced: its machine {self.hostname} is gone"
+
+
+@dataclass(frozen=True)
 class Renew:
     """Delete an outdated pod of a node without jobs. Its StatefulSet creates a new one."""
 
@@ -142,4 +169,6 @@ class Renew:
 
 Repair = Restart | Reboot | Replace | Tell
 """Steps of a ladder (`agents.reconciler.ladder`)."""
-Action = Forget | Drain | Lift | Requeue | Renew | Mark | Unmark | Withdraw | Repair
+Action = (
+    Forget | Drain | Lift | Requeue | Renew | Schedule | Free | Mark | Unmark | Withdraw | Repair
+)

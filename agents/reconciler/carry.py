@@ -14,14 +14,15 @@ from agents.reconciler.actions import (
     Action,
     Drain,
     Forget,
+    Free,
     Lift,
     Mark,
     Reboot,
     Renew,
-    Repair,
     Replace,
     Requeue,
     Restart,
+    Schedule,
     Tell,
     Unmark,
     Withdraw,
@@ -141,10 +142,7 @@ class Carrier:
         try:
             for action in made.actions:
                 try:
-                    if isinstance(action, Forget | Drain | Lift | Requeue):
-                        self._change_record(action)
-                    else:
-                        self._change_objects(action, machines, command)
+                    self._change(action, machines, command)
                 except OvertakenError as error:
                     notes.append(f"not done: {action}: {error}")
                 except SlurmError as error:
@@ -167,6 +165,19 @@ class Carrier:
             node = action.node if isinstance(action, Drain | Lift | Renew) else action.key[0]
             self.steps[node, type(action).__name__.lower()] += 1
 
+    def _change(
+        self, action: Action, machines: Mapping[str, Machine], command: tuple[str, ...]
+    ) -> None:
+        match action:
+            case Forget() | Drain() | Lift() | Requeue():
+                self._change_record(action)
+            case Renew() | Schedule() | Free() | Restart():
+                self._change_pod(action)
+            case Tell():
+                self.event("Warning", "PersonNeeded", str(action))
+            case _:
+                self._change_machine(action, machines, command)
+
     def _change_record(self, action: Forget | Drain | Lift | Requeue) -> None:
         match action:
             case Forget():
@@ -178,15 +189,24 @@ class Carrier:
             case Requeue():
                 self._requeue(action)
 
-    def _change_objects(
+    def _change_pod(self, action: Renew | Schedule | Free | Restart) -> None:
+        match action:
+            case Renew():
+                self._renew(action)
+            case Schedule():
+                self._schedule(action)
+            case Free():
+                self._delete_pod(action.node, action.uid)
+            case Restart():
+                self._delete_pod(action.key[0], action.uid)
+
+    def _change_machine(
         self,
-        action: Renew | Mark | Unmark | Withdraw | Repair,
+        action: Mark | Unmark | Withdraw | Reboot | Replace,
         machines: Mapping[str, Machine],
         command: tuple[str, ...],
     ) -> None:
         match action:
-            case Renew():
-                self._renew(action)
             case Mark():
                 self._mark(machines[action.machine], action.text)
             case Unmark():
@@ -195,12 +215,8 @@ class Carrier:
                 self._annotate(action.machine, None)
             case Reboot():
                 self._annotate(action.machine, f"{action.boot} {action.at}")
-            case Restart():
-                self._delete_pod(action.key[0], action.uid)
             case Replace():
                 self._replace(action, command)
-            case Tell():
-                self.event("Warning", "PersonNeeded", str(action))
 
     # Read the record again just before each change: Slurm has no conditional update, and a person
     # may have changed the record.
@@ -237,6 +253,15 @@ class Carrier:
     def _delete_pod(self, name: str, uid: str) -> None:
         path = f"/api/v1/namespaces/{self._place.namespace}/pods/{name}"
         self._api.ask("DELETE", path, _only(uid))
+
+    def _schedule(self, action: Schedule) -> None:
+        path = f"/api/v1/namespaces/{self._place.namespace}/pods/{action.node}"
+        chosen = {labels.HOSTNAME: action.hostname} if action.hostname else {}
+        body = {
+            "metadata": {"uid": action.uid},
+            "spec": {"nodeSelector": chosen, "schedulingGates": None},
+        }
+        self._api.ask("PATCH", path, body, kind=MERGE)
 
     # --- Machines -----------------------------------------------------------------------------
 

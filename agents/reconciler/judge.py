@@ -11,6 +11,7 @@ from agents.reconciler.causes import (
     CONFIG,
     CORDONED,
     DUPLICATE,
+    GATED,
     JAIL,
     LEAVING,
     MAINTENANCE,
@@ -46,7 +47,7 @@ UNSTEADY = 300
 """Seconds for which a restarted munged is treated as failed. The kubelet waits at most this long
 before it restarts a container."""
 
-_AWAY_FROM_JOBS = frozenset({POD, SLURMD, CONFIG})
+_AWAY_FROM_JOBS = frozenset({GATED, POD, SLURMD, CONFIG})
 """Causes that slurmctld may not have noticed yet."""
 _CLOCKS = 5
 """Maximum difference between clocks of machines in seconds."""
@@ -366,6 +367,8 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
             yield Finding(POD, Kind.ABSENT, "pod is stuck terminating")
         elif not view.is_in_service:
             yield Finding(LEAVING, Kind.HELD, "pod is terminating and will be replaced")
+    elif pod.is_gated:
+        yield Finding(GATED, Kind.HELD, "its pod waits for its machine")
     elif not pod.machine:
         yield Finding(UNSCHEDULED, Kind.ABSENT, pod.why)
     elif not pod.is_ready:

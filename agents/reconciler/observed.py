@@ -65,6 +65,10 @@ class Pod:
     """Unix time."""
     revision: str = ""
     """Revision of the template that the pod was made from."""
+    is_gated: bool = False
+    """Whether the pod waits until agents/reconciler lets Kubernetes schedule it."""
+    hostname: str = ""
+    """Label of the only machine that the pod may run on, or "" if it may run on several."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,15 @@ def templates(api: Api, namespace: str) -> dict[str, Update]:
     return found
 
 
+def gated(api: Api, namespace: str) -> list[str]:
+    """Return the pods that wait for the reconciler. Raises `KubernetesError`."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    workers = f"{labels.COMPONENT}={labels.WORKER}"
+    pending = "status.phase=Pending"
+    items = api.items(path, objects.Pod, labelSelector=workers, fieldSelector=pending)
+    return [item["metadata"]["name"] for item in items if is_gated(item)]
+
+
 def _roll(path: str, name: str, settings: str) -> Roll:
     try:
         return Roll.model_validate_json(settings)
@@ -198,7 +211,13 @@ def _pod(item: objects.Pod) -> Pod:
         munged=_munged(status),
         created=meta["creationTimestamp"].timestamp(),
         revision=meta.get("labels", {}).get(REVISION, ""),
+        is_gated=is_gated(item),
+        hostname=spec.get("nodeSelector", {}).get(labels.HOSTNAME, ""),
     )
+
+
+def is_gated(item: objects.Pod) -> bool:
+    return any(gate["name"] == labels.MACHINE for gate in item["spec"].get("schedulingGates", ()))
 
 
 def _conf(spec: objects.PodSpec) -> str:

@@ -22,6 +22,7 @@ from agents.reconciler.causes import NOT_READY, ROLL
 from agents.reconciler.ghosts import ghosts
 from agents.reconciler.judge import SILENT, Finding, View, views
 from agents.reconciler.ladder import Doing, Room, climb, under_way
+from agents.reconciler.machines import is_returning, places
 from agents.reconciler.memory import Key, Memory
 from agents.reconciler.observed import Machine, Observed
 from agents.reconciler.roll import Rolls, roll
@@ -65,8 +66,9 @@ class Plan:
     """Names of nodes that Kubernetes wants drained, but that the drain limit keeps in service."""
     outdated: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes with old settings, for each nodeset that has any."""
-    rolls: bool = False
-    """Whether updates of nodes continue without waiting for jobs or a person."""
+    goes_on: bool = False
+    """Whether updates of nodes, or their return to their machines, continue without waiting for
+    jobs or a person."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
@@ -94,6 +96,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         *_withdrawals(observed, repairs.rebooting),
         *rolls.actions,
         *_apart(repairs.actions, rolls),
+        *places(observed, wanted),
     )
     return Plan(
         actions,
@@ -106,7 +109,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         _unchecked(nodes.values(), wanted.evidence, now),
         frozenset(refused),
         rolls.outdated,
-        rolls.goes_on,
+        rolls.goes_on or is_returning(observed, wanted),
     )
 
 

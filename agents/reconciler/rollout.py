@@ -1,12 +1,12 @@
 """Find out whether nodes are still starting after a deploy."""
 
-from agents.reconciler.causes import CONFIG, JAIL, LEAVE, LEAVING, POD, ROLL, SLURMD
+from agents.reconciler.causes import CONFIG, GATED, JAIL, LEAVE, LEAVING, POD, ROLL, SLURMD
 from agents.reconciler.judge import views
 from agents.reconciler.observed import Observed
 from agents.reconciler.roll import roll
 from agents.reconciler.wanted import Wanted
 
-_COMING = frozenset({CONFIG, JAIL, POD, SLURMD, LEAVE, LEAVING})
+_COMING = frozenset({CONFIG, GATED, JAIL, POD, SLURMD, LEAVE, LEAVING})
 """Causes that are normal while a node or its slurmd starts."""
 
 

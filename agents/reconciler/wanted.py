@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from agents import wanted
+from agents import labels, wanted
 
 Step = Literal["recheck", "restart", "reboot", "replace"]
 """Step of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
@@ -57,6 +57,8 @@ class Nodeset(BaseModel):
     """Node configuration that slurmd registers, or "" if slurm.conf lists the nodes."""
     on_demand: bool = False
     """Whether agents/ondemand starts and stops the nodes."""
+    keep_machine: bool = False
+    """Whether each node returns to its machine."""
 
 
 class Wanted(BaseModel):
@@ -99,7 +101,11 @@ class Wanted(BaseModel):
 
     def label_keys(self) -> frozenset[str]:
         """Return the keys of the labels of machines that matter."""
-        return self.topology.keys() if self.topology else frozenset()
+        names = frozenset({labels.HOSTNAME}) if self.keeps_machines() else frozenset()
+        return names | (self.topology.keys() if self.topology else frozenset())
+
+    def keeps_machines(self) -> bool:
+        return any(nodeset.keep_machine for nodeset in self.nodesets.values())
 
     def replicas(self) -> dict[str, int]:
         return {name: nodeset.replicas for name, nodeset in self.nodesets.items()}

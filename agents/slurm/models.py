@@ -38,6 +38,8 @@ class Node(Record):
     partitions: tuple[str, ...]
     comment: str
     extra: str
+    machine: str = Field(validation_alias="instance_id")
+    """Kubernetes node on which slurmd last ran, or ""."""
 
 
 class Job(Record):

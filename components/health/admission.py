@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pulumi
 
+from agents.labels import HOSTNAME
 from components import conventions as c
 from components.cel import literal
 from components.pods import Spec
@@ -23,8 +24,9 @@ _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
     "taints": ("spec", "[]"),
     "conditions": ("status", "[]"),
+    "nodeSelector": ("spec", "{}"),
 }
-"""Optional parts of a Node, each with its parent field and its value if the part is absent."""
+"""Optional parts of a Node or pod, each with its parent field and its value if it is absent."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Limits:
     """Whether the reconciler may request the reboot of a Kubernetes node."""
     deletes: bool
     """Whether the reconciler may delete Nodes."""
+    schedules: bool
+    """Whether the reconciler may let Kubernetes schedule pods of nodesets."""
     machines: tuple[Mapping[str, str], ...]
     """For each nodeset, the labels that all its Kubernetes nodes have; empty without labels."""
 
@@ -56,7 +60,7 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
         "matchConstraints": {
             "resourceRules": [
                 _requests(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
-                _requests(["pods"], ["DELETE"]),
+                _requests(["pods"], ["DELETE", *(["UPDATE"] if limits.schedules else [])]),
             ]
         },
         "matchConditions": [
@@ -94,6 +98,7 @@ def variables(limits: Limits) -> list[tuple[str, str]]:
         ),
         ("labels", _part("variables.before.metadata", "labels", "{}")),
         ("updates", "request.resource.resource == 'nodes' && request.operation == 'UPDATE'"),
+        ("schedules", "request.resource.resource == 'pods' && request.operation == 'UPDATE'"),
         ("is_ours", _is_ours(limits.machines)),
     ]
 
@@ -128,8 +133,25 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
             + (" || request.operation == 'DELETE' && variables.is_ours" if limits.deletes else ""),
             "the reconciler may not create or delete this Node",
         ),
-        (of_nodeset, "the reconciler may delete only pods of nodesets"),
+        (of_nodeset, "the reconciler may change and delete only pods of nodesets"),
+        (
+            f"!variables.schedules || ({_schedules()})",
+            "the reconciler may only let a gated pod start, on a machine",
+        ),
     ]
+
+
+def _schedules() -> str:
+    """Return the condition that a pod loses its gate, gets a machine, and is otherwise the same."""
+    gates = f"{_BEFORE}.spec.schedulingGates"
+    return " && ".join(
+        (
+            f"has({gates}) && {gates}.exists(one, one.name == {literal(c.GATE_MACHINE)})",
+            _same(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", *_BOOKKEEPING),
+            _same(f"{_BEFORE}.spec", f"{_AFTER}.spec", "nodeSelector", "schedulingGates"),
+            _same("variables.nodeSelector_before", "variables.nodeSelector_after", HOSTNAME),
+        )
+    )
 
 
 _BEFORE, _AFTER = "variables.before", "variables.after"

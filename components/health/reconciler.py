@@ -28,6 +28,8 @@ class ReconcilerArgs:
     settings: ReconcilerSettings
     writes_topology: bool
     """Whether labels of machines define the topology."""
+    keeps_machines: bool
+    """Whether nodes of a nodeset keep their machines."""
     wanted: pulumi.Input[str]
     """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
@@ -244,7 +246,11 @@ def _rules(args: ReconcilerArgs) -> list[pods.Spec]:
     """Return the rights in the namespace."""
     written = [c.MEMORY_CONFIG, *([c.TOPOLOGY_CONFIG] if args.writes_topology else [])]
     return [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "list"]},
+        {
+            "apiGroups": [""],
+            "resources": ["pods"],
+            "verbs": ["delete", "list", *(["patch"] if args.keeps_machines else [])],
+        },
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
         {
@@ -289,6 +295,7 @@ def _limit(
     limits = admission.Limits(
         reboots="reboot" in args.settings.steps(),
         deletes=_deletes(args.settings),
+        schedules=args.keeps_machines,
         machines=tuple(args.machines),
     )
     # These objects have no namespace, and a cluster may contain two stacks.

@@ -152,6 +152,9 @@ class Nodeset(Model):
     roll: Roll = Roll()
     node_selector: dict[LabelKey, SelectedValue] = {}
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
+    keep_machine: bool = False
+    """Each node returns to its machine while the machine exists, so that names, topology and drains
+    remain meaningful."""
     affinity: dict[
         Literal["nodeAffinity", "podAffinity", "podAntiAffinity"], dict[str, JsonValue]
     ] = {}
@@ -184,6 +187,10 @@ class Nodeset(Model):
         if "roll" in self.model_fields_set:
             raise cross_field(
                 "roll", "nodes on demand are replaced when they are idle; remove roll"
+            )
+        if self.keep_machine:
+            raise cross_field(
+                "keep_machine", "nodes on demand have no machine while they sleep; remove it"
             )
         if self.kind != "static":
             raise cross_field("kind", f"{self.kind}: nodes on demand are static; remove kind")

@@ -228,6 +228,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
         "affinity": settings.affinity,
         "tolerations": tolerations,
         "priorityClassName": settings.priority_class,
+        "schedulingGates": [{"name": c.GATE_MACHINE}] if settings.keep_machine else [],
     }
     return {key: value for key, value in chosen.items() if value}
 

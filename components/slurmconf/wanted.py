@@ -48,4 +48,5 @@ def _wanted(nodeset: Nodeset) -> WantedNodeset:
         gpus=sum(gpus.kubernetes_resources().values()) if gpus else 0,
         conf=conf if nodeset.kind == "dynamic" else "",
         on_demand=nodeset.on_demand is not None,
+        keep_machine=nodeset.keep_machine,
     )

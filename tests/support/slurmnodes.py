@@ -33,6 +33,7 @@ def node(name: str, *state: str, **fields: Any) -> Node:
             "partitions": (),
             "comment": "",
             "extra": "",
+            "machine": "",
             "last_busy": None,
             **fields,
         }

@@ -182,6 +182,7 @@ FULL: dict[str, Any] = {
         {
             "name": "slices",
             "roll": {"share": 0.5, "in_maintenance": True},
+            "keep_machine": True,
             "kind": "static",
             "replicas": 2,
             "cpus": 16,

@@ -11,6 +11,7 @@ import pytest
 from cel_expr_python import cel
 
 from agents.kubernetes import Api
+from agents.labels import HOSTNAME
 from agents.reconciler.actions import Action, Mark, Unmark, Withdraw
 from agents.reconciler.carry import Carrier, Kept, Place
 from agents.reconciler.observed import Condition, Machine
@@ -23,8 +24,10 @@ from components.health.admission import Limits
 Object = dict[str, Any]
 Edit = Callable[[Object], object]
 OURS = {c.LABEL_NODESET: "cpu"}
-ANYWHERE = Limits(reboots=True, deletes=False, machines=({},))
-LABELLED = Limits(reboots=True, deletes=True, machines=(OURS, {c.LABEL_NODESET: "gpu"}))
+ANYWHERE = Limits(reboots=True, deletes=False, schedules=True, machines=({},))
+LABELLED = Limits(
+    reboots=True, deletes=True, schedules=False, machines=(OURS, {c.LABEL_NODESET: "gpu"})
+)
 TAINT = {"key": c.TAINT_UNHEALTHY, "effect": "NoSchedule"}
 CONDITION = {"type": c.CONDITION_UNHEALTHY, "status": "True", "message": "cpu-1: gpu-xid"}
 OTHER_TAINT = {"key": "example.org/reserved", "value": "them", "effect": "NoSchedule"}
@@ -260,13 +263,13 @@ def test_reconciler_may_not_change_marks_outside_its_nodesets() -> None:
 
 
 def test_nodeset_without_labels_allows_marks_on_all_machines() -> None:
-    limits = Limits(reboots=True, deletes=False, machines=(OURS, {}))
+    limits = Limits(reboots=True, deletes=False, schedules=False, machines=(OURS, {}))
     assert refusals(limits, "UPDATE", NODE, marked()) == []
 
 
 def test_machine_needs_all_labels_of_its_nodeset() -> None:
     both = {**OURS, f"{c.DOMAIN}/rack": "1"}
-    limits = Limits(reboots=True, deletes=False, machines=(both,))
+    limits = Limits(reboots=True, deletes=False, schedules=False, machines=(both,))
 
     assert refusals(limits, "UPDATE", labelled(NODE), labelled(marked())) != []
     assert refusals(limits, "UPDATE", labelled(NODE, both), labelled(marked(), both)) == []
@@ -278,7 +281,7 @@ def test_own_labels_are_only_labels_of_this_project() -> None:
 
 
 def test_policy_refuses_reboots_if_no_ladder_has_them() -> None:
-    limits = Limits(reboots=False, deletes=False, machines=({},))
+    limits = Limits(reboots=False, deletes=False, schedules=False, machines=({},))
 
     assert update(limits, with_annotation("b1 1")) != []
     assert update(limits, with_annotation("b2 2"), marked()) != []
@@ -314,6 +317,85 @@ def test_reconciler_may_delete_only_pods_of_nodesets(
 ) -> None:
     pod = {"metadata": {"name": "cpu-1", **({} if labels is None else {"labels": labels})}}
     assert (refusals(ANYWHERE, "DELETE", pod, None, "pods") == []) is deleted
+
+
+GATE = {"name": c.GATE_MACHINE}
+GATED: Object = {
+    "metadata": {
+        "name": "cpu-1",
+        "labels": {c.LABEL_COMPONENT: c.WORKER},
+        "resourceVersion": "1",
+    },
+    "spec": {
+        "containers": [{"name": "slurmd", "image": "worker:1"}],
+        "nodeSelector": {"example.org/pool": "cpu"},
+        "schedulingGates": [GATE],
+        "tolerations": [],
+    },
+}
+
+
+def update_pod(*edits: Edit, before: Object = GATED) -> list[str]:
+    after = copy.deepcopy(before)
+    for edit in edits:
+        edit(after)
+    return refusals(ANYWHERE, "UPDATE", before, after, "pods")
+
+
+CHOSEN = put("spec", "nodeSelector", HOSTNAME, value="machine-1")
+STARTS = drop("spec", "schedulingGates")
+
+
+def test_reconciler_may_let_a_gated_pod_start_on_a_machine() -> None:
+    bare = copy.deepcopy(GATED)
+    del bare["spec"]["nodeSelector"]
+    version = put("metadata", "resourceVersion", value="2")
+
+    assert update_pod(STARTS, version) == []
+    assert update_pod(STARTS, CHOSEN, version) == []
+    only = put("spec", "nodeSelector", value={HOSTNAME: "machine-1"})
+    assert update_pod(STARTS, only, before=bare) == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put("spec", "containers", value=[{"name": "slurmd", "image": "other:1"}]),
+        put("spec", "nodeSelector", value={HOSTNAME: "machine-1"}),
+        put("spec", "nodeSelector", "example.org/pool", value="gpu"),
+        put("spec", "tolerations", value=[{"operator": "Exists"}]),
+        put("spec", "serviceAccountName", value="reconciler"),
+        put("metadata", "labels", c.LABEL_COMPONENT, value=c.CONTROLLER),
+        put("metadata", "annotations", value={"example.org/a": "b"}),
+        put("metadata", "ownerReferences", value=[]),
+    ],
+)
+def test_reconciler_may_change_nothing_else_of_a_gated_pod(edit: Edit) -> None:
+    assert update_pod(STARTS, CHOSEN, edit) != []
+
+
+@pytest.mark.parametrize("gates", [[], [{"name": "example.org/quota"}]])
+def test_reconciler_may_not_change_pods_without_its_gate(gates: list[Object]) -> None:
+    other = copy.deepcopy(GATED)
+    other["spec"]["schedulingGates"] = gates
+
+    assert update_pod(CHOSEN, before=other) != []
+
+
+def test_reconciler_may_not_change_gated_pods_of_other_components() -> None:
+    other = copy.deepcopy(GATED)
+    other["metadata"]["labels"][c.LABEL_COMPONENT] = c.LOGIN
+
+    assert update_pod(STARTS, before=other) != []
+
+
+def test_policy_judges_updates_of_pods_only_if_nodes_keep_their_machines() -> None:
+    """Without the right to change pods, the policy needs no rule for it."""
+    for limits, operations in ((ANYWHERE, ["DELETE", "UPDATE"]), (LABELLED, ["DELETE"])):
+        rules = admission.policy("user", limits)["matchConstraints"]["resourceRules"]
+        assert [rule["operations"] for rule in rules if rule["resources"] == ["pods"]] == [
+            operations
+        ]
 
 
 # --- The reconciler with the policy --------------------------------------------------------------

@@ -492,6 +492,11 @@ EDITS = [
     ),
     Edit("pods get a node selector", big(node_selector={"pool": "big"}), effect_of(rolled={BIG})),
     Edit("pods tolerate a taint", big(tolerations=[TAINT]), effect_of(rolled={BIG})),
+    Edit(
+        "nodes keep their machines",
+        big(keep_machine=True),
+        effect_of(rolled={BIG}, updated={RECONCILER, "reconciler-limits", "reconciler-role"}),
+    ),
     Edit("pods have an affinity", big(affinity=AFFINITY), effect_of(rolled={BIG})),
     Edit("pods get a priority", big(priority_class="high"), effect_of(rolled={BIG})),
     Edit("pods get an additional volume", big(volumes=[SCRATCH]), effect_of(rolled={BIG})),

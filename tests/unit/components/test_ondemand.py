@@ -13,6 +13,7 @@ from agents import labels
 from agents.ondemand.carry import pod
 from agents.ondemand.observed import Template
 from components import conventions as c
+from components.settings import SettingsError
 from components.slurm.ondemandpolicy import IS_OTHER, LABELS, POD, like_templates, own_pods
 from components.slurmconf import config_files, wanted_nodes, wanted_on_demand
 from tests.support.graph import Graph, container, record, templates
@@ -81,6 +82,13 @@ def test_agent_gets_times_in_minutes_and_days_as_numbers() -> None:
     assert nodeset["schedule"] == [{"days": [0, 6], "begin": 450, "end": 1080, "min": 4}]
     assert (nodeset["max"], nodeset["min"], nodeset["idle"]) == (8, 0, 600)
     assert nodeset["keep"] == ["gpu-3"]
+
+
+def test_nodes_that_sleep_keep_no_machine() -> None:
+    kept = {**GPU, "keep_machine": True}
+
+    with pytest.raises(SettingsError, match="keep_machine: nodes on demand have no machine"):
+        settings(lambda values: values.update(nodesets=[kept]))
 
 
 def test_reconciler_knows_which_nodes_may_sleep() -> None:

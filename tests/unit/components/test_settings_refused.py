@@ -364,6 +364,7 @@ CHOICES: dict[str, str] = {
 
 SWITCHES = (
     "nodesets[1].roll.in_maintenance",
+    "nodesets[1].keep_machine",
     "protect_data",
     "containers.enabled",
     "containers.registries[0].insecure",

@@ -15,6 +15,7 @@ from agents.reconciler.actions import (
     Action,
     Drain,
     Forget,
+    Free,
     Lift,
     Mark,
     Reboot,
@@ -22,6 +23,7 @@ from agents.reconciler.actions import (
     Replace,
     Requeue,
     Restart,
+    Schedule,
     Tell,
     Unmark,
     Withdraw,
@@ -202,6 +204,33 @@ def test_pod_is_deleted_only_if_its_uid_matches() -> None:
     carry(world, Restart(KEY, "u1"), memory={KEY: Climb(1, NOW)})
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"}}
     assert world.changes == [("DELETE", "/api/v1/namespaces/slurm/pods/cpu-1", options)]
+
+
+@pytest.mark.parametrize(
+    ("action", "chosen"),
+    [
+        (Schedule("cpu-1", "u1", "machine-1", "host-1"), {labels.HOSTNAME: "host-1"}),
+        (Schedule("cpu-1", "u1"), {}),
+    ],
+)
+def test_gated_pod_starts_on_its_machine_or_anywhere(action: Schedule, chosen: Object) -> None:
+    world = World()
+    carry(world, action)
+
+    body = {
+        "metadata": {"uid": "u1"},
+        "spec": {"nodeSelector": chosen, "schedulingGates": None},
+    }
+    assert world.changes == [("PATCH", "/api/v1/namespaces/slurm/pods/cpu-1", body)]
+
+
+def test_pod_of_a_lost_machine_is_deleted() -> None:
+    world = World()
+    carry(world, Free("cpu-1", "u1", "machine-9"))
+
+    ((method, path, body),) = world.changes
+    assert (method, path) == ("DELETE", "/api/v1/namespaces/slurm/pods/cpu-1")
+    assert body["preconditions"] == {"uid": "u1"}
 
 
 def test_annotation_requests_a_reboot_and_its_removal_withdraws_it() -> None:

@@ -236,7 +236,7 @@ def test_pod_is_deleted_only_while_no_job_can_start(record: Node, may: bool) -> 
 def test_update_goes_on_by_itself_only_on_nodes_without_jobs(
     state: Observed, goes_on: bool
 ) -> None:
-    assert made(state).rolls is goes_on
+    assert made(state).goes_on is goes_on
 
 
 def test_actions_are_one_line_each() -> None:

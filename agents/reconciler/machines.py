@@ -1,0 +1,60 @@
+"""Return nodes to their machines, in nodesets that keep their machines.
+
+The pods of such a nodeset have a scheduling gate: Kubernetes schedules them only when the
+reconciler has removed it. Slurm's record of a node contains the machine (`InstanceId`), because
+slurmd reports it at each start.
+"""
+
+from collections.abc import Iterator
+
+from agents import labels
+from agents.reconciler.actions import Free, Schedule
+from agents.reconciler.observed import Machine, Observed, Pod
+from agents.reconciler.wanted import Wanted
+
+
+def places(observed: Observed, wanted: Wanted) -> Iterator[Schedule | Free]:
+    """Yield the pods that Kubernetes may schedule now, and those whose machine is gone."""
+    for nodeset, settings in sorted(wanted.nodesets.items()):
+        if settings.keep_machine:
+            names = [f"{nodeset}-{ordinal}" for ordinal in range(settings.replicas)]
+            yield from _of_nodeset(names, observed)
+
+
+def _of_nodeset(names: list[str], observed: Observed) -> Iterator[Schedule | Free]:
+    machines = {name: machine for name in names if (machine := _machine(name, observed))}
+    pods = [pod for name in names if (pod := observed.pods.get(name)) and pod.leaves is None]
+    gated = [pod for pod in pods if pod.is_gated]
+    for pod in gated:
+        if machine := machines.get(pod.name):
+            yield Schedule(pod.name, pod.uid, machine.name, _hostname(machine))
+    # A node without a machine could take the place of a node that is about to return.
+    if not any(_returns(observed.pods.get(name)) for name in machines):
+        yield from (Schedule(pod.name, pod.uid) for pod in gated)
+    present = {_hostname(machine) for machine in observed.machines.values()}
+    for pod in pods:
+        if not pod.machine and pod.hostname and pod.hostname not in present:
+            yield Free(pod.name, pod.uid, pod.hostname)
+
+
+def _hostname(machine: Machine) -> str:
+    return machine.labels.get(labels.HOSTNAME, machine.name)
+
+
+def _machine(node: str, observed: Observed) -> Machine | None:
+    """Return the machine of a node, or None if it has none or the machine is gone."""
+    record = observed.records.get(node)
+    return observed.machines.get(record.machine) if record else None
+
+
+def _returns(pod: Pod | None) -> bool:
+    return pod is None or pod.leaves is not None or pod.is_gated
+
+
+def is_returning(observed: Observed, wanted: Wanted) -> bool:
+    """Return whether a node that keeps its machine is about to return to it."""
+    return any(
+        _returns(observed.pods.get(name))
+        for name, nodeset in wanted.nodes().items()
+        if nodeset.keep_machine
+    )
