@@ -42,3 +42,9 @@ def edit_nodeset(name: str, **changes: Any) -> Callable[[dict[str, Any]], None]:
 
 def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:
     return lambda: cluster.nodes().get(node) == "idle"
+
+
+def machine_of(cluster: Cluster, node: str) -> str:
+    """Return the machine of a node's pod, or "" if it has none."""
+    pods = {pod["metadata"]["name"]: pod for pod in cluster.pods("worker")}
+    return str(pods[node]["spec"].get("nodeName", "")) if node in pods else ""

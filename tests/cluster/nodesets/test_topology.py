@@ -10,7 +10,7 @@ import pytest
 from agents.hostlist import expand
 from components import conventions as c
 from tests.support.cluster import Cluster
-from tests.support.nodesets import SMALL
+from tests.support.nodesets import SMALL, machine_of
 from tests.support.waiting import becomes, eventually
 
 ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
@@ -60,11 +60,6 @@ def racks(cluster: Cluster) -> dict[str, str]:
         pod["metadata"]["name"]: labels[pod["spec"]["nodeName"]][RACK]
         for pod in cluster.pods("worker")
     }
-
-
-def machine_of(cluster: Cluster, node: str) -> str:
-    pods = {pod["metadata"]["name"]: pod for pod in cluster.pods("worker")}
-    return str(pods[node]["spec"]["nodeName"])
 
 
 def shown(cluster: Cluster) -> dict[str, str]:

@@ -1,0 +1,102 @@
+"""Nodes that keep their machines."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agents import labels
+from components import conventions as c
+from tests.support.cluster import NAMESPACE, Cluster
+from tests.support.nodesets import SMALL, deployed, is_idle, machine_of
+from tests.support.waiting import becomes, eventually
+
+NODE = "home-0"
+HOME = {**SMALL, "name": "home", "replicas": 2, "keep_machine": True}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nodesets(cluster: Cluster) -> Iterator[None]:
+    reconciler = {"interval": 60, "rollout": 120}
+    with deployed(cluster, nodesets=[HOME], reconciler=reconciler):
+        cluster.wait_for_nodes("home-0", "home-1", timeout=180)
+        yield
+
+
+def restart(cluster: Cluster) -> None:
+    """Replace the node's pod, and wait until it may be scheduled."""
+    cluster.kubectl("delete", "pod", NODE, timeout=180)
+
+    def may_start() -> bool:
+        pods = {pod["metadata"]["name"]: pod for pod in cluster.pods(c.WORKER)}
+        return NODE in pods and not pods[NODE]["spec"].get("schedulingGates")
+
+    eventually("its pod may be scheduled", may_start, 30)
+
+
+def recorded(cluster: Cluster) -> str:
+    return cluster.run(f"scontrol show node {NODE} | grep -o 'InstanceId=.*' | cut -d= -f2").strip()
+
+
+def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> None:
+    machine = machine_of(cluster, NODE)
+    assert recorded(cluster) == machine
+
+    with cluster.cordoned(machine):
+        restart(cluster)
+        pod = json.loads(cluster.kubectl("get", "pod", NODE, "--output=json"))
+        assert pod["spec"]["nodeSelector"][labels.HOSTNAME] == machine
+        assert machine_of(cluster, NODE) == ""
+    eventually("the node is back", is_idle(cluster, NODE), 120)
+    assert machine_of(cluster, NODE) == machine
+
+    with cluster.cordoned(machine):
+        released = ("scontrol", "update", f"nodename={NODE}", "instanceid=")
+        cluster.kubectl("delete", "pod", NODE, "--wait=false")
+        eventually("its pod is gone", lambda: machine_of(cluster, NODE) == "", 120)
+        cluster.in_pod(cluster.controller(), "slurmctld", *released)
+        eventually("its old pod waits", lambda: is_pinned(cluster), 30)
+        restart(cluster)
+        eventually("the node is back", is_idle(cluster, NODE), 120)
+        other = machine_of(cluster, NODE)
+    assert other != machine
+    becomes("its recorded machine", lambda: recorded(cluster), other)
+
+
+def is_pinned(cluster: Cluster) -> bool:
+    found = cluster.kubectl("get", "pod", NODE, "--ignore-not-found", "--output=json")
+    return bool(found) and labels.HOSTNAME in json.loads(found)["spec"].get("nodeSelector", {})
+
+
+def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
+    """The API server judges the reconciler's requests, without carrying them out."""
+    name = "gated-by-a-test"
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {c.LABEL_COMPONENT: c.WORKER}},
+        "spec": {
+            "containers": [{"name": "a", "image": "example.org/a:1"}],
+            "schedulingGates": [{"name": c.GATE_MACHINE}],
+        },
+    }
+
+    def answer(change: dict[str, Any]) -> str:
+        reconciler = f"--as=system:serviceaccount:{NAMESPACE}:{c.RECONCILER}"
+        asked = ("patch", "pod", name, "--type=merge", "--dry-run=server", "-p", json.dumps(change))
+        result = cluster.kubectl_result(reconciler, *asked, check=False)
+        return result.stdout + result.stderr
+
+    starts = {"schedulingGates": None, "nodeSelector": {labels.HOSTNAME: "node-1"}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    try:
+        assert answer({"spec": starts}) == f"pod/{name} patched\n"
+        other = {"containers": [{"name": "a", "image": "example.org/b:1"}]}
+        refused = "the reconciler may only let a gated pod start"
+        assert refused in answer({"spec": {**starts, **other}})
+        assert refused in answer({"metadata": {"annotations": {"a": "b"}}, "spec": starts})
+        cluster.kubectl("label", "pod", name, "--overwrite", f"{c.LABEL_COMPONENT}={c.LOGIN}")
+        assert "only pods of nodesets" in answer({"spec": starts})
+    finally:
+        cluster.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=false")
