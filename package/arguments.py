@@ -762,8 +762,8 @@ class Nodeset(TypedDict):
     """Prefix of the node names; also a feature of the nodes."""
     kind: NotRequired[Input[str]]
     """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
-    the node, which is down while it is absent. A topology requires static. Nodes on demand are
-    static."""
+    the node, which is down while it is absent. A topology requires static. Nodes on demand, and
+    those that keep their machines, are static."""
     replicas: Input[int]
     """Number of nodes; with `on_demand`, the largest number of nodes that are awake."""
     on_demand: NotRequired[Input["OnDemand"]]

@@ -119,8 +119,8 @@ class Nodeset(Model):
     """Prefix of the node names; also a feature of the nodes."""
     kind: Literal["dynamic", "static"] = "dynamic"
     """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
-    the node, which is down while it is absent. A topology requires static. Nodes on demand are
-    static."""
+    the node, which is down while it is absent. A topology requires static. Nodes on demand, and
+    those that keep their machines, are static."""
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]
     """Number of nodes; with `on_demand`, the largest number of nodes that are awake."""
     on_demand: OnDemand | None = None
@@ -174,10 +174,20 @@ class Nodeset(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _on_demand_is_static(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("on_demand") is not None:
+    def _some_are_static(cls, value: Any) -> Any:
+        """Slurm must keep the records of nodes that sleep, and of those with their own machine."""
+        if not isinstance(value, dict):
+            return value
+        if value.get("on_demand") is not None or value.get("keep_machine") is True:
             return {"kind": "static", **value}
         return value
+
+    @model_validator(mode="after")
+    def _kept_machines_fit(self) -> Self:
+        if self.keep_machine and self.kind != "static":
+            said = f"{self.kind}: nodes that keep their machines are static; remove kind"
+            raise cross_field("kind", said)
+        return self
 
     @model_validator(mode="after")
     def _on_demand_fits(self) -> Self:

@@ -20,7 +20,8 @@ HOME = {**SMALL, "name": "home", "replicas": 2, "keep_machine": True}
 def _nodesets(cluster: Cluster) -> Iterator[None]:
     reconciler = {"interval": 60, "rollout": 120}
     with deployed(cluster, nodesets=[HOME], reconciler=reconciler):
-        cluster.wait_for_nodes("home-0", "home-1", timeout=180)
+        for node in ("home-0", "home-1"):
+            eventually(f"{node} is idle", is_idle(cluster, node), 180)
         yield
 
 
@@ -52,21 +53,14 @@ def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> No
     assert machine_of(cluster, NODE) == machine
 
     with cluster.cordoned(machine):
+        restart(cluster)
         released = ("scontrol", "update", f"nodename={NODE}", "instanceid=")
-        cluster.kubectl("delete", "pod", NODE, "--wait=false")
-        eventually("its pod is gone", lambda: machine_of(cluster, NODE) == "", 120)
         cluster.in_pod(cluster.controller(), "slurmctld", *released)
-        eventually("its old pod waits", lambda: is_pinned(cluster), 30)
         restart(cluster)
         eventually("the node is back", is_idle(cluster, NODE), 120)
         other = machine_of(cluster, NODE)
     assert other != machine
     becomes("its recorded machine", lambda: recorded(cluster), other)
-
-
-def is_pinned(cluster: Cluster) -> bool:
-    found = cluster.kubectl("get", "pod", NODE, "--ignore-not-found", "--output=json")
-    return bool(found) and labels.HOSTNAME in json.loads(found)["spec"].get("nodeSelector", {})
 
 
 def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:

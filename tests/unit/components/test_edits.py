@@ -496,6 +496,7 @@ EDITS = [
         "nodes keep their machines",
         big(keep_machine=True),
         effect_of(rolled={BIG}, updated={RECONCILER, "reconciler-limits", "reconciler-role"}),
+        given=STATIC,
     ),
     Edit("pods have an affinity", big(affinity=AFFINITY), effect_of(rolled={BIG})),
     Edit("pods get a priority", big(priority_class="high"), effect_of(rolled={BIG})),
