@@ -437,9 +437,7 @@ def test_next_run_completes_a_run_interrupted_at_any_call(
 NUMBERS = st.integers(1, 4)
 
 
-@hypothesis_settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(walk=st.lists(st.tuples(NUMBERS, st.integers(1, 200)), max_size=8))
 def test_user_files_survive_any_sequence_of_generations(
     tmp_path_factory: pytest.TempPathFactory, image: Images, walk: list[tuple[int, int]]

@@ -1893,6 +1893,7 @@ def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
 def test_labels_require_static_nodes() -> None:
     dynamic = copy.deepcopy(LABELLED)
     put(dynamic, "nodesets[1].kind", "dynamic")
+    put(dynamic, "nodesets[1].keep_machine", False)
 
     with pytest.raises(SettingsError, match="labels require static nodes; set kind: static") as one:
         from_config(config(base=dynamic))
@@ -2526,7 +2527,7 @@ def error_of(read: Callable[[], object]) -> str:
     return ""
 
 
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=300)
 @given(key=st.sampled_from(CONCRETE), value=JSON)
 @example(key="partitions[0].max_time", value="9" * 400 + ":0")
 @example(key="nodesets[0].memory", value="9" * 5000 + "GiB")
@@ -2535,16 +2536,14 @@ def test_any_value_is_accepted_or_refused_in_one_line(key: str, value: object) -
     assert has_clean_lines(error_of(lambda: from_config(config(base=changed(key, value)))))
 
 
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=200)
 @given(key=st.sampled_from(list(FULL)), text=st.text() | st.text('[]{}",:1 an').map("[".__add__))
 def test_any_config_text_is_accepted_or_refused_in_one_line(key: str, text: str) -> None:
     handed = {**config(base=FULL), f"slurmstack:{key}": text}
     assert has_clean_lines(error_of(lambda: from_config(handed)))
 
 
-@hypothesis_settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.sampled_from(CONCRETE), value=JSON)
 def test_stack_file_with_any_value_gives_one_line_for_each_problem(
     key: str, value: object, tmp_path: Path
@@ -2554,9 +2553,7 @@ def test_stack_file_with_any_value_gives_one_line_for_each_problem(
     assert has_clean_lines(error_of(lambda: read_stack("lab", tmp_path)))
 
 
-@hypothesis_settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text()
     | st.text("{}[]&*!:-?|>%@'\"\n\t ,#a0.").map("config: {slurmstack:users: ".__add__)

@@ -393,7 +393,7 @@ def assume_possible(found: Plan) -> None:
 
 
 @given(clusters(), wants())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_executed_plan_leaves_nothing_to_do(observed: Observed, want: Wanted) -> None:
     first = plan(observed, want)
     assume_possible(first)
@@ -408,7 +408,7 @@ def test_executed_plan_leaves_nothing_to_do(observed: Observed, want: Wanted) ->
 
 
 @given(clusters(), wants(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_next_plan_finishes_an_interrupted_plan(
     observed: Observed, want: Wanted, data: st.DataObject
 ) -> None:
@@ -423,7 +423,7 @@ def test_next_plan_finishes_an_interrupted_plan(
 
 
 @given(clusters(), wants())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_objects_made_by_hand_are_never_removed(observed: Observed, want: Wanted) -> None:
     removed = {action.thing for action in plan(observed, want).actions if action.sign == "-"}
 
