@@ -164,15 +164,14 @@ KILLS: tuple[Callable[[Cluster], None], ...] = (kill_agent, kill_slurmctld, kill
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("rounds", [len(KILLS), pytest.param(20, marks=pytest.mark.soak)])
 def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
-    cluster: Cluster, folder: str, rounds: int
+    cluster: Cluster, folder: str
 ) -> None:
     """Kill the agent, slurmctld or the API server at random moments while nodes start and stop.
 
     Only many random moments find a rare fault.
     """
-    chosen, kills = shuffled(KILLS, rounds)
+    chosen, kills = shuffled(KILLS, 20)
     script = f"#!/bin/sh\nsleep 3; echo $SLURM_ARRAY_TASK_ID >>{folder}/ended"
     array = cluster.submit(
         folder, script, "--partition=cloud", "--exclusive", "--array=1-9", "--requeue"
