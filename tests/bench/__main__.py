@@ -36,6 +36,7 @@ from tests.bench import (
     jail,
     load,
     loss,
+    ondemand,
     previews,
     scale,
     session,
@@ -59,7 +60,7 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "exporter": exporter.measure,
 }
 """Parts that need no cluster; some need containers."""
-ON_THE_STACK = ("deploy", "everyday", "session", "load", "loss")
+ON_THE_STACK = ("deploy", "everyday", "session", "ondemand", "load", "loss")
 PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
 """A registry that cannot exist (RFC 2606), so that no other image has the same name."""
@@ -259,6 +260,8 @@ def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -
             everyday(figures)
         if "session" in parts:
             session.measure(figures, BENCH)
+        if "ondemand" in parts:
+            ondemand.measure(figures, BENCH)
         if "load" in parts:
             load.measure(figures, BENCH)
         if "loss" in parts:
