@@ -1,6 +1,8 @@
 """Queries to a cluster from this process; a `kubectl` process would cost ten times as much."""
 
+import base64
 import functools
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
 from kubernetes.stream.ws_client import ERROR_CHANNEL
 
+from agents import kubernetes
 from engine.providers.kubernetes.api import Api
 from engine.providers.kubernetes.cluster import find_cluster, read_settings
 from engine.providers.kubernetes.manifests import Kind, Ref
@@ -72,6 +75,14 @@ def get(kubeconfig: Path, path: str) -> Any:
     """
     _, answer = _api(kubeconfig, kubeconfig.read_text()).request("GET", path)
     return answer
+
+
+def as_account(kubeconfig: Path, token: str) -> kubernetes.Api:
+    """Return the agents' client, with the rights of a service account's token."""
+    (server,) = (one["cluster"] for one in yaml.safe_load(kubeconfig.read_text())["clusters"])
+    authority = base64.b64decode(server["certificate-authority-data"]).decode()
+    trusted = ssl.create_default_context(cadata=authority)
+    return kubernetes.Api(server["server"], lambda: token, trusted)
 
 
 @functools.cache

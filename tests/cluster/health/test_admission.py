@@ -4,17 +4,15 @@ Every request is a dry run, which the API server judges but does not store. test
 how the reconciler removes its marks.
 """
 
-import base64
 import json
-import ssl
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from agents.kubernetes import MERGE, STRATEGIC, Api, KubernetesError
 from components import conventions as c
+from tests.support import kube
 from tests.support.cluster import NAMESPACE, Cluster
 
 Object = dict[str, Any]
@@ -28,11 +26,7 @@ DRY_RUN = "?dryRun=All"
 def api(cluster: Cluster) -> Api:
     """A client of the API server with the reconciler's account."""
     token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
-    (server,) = (
-        one["cluster"] for one in yaml.safe_load(cluster.kubeconfig.read_text())["clusters"]
-    )
-    authority = base64.b64decode(server["certificate-authority-data"]).decode()
-    return Api(server["server"], lambda: token, ssl.create_default_context(cadata=authority))
+    return kube.as_account(cluster.kubeconfig, token)
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from agents import labels
+from agents.kubernetes import MERGE, KubernetesError
 from components import conventions as c
+from tests.support import kube
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.nodesets import SMALL, deployed, is_idle, machine_of
 from tests.support.waiting import becomes, eventually
@@ -65,6 +67,8 @@ def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> No
 
 def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
     """The API server judges the reconciler's requests, without carrying them out."""
+    token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
+    reconciler = kube.as_account(cluster.kubeconfig, token)
     name = "gated-by-a-test"
     pod: dict[str, Any] = {
         "apiVersion": "v1",
@@ -76,21 +80,20 @@ def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
         },
     }
 
-    def answer(change: dict[str, Any]) -> str:
-        reconciler = f"--as=system:serviceaccount:{NAMESPACE}:{c.RECONCILER}"
-        asked = ("patch", "pod", name, "--type=merge", "--dry-run=server", "-p", json.dumps(change))
-        result = cluster.kubectl_result(reconciler, *asked, check=False)
-        return result.stdout + result.stderr
+    def patch(change: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?dryRun=All"
+        reconciler.ask("PATCH", path, change, kind=MERGE)
 
     starts = {"schedulingGates": None, "nodeSelector": {labels.HOSTNAME: "node-1"}}
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
     try:
-        assert answer({"spec": starts}) == f"pod/{name} patched\n"
-        other = {"containers": [{"name": "a", "image": "example.org/b:1"}]}
-        refused = "the reconciler may only let a gated pod start"
-        assert refused in answer({"spec": {**starts, **other}})
-        assert refused in answer({"metadata": {"annotations": {"a": "b"}}, "spec": starts})
+        patch({"spec": starts})
+        with pytest.raises(KubernetesError, match="the reconciler may only let a gated pod start"):
+            patch({"spec": {**starts, "activeDeadlineSeconds": 60}})
+        with pytest.raises(KubernetesError, match="the reconciler may only let a gated pod start"):
+            patch({"metadata": {"annotations": {"a": "b"}}, "spec": starts})
         cluster.kubectl("label", "pod", name, "--overwrite", f"{c.LABEL_COMPONENT}={c.LOGIN}")
-        assert "only pods of nodesets" in answer({"spec": starts})
+        with pytest.raises(KubernetesError, match="only pods of nodesets"):
+            patch({"spec": starts})
     finally:
         cluster.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=false")
