@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from agents.blocks import block_sizes
 from agents.hostlist import compress, expand
 from agents.reconciler.observed import Machine, Pod
 from agents.reconciler.wanted import Levels, Topology
@@ -35,8 +36,6 @@ UNPLACED: Final = "unplaced"
 MOST_SWITCHES: Final = 1000
 """slurmctld and each slurmd compute the distance of each pair of switches through each third one
 (switch_record.c). This takes some seconds for 1,000 switches, and hours for 10,000."""
-STEPS: Final = (1, 2, 4, 8, 16)
-"""Sizes of groups of blocks, in blocks. These are Slurm's own if BlockSizes is missing."""
 HEAD: Final = "# Rendered from the labels of machines: see docs/topology.md.\n"
 _NAME_LENGTH: Final = 60
 _DIGITS: Final = re.compile(r"[0-9]{16,}$")
@@ -171,7 +170,7 @@ def blocks(places: Places, sizes: Sequence[int] = ()) -> Rendered:
     for node, place in places.items():
         if place and place[-1]:
             members[_path(place)].append(node)
-    sizes = sizes or [min(map(len, members.values()), default=1) * step for step in STEPS]
+    sizes = sizes or block_sizes(map(len, members.values()))
     kept = {path: nodes for path, nodes in members.items() if len(nodes) >= sizes[0]}
     names = _names(kept)
     lines = [f"BlockName={names[path]} Nodes={compress(kept[path])}" for path in sorted(kept)]

@@ -622,10 +622,12 @@ class Settings(Model):
                         key, f"'{node}' is in '{wired[node]}' and '{group.name}'; keep one"
                     )
                 wired[node] = group.name
-            if topology.block_sizes and len(self.nodes_of(group)) < topology.block_sizes[0]:
+            # A block without nodes is not in topology.conf.
+            number = len(self.nodes_of(group))
+            if topology.block_sizes and 0 < number < topology.block_sizes[0]:
                 raise cross_field(
                     key,
-                    f"'{group.name}' has {len(self.nodes_of(group))} nodes: expected at least "
+                    f"'{group.name}' has {number} nodes: expected at least "
                     f"{topology.block_sizes[0]}, the first of block_sizes; add nodes",
                 )
         return self

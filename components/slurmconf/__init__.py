@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from agents.blocks import block_sizes
 from agents.hostlist import compress
 from components import conventions as c
 from components.settings import Nodeset, Settings
@@ -192,20 +193,29 @@ def _preempt_mode(settings: Settings) -> str:
 
 
 def _topology(settings: Settings) -> list[str]:
+    """Return the lines of topology.conf, without switches and blocks that have no nodes.
+
+    slurmctld would not start with them, for example while a nodeset has no nodes.
+    """
     topology = settings.slurm.topology
-    lines = [
-        f"SwitchName={switch.name} Switches={','.join(sorted(switch.switches))}"
-        if switch.switches
-        else f"SwitchName={switch.name} Nodes={compress(settings.nodes_of(switch))}"
-        for switch in topology.switches
+    nodes = {group.name: settings.nodes_of(group) for group in topology.groups()}
+    if topology.kind == "block":
+        blocks = {name: members for name, members in nodes.items() if members}
+        lines = [f"BlockName={name} Nodes={compress(members)}" for name, members in blocks.items()]
+        sizes = topology.block_sizes or block_sizes(map(len, blocks.values()))
+        return [*lines, f"BlockSizes={','.join(map(str, sizes))}"]
+    below = {switch.name: switch.switches for switch in topology.switches}
+
+    def has_nodes(name: str) -> bool:
+        return bool(nodes.get(name)) or any(map(has_nodes, below[name]))
+
+    used = filter(has_nodes, below)
+    return [
+        f"SwitchName={name} Switches={','.join(sorted(filter(has_nodes, below[name])))}"
+        if below[name]
+        else f"SwitchName={name} Nodes={compress(nodes[name])}"
+        for name in used
     ]
-    lines += [
-        f"BlockName={block.name} Nodes={compress(settings.nodes_of(block))}"
-        for block in topology.blocks
-    ]
-    if topology.block_sizes:
-        lines.append(f"BlockSizes={','.join(map(str, topology.block_sizes))}")
-    return lines
 
 
 _COMMANDS = (

@@ -6,6 +6,7 @@ The image's script `gather-config` chooses the file that slurmctld reads.
 import random
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,39 @@ def test_slurmctld_accepts_blocks_of_random_labels(seed: int, slurmctld: Slurmct
     assert shown(slurmctld, "Block") == {
         name: set(nodes) for name, nodes in parse(text).blocks.items()
     }
+
+
+STATIC: dict[str, dict[str, Any]] = {
+    "tree": {
+        "switches": [
+            {"name": "top", "switches": ["left", "right"]},
+            {"name": "left", "nodesets": ["many"]},
+            {"name": "right", "switches": ["far"]},
+            {"name": "far", "nodesets": ["none"]},
+        ]
+    },
+    "block": {
+        "blocks": [
+            {"name": "left", "nodesets": ["many"]},
+            {"name": "middle", "nodesets": ["few"]},
+            {"name": "right", "nodesets": ["none"]},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("kind", STATIC)
+def test_slurmctld_accepts_groups_of_few_and_of_no_nodes(kind: str, slurmctld: Slurmctld) -> None:
+    nodesets = [
+        {"name": name, "kind": "static", "replicas": nodes, "cpus": 8, "memory": "32GiB"}
+        for name, nodes in (("many", 4), ("few", 3), ("none", 0))
+    ]
+    topology = {"kind": kind, **STATIC[kind]}
+    slurmctld.install(alone(lambda v: v.update(nodesets=nodesets, slurm={"topology": topology})))
+
+    slurmctld.start()
+
+    assert slurmctld.errors() == []
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,15 @@ def test_block_topology_lists_nodes_and_block_sizes() -> None:
     assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/block"
 
 
+def test_blocks_are_planned_by_the_smallest_block_unless_sizes_are_set() -> None:
+    """Slurm alone would take the first block, and slurmctld would not start."""
+    blocks = [{"name": "a", "nodesets": ["left"]}, {"name": "b", "nodes": "right-[0-2]"}]
+
+    found = topology("block", blocks=blocks)
+
+    assert words(lines(found["topology.conf"])[-1]) == {"BlockSizes": "3,6,12,24,48"}
+
+
 def test_topology_conf_is_rendered_only_with_a_topology() -> None:
     found = topology("none")
 
