@@ -81,9 +81,11 @@ class _Api:
     def json(self, method: str, path: str, **more: Any) -> Any:
         return self.ask(method, path, **more).json()
 
-    def pages(self, path: str) -> Iterator[Mapping[str, Any]]:
+    def pages(self, path: str, key: str = "") -> Iterator[Mapping[str, Any]]:
+        """Yield the entries of a list, or of the list in the field `key` of the answers."""
         for page in range(1, _MOST_PAGES + 1):
-            entries = self.json("GET", path, params={"per_page": _PAGE, "page": page})
+            answer = self.json("GET", path, params={"per_page": _PAGE, "page": page})
+            entries = answer[key] if key else answer
             yield from entries
             if len(entries) < _PAGE:
                 return
@@ -156,9 +158,8 @@ class GitHub:
         workflow = found["path"].partition("@")[0]
         if (found["event"], workflow, found["display_title"]) != (EVENT, WORKFLOW, title(head)):
             return False
-        jobs = self._api.json("GET", f"{path}/jobs", params={"per_page": _PAGE})["jobs"]
         return (f"{JUDGE} ({stack})", "success") in {
-            (job["name"], job["conclusion"]) for job in jobs
+            (job["name"], job["conclusion"]) for job in self._api.pages(f"{path}/jobs", "jobs")
         }
 
 

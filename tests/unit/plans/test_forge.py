@@ -38,9 +38,13 @@ class Server:
             return 404, b'{"message": "Not Found"}'
         if isinstance(found, bytes):
             return 200, found
-        if isinstance(found, list) and "page" in query:
-            size, page = int(query["per_page"][0]), int(query["page"][0])
-            found = found[size * (page - 1) : size * page]
+        if "per_page" in query:
+            size, page = int(query["per_page"][0]), int(query.get("page", ["1"])[0])
+            part = slice(size * (page - 1), size * page)
+            if isinstance(found, list):
+                found = found[part]
+            elif "jobs" in found:
+                found = {"jobs": found["jobs"][part]}
         return 200, json.dumps(found).encode()
 
     def written(self) -> list[tuple[str, str, Any]]:
@@ -171,6 +175,7 @@ def ran(number: int, conclusion: str = "success", **changed: Any) -> dict[tuple[
     path = f"/repos/org/lab/actions/runs/{60 + number}"
     run = {"event": EVENT, "path": WORKFLOW, "display_title": title(HEAD), "head_sha": "d" * 40}
     jobs = [
+        *({"name": f"judge ({n})", "conclusion": "success"} for n in range(100)),
         {"name": "preview (lab)", "conclusion": "success"},
         {"name": "judge (gpu)", "conclusion": "success"},
         {"name": "judge (lab)", "conclusion": conclusion},
