@@ -172,6 +172,11 @@ class Nodeset(Model):
     """Effect and limits of each check on the nodes; they override `health.checks`. false disables a
     check. A check with a key here runs even if the nodes' hardware does not require it."""
 
+    @property
+    def requested_cpus(self) -> float:
+        """Number of CPUs that each pod reserves on its machine."""
+        return self.cpu_request or self.cpus
+
     @model_validator(mode="before")
     @classmethod
     def _some_are_static(cls, value: Any) -> Any:

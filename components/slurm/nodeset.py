@@ -249,7 +249,7 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     size |= machines.resources
     size |= {name: str(n) for name, n in settings.pod.resources.items()}
     size |= {pages: f"{memory}Mi" for pages, memory in settings.pod.hugepages.items()}
-    reserved = {**size, "cpu": f"{settings.cpu_request or settings.cpus:g}"}
+    reserved = {**size, "cpu": f"{settings.requested_cpus:g}"}
     return {"resources": {"requests": reserved, "limits": size}}
 
 

@@ -65,12 +65,12 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
     if cpus is None:
         return
     family = type_.partition(".")[0]
-    if cpus <= (nodeset.cpu_request or nodeset.cpus):
+    if cpus <= nodeset.requested_cpus:
         yield (
             "type",
             (
                 f"'{type_}': has {cpus} CPUs; expected a type with more than the nodeset's "
-                f"{nodeset.cpus}, because kubelet and other daemons need some"
+                f"{nodeset.requested_cpus:g}, because kubelet and other daemons need some"
             ),
         )
     gib = _GIB.get(family[0]) if family[1:2].isdigit() and "n" not in family else None

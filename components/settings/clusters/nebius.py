@@ -96,12 +96,12 @@ class NebiusCluster(CloudCluster):
                 "preset",
                 f"'{machines.preset}': expected a preset with {gpus} GPUs, as the nodeset has",
             )
-        if size.cpus <= (nodeset.cpu_request or nodeset.cpus):
+        if size.cpus <= nodeset.requested_cpus:
             yield (
                 "preset",
                 (
-                    f"'{machines.preset}': expected more CPUs than the nodeset's {nodeset.cpus}, "
-                    "because kubelet and other daemons need some"
+                    f"'{machines.preset}': expected more CPUs than the nodeset's "
+                    f"{nodeset.requested_cpus:g}, because kubelet and other daemons need some"
                 ),
             )
         if size.memory <= nodeset.memory:

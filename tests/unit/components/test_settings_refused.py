@@ -1257,7 +1257,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.slices.preset", "8gpu-128vcpu-1600gb", "cluster.machines.slices.preset",
      "'8gpu-128vcpu-1600gb'", "expected a preset with 1 GPUs"),
     ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
-     "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 64"),
+     "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 63.5"),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
      "'8gpu-128vcpu-500gb'", "expected more memory than the nodeset's 524288 MiB"),
     ("cluster.machines.slices.fabric", "fabric-6", "cluster.machines.slices.fabric", "'fabric-6'",
@@ -1347,7 +1347,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("policy.exceptions", {"non-rot": {"login-sshd": "b"}}, "policy.exceptions.non-rot",
      "is not a policy", "did you mean 'non-root'?"),
     ("cluster.machines.gpu.type", "p5.4xlarge", "cluster.machines.gpu.type", "'p5.4xlarge'",
-     "has 16 CPUs; expected a type with more than the nodeset's 64"),
+     "has 16 CPUs; expected a type with more than the nodeset's 63.5"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
      "expected one filter in balanced parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
@@ -2152,6 +2152,17 @@ def test_eks_machine_is_larger_than_its_node(type_: str, problem: str | None) ->
         assert not refuses(values)
     else:
         assert f"cluster.machines.cpu.type: '{type_}': {problem}" in refused(values)
+
+
+def test_eks_machine_has_more_cpus_than_its_pod_requests() -> None:
+    values = copy.deepcopy(CLOUD_EKS)
+    values["cluster"]["machines"]["cpu"]["type"] = "m7i.2xlarge"
+
+    cpu = next(nodeset for nodeset in values["nodesets"] if nodeset["name"] == "cpu")
+    cpu["cpu_request"] = 9.5
+    assert "expected a type with more than the nodeset's 9.5" in refused(values)
+    cpu |= {"cpu_request": 4, "memory": "16GiB"}
+    assert not refuses(values)
 
 
 def test_public_key_as_key_file_is_refused() -> None:
