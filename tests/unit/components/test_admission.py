@@ -389,15 +389,6 @@ def test_reconciler_may_not_change_gated_pods_of_other_components() -> None:
     assert update_pod(STARTS, before=other) != []
 
 
-def test_policy_judges_updates_of_pods_only_if_nodes_keep_their_machines() -> None:
-    """Without the right to change pods, the policy needs no rule for it."""
-    for limits, operations in ((ANYWHERE, ["DELETE", "UPDATE"]), (LABELLED, ["DELETE"])):
-        rules = admission.policy("user", limits)["matchConstraints"]["resourceRules"]
-        assert [rule["operations"] for rule in rules if rule["resources"] == ["pods"]] == [
-            operations
-        ]
-
-
 # --- The reconciler with the policy --------------------------------------------------------------
 
 

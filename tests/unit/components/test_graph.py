@@ -773,18 +773,40 @@ def test_admission_policy_limits_only_requests_of_the_reconciler(graph: Graph) -
     (condition,) = spec["matchConditions"]
     assert condition["expression"] == f"request.userInfo.username == '{user}'"
     assert spec["failurePolicy"] == "Fail"
-    judged = {
-        (resource, operation)
-        for rule in spec["matchConstraints"]["resourceRules"]
-        for resource in rule["resources"]
-        for operation in rule["operations"]
-    }
     changes = {"CREATE", "UPDATE", "DELETE"}
     nodes = {(resource, one) for resource in ("nodes", "nodes/status") for one in changes}
-    assert judged == {*nodes, ("pods", "DELETE")}
+    assert judged(spec) == {*nodes, ("pods", "DELETE")}
     binding = graph.one("reconciler-limits-binding").inputs["spec"]
     name = graph.one("reconciler-limits").inputs["metadata"]["name"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def judged(policy: dict[str, Any]) -> set[tuple[str, str]]:
+    """Return the resources and operations that an admission policy judges."""
+    return {
+        (resource, operation)
+        for rule in policy["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+
+
+def test_reconciler_may_change_pods_only_if_nodes_keep_their_machines(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph
+) -> None:
+    def keep(values: dict[str, Any]) -> None:
+        values["nodesets"][0]["keep_machine"] = True
+
+    def rights(graph: Graph) -> list[str]:
+        rules = graph.one("reconciler-role").inputs["rules"]
+        (verbs,) = (rule["verbs"] for rule in rules if rule["resources"] == ["pods"])
+        return sorted(verbs)
+
+    kept = record(monkeypatch, config(keep))
+
+    assert rights(graph) == ["delete", "list"]
+    assert rights(kept) == ["delete", "list", "patch"]
+    assert ("pods", "UPDATE") in judged(kept.one("reconciler-limits").inputs["spec"])
 
 
 def test_reconciler_gets_rights_only_after_the_policy_limits_them(graph: Graph) -> None:

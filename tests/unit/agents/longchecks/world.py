@@ -198,6 +198,7 @@ class World:
             "partitions": [],
             "comment": "",
             "extra": node.extra,
+            "instance_id": "",
             "last_busy": {"set": False, "infinite": False, "number": 0},
         }
 
