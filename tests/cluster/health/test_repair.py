@@ -72,6 +72,8 @@ def alone(cluster: Cluster) -> Node:
             cluster.kubectl("wait", "--for=condition=PodScheduled", "pod/cpu-1", "--timeout=60s")
     cluster.wait_for_login()
     (name,) = pods_on(cluster, "=worker")
+    # Until its new slurmd has registered, Slurm may show a moved node as idle.
+    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=240s", timeout=300)
     node = Node(cluster, name)
     comes_back(node)
     return node
