@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.bench.figures import Figures, say
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, is_ready
 from tests.support.nodesets import SMALL, deployed
 from tests.support.waiting import becomes
 
@@ -48,12 +48,7 @@ def _start_of_pod(cluster: Cluster) -> float:
         return cluster.objects("pods", "slurmstack.dev/on-demand")
 
     created = _moment(lambda: bool(pods()))
-    return _moment(lambda: any(_is_ready(pod) for pod in pods())) - created
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
-    return conditions.get("Ready") == "True"
+    return _moment(lambda: any(map(is_ready, pods()))) - created
 
 
 def _moment(is_reached: Callable[[], bool]) -> float:
