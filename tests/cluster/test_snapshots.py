@@ -1,8 +1,6 @@
 """Snapshots through a real API server with the stack's rights, on simulated storage."""
 
-import base64
 import json
-import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,12 +59,7 @@ def api(cluster: Cluster) -> Iterator[Api]:
     items = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
     cluster.kubectl("apply", "-f", "-", stdin=items)
     try:
-        token = cluster.kubectl("create", "token", "snapshots").strip()
-        kubeconfig = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
-        server = kubeconfig["clusters"][0]["cluster"]
-        authority = base64.b64decode(server["certificate-authority-data"]).decode()
-        verify = ssl.create_default_context(cadata=authority)
-        yield Api(server["server"], lambda: token, verify)
+        yield cluster.as_account("snapshots")
     finally:
         cluster.kubectl("delete", "-f", "-", stdin=items)
 

@@ -15,6 +15,7 @@ import docker
 import yaml
 from docker.models.containers import Container
 
+from agents.kubernetes import Api
 from components import conventions as c
 from local import deploy
 from local.paths import ROOT
@@ -137,6 +138,11 @@ class Cluster:
     def objects(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Return the objects of a kind, filtered by a label selector."""
         return kube.objects(self.kubeconfig, kind, NAMESPACE, selector)
+
+    def as_account(self, name: str) -> Api:
+        """Return the agents' client, with the rights of a service account for an hour."""
+        token = self.kubectl("create", "token", name, "--duration=1h").strip()
+        return kube.as_account(self.kubeconfig, token)
 
     def pods(self, component: str) -> list[dict[str, Any]]:
         return self.objects("pods", f"slurmstack.dev/component={component}")

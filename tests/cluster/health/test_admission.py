@@ -12,7 +12,6 @@ import pytest
 
 from agents.kubernetes import MERGE, STRATEGIC, Api, KubernetesError
 from components import conventions as c
-from tests.support import kube
 from tests.support.cluster import NAMESPACE, Cluster
 
 Object = dict[str, Any]
@@ -25,8 +24,7 @@ DRY_RUN = "?dryRun=All"
 @pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Api:
     """A client of the API server with the reconciler's account."""
-    token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
-    return kube.as_account(cluster.kubeconfig, token)
+    return cluster.as_account(c.RECONCILER)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from agents import labels
 from agents.kubernetes import MERGE, KubernetesError
 from components import conventions as c
-from tests.support import kube
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.nodesets import SMALL, deployed, is_idle, machine_of
 from tests.support.waiting import becomes, eventually
@@ -67,8 +66,7 @@ def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> No
 
 def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
     """The API server judges the reconciler's requests, without carrying them out."""
-    token = cluster.kubectl("create", "token", c.RECONCILER, "--duration=1h").strip()
-    reconciler = kube.as_account(cluster.kubeconfig, token)
+    reconciler = cluster.as_account(c.RECONCILER)
     name = "gated-by-a-test"
     pod: dict[str, Any] = {
         "apiVersion": "v1",
