@@ -17,8 +17,7 @@ def places(observed: Observed, wanted: Wanted) -> Iterator[Schedule | Free]:
     """Yield the pods that Kubernetes may schedule now, and those whose machine is gone."""
     for nodeset, settings in sorted(wanted.nodesets.items()):
         if settings.keep_machine:
-            names = [f"{nodeset}-{ordinal}" for ordinal in range(settings.replicas)]
-            yield from _of_nodeset(names, observed)
+            yield from _of_nodeset(wanted.nodes_of(nodeset), observed)
 
 
 def _of_nodeset(names: list[str], observed: Observed) -> Iterator[Schedule | Free]:

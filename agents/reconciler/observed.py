@@ -178,7 +178,7 @@ def gated(api: Api, namespace: str) -> list[str]:
     workers = f"{labels.COMPONENT}={labels.WORKER}"
     pending = "status.phase=Pending"
     items = api.items(path, objects.Pod, labelSelector=workers, fieldSelector=pending)
-    return [item["metadata"]["name"] for item in items if is_gated(item)]
+    return [item["metadata"]["name"] for item in items if _is_gated(item)]
 
 
 def _roll(path: str, name: str, settings: str) -> Roll:
@@ -211,12 +211,12 @@ def _pod(item: objects.Pod) -> Pod:
         munged=_munged(status),
         created=meta["creationTimestamp"].timestamp(),
         revision=meta.get("labels", {}).get(REVISION, ""),
-        is_gated=is_gated(item),
+        is_gated=_is_gated(item),
         hostname=spec.get("nodeSelector", {}).get(labels.HOSTNAME, ""),
     )
 
 
-def is_gated(item: objects.Pod) -> bool:
+def _is_gated(item: objects.Pod) -> bool:
     return any(gate["name"] == labels.MACHINE for gate in item["spec"].get("schedulingGates", ()))
 
 

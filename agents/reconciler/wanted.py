@@ -110,12 +110,16 @@ class Wanted(BaseModel):
     def replicas(self) -> dict[str, int]:
         return {name: nodeset.replicas for name, nodeset in self.nodesets.items()}
 
+    def nodes_of(self, nodeset: str) -> list[str]:
+        """Return the names of a nodeset's wanted nodes."""
+        return [f"{nodeset}-{ordinal}" for ordinal in range(self.nodesets[nodeset].replicas)]
+
     def nodes(self) -> dict[str, Nodeset]:
         """Return the nodeset of each wanted node, by the node's name and sorted by nodeset."""
         return {
-            f"{name}-{ordinal}": nodeset
+            node: nodeset
             for name, nodeset in sorted(self.nodesets.items())
-            for ordinal in range(nodeset.replicas)
+            for node in self.nodes_of(name)
         }
 
 
