@@ -1,7 +1,9 @@
-"""Sizes of groups of blocks, for the file topology.conf."""
+"""Blocks of nodes in the file topology.conf."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
+
+from agents.hostlist import compress
 
 _STEPS: Final = (1, 2, 4, 8, 16)
 """Sizes in blocks. These are Slurm's own if BlockSizes is missing."""
@@ -15,3 +17,9 @@ def block_sizes(blocks: Iterable[int]) -> list[int]:
     """
     smallest = min(blocks, default=1)
     return [smallest * step for step in _STEPS]
+
+
+def block_lines(blocks: Mapping[str, Collection[str]], sizes: Sequence[int]) -> list[str]:
+    """Return the lines for blocks with these nodes, in the given order; none without blocks."""
+    lines = [f"BlockName={name} Nodes={compress(nodes)}" for name, nodes in blocks.items()]
+    return [*lines, f"BlockSizes={','.join(map(str, sizes))}"] if lines else []

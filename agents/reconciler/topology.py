@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agents.blocks import block_sizes
+from agents.blocks import block_lines, block_sizes
 from agents.hostlist import compress, expand
 from agents.reconciler.observed import Machine, Pod
 from agents.reconciler.wanted import Levels, Topology
@@ -173,9 +173,7 @@ def blocks(places: Places, sizes: Sequence[int] = ()) -> Rendered:
     sizes = sizes or block_sizes(map(len, members.values()))
     kept = {path: nodes for path, nodes in members.items() if len(nodes) >= sizes[0]}
     names = _names(kept)
-    lines = [f"BlockName={names[path]} Nodes={compress(kept[path])}" for path in sorted(kept)]
-    if lines:
-        lines.append(f"BlockSizes={','.join(map(str, sizes))}")
+    lines = block_lines({names[path]: kept[path] for path in sorted(kept)}, sizes)
     inside = {node for nodes in kept.values() for node in nodes}
     summary = f"{_count(len(kept), 'block')} with {_nodes(inside)}"
     if outside := places.keys() - inside:

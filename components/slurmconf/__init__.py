@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from agents.blocks import block_sizes
+from agents.blocks import block_lines, block_sizes
 from agents.hostlist import compress
 from components import conventions as c
 from components.settings import Nodeset, Settings
@@ -201,9 +201,8 @@ def _topology(settings: Settings) -> list[str]:
     nodes = {group.name: settings.nodes_of(group) for group in topology.groups()}
     if topology.kind == "block":
         blocks = {name: members for name, members in nodes.items() if members}
-        lines = [f"BlockName={name} Nodes={compress(members)}" for name, members in blocks.items()]
         sizes = topology.block_sizes or block_sizes(map(len, blocks.values()))
-        return [*lines, f"BlockSizes={','.join(map(str, sizes))}"]
+        return block_lines(blocks, sizes)
     below = {switch.name: switch.switches for switch in topology.switches}
 
     def has_nodes(name: str) -> bool:
