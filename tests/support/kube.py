@@ -119,8 +119,9 @@ def run(
 ) -> Answer:
     """Run a command in a container. If it cannot start, the exit code is 1; stderr has the reason.
 
-    Raises TimeoutExpired after `timeout` seconds.
+    Raises TimeoutExpired after `timeout` seconds, or more on a slow machine (`patience`).
     """
+    limit = timeout * patience()
     try:
         with _opening:
             session = stream(
@@ -135,10 +136,10 @@ def run(
             )
     except ApiException as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))
-    session.run_forever(timeout=timeout * patience())
+    session.run_forever(timeout=limit)
     if session.is_open():
         session.close()
-        raise subprocess.TimeoutExpired(command, timeout)
+        raise subprocess.TimeoutExpired(command, limit)
     status = yaml.safe_load(session.read_channel(ERROR_CHANNEL)) or {}
     out, errors = session.read_stdout(), session.read_stderr()
     if status.get("status") == "Success":
