@@ -67,20 +67,21 @@ static int check_save(const char *value)
 /* Checks words separated by commas. `allowed` ends with NULL; NULL itself allows all words. */
 static int check_words(const char *option, const char *value, const char *const *allowed)
 {
-	while (true) {
-		size_t length = strcspn(value, ","), i = 0;
+	for (const char *word = value;;) {
+		size_t length = strcspn(word, ","), i = 0;
 
 		if (length == 0)
-			return refuse("%s: expected words separated by commas", option);
+			return refuse("%s=%s: expected words separated by commas: one is empty",
+				      option, value);
 		for (; allowed != NULL && allowed[i] != NULL; i++)
-			if (strlen(allowed[i]) == length && strncmp(allowed[i], value, length) == 0)
+			if (strlen(allowed[i]) == length && strncmp(allowed[i], word, length) == 0)
 				break;
 		if (allowed != NULL && allowed[i] == NULL)
-			return refuse("%s: unknown namespace '%.*s': expected net, ipc or uts",
-				      option, (int)length, value);
-		if (value[length] == '\0')
+			return refuse("%s=%s: unknown namespace '%.*s': expected net, ipc or uts",
+				      option, value, (int)length, word);
+		if (word[length] == '\0')
 			return ACCEPTED;
-		value += length + 1;
+		word += length + 1;
 	}
 }
 

@@ -123,7 +123,7 @@ def test_container_can_have_private_namespaces(site: Site, image: str, kind: str
         ("--container-mounts=/a:/b:huge --container-image=x", "flag huge of /b is unknown"),
         ("--container-unshare=pid --container-image=x", "expected net, ipc or uts"),
         ("--container-readonly --container-writable --container-image=x", "are both set"),
-        ("--container-env=A,, --container-image=x", "expected words"),
+        ("--container-env=A,, --container-image=x", "--container-env=A,,: expected words"),
         ("--container-save=/tmp/ --container-image=x", "expected the path of a file"),
         ("--container-name=none", "add --container-image"),
         ("--container-image=A@@B", "expected [USER@][REGISTRY#]IMAGE[:TAG]"),
