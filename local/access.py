@@ -2,8 +2,8 @@
 
 `python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts`, and
 prints the command. On a local cluster, it first waits until the login node answers and the nodes in
-the settings are up. Address and host key come from the stack's outputs, so the user does not have
-to trust an unknown key at the first connection.
+the settings are up or asleep. Address and host key come from the stack's outputs, so the user does
+not have to trust an unknown key at the first connection.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.drains import ROLL
 from components import conventions as c
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from local import host, outputs
@@ -23,6 +24,12 @@ from local.paths import ROOT, stack_directory, write
 
 _PATIENCE = 180
 """Seconds to wait before missing nodes are reported."""
+_IN_SERVICE = ("idle", "mix", "alloc", "comp", "plnd", "resv", "maint")
+"""Short states, without flags, of nodes that Slurm can give to jobs
+(node_state_string_compact() of slurm_protocol_defs.c, 24.11)."""
+_FLAGS = "~#!%$@^+-"
+"""Flags after a short state: asleep, starting, stopping, in maintenance, rebooting, completing,
+planned."""
 
 
 _ALIAS = "login"
@@ -109,11 +116,13 @@ def nodes(config: Path) -> dict[str, str] | None:
 
 
 def is_up(state: str) -> bool:
-    """Return whether a node in this state accepts jobs.
+    """Return whether a node accepts jobs, or will do so without help.
 
-    A `*` at the end (`idle*`) means that the node does not respond.
+    That includes nodes on demand that sleep, and nodes that wait for the end of their jobs before
+    an update. A `*` at the end of the state (`idle*`) means that the node does not respond.
     """
-    return state.split()[0] in ("idle", "mix", "alloc")
+    short, _, reason = state.partition(" ")
+    return short.rstrip(_FLAGS) in _IN_SERVICE or reason.startswith(ROLL)
 
 
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:

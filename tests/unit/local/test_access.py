@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agents.drains import ROLL
 from local.access import Entry, absent, entry_of, login_command, main, ssh_config, write_access
 from local.errors import LocalError
 from tests.support.clouds import EKS
@@ -124,3 +125,22 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         "cpu-3: Slurm does not list it",
     ]
     assert absent(["cpu-0"], None) == ["cpu-0: Slurm does not answer"]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "idle~ none",
+        "mix# none",
+        "alloc+ none",
+        "plnd none",
+        f"drng {ROLL}: waits until its jobs end, for new settings",
+    ],
+)
+def test_nodes_that_return_by_themselves_are_not_missing(state: str) -> None:
+    assert absent(["cpu-0"], {"cpu-0": state}) == []
+
+
+@pytest.mark.parametrize("state", ["drng new disk", "idle* none", "down~ slurmstack:start:cost"])
+def test_nodes_that_do_not_return_by_themselves_are_missing(state: str) -> None:
+    assert absent(["cpu-0"], {"cpu-0": state}) == [f"cpu-0: {state}"]
