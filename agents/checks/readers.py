@@ -32,6 +32,9 @@ JOBS: Final = "slurm-jobs"
 
 After the job, the directory has the prefix `ended.` until it is removed.
 """
+GROUPS: Final = Path("/sys/fs/cgroup")
+_FROZEN: Final = {"freezer": ("freezer.state", "FROZEN"), "": ("cgroup.events", "frozen 1")}
+"""File and line of a frozen cgroup: for the hierarchy of version 1, and for version 2."""
 STATE: Final = Path("/run/slurmstack/checks")
 """Folder with earlier texts of readers, and with their locks."""
 _MIB = 1024 * 1024
@@ -129,25 +132,29 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
     return f"limit {limit}\nfree {free}\n"
 
 
-def processes(_: Limits, proc: Path = Path("/proc"), state: Path = STATE) -> str:
+def processes(
+    _: Limits, proc: Path = Path("/proc"), state: Path = STATE, groups: Path = GROUPS
+) -> str:
     """Return one line for each process, now and in the stored earlier reading.
 
     The fields are pid, parent, uid, state, start, number of sleeps, name and command line. The
     start is in ticks since the machine started. Only processes that seem to hang in the kernel have
     a number of sleeps. Only slurmstepd has a command line.
     """
-    found = "".join(_process(path) for path in sorted(proc.iterdir()) if path.name.isdecimal())
+    paths = sorted(path for path in proc.iterdir() if path.name.isdecimal())
+    found = "".join(_process(path, groups) for path in paths)
     return _remembered("processes", found, 30, state)
 
 
-def _process(path: Path) -> str:
+def _process(path: Path, groups: Path) -> str:
     try:
         line = (path / "stat").read_bytes().decode(errors="replace")
         # proc_pid_stat(5): the name is in parentheses, and may contain any character.
         name = line[line.index("(") + 1 : line.rindex(")")]
         fields = line[line.rindex(")") + 2 :].split()
         status = _status(path)
-        woken = status.get("voluntary_ctxt_switches", "-") if _hangs(status) else "-"
+        hangs = _hangs(status) and not _is_frozen(path, groups)
+        woken = status.get("voluntary_ctxt_switches", "-") if hangs else "-"
         uid = status["Uid"].split()[0]
         command = ""
         # Users can give their own processes this name.
@@ -177,6 +184,24 @@ def _hangs(status: Mapping[str, str]) -> bool:
         return False
     pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
     return status["Uid"].split()[0] == "0" or bool(pending & 1 << (signal.SIGKILL - 1))
+
+
+def _is_frozen(process: Path, groups: Path) -> bool:
+    """Return whether a process belongs to a suspended job: Slurm freezes the cgroups of its steps.
+
+    The path in /proc/PID/cgroup may start above the container's own group, which is `groups`.
+    """
+    for line in (process / "cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers not in _FROZEN:
+            continue
+        file, text = _FROZEN[controllers]
+        parts = group.strip("/").split("/")
+        folders = (groups.joinpath(controllers, *parts[start:]) for start in range(len(parts)))
+        state = next((found for folder in folders if (found := folder / file).exists()), None)
+        if state and text in state.read_text().splitlines():
+            return True
+    return False
 
 
 def _printable(text: str) -> str:

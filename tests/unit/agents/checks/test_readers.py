@@ -104,6 +104,7 @@ def process(
     numbers = " ".join(["0"] * 17)
     return {
         f"{pid}/stat": f"{pid} ({name}) {state} 1 {numbers} {start} 0\n",
+        f"{pid}/cgroup": "0::/\n",
         f"{pid}/status": f"Name:\tx\nState:\t{state} (so)\nUid:\t{uid}\t0\t0\t0\n"
         f"SigPnd:\t{0:016x}\nShdPnd:\t{pending:016x}\nvoluntary_ctxt_switches:\t12\n",
     }
@@ -151,6 +152,31 @@ def test_process_that_sigkill_would_end_is_not_stuck(
     files(tmp_path, process(50, "python3", state, uid=uid, pending=pending))
 
     assert readers.processes({}, tmp_path, tmp_path).split()[5] == woken
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "content"),
+    [
+        ("6:freezer:/kubepods/pod1/slurm_cpu-1/job_4", "freezer/slurm_cpu-1/job_4/freezer.state",
+         "FROZEN\n"),
+        ("0::/system.slice/job_4", "system.slice/job_4/cgroup.events", "populated 1\nfrozen 1\n"),
+    ],
+    ids=["version 1", "version 2"],
+)  # fmt: skip
+def test_process_of_a_suspended_job_is_not_stuck(
+    tmp_path: Path, group: str, file: str, content: str
+) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    files(proc, {**process(50, "sleep", "D"), "50/cgroup": f"9:cpu:/x\n{group}\n"})
+
+    def woken() -> str:
+        return readers.processes({}, proc, tmp_path, groups).split()[5]
+
+    assert woken() == "12"
+    files(groups, {file: content})
+    assert woken() == "-"
+    files(groups, {file: "THAWED\npopulated 1\nfrozen 0\n"})
+    assert woken() == "12"
 
 
 @pytest.mark.parametrize("name", ["slurmstepd", "a\nb 2 0 D", "a\fb", "a\x1cb", "\udcff"])
