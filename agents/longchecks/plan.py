@@ -202,7 +202,7 @@ def _is_free(node: Node | None, run: Run) -> bool:
     if node is None:
         return False
     reserved = _RESERVED if run.reservation else frozenset[str]()
-    return node.state - reserved <= {"IDLE", "CLOUD", "DYNAMIC_NORM"} and not node.alloc_cpus
+    return node.state - reserved <= {"IDLE", "CLOUD", "DYNAMIC_NORM"} and not node.is_allocated
 
 
 def _state(node: Node) -> str:

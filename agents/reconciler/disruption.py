@@ -13,7 +13,6 @@ from collections.abc import Collection
 
 from agents import labels
 from agents.kubernetes import MERGE, Api, Object
-from agents.reconciler.judge import has_jobs
 from agents.reconciler.observed import Observed
 
 
@@ -38,7 +37,7 @@ def busy(observed: Observed) -> list[str]:
     return [
         name
         for name, record in sorted(observed.records.items())
-        if has_jobs(record) and name in observed.pods and observed.pods[name].leaves is None
+        if record.has_jobs and name in observed.pods and observed.pods[name].leaves is None
     ]
 
 

@@ -31,6 +31,6 @@ def ghosts(nodes: Iterable[Node], nodesets: Mapping[str, int]) -> list[str]:
         for node in nodes
         if "DYNAMIC_NORM" in node.state
         and node.state & GONE
-        and not node.alloc_cpus
+        and not node.is_allocated
         and not is_wanted(node.name, nodesets)
     )

@@ -112,7 +112,7 @@ class View:
     @property
     def is_empty(self) -> bool:
         """Whether the node has no job in Slurm."""
-        return self.record is None or not has_jobs(self.record)
+        return self.record is None or not self.record.has_jobs
 
     @property
     def is_out(self) -> bool:
@@ -235,10 +235,6 @@ class View:
             and self.has_passed
             and not self.is_to_drain
         )
-
-
-def has_jobs(record: Node) -> bool:
-    return bool(record.alloc_cpus) or "COMPLETING" in record.state
 
 
 def cause_of(reason: str, source: str) -> str | None:

@@ -162,7 +162,7 @@ def _requeues(nodes: Iterable[View]) -> Iterator[Requeue]:
         record = view.record
         if not (lost and record and view.is_drained and is_own(record.reason)):
             continue
-        if record.alloc_cpus and "NOT_RESPONDING" in record.state and "DOWN" not in record.state:
+        if record.is_allocated and "NOT_RESPONDING" in record.state and "DOWN" not in record.state:
             yield Requeue(view.name, record.reason)
 
 

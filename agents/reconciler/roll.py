@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from agents.drains import ROLL
 from agents.reconciler import causes
 from agents.reconciler.actions import Drain, Lift, Renew
-from agents.reconciler.judge import INVALID, NOT_IN_SERVICE, View, has_jobs
+from agents.reconciler.judge import INVALID, NOT_IN_SERVICE, View
 from agents.reconciler.ladder import Doing
 from agents.reconciler.memory import Key, Memory
 from agents.reconciler.observed import Observed, Update
@@ -40,7 +40,7 @@ class Rolls:
 
 def may_renew(record: Node) -> bool:
     """Return whether a node has no job, and no job can start on it."""
-    return not has_jobs(record) and bool(record.state & NOT_IN_SERVICE)
+    return not record.has_jobs and bool(record.state & NOT_IN_SERVICE)
 
 
 def roll(

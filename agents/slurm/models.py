@@ -41,6 +41,16 @@ class Node(Record):
     machine: str = Field(validation_alias="instance_id")
     """Kubernetes node on which slurmd last ran, or ""."""
 
+    @property
+    def is_allocated(self) -> bool:
+        """Whether jobs have resources of the node. A suspended job has only memory."""
+        return bool(self.alloc_cpus or self.alloc_memory)
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether jobs run, are suspended or end on the node."""
+        return self.is_allocated or "COMPLETING" in self.state
+
 
 class Job(Record):
     """Job, or task of an array. All tasks that have not started yet share one record."""

@@ -437,10 +437,11 @@ def test_drain_and_lift_are_counted_as_steps() -> None:
 
 
 RENEW = Renew("cpu-1", "pod-uid", has_record=True)
+DRAINING = ["IDLE", "DRAIN"]
 
 
 def test_update_deletes_the_pod_of_a_drained_node_without_jobs() -> None:
-    world = World(state=["IDLE", "DRAIN"], alloc_cpus=0)
+    world = World(state=DRAINING, alloc_cpus=0, alloc_memory=0)
     found = carrier(world)
 
     done = found.carry(Plan((RENEW,), {}, (), 3, 3), Kept({}, "7", ""), {}, ())
@@ -454,7 +455,12 @@ def test_update_deletes_the_pod_of_a_drained_node_without_jobs() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [{"state": ["IDLE"], "alloc_cpus": 0}, {"state": ["IDLE", "DRAIN"], "alloc_cpus": 1}],
+    [
+        {"state": ["IDLE"], "alloc_cpus": 0, "alloc_memory": 0},
+        {"state": DRAINING, "alloc_cpus": 1, "alloc_memory": 0},
+        {"state": DRAINING, "alloc_cpus": 0, "alloc_memory": 224},
+    ],
+    ids=["in service", "running job", "suspended job"],
 )
 def test_update_keeps_the_pod_if_a_job_runs_or_may_start(record: dict[str, Any]) -> None:
     world = World(**record)

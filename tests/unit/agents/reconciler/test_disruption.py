@@ -38,6 +38,10 @@ def test_nodes_with_jobs_are_protected() -> None:
     assert busy(observed(BUSY, completing)) == ["cpu-1", "cpu-2"]
 
 
+def test_nodes_with_suspended_jobs_are_protected() -> None:
+    assert busy(observed(node("cpu-1", alloc_memory=224))) == ["cpu-1"]
+
+
 def test_drained_node_is_protected_until_its_jobs_end() -> None:
     assert busy(observed(drained("cpu-1", "mine", alloc_cpus=1))) == ["cpu-1"]
     assert busy(observed(drained("cpu-1", "mine"))) == []

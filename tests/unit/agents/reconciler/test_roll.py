@@ -215,6 +215,7 @@ def test_nodeset_without_template_is_left_alone() -> None:
         (rolling("cpu-0"), True),
         (node("cpu-0", "DOWN", "NOT_RESPONDING"), True),
         (rolling("cpu-0", alloc_cpus=1), False),
+        (rolling("cpu-0", alloc_memory=224), False),
         (node("cpu-0"), False),
     ],
 )
