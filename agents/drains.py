@@ -18,6 +18,8 @@ START = f"{OWN}start:"
 """Prefix of the reason of a node on demand that did not start: `slurmstack:start:capacity: …`."""
 ROLL = f"{OWN}roll"
 """Reason of a node that waits until its jobs end, so that its outdated pod can be replaced."""
+LEAVE = f"{OWN}leave"
+"""Reason of a node whose pod stops (images/worker/leave)."""
 _MARK = "slurmstack"
 
 

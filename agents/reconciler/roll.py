@@ -8,8 +8,9 @@ node that does not return stops the update of its nodeset.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from agents.drains import ROLL
+from agents.drains import LEAVE, ROLL
 from agents.reconciler import causes
 from agents.reconciler.actions import Drain, Lift, Renew
 from agents.reconciler.judge import INVALID, NOT_IN_SERVICE, View
@@ -77,25 +78,40 @@ class _Nodeset:
     def roll(self) -> None:
         outdated = [view for view in self.views if self._is_outdated(view)]
         self.found.actions += self._lifts()
-        returning = [view for view in self.views if not (view.is_up or self._is_outdated(view))]
         if not outdated:
             return
         self.found.outdated[self.name] = len(outdated)
-        late = next((view.name for view in returning if self._is_late(view)), None)
+        away = [view for view in self.views if not (view.is_up or self._is_outdated(view))]
+        late = next((view.name for view in away if self._is_late(view)), None)
         if late is not None:
             self.found.stopped[self.name] = late
-        free = self._at_once() - len(returning) - sum(_is_drained(view) for view in outdated)
+        returning = sum(self._is_late(view) or not self._is_overdue(view) for view in away)
+        self._go_over(outdated, returning, late)
+
+    def _go_over(self, outdated: list[View], returning: int, late: str | None) -> None:
+        """Take the next step of each outdated node."""
+        replaced = returning + sum(_is_drained(view) and view.is_empty for view in outdated)
+        waiting = sum(_is_drained(view) and not view.is_empty for view in outdated)
+        free = self._at_once() - replaced - waiting
         for view in sorted(outdated, key=_order):
             if not _serves(view):
-                self._renew(view)
+                if not self._lacks_machine(view) or self.update.revision in self._in_use:
+                    self._renew(view)
             elif _is_drained(view):
                 self._go_on(view, late)
             elif late is None and self._may_begin(view) and not view.is_to_drain:
-                if free > 0:
+                # Nodes that wait for long jobs do not stop the update of nodes without jobs.
+                if free > 0 or (view.is_empty and not replaced):
                     self._begin(view)
                     free -= 1
+                    replaced += 1
                 elif view.is_empty:
                     self.found.goes_on = True
+
+    @cached_property
+    def _in_use(self) -> set[str]:
+        """Templates of the nodes that are up."""
+        return {view.pod.revision for view in self.views if view.is_up and view.pod}
 
     def _is_outdated(self, view: View) -> bool:
         pod = view.pod
@@ -109,13 +125,37 @@ class _Nodeset:
         return max(1, int(self.update.settings.share * everything))
 
     def _is_late(self, view: View) -> bool:
-        """Return whether a node that should return needs too long.
+        """Return whether a node has not returned in time, because of the update."""
+        others_cause = (
+            _is_lost(view) or view.is_foreign or view.is_wished_out or self._lacks_machine(view)
+        )
+        return self._is_overdue(view) and self._never_returned(view) and not others_cause
 
-        A machine that does not respond is not the update's fault.
-        """
+    def _is_overdue(self, view: View) -> bool:
         pod = view.pod
         too_old = pod is not None and pod.leaves is None and self.now - pod.created > self.limit
-        return (too_old or view.name in self.in_vain) and not _is_lost(view)
+        return too_old or view.name in self.in_vain
+
+    def _never_returned(self, view: View) -> bool:
+        """Return whether a node has not returned with its present pod, or went down soon after.
+
+        A node that stops later has another problem than the update.
+        """
+        record, pod = view.record, view.pod
+        if record is None or _is_drained(view) or record.reason.startswith(LEAVE):
+            return True
+        since = record.reason_time
+        return (
+            pod is not None
+            and since is not None
+            and 0 <= since.timestamp() - pod.created <= self.limit
+        )
+
+    def _lacks_machine(self, view: View) -> bool:
+        """Return whether a node has no machine, although other nodes run with its template."""
+        pod = view.pod
+        is_waiting = pod is not None and not pod.machine and not pod.is_gated
+        return is_waiting and pod is not None and pod.revision in self._in_use
 
     def _may_begin(self, view: View) -> bool:
         state = view.record.state if view.record else frozenset()

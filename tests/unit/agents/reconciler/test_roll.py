@@ -12,7 +12,7 @@ from agents.reconciler.observed import Condition, Machine, Observed, Pod
 from agents.reconciler.plan import Plan, plan
 from agents.reconciler.roll import REASON, may_renew
 from agents.slurm import Node
-from tests.support.slurmnodes import NOW, drained, node
+from tests.support.slurmnodes import NOW, drained, moment, node
 from tests.unit.agents.reconciler.things import READY, machine, observed, pod, update, wanted
 
 LIMIT = 900
@@ -34,7 +34,8 @@ def seen(
 
 
 def made(state: Observed, memory: Memory | None = None) -> Plan:
-    return plan(state, wanted(len(state.records), rollout=LIMIT), memory or {}, NOW)
+    nodes = len(state.records.keys() | state.pods.keys())
+    return plan(state, wanted(nodes, rollout=LIMIT), memory or {}, NOW)
 
 
 def rolled(state: Observed, memory: Memory | None = None) -> list[str]:
@@ -105,23 +106,72 @@ def test_missing_pod_uses_up_the_share() -> None:
     assert rolled(seen(without="pod cpu-3")) == ["Drain cpu-0", "Renew cpu-0"]
 
 
+def went_down(name: str, seconds: int) -> Node:
+    """Return a node that stopped responding so many seconds ago."""
+    since = moment(NOW - seconds)
+    return node(name, "DOWN", "NOT_RESPONDING", reason="Not responding", reason_time=since)
+
+
 @pytest.mark.parametrize(
-    ("late", "memory"),
+    ("late", "record", "memory"),
     [
-        (started("cpu-3", LIMIT + 1), {}),
-        (started("cpu-3", LIMIT + 1, machine=""), {}),
-        (started("cpu-3", 5), {("cpu-3", "pod"): Climb(1, NOW - 5, done=True)}),
+        (started("cpu-3", LIMIT + 1), rolling("cpu-3"), {}),
+        (started("cpu-3", LIMIT + 1), None, {}),
+        (started("cpu-3", LIMIT + 1, machine=""), None, {}),
+        (started("cpu-3", LIMIT + 60), went_down("cpu-3", 10 + LIMIT), {}),
+        (started("cpu-3", 5), rolling("cpu-3"), {("cpu-3", "pod"): Climb(1, NOW, done=True)}),
     ],
+    ids=["drained", "without record", "without machine", "down at once", "repaired in vain"],
 )
-def test_node_that_does_not_return_stops_the_update(late: Pod, memory: Memory) -> None:
-    state = seen(late, rolling("cpu-0", alloc_cpus=1), outdated=3, share=1.0)
+def test_node_that_does_not_return_stops_the_update(
+    late: Pod, record: Node | None, memory: Memory
+) -> None:
+    state = seen(
+        late,
+        rolling("cpu-0", alloc_cpus=1),
+        *([record] if record else []),
+        outdated=3,
+        share=1.0,
+        without="" if record else "record cpu-3",
+    )
 
     assert rolled(state, memory) == ["Lift cpu-0"]
     stopped = made(state, memory)
-    (out,) = (one for one in stopped.out if one.cause == "roll" and one.node == "cpu-3")
-    assert out.needs_person
+    (out,) = (one for one in stopped.out if one.cause == "roll" and one.needs_person)
+    assert out.node == "cpu-3"
     assert "nodes with old settings: 3" in out.text
     assert report.code(stopped) == report.PERSON
+
+
+@pytest.mark.parametrize(
+    "record",
+    [node("cpu-3"), went_down("cpu-3", 20), node("cpu-3", "DOWN", reason="new disk")],
+    ids=["pod not ready", "down", "down by an operator"],
+)
+def test_node_that_stops_after_its_return_does_not_delay_the_update(record: Node) -> None:
+    state = seen(started("cpu-3", LIMIT + 5000), record, outdated=1, share=0.01)
+    assert rolled(state) == ["Drain cpu-0", "Renew cpu-0"]
+
+
+def test_node_without_machine_does_not_delay_the_update() -> None:
+    def lacking(**fields: Any) -> Pod:
+        return started("cpu-3", LIMIT + 5000, machine="", **fields)
+
+    before = seen(lacking(revision="old"), outdated=4, share=0.01, without="record cpu-3")
+    assert rolled(before) == ["Drain cpu-0", "Renew cpu-0"]
+    halfway = seen(lacking(revision="old"), outdated=2, share=0.01, without="record cpu-3")
+    assert rolled(halfway) == ["Renew cpu-3", "Drain cpu-0", "Renew cpu-0"]
+    after = seen(lacking(), outdated=2, share=0.01, without="record cpu-3")
+    assert rolled(after) == ["Drain cpu-0", "Renew cpu-0"]
+
+
+def test_nodes_that_wait_for_jobs_do_not_stop_the_update_of_idle_nodes() -> None:
+    waiting = rolling("cpu-0", alloc_cpus=1)
+
+    assert rolled(seen(waiting, share=0.01)) == ["Drain cpu-1", "Renew cpu-1"]
+    # One idle node at a time: the share is used up.
+    starting = started("cpu-3", 10)
+    assert rolled(seen(waiting, starting, share=0.01)) == []
 
 
 def test_update_gives_nodes_time_even_if_deploys_do_not_wait() -> None:

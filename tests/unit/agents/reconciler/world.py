@@ -234,7 +234,8 @@ class FakeSlurm(Client):
         ours = [one for one in boxes if one.reason.startswith(KUBERNETES)]
         assert len(ours) <= self._world.budget, "the reconciler's drains exceed the budget"
         rolled = [one for one in boxes if one.reason.startswith(ROLL)]
-        assert len(rolled) <= max(1, int(ROLL_SHARE * len(boxes))), "too many nodes roll"
+        # If the whole share waits for jobs, one node without jobs is updated as well.
+        assert len(rolled) <= max(1, int(ROLL_SHARE * len(boxes))) + 1, "too many nodes roll"
 
     def resume(self, node: str) -> None:
         box = self._receive("lift", node)
