@@ -48,6 +48,10 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
+_ADMISSION = ("denied the request", "denied request", "failed calling webhook")
+"""Texts of refusals by webhooks and admission policies (k8s.io/apiserver/pkg/admission, 0.34)."""
+
+
 class KubernetesError(Exception):
     """A request to Kubernetes failed. The message is one line for people.
 
@@ -57,7 +61,8 @@ class KubernetesError(Exception):
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:
         self.status = status
         self.said = " ".join(said.split())
-        super().__init__(f"Kubernetes: {asked}: {self.said}{_remedy(status)}")
+        remedy = "" if self._by_admission else _remedy(status)
+        super().__init__(f"Kubernetes: {asked}: {self.said}{remedy}")
 
     @property
     def is_overtaken(self) -> bool:
@@ -66,8 +71,15 @@ class KubernetesError(Exception):
 
     @property
     def is_refused(self) -> bool:
-        """Whether only this change was refused, for example because of an admission policy."""
-        return self.status == httpx.codes.UNPROCESSABLE_ENTITY
+        """Whether only this change was refused, for example by an admission policy or a webhook.
+
+        The status of a webhook's refusal is the webhook's choice.
+        """
+        return self.status == httpx.codes.UNPROCESSABLE_ENTITY or self._by_admission
+
+    @property
+    def _by_admission(self) -> bool:
+        return any(text in self.said for text in _ADMISSION)
 
 
 def _remedy(status: int | None) -> str:

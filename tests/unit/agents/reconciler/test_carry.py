@@ -382,14 +382,23 @@ def test_unchanged_memory_is_not_written() -> None:
     assert world.remembered == []
 
 
-@pytest.mark.parametrize("status", [404, 409, 422])
-def test_refused_action_is_reported_and_others_continue(status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (404, "it is another"),
+        (409, "it is another"),
+        (422, "it is another"),
+        (403, 'admission webhook "site.example" denied the request: no'),
+        (500, 'Internal error occurred: failed calling webhook "site.example"'),
+    ],
+)
+def test_refused_action_is_reported_and_others_continue(status: int, message: str) -> None:
     world = World()
     path = "/api/v1/namespaces/slurm/pods/cpu-1"
-    world.refused[f"DELETE {path}"] = httpx.Response(status, json={"message": "it is another"})
+    world.refused[f"DELETE {path}"] = httpx.Response(status, json={"message": message})
 
     (note,) = carry(world, Restart(KEY, "u1"), Withdraw("machine-1"), memory=BEGUN)
-    assert "it is another" in note
+    assert note.endswith(message)
     assert [path for _, path, _ in world.changes][-1] == NODE
     assert not loads(world.remembered[-1])[KEY].done
 
