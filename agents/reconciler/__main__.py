@@ -103,6 +103,8 @@ class Reconciler:
         self._templates: Mapping[str, Update] | None = None
         """Templates of the pods at the last pass."""
         self._keeps_machines = False
+        self._gated: set[str] = set()
+        """Uids of the pods that waited for the reconciler at the last pass."""
 
     def wanted(self) -> Wanted:
         return wanted.read(self._wanted_file)
@@ -118,6 +120,7 @@ class Reconciler:
         kept = self.carrier.recall()
         observed = self.observe(asked)
         self._templates, self._keeps_machines = observed.updates, asked.keeps_machines()
+        self._gated = {pod.uid for pod in observed.pods.values() if pod.is_gated}
         made = plan(observed, asked, kept.memory, int(self._clock()))
         if dry_run:
             wired, notes = self._wire(asked, observed, dry_run=True)
@@ -132,15 +135,15 @@ class Reconciler:
         return done
 
     def has_news(self) -> bool:
-        """Return whether an edit has changed the pods of nodes since the last pass, or a pod waits
-        until the reconciler lets it start.
+        """Return whether an edit has changed the pods of nodes since the last pass, or another pod
+        waits until the reconciler lets it start.
         """
         if self._templates is None:
             return False
         try:
             if templates(self._api, self._namespace) != self._templates:
                 return True
-            return self._keeps_machines and bool(gated(self._api, self._namespace))
+            return self._keeps_machines and bool(gated(self._api, self._namespace) - self._gated)
         except KubernetesError:
             return False  # the next pass reports it
 

@@ -9,18 +9,19 @@ from collections.abc import Iterator
 
 from agents import labels
 from agents.reconciler.actions import Free, Schedule
+from agents.reconciler.judge import STUCK
 from agents.reconciler.observed import Machine, Observed, Pod
 from agents.reconciler.wanted import Wanted
 
 
-def places(observed: Observed, wanted: Wanted) -> Iterator[Schedule | Free]:
+def places(observed: Observed, wanted: Wanted, now: int) -> Iterator[Schedule | Free]:
     """Yield the pods that Kubernetes may schedule now, and those whose machine is gone."""
     for nodeset, settings in sorted(wanted.nodesets.items()):
         if settings.keep_machine:
-            yield from _of_nodeset(wanted.nodes_of(nodeset), observed)
+            yield from _of_nodeset(wanted.nodes_of(nodeset), observed, now)
 
 
-def _of_nodeset(names: list[str], observed: Observed) -> Iterator[Schedule | Free]:
+def _of_nodeset(names: list[str], observed: Observed, now: int) -> Iterator[Schedule | Free]:
     machines = {name: machine for name in names if (machine := _machine(name, observed))}
     pods = [pod for name in names if (pod := observed.pods.get(name)) and pod.leaves is None]
     gated = [pod for pod in pods if pod.is_gated]
@@ -28,7 +29,7 @@ def _of_nodeset(names: list[str], observed: Observed) -> Iterator[Schedule | Fre
         if machine := machines.get(pod.name):
             yield Schedule(pod.name, pod.uid, machine.name, _hostname(machine))
     # A node without a machine could take the place of a node that is about to return.
-    if not any(_returns(observed.pods.get(name)) for name in machines):
+    if not any(_returns(observed.pods.get(name), now) for name in machines):
         yield from (Schedule(pod.name, pod.uid) for pod in gated)
     present = {_hostname(machine) for machine in observed.machines.values()}
     for pod in pods:
@@ -46,14 +47,8 @@ def _machine(node: str, observed: Observed) -> Machine | None:
     return observed.machines.get(record.machine) if record else None
 
 
-def _returns(pod: Pod | None) -> bool:
-    return pod is None or pod.leaves is not None or pod.is_gated
-
-
-def is_returning(observed: Observed, wanted: Wanted) -> bool:
-    """Return whether a node that keeps its machine is about to return to it."""
-    return any(
-        _returns(observed.pods.get(name))
-        for name, nodeset in wanted.nodes().items()
-        if nodeset.keep_machine
-    )
+def _returns(pod: Pod | None, now: int) -> bool:
+    """Return whether a node is about to return to its machine. A pod that cannot end does not."""
+    if pod is None or pod.is_gated:
+        return True
+    return pod.leaves is not None and now - pod.leaves < STUCK

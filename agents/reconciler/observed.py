@@ -172,13 +172,13 @@ def templates(api: Api, namespace: str) -> dict[str, Update]:
     return found
 
 
-def gated(api: Api, namespace: str) -> list[str]:
-    """Return the pods that wait for the reconciler. Raises `KubernetesError`."""
+def gated(api: Api, namespace: str) -> set[str]:
+    """Return the uids of pods that wait for the reconciler. Raises `KubernetesError`."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     workers = f"{labels.COMPONENT}={labels.WORKER}"
     pending = "status.phase=Pending"
     items = api.items(path, objects.Pod, labelSelector=workers, fieldSelector=pending)
-    return [item["metadata"]["name"] for item in items if _is_gated(item)]
+    return {item["metadata"]["uid"] for item in items if _is_gated(item)}
 
 
 def _roll(path: str, name: str, settings: str) -> Roll:

@@ -22,7 +22,7 @@ from agents.reconciler.causes import NOT_READY, ROLL
 from agents.reconciler.ghosts import ghosts
 from agents.reconciler.judge import SILENT, Finding, View, views
 from agents.reconciler.ladder import Doing, Room, climb, under_way
-from agents.reconciler.machines import is_returning, places
+from agents.reconciler.machines import places
 from agents.reconciler.memory import Key, Memory
 from agents.reconciler.observed import Machine, Observed
 from agents.reconciler.roll import Rolls, roll
@@ -83,6 +83,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
     drains, refused = _drains(nodes.values(), room)
     repairs = climb(nodes, observed.pods.values(), wanted, memory, now, room)
     rolls = roll(nodes, observed, wanted, memory, now)
+    placed = tuple(places(observed, wanted, now))
     actions = (
         *(Forget(name) for name in ghosts(observed.records.values(), wanted.replicas())),
         *drains,
@@ -96,7 +97,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         *_withdrawals(observed, repairs.rebooting),
         *rolls.actions,
         *_apart(repairs.actions, rolls),
-        *places(observed, wanted),
+        *placed,
     )
     return Plan(
         actions,
@@ -109,7 +110,7 @@ def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
         _unchecked(nodes.values(), wanted.evidence, now),
         frozenset(refused),
         rolls.outdated,
-        rolls.goes_on or is_returning(observed, wanted),
+        rolls.goes_on or bool(placed),
     )
 
 

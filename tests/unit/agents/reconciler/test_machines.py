@@ -4,7 +4,8 @@ import pytest
 
 from agents import labels
 from agents.reconciler.actions import Free, Schedule
-from agents.reconciler.machines import is_returning, places
+from agents.reconciler.judge import STUCK
+from agents.reconciler.machines import places
 from agents.reconciler.observed import Machine, Observed, Pod
 from agents.reconciler.plan import plan
 from agents.reconciler.wanted import Wanted
@@ -37,19 +38,19 @@ def state(*changed: Node | Pod | Machine, without: str = "") -> Observed:
 
 
 def planned(seen: Observed, asked: Wanted = KEPT) -> list[Schedule | Free]:
-    return list(places(seen, asked))
+    return list(places(seen, asked, NOW))
 
 
 def test_nodes_on_their_machines_need_nothing() -> None:
     assert planned(state()) == []
-    assert not is_returning(state(), KEPT)
+    assert not plan(state(), KEPT, {}, NOW).goes_on
 
 
 def test_node_returns_to_its_machine() -> None:
     found = state(gated("cpu-1"), machine("machine-1", labels={labels.HOSTNAME: "host-1"}))
 
     assert planned(found) == [Schedule("cpu-1", "cpu-1-uid", "machine-1", "host-1")]
-    assert is_returning(found, KEPT)
+    assert plan(found, KEPT, {}, NOW).goes_on
 
 
 def test_machine_without_the_label_is_chosen_by_its_name() -> None:
@@ -88,6 +89,19 @@ def test_node_without_a_machine_waits_for_nodes_that_return(other: list[Pod], wi
     assert Schedule("cpu-1", "cpu-1-uid") not in planned(found)
 
 
+def test_pod_that_cannot_end_delays_no_node_without_a_machine() -> None:
+    stuck = pod("cpu-2", leaves=NOW - STUCK)
+
+    assert planned(state(gated("cpu-1"), node("cpu-1"), stuck)) == [Schedule("cpu-1", "cpu-1-uid")]
+
+
+def test_node_that_waits_for_another_needs_no_pass_until_then() -> None:
+    waits = state(gated("cpu-1"), node("cpu-1"), pod("cpu-2", leaves=NOW + 60.0))
+
+    assert planned(waits) == []
+    assert not plan(waits, KEPT, {}, NOW).goes_on
+
+
 def test_node_whose_machine_has_no_room_delays_no_other() -> None:
     waits = pod("cpu-2", machine="", is_ready=False, hostname="machine-2")
 
@@ -108,7 +122,7 @@ def test_terminating_pod_is_left_alone() -> None:
 
 def test_other_nodesets_are_left_alone() -> None:
     assert planned(state(gated("cpu-1")), wanted()) == []
-    assert not is_returning(state(gated("cpu-1")), wanted())
+    assert not plan(state(gated("cpu-1")), wanted(), {}, NOW).goes_on
 
 
 def test_gated_node_is_reported_and_the_next_pass_follows_soon() -> None:
