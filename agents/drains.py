@@ -18,6 +18,9 @@ START = f"{OWN}start:"
 """Prefix of the reason of a node on demand that did not start: `slurmstack:start:capacity: …`."""
 ROLL = f"{OWN}roll"
 """Reason of a node that waits until its jobs end, so that its outdated pod can be replaced."""
+LONGEST_NAME = 63
+"""Maximum length of a check's name in characters. Root on a worker can forge names, and the
+reconciler stores them."""
 LEAVE = f"{OWN}leave"
 """Reason of a node whose pod stops (images/worker/leave)."""
 _MARK = "slurmstack"
@@ -54,7 +57,7 @@ class Evidence:
         try:
             fields = json.loads(extra)[_MARK]
             at, failed, unknown = (fields[key] for key in ("at", "failed", "unknown"))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return None
         if type(at) is not int or not _are_names(failed) or not _are_names(unknown):
             return None
@@ -62,4 +65,6 @@ class Evidence:
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return isinstance(value, list) and all(
+        isinstance(name, str) and len(name) <= LONGEST_NAME for name in value
+    )

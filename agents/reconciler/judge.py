@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from agents.drains import CHECK, KUBERNETES, OWN, START, Evidence, is_own
+from agents.drains import CHECK, KUBERNETES, LONGEST_NAME, OWN, START, Evidence, is_own
 from agents.reconciler.causes import (
     CONFIG,
     CORDONED,
@@ -238,10 +238,14 @@ class View:
 
 
 def cause_of(reason: str, source: str) -> str | None:
-    """Return the cause in a reason of this source: `disk` in `slurmstack:check:disk: full`."""
+    """Return the cause in a reason of this source: `disk` in `slurmstack:check:disk: full`.
+
+    The result is None if there is none, or if it is longer than the name of any check.
+    """
     if not reason.startswith(source):
         return None
-    return reason.removeprefix(source).partition(":")[0].strip() or None
+    cause = reason.removeprefix(source).partition(":")[0].strip()
+    return cause if 0 < len(cause) <= LONGEST_NAME else None
 
 
 def _sleeps(nodeset: Nodeset, record: Node | None) -> bool:

@@ -44,6 +44,8 @@ def test_evidence_is_a_json_object_in_one_line() -> None:
         '{"slurmstack": {"at": 7, "failed": "disk", "unknown": []}}',
         '{"slurmstack": {"at": 7, "failed": [7], "unknown": []}}',
         '{"slurmstack": {"at": 7, "failed": [], "unknown": []',
+        '{"slurmstack": {"at": 7, "failed": ["' + "x" * 64 + '"], "unknown": []}}',
+        "[" * 100_000,
     ],
 )
 def test_invalid_evidence_is_ignored(extra: str) -> None:

@@ -328,6 +328,14 @@ def test_cause_of_a_drained_node_is_the_failed_check(
     assert [(one.cause, one.kind) for one in found.findings] == [(cause, Kind.FAULT)]
 
 
+def test_forged_name_of_a_check_is_no_cause() -> None:
+    reason = f"slurmstack:check:{'x' * 1000}: forged"
+    found = view(observed(drained("cpu-1", reason)))
+
+    assert found.failed_check is None
+    assert not found.may_be_lifted
+
+
 @pytest.mark.parametrize(
     "seen",
     [
