@@ -18,6 +18,8 @@ START = f"{OWN}start:"
 """Prefix of the reason of a node on demand that did not start: `slurmstack:start:capacity: …`."""
 ROLL = f"{OWN}roll"
 """Reason of a node that waits until its jobs end, so that its outdated pod can be replaced."""
+NOT_RESPONDING = "Not responding"
+"""Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 LONGEST_NAME = 63
 """Maximum length of a check's name in characters. Root on a worker can forge names, and the
 reconciler stores them."""

@@ -12,7 +12,7 @@ from agents.checks import bounded
 from agents.checks.passes import Outcome, Verdict
 from agents.checks.registry import Effect
 from agents.containers.counts import Counts, read
-from agents.drains import CHECK, Evidence
+from agents.drains import CHECK, NOT_RESPONDING, Evidence
 
 CONF = "/var/spool/slurmd/conf-cache/slurm.conf"
 """Slurm's configuration, which slurmd has fetched."""
@@ -42,6 +42,8 @@ def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
     """Return a new drain reason, or None to keep the node's present reason `standing`."""
     outcomes = list(outcomes)
     failed = [one for one in outcomes if one.drains]
+    if standing.startswith(NOT_RESPONDING):
+        standing = ""  # the node returns to service as soon as its slurmd has registered
     if not failed or (standing and not standing.startswith(CHECK)):
         return None
     named = standing.removeprefix(CHECK).partition(":")[0]

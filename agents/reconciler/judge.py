@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from agents.drains import CHECK, KUBERNETES, LONGEST_NAME, OWN, START, Evidence, is_own
+from agents.drains import (
+    CHECK,
+    KUBERNETES,
+    LONGEST_NAME,
+    NOT_RESPONDING,
+    OWN,
+    START,
+    Evidence,
+    is_own,
+)
 from agents.reconciler.causes import (
     CONFIG,
     CORDONED,
@@ -33,8 +42,6 @@ ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
 """States of a node on demand that sleeps, stops or starts."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
-SLURMS_OWN = "Not responding"
-"""Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 DUPLICATE_JOB = "Duplicate jobid"
 """Reason with which slurmctld drains a node that already runs a job (agent.c, 24.11).
 
@@ -151,7 +158,7 @@ class View:
         if record is None or is_own(record.reason) or self.has_duplicate_job:
             return False
         by_hand = "DOWN" in record.state and record.reason not in ("", "none")
-        return self.is_drained or (by_hand and not record.reason.startswith(SLURMS_OWN))
+        return self.is_drained or (by_hand and not record.reason.startswith(NOT_RESPONDING))
 
     @property
     def is_wished_out(self) -> bool:

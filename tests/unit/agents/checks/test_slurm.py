@@ -24,6 +24,11 @@ def test_drain_reason_names_the_first_failed_check() -> None:
     assert slurm.reason([GOOD, DISK, CLOCK], "") == f"{CHECK}disk: /tmp is full (97 %)"
 
 
+def test_failed_check_drains_a_node_before_its_slurmd_registers_again() -> None:
+    found = slurm.reason([DISK], "Not responding [slurm@2026-11-01T10:00:00]")
+    assert found == f"{CHECK}disk: /tmp is full (97 %)"
+
+
 @pytest.mark.parametrize("outcomes", [[], [GOOD], [GOOD, OPEN], [REPORTED]])
 def test_only_a_failed_check_with_effect_drain_gives_a_reason(outcomes: list[Outcome]) -> None:
     assert slurm.reason(outcomes, "") is None
@@ -34,7 +39,6 @@ def test_only_a_failed_check_with_effect_drain_gives_a_reason(outcomes: list[Out
     [
         "broken fan, ticket 4711",
         "Epilog error",
-        "Not responding",
         "slurmstack:leave",
         "slurmstack:jail",
         "slurmstack:kubernetes:cordoned: by an operator",
