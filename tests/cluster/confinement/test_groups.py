@@ -11,6 +11,15 @@ from tests.support.waiting import becomes, eventually
 
 DAEMONS = "/slurmstepd/job_"
 """Part of the name of the cgroup that contains all slurmstepd processes of a job."""
+DAEMON = "slurmstepd"
+PROCESSES = """
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from agents.checks.readers import processes
+with TemporaryDirectory() as folder:
+    print(processes({}, state=Path(folder)))
+"""
+"""Prints what the check `stuck-processes` reads. Field 6 is not `-` if a process hangs."""
 
 
 @pytest.mark.parametrize("user", ["researcher", "root"])
@@ -140,5 +149,10 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
     stopped = cluster.run(f"sleep 0.3; {lines}")
 
     assert cluster.run(f"sleep 1; {lines}") == stopped
+    python = ("env", "PYTHONPATH=/usr/lib/slurmstack", "python3", "-BSc", PROCESSES)
+    processes = cluster.in_pod("cpu-0", "slurmd", *python).split("\n")
+    assert any(DAEMON in line for line in processes)
+    hanging = [line for line in processes if line and line.split()[5] != "-"]
+    assert hanging == [], "a check would drain the node"
     cluster.as_user(0, 0, f"scontrol resume {job}")
     eventually("the script continues", lambda: int(cluster.run(lines)) > int(stopped) + 3)
