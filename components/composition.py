@@ -44,6 +44,7 @@ from components.slurmconf import (
     config_digest,
     config_files,
     container_files,
+    cost_on_demand,
     node_checks,
     node_conf,
     script_files,
@@ -407,7 +408,9 @@ def _nodes(
     wanted = control.configuration.once_proven(wanted_on_demand(settings))
     OnDemand(
         args.named("ondemand"),
-        OnDemandArgs(site, identity.jwt_secret, rest.url, wanted, on_demand),
+        OnDemandArgs(
+            site, identity.jwt_secret, rest.url, wanted, on_demand, cost_on_demand(settings)
+        ),
         opts,
     )
     return _Nodes(

@@ -19,6 +19,10 @@ ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 ANNOTATION_REPORT: Final = labels.REPORT
 ANNOTATION_NODES: Final = f"{DOMAIN}/nodes"
 """Largest number of awake nodes, on the template of nodes on demand."""
+ANNOTATION_COST: Final = f"{DOMAIN}/cost"
+"""Highest and lowest cost of nodes on demand for an hour, on the settings of their agent."""
+COST_LOGGED: Final = "nodes on demand: "
+"""Start of the line that the program logs in a preview, before the text of `ANNOTATION_COST`."""
 ANNOTATION_ROLL: Final = labels.ROLL
 TAINT_UNHEALTHY: Final = labels.UNHEALTHY
 CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY

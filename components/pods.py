@@ -431,11 +431,13 @@ def config_map(
     namespace: pulumi.Input[str],
     data: Any,
     opts: pulumi.ResourceOptions,
+    annotations: Mapping[str, str] | None = None,
 ) -> k8s.core.v1.ConfigMap:
     """Create a ConfigMap with a fixed name. `data` maps file names to texts, or is an output."""
-    return k8s.core.v1.ConfigMap(
-        resource_name, metadata={"name": name, "namespace": namespace}, data=data, opts=opts
-    )
+    metadata: Spec = {"name": name, "namespace": namespace}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return k8s.core.v1.ConfigMap(resource_name, metadata=metadata, data=data, opts=opts)
 
 
 def secret(

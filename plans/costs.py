@@ -16,7 +16,14 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
-from components.conventions import ANNOTATION_NODES, LABEL_COMPONENT, LABEL_NODESET, LOGIN
+from components.conventions import (
+    ANNOTATION_COST,
+    ANNOTATION_NODES,
+    COST_LOGGED,
+    LABEL_COMPONENT,
+    LABEL_NODESET,
+    LOGIN,
+)
 from plans.reading import Preview, Step
 
 Inputs = Mapping[str, Any]
@@ -65,6 +72,24 @@ def differences(preview: Preview) -> list[Difference]:
             if before.get(key) != after.get(key):
                 found.append(Difference(*key, before.get(key), after.get(key)))
     return sorted(found, key=lambda one: (_ORDER.index(one.what), one.name))
+
+
+def on_demand(preview: Preview) -> list[str]:
+    """Return a line with the highest and lowest cost of nodes on demand for an hour.
+
+    If an edit changes the cost, a second line has the present one. Without prices, there is none.
+    """
+    before = after = preview.cost_on_demand
+    for step in preview.steps:
+        old, new = (at(inputs, *_COST) or "" for inputs in (step.old, step.new))
+        if step.type == _CONFIG_MAP and (old or new):
+            before, after = old, after or new
+    lines = [f"{COST_LOGGED}{after or 'no nodes with a price'}"] if before or after else []
+    return lines if before in ("", after) else [*lines, f"before this edit: {before}"]
+
+
+_CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
+_COST: Final = ("metadata", "annotations", ANNOTATION_COST)
 
 
 def _sides(step: Step) -> tuple[list[Cost], list[Cost]]:

@@ -8,7 +8,7 @@ from typing import Final
 from engine.changes import Change
 from engine.display import limited
 from engine.planning import Op
-from plans.costs import Difference, amount, differences, total
+from plans.costs import Difference, amount, differences, on_demand, total
 from plans.notices import notices
 from plans.protection import refusals
 from plans.reading import ORDER, Preview, Step, rolls_pods
@@ -50,7 +50,7 @@ def _head(preview: Preview, stack: str) -> Iterator[str]:
     yield from _alarm("Refused", refusals(preview))
     yield from _alarm("Failed", preview.errors)
     yield from _alarm("Users", notices(preview))
-    yield from _costs(differences(preview))
+    yield from _costs(differences(preview), on_demand(preview))
     yield from _kinds(preview.shown())
 
 
@@ -76,11 +76,14 @@ def _alarm(word: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield ""
     for line in lines[:_MOST_ALARMS]:
-        text = line if len(line) <= _ALARM_WIDTH else f"{line[: _ALARM_WIDTH - 1]}…"
-        yield f"> **{word}**: {code(text)}"
+        yield f"> **{word}**: {code(_shortened(line))}"
         yield ">"
     if len(lines) > _MOST_ALARMS:
         yield f"> … and {len(lines) - _MOST_ALARMS} more"
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _ALARM_WIDTH else f"{line[: _ALARM_WIDTH - 1]}…"
 
 
 # --- Costs ---------------------------------------------------------------------------------------
@@ -89,16 +92,18 @@ def _alarm(word: str, lines: Sequence[str]) -> Iterator[str]:
 _MOST_COSTS: Final = 100
 
 
-def _costs(found: Sequence[Difference]) -> Iterator[str]:
-    if not found:
-        return
-    yield from (
-        "",
-        "#### Costs",
-        "",
-        "| what | name | before | after | |",
-        "|---|---|--:|--:|---|",
-    )
+def _costs(found: Sequence[Difference], lines: Sequence[str]) -> Iterator[str]:
+    if found or lines:
+        yield from ("", "#### Costs")
+    if found:
+        yield from _cost_table(found)
+    if lines:
+        yield ""
+    yield from (f"- {code(_shortened(line))}" for line in lines)
+
+
+def _cost_table(found: Sequence[Difference]) -> Iterator[str]:
+    yield from ("", "| what | name | before | after | |", "|---|---|--:|--:|---|")
     for one in found[:_MOST_COSTS]:
         yield _cost_row(one)
     if len(found) > _MOST_COSTS:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from components.conventions import COST_LOGGED
 from engine.changes import Change, changes
 from engine.paths import parse_path
 from engine.planning import Op, Plan
@@ -78,6 +79,8 @@ class Preview:
     warnings: tuple[str, ...] = field(default=())
     output: tuple[str, ...] = field(default=())
     """Last lines that the program and the policy packs printed."""
+    cost_on_demand: str = ""
+    """Highest and lowest cost of nodes on demand, which the program logs in each preview."""
 
     def shown(self) -> list[Step]:
         """Return the steps to show, destructive ones first, without the Jobs of `jobs`."""
@@ -139,12 +142,15 @@ def read(text: str, source: str, status: int = 0) -> Preview:
         errors.append(
             f"the preview failed (exit code {status}), or a policy refused it; see the job's log"
         )
+    said = _messages(diagnostics, "output", "info", "info#err")
+    printed = [line for line in said if COST_LOGGED not in line]
     return Preview(
         tuple(_steps(document.get("steps", []), source)),
         document.get("changeSummary", {}).get("same", 0),
         tuple(errors),
         tuple(_messages(diagnostics, "warning")),
-        tuple(_messages(diagnostics, "output", "info", "info#err"))[-_PRINTED:],
+        tuple(printed)[-_PRINTED:],
+        _logged(diagnostics, COST_LOGGED),
     )
 
 
@@ -225,6 +231,15 @@ def _messages(diagnostics: list[Mapping[str, Any]], *severities: str) -> Iterato
             for line in str(entry.get("message", "")).splitlines():
                 if text := " ".join(line.split()).removeprefix(f"{severity}: "):
                     yield about + text
+
+
+def _logged(diagnostics: list[Mapping[str, Any]], start: str) -> str:
+    """Return the rest of the line that begins with `start`; "" if the program logged none."""
+    for entry in diagnostics:
+        text = " ".join(str(entry.get("message", "")).split()).removeprefix("info: ")
+        if entry.get("severity") == "info" and text.startswith(start):
+            return text.removeprefix(start)
+    return ""
 
 
 def rolls_pods(step: Step) -> bool:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.display import COLOURS, SYMBOLS, change_lines
-from plans.costs import Difference, differences, total
+from plans.costs import Difference, differences, on_demand, total
 from plans.notices import notices
 from plans.protection import refusals
 from plans.reading import ORDER, Preview, Step, rolls_pods
@@ -27,7 +27,7 @@ def show(preview: Preview, stack: str, console: Console) -> None:
             f"Kubernetes Jobs that run again: {', '.join(jobs)}", soft_wrap=True, highlight=False
         )
     _section("What users and jobs notice", notices(preview), console)
-    _costs(differences(preview), console)
+    _costs(differences(preview), on_demand(preview), console)
     _section("Warnings", preview.warnings, console)
     _section("Refused", refusals(preview), console, _ALARM)
     if preview.errors:
@@ -51,15 +51,21 @@ def _section(title: str, lines: Sequence[str], console: Console, style: str = _H
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _costs(found: Sequence[Difference], console: Console) -> None:
-    if not found:
-        return
-    console.print(Text("Costs:", _HEAD))
+def _costs(found: Sequence[Difference], lines: Sequence[str], console: Console) -> None:
+    if found or lines:
+        console.print(Text("Costs:", _HEAD))
+    if found:
+        console.print(_cost_table(found))
+    for line in lines:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
+def _cost_table(found: Sequence[Difference]) -> Table:
     table = Table("", "", "before", "after", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for one in found:
         each = next((side.each for side in (one.after, one.before) if side), "")
         table.add_row(f"  {one.what}", one.name, total(one.before), total(one.after), each)
-    console.print(table)
+    return table
 
 
 def _summary(preview: Preview) -> str:

@@ -22,6 +22,8 @@ class OnDemandArgs:
     """Nodes on demand, in the format of agents/ondemand."""
     nodesets: Sequence[str]
     """Names of the nodesets on demand."""
+    cost: str
+    """Highest and lowest cost of the nodes for an hour; "" without prices."""
 
 
 class OnDemand(pulumi.ComponentResource):
@@ -53,7 +55,11 @@ class OnDemand(pulumi.ComponentResource):
             args.site.namespace,
             {c.NODES_FILE: args.wanted},
             child,
+            {c.ANNOTATION_COST: args.cost} if args.cost else None,
         )
+        # A preview has no unchanged resources, so it shows this line instead.
+        if args.cost and pulumi.runtime.is_dry_run():
+            pulumi.log.info(f"{c.COST_LOGGED}{args.cost}")
         account = rights.account(name, c.ON_DEMAND, args.site.namespace, child)
         # Limit the account before it has any rights.
         limited = [_limit(name, account, args.nodesets, child), like_templates]

@@ -34,7 +34,7 @@ from components.slurmconf.nodes import (
     partition_line,
     real_memory,
 )
-from components.slurmconf.ondemand import power, wanted_on_demand
+from components.slurmconf.ondemand import cost_on_demand, power, wanted_on_demand
 from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
 from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, lifetime_parameter, token_parameters
@@ -47,6 +47,7 @@ __all__ = [
     "config_digest",
     "config_files",
     "container_files",
+    "cost_on_demand",
     "max_node_count",
     "memory_per_cpu",
     "node_checks",

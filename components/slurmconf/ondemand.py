@@ -1,12 +1,13 @@
 """Render the settings of nodes on demand, for slurmctld and for agents/ondemand."""
 
 import json
+from collections.abc import Sequence
 
 from agents.ondemand.wanted import Hours as WantedHours
 from agents.ondemand.wanted import Nodeset as WantedNodeset
 from agents.ondemand.wanted import Wanted
 from components import conventions as c
-from components.settings import Settings
+from components.settings import Nodeset, Settings
 from components.settings.ondemand import DAYS, Hours, OnDemand
 
 _NEVER = 10 * 365 * 24 * 3600
@@ -54,6 +55,54 @@ def wanted_on_demand(settings: Settings) -> str:
         for hours in nodeset["schedule"]:
             hours["days"].sort()
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def cost_on_demand(settings: Settings) -> str:
+    """Describe the highest and the lowest cost of the nodes for an hour; "" without prices."""
+    nodesets = [(each, each.on_demand) for each in settings.nodesets if each.on_demand]
+    priced = [(each, chosen) for each, chosen in nodesets if chosen.price is not None]
+    if not priced:
+        return ""
+    free = [each.name for each, chosen in nodesets if chosen.price is None]
+    others = f"; not counted: {', '.join(free)}, without a price" if free else ""
+    highest = _highest(priced, settings.on_demand.ceiling)
+    return f"at most {highest}, at least {_lowest(priced)}{others}"
+
+
+_Priced = Sequence[tuple[Nodeset, OnDemand]]
+
+
+def _highest(priced: _Priced, ceiling: float | None) -> str:
+    total = sum(nodeset.replicas * (chosen.price or 0) for nodeset, chosen in priced)
+    names = ", ".join(nodeset.name for nodeset, _ in priced)
+    number = sum(nodeset.replicas for nodeset, _ in priced)
+    nodes = f"{'all ' if number > 1 else ''}{_count(number)} of {names}"
+    if ceiling is None or total <= ceiling:
+        return f"{_price(total)} an hour ({nodes})"
+    return f"{_price(ceiling)} an hour (ceiling; {nodes} together would be {_price(total)})"
+
+
+def _lowest(priced: _Priced) -> str:
+    always = [(chosen.min, chosen.price or 0) for _, chosen in priced]
+    scheduled = [(chosen.largest_min(), chosen.price or 0) for _, chosen in priced]
+    text = f"{_cost(always)} ({_count(sum(nodes for nodes, _ in always))} always awake)"
+    if scheduled == always:
+        return text
+    most = _count(sum(nodes for nodes, _ in scheduled))
+    return f"{text}, in scheduled hours up to {_cost(scheduled)} ({most})"
+
+
+def _cost(nodes_and_prices: Sequence[tuple[int, float]]) -> str:
+    return _price(sum(nodes * price for nodes, price in nodes_and_prices))
+
+
+def _price(amount: float) -> str:
+    """Format an amount of money with at most four decimals and without trailing zeros."""
+    return f"{amount:.4f}".rstrip("0").rstrip(".")
+
+
+def _count(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 
 def _wanted(replicas: int, chosen: OnDemand) -> WantedNodeset:

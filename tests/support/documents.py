@@ -32,10 +32,13 @@ def step(
     return {"op": op, "urn": urn(type_, name), **states, "detailedDiff": None}
 
 
-def preview(*steps: Mapping[str, Any], errors: tuple[str, ...] = ()) -> Preview:
+def preview(
+    *steps: Mapping[str, Any], errors: tuple[str, ...] = (), logged: tuple[str, ...] = ()
+) -> Preview:
+    lines = [*(("error", text) for text in errors), *(("info", text) for text in logged)]
     document = {
         "steps": steps,
-        "diagnostics": [{"severity": "error", "message": text} for text in errors],
+        "diagnostics": [{"severity": severity, "message": text} for severity, text in lines],
         "changeSummary": {"same": 7},
     }
     return read(json.dumps(document), "made up")

@@ -15,7 +15,7 @@ from agents.ondemand.observed import Template
 from components import conventions as c
 from components.settings import SettingsError
 from components.slurm.ondemandpolicy import IS_OTHER, LABELS, POD, like_templates, own_pods
-from components.slurmconf import config_files, wanted_nodes, wanted_on_demand
+from components.slurmconf import config_files, cost_on_demand, wanted_nodes, wanted_on_demand
 from tests.support.graph import Graph, container, record, templates
 from tests.support.stack import config, settings
 
@@ -95,6 +95,82 @@ def test_reconciler_knows_which_nodes_may_sleep() -> None:
     found = json.loads(wanted_nodes(settings(elastic)))["nodesets"]
     assert {name: one["on_demand"] for name, one in found.items()}["gpu"]
     assert sum(one["on_demand"] for one in found.values()) == 1
+
+
+# --- Costs ---------------------------------------------------------------------------------------
+
+
+def priced(
+    price: float | None, name: str = "gpu", replicas: int = 32, **on_demand: Any
+) -> dict[str, Any]:
+    given = {} if price is None else {"price": price}
+    return {**GPU, "name": name, "replicas": replicas, "on_demand": {**given, **on_demand}}
+
+
+HOURS = {"begin": "07:00", "end": "18:00", "min": 4}
+
+
+@pytest.mark.parametrize(
+    ("nodesets", "ceiling", "highest", "lowest"),
+    [
+        (
+            [priced(24.5, min=1)],
+            400,
+            "400 an hour (ceiling; all 32 nodes of gpu together would be 784)",
+            "24.5 (1 node always awake)",
+        ),
+        (
+            [priced(24.5, min=1)],
+            784,
+            "784 an hour (all 32 nodes of gpu)",
+            "24.5 (1 node always awake)",
+        ),
+        (
+            [priced(24.5, min=1, schedule=[HOURS])],
+            None,
+            "784 an hour (all 32 nodes of gpu)",
+            "24.5 (1 node always awake), in scheduled hours up to 98 (4 nodes)",
+        ),
+        (
+            [priced(1, replicas=3), priced(0.005, "huge", 2, min=2), priced(None, "old")],
+            None,
+            "3.01 an hour (all 5 nodes of gpu, huge)",
+            "0.01 (2 nodes always awake); not counted: old, without a price",
+        ),
+        (
+            [priced(0, replicas=1)],
+            None,
+            "0 an hour (1 node of gpu)",
+            "0 (0 nodes always awake)",
+        ),
+    ],
+)
+def test_costs_of_nodes_on_demand_have_a_highest_and_a_lowest_amount(
+    nodesets: list[dict[str, Any]], ceiling: float | None, highest: str, lowest: str
+) -> None:
+    def edit(values: Object) -> None:
+        values["nodesets"] = [*values["nodesets"], *nodesets]
+        values["on_demand"] = {} if ceiling is None else {"ceiling": ceiling}
+
+    assert cost_on_demand(settings(edit)) == f"at most {highest}, at least {lowest}"
+
+
+def test_nodes_without_a_price_have_no_costs() -> None:
+    sleeping = priced(None)
+    assert cost_on_demand(settings()) == ""
+    assert cost_on_demand(settings(lambda values: values.update(nodesets=[sleeping]))) == ""
+
+
+def test_only_a_preview_logs_the_costs(monkeypatch: pytest.MonkeyPatch, graph: Graph) -> None:
+    cost = cost_on_demand(settings(elastic))
+    metadata = graph.one("ondemand-nodesets").inputs["metadata"]
+    assert metadata["annotations"] == {c.ANNOTATION_COST: cost}
+    said: list[str] = []
+    monkeypatch.setattr("pulumi.log.info", said.append)
+    for is_preview in (False, True):
+        monkeypatch.setattr("pulumi.runtime.is_dry_run", lambda is_preview=is_preview: is_preview)
+        record(monkeypatch, config(elastic), anew=True)
+    assert said == [f"{c.COST_LOGGED}{cost}"]
 
 
 # --- Pods ----------------------------------------------------------------------------------------

@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from components.conventions import LABEL_NODESET
+from components.conventions import ANNOTATION_COST, LABEL_NODESET
 from engine.values import UNKNOWN_STRING
-from plans.costs import Difference, differences, number
+from plans.costs import Difference, differences, number, on_demand
 from plans.reading import Preview
-from tests.support.documents import CLAIM, STATEFUL_SET, claim, preview, stateful_set, step
+from tests.support.documents import (
+    CLAIM,
+    CONFIG_MAP,
+    STATEFUL_SET,
+    claim,
+    preview,
+    stateful_set,
+    step,
+)
 from tests.support.graph import Graph, record
 from tests.support.stack import VALID, config
 
@@ -97,11 +105,69 @@ def test_costs_of_nodes_on_demand_are_those_of_all_nodes(monkeypatch: pytest.Mon
     assert nodes_of_gpu.after.each.endswith(", on demand")
 
 
+def test_edit_of_the_ceiling_shows_the_cost_before_and_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = {**NODESETS[1], "on_demand": {"price": 24.5}}
+    given = {**VALID, "cluster": {"kind": "existing"}, "nodesets": [gpu]}
+    edited = {**given, "on_demand": {"ceiling": 30}}
+    before, after = (record(monkeypatch, config(base=values)) for values in (given, edited))
+
+    present, former = on_demand(between(before, after))
+    assert present.startswith("nodes on demand: at most 30 an hour (ceiling; all 2 nodes of gpu ")
+    assert former.startswith("before this edit: at most 49 an hour (all 2 nodes of gpu), at least")
+
+
 # --- From inputs ---------------------------------------------------------------------------------
 
 
 def nodes(replicas: Any, **limits: str) -> dict[str, Any]:
     return stateful_set({LABEL_NODESET: "gpu"}, replicas, limits)
+
+
+def of_cost(text: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": {ANNOTATION_COST: text}}}
+
+
+def test_cost_of_nodes_on_demand_is_shown_even_if_nothing_changes() -> None:
+    for logged in (
+        "info: nodes on demand: at most 9 an hour",
+        "nodes on demand: at most 9 an hour",
+    ):
+        unchanged = preview(logged=("fyi", f"{logged}\n"))
+        assert on_demand(unchanged) == ["nodes on demand: at most 9 an hour"]
+        assert not any("nodes on demand" in line for line in unchanged.output)
+    assert on_demand(preview()) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "old", "new", "expected"),
+    [
+        ("create", None, of_cost("at most 9"), ["nodes on demand: at most 9"]),
+        ("update", {"metadata": {}}, of_cost("at most 9"), ["nodes on demand: at most 9"]),
+        ("update", of_cost("at most 9"), of_cost("at most 9"), ["nodes on demand: at most 9"]),
+        (
+            "update",
+            of_cost("at most 9"),
+            of_cost("at most 5"),
+            ["nodes on demand: at most 5", "before this edit: at most 9"],
+        ),
+        (
+            "delete",
+            of_cost("at most 9"),
+            None,
+            ["nodes on demand: no nodes with a price", "before this edit: at most 9"],
+        ),
+    ],
+)
+def test_change_of_the_cost_of_nodes_on_demand_has_its_own_line(
+    op: str, old: dict[str, Any] | None, new: dict[str, Any] | None, expected: list[str]
+) -> None:
+    logged = () if op == "delete" else (expected[0],)
+    steps = step(op, CONFIG_MAP, "ondemand-nodesets", old, new)
+
+    assert on_demand(preview(steps)) == expected
+    assert on_demand(preview(steps, logged=logged)) == expected
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,16 @@ def test_replacements_are_listed_first_and_in_bold() -> None:
     assert "| RandomPet | **2** | 1 |  | 1 |" in lines(text)
 
 
+def test_cost_of_nodes_on_demand_is_shown_without_changes() -> None:
+    text = render(preview(logged=("nodes on demand: at most `400` an hour",)), "lab")
+
+    assert lines(text)[-3:] == [
+        "#### Costs",
+        "",
+        "- ``nodes on demand: at most `400` an hour``",
+    ]
+
+
 def test_changed_secret_is_listed_without_its_value() -> None:
     secret = "kubernetes:core/v1:Secret"
     edited = step("update", secret, "key", {"stringData": "[secret]"}, {"stringData": "[secret]"})

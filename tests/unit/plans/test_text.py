@@ -92,6 +92,12 @@ def test_nothing_to_change_is_one_line() -> None:
     assert shown(preview()) == ["lab: 7 unchanged"]
 
 
+def test_cost_of_nodes_on_demand_is_shown_without_changes() -> None:
+    line = f"nodes on demand: at most 400 an hour ({'long ' * 40}), at least 24.5"
+
+    assert shown(preview(logged=(line,))) == ["Costs:", f"  {line}", "lab: 7 unchanged"]
+
+
 def test_refusals_and_errors_are_listed() -> None:
     kept = step("delete", JOB, "kept", {"spec": 1}, protect=True)
 
