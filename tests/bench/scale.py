@@ -6,11 +6,16 @@ nodes are only records without a slurmd.
 
 import contextlib
 import copy
+import io
 import random
 import secrets
 import shlex
+import signal
+import socket
 import statistics
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,23 +23,28 @@ from typing import Any
 import pytest
 import yaml
 
+from agents.ondemand import __main__ as ondemand
+from agents.ondemand.__main__ import Agent
 from agents.ondemand.observed import Observed, Template
-from agents.ondemand.plan import plan
-from agents.ondemand.wanted import Wanted
+from agents.ondemand.plan import Plan, plan
 from agents.reconciler.observed import Machine, Pod
 from agents.reconciler.topology import Place, blocks, dumps, find_places, loads, tree
 from components.settings import Settings, read_stack
 from components.slurmconf import config_files, node_conf
 from tests.bench.figures import Figures, say, seconds
 from tests.support.containers import containers
-from tests.support.graph import record
+from tests.support.graph import record, templates
+from tests.support.ports import free_port
 from tests.support.slurmctld import Slurmctld, start_controller
 from tests.support.slurmnodes import NOW, node
 from tests.support.stack import VALID, alone, config
+from tests.support.wakingnodes import WakingNodes
 
 STACK = "bench"
 NODESETS, REPLICAS = 200, 50
 WOKEN = 500
+BOOT = 4.0
+"""Seconds that a pod of a node on demand needs to start."""
 KIB = 1024
 TIMES = 5
 
@@ -131,17 +141,70 @@ def pod(name: str, machine: str) -> Pod:
 
 
 def on_demand(figures: Figures) -> None:
-    """Measure a look at nodes that a job wakes all at once, without requests."""
+    """Measure a look at nodes that a job wakes all at once, and the requests until all are awake.
+
+    slurmrestd and Kubernetes' API are simulated, in this process.
+    """
     say(f"{WOKEN} nodes on demand that wake at once")
-    values = {"max": WOKEN, "min": 0, "idle": 600, "start": 900, "keep": [], "schedule": []}
-    wanted = Wanted.model_validate(
-        {"nodesets": {"gpu": {**values, "price": 30.0}}, "ceiling": 1e6},
-    )
-    records = {name: node(name, "ALLOCATED", "CLOUD", "POWERING_UP") for name in wanted.nodes()}
+    nodes = WakingNodes(WOKEN, pod_template(), boot=BOOT)
+    records = {name: node(name, "ALLOCATED", "CLOUD", "POWERING_UP") for name in nodes.names}
     observed = Observed(records, {}, {"gpu": Template("gpu", "uid", {"spec": {}}, "digest")})
+    wanted = nodes.wanted
     assert len(plan(observed, wanted, NOW).actions) == WOKEN
     median = statistics.median(seconds(lambda: plan(observed, wanted, NOW)) for _ in range(TIMES))
     figures.add(f"decisions for {WOKEN} nodes on demand", median, at_most=1)
+    with tempfile.TemporaryDirectory(prefix="slurmstack-bench-") as folder:
+        agent = nodes.agent(Path(folder))
+        median = statistics.median(
+            seconds(lambda: agent.look(time.time(), dry_run=True)) for _ in range(TIMES)
+        )
+        figures.add(f"decisions for {WOKEN} nodes on demand, with lists", median, at_most=1)
+        nodes.requests.clear()
+        wake(agent)
+    figures.add(f"requests until {WOKEN} nodes are awake", len(nodes.requests))
+    for what in ("pods", "podtemplates"):
+        first, *_, last = times = nodes.lists(what)
+        # Round the rate: the agent begins a look each second, but a list comes a moment later.
+        rate = round((len(times) - 1) / (last - first), 2)
+        figures.add(f"lists of {what} in a second, until all are awake", rate, at_most=1)
+
+
+def pod_template() -> dict[str, Any]:
+    """Return the template of a real nodeset on demand."""
+    gpu = {"name": "gpu", "replicas": WOKEN, "cpus": 64, "memory": "256GiB", "on_demand": {}}
+    with pytest.MonkeyPatch.context() as patch:
+        graph = record(patch, config(lambda valid: valid["nodesets"].append(gpu)))
+    return templates(graph)["nodeset-gpu-template"]
+
+
+def wake(agent: Agent) -> None:
+    """Run the agent's command until all nodes are awake. slurmctld calls it for each node."""
+    look, before = agent.look, signal.getsignal(signal.SIGTERM)
+    port = free_port()
+
+    def calls() -> None:
+        for _ in range(WOKEN):
+            with contextlib.suppress(ConnectionRefusedError):  # the agent is starting or ending
+                socket.create_connection(("127.0.0.1", port)).close()
+            time.sleep(2 * BOOT / WOKEN)
+
+    def until_awake(now: float) -> tuple[Plan, list[str]]:
+        made, notes = look(now)
+        assert not notes, notes
+        if made.awake == WOKEN:
+            signal.raise_signal(signal.SIGTERM)
+        return made, notes
+
+    calling = threading.Thread(target=calls)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
+        patch.setenv("PORT", str(port))
+        patch.setattr(agent, "look", until_awake)
+        calling.start()
+        try:
+            assert ondemand.main([], agent) == 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            calling.join()
 
 
 # --- slurmctld -----------------------------------------------------------------------------------

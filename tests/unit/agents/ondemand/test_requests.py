@@ -1,0 +1,33 @@
+"""Requests of a look do not grow with the number of nodes, except for one for each change."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.wakingnodes import WakingNodes
+
+POD = {"metadata": {"annotations": {}}, "spec": {"containers": []}}
+LISTS = ("nodes", "pods", "podtemplates")
+
+
+@pytest.mark.parametrize("count", [1, 40, 600])
+def test_look_lists_pods_once_whatever_the_number_of_nodes(count: int, tmp_path: Path) -> None:
+    now = 0.0
+    nodes = WakingNodes(count, POD, boot=10, clock=lambda: now)
+    agent = nodes.agent(tmp_path)
+
+    made, notes = agent.look(now)
+    assert (len(made.actions), notes) == (count, [])
+    assert {what: len(nodes.lists(what)) for what in LISTS} == dict.fromkeys(LISTS, 1)
+    assert len(nodes.requests) == len(LISTS) + count
+
+    # All pods exist. Kubernetes lists more than 500 in two pages.
+    nodes.requests.clear()
+    made, _ = agent.look(now)
+    assert not made.actions
+    assert {what: len(nodes.lists(what)) for what in LISTS} == dict.fromkeys(LISTS, 1)
+    assert len(nodes.requests) == len(LISTS) + (count > 500)
+
+    now = 10.0
+    made, _ = agent.look(now)
+    assert made.awake == count
