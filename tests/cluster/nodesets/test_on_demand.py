@@ -22,7 +22,7 @@ IDLE = 15
 CLOUD = {
     **SMALL,
     "name": "cloud",
-    "replicas": 3,
+    "replicas": 5,
     "weight": 2,
     "on_demand": {"idle": IDLE, "start": 120},
 }
@@ -39,7 +39,7 @@ PARTITIONS = [
     {"name": "cloud", "nodesets": ["cloud"]},
     {"name": "both", "nodesets": ["lost", "cloud"]},
 ]
-ASLEEP = {"cloud-0": "idle~", "cloud-1": "idle~", "cloud-2": "idle~"}
+ASLEEP = {f"cloud-{ordinal}": "idle~" for ordinal in range(5)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,22 +95,40 @@ def test_node_starts_for_a_job_and_leaves_afterwards(cluster: Cluster) -> None:
 
 
 def test_nodes_of_a_job_start_at_once(cluster: Cluster) -> None:
-    found = cluster.run("srun --partition=cloud --nodes=3 hostname", timeout=150)
+    found = cluster.run("srun --partition=cloud --nodes=5 hostname", timeout=150)
     assert set(found.split()) == set(ASLEEP)
     made = sorted(
         datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
         for pod in pods(cluster).values()
     )
-    assert len(made) == 3
+    assert len(made) == 5
     assert made[-1] - made[0] <= timedelta(seconds=2)
 
 
-def test_array_wakes_the_nodes_that_it_can_use(cluster: Cluster, folder: str) -> None:
-    script = "#!/bin/sh\nsleep 5; hostname"
+def test_array_of_five_tasks_runs_on_five_nodes_at_once(cluster: Cluster, folder: str) -> None:
+    script = f"#!/bin/sh\ntimeout 240 sh -c 'until test -e {folder}/go; do sleep 0.5; done'"
     array = cluster.submit(folder, script, "--partition=cloud", "--exclusive", "--array=1-5")
-    eventually("three nodes run", lambda: len(pods(cluster)) == 3, 60)
+    eventually("five nodes run", lambda: set(pods(cluster)) == set(ASLEEP), 60)
+    asked = f"squeue --noheader --array --jobs={array} --format='%t %N'"
+    running = [f"R {node}" for node in ASLEEP]
+    becomes("the tasks", lambda: sorted(cluster.run(asked).splitlines()), running, 180)
+    cluster.run(f"touch {folder}/go")
     ended = f"sacct --noheader --allocations --format=state --jobs={array}"
     becomes("the tasks", lambda: cluster.run(ended).split(), ["COMPLETED"] * 5, 180)
+
+
+def test_array_of_two_tasks_wakes_only_two_nodes(cluster: Cluster, folder: str) -> None:
+    script = "#!/bin/sh\nsleep 10"
+    array = cluster.submit(folder, script, "--partition=cloud", "--exclusive", "--array=1-2")
+    ended = f"sacct --noheader --allocations --format=state --jobs={array}"
+    woken: set[str] = set()
+
+    def states() -> list[str]:
+        woken.update(pods(cluster))
+        return cluster.run(ended).split()
+
+    becomes("the tasks", states, ["COMPLETED"] * 2, 180)
+    assert len(woken) == 2
 
 
 def test_any_node_leaves_while_its_neighbours_work(cluster: Cluster, folder: str) -> None:
@@ -160,6 +178,9 @@ def kill_api_server(cluster: Cluster) -> None:
     cluster.computer("node-0").exec_run(["sh", "-c", kill])
 
 
+WAVE = 50
+"""Seconds between two waves of jobs. Meanwhile, nodes start, run short jobs, are idle for `IDLE`
+seconds, and go to sleep."""
 KILLS: tuple[Callable[[Cluster], None], ...] = (kill_agent, kill_slurmctld, kill_api_server)
 
 
@@ -169,28 +190,37 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
 ) -> None:
     """Kill the agent, slurmctld or the API server at random moments while nodes start and stop.
 
-    Only many random moments find a rare fault.
+    Only many random moments find a rare fault. The second wave of jobs begins when nodes of the
+    first have been idle for long enough to sleep. The kills go on while its nodes go to sleep, too.
     """
     chosen, kills = shuffled(KILLS, 20)
-    script = f"#!/bin/sh\nsleep 3; echo $SLURM_ARRAY_TASK_ID >>{folder}/ended"
-    array = cluster.submit(
-        folder, script, "--partition=cloud", "--exclusive", "--array=1-9", "--requeue"
+    # Tasks of 3 to 15 seconds: nodes become idle, and then go to sleep, one after the other.
+    script = (
+        "#!/bin/sh\nsleep $((SLURM_ARRAY_TASK_ID % 5 * 3 + 3))"
+        f"; echo $SLURM_ARRAY_TASK_ID >{folder}/ended-$SLURM_ARRAY_TASK_ID"
     )
+    options = ("--partition=cloud", "--exclusive", "--requeue")
+    # Submit both waves before the kills: sbatch fails without slurmctld.
+    waves = [
+        cluster.submit(folder, script, *options, f"--array={tasks}", f"--begin=now+{seconds}")
+        for tasks, seconds in (("1-5", 0), ("6-10", WAVE))
+    ]
     # slurmctld saves its state within five seconds of a change.
     time.sleep(6)
 
     for kill in kills:
-        time.sleep(chosen.uniform(0, 4))
+        time.sleep(chosen.uniform(0, 4 * WAVE / len(kills)))
         kill(cluster)
 
     def states() -> list[str]:
+        jobs = ",".join(map(str, waves))
         found = cluster.ssh(
-            f"sacct --noheader --allocations --format=state --jobs={array}", check=False
+            f"sacct --noheader --allocations --format=state --jobs={jobs}", check=False
         )
         return found.stdout.split()
 
-    becomes("the tasks", states, ["COMPLETED"] * 9, 300)
-    assert set(cluster.run(f"cat {folder}/ended").split()) == {str(n) for n in range(1, 10)}
+    becomes("the tasks", states, ["COMPLETED"] * 10, 300)
+    assert set(cluster.run(f"cat {folder}/ended-*").split()) == {str(n) for n in range(1, 11)}
     becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 180)
     eventually("no pod is left", lambda: not pods(cluster), 90)
 
@@ -219,14 +249,24 @@ def test_job_ends_and_its_node_sleeps_after_slurmctld_was_killed_as_the_job_star
     becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 120)
 
 
-def test_operators_wake_nodes_and_put_them_to_sleep(cluster: Cluster) -> None:
-    def update(state: str) -> None:
-        words = ("scontrol", "update", "nodename=cloud-1", f"state={state}")
-        cluster.in_pod(cluster.controller(), "slurmctld", *words)
-
-    update("power_up")
+@pytest.mark.parametrize(
+    ("up", "down"),
+    [
+        (("power", "up", "cloud-1"), ("power", "down", "cloud-1")),
+        # Older form of the same commands, which scontrol(1) calls obsolete.
+        (
+            ("update", "nodename=cloud-1", "state=power_up"),
+            ("update", "nodename=cloud-1", "state=power_down"),
+        ),
+    ],
+    ids=["power", "update"],
+)
+def test_operators_wake_nodes_and_put_them_to_sleep(
+    cluster: Cluster, up: tuple[str, ...], down: tuple[str, ...]
+) -> None:
+    cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *up)
     becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle", 90)
-    update("power_down")
+    cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *down)
     becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~", 90)
     assert pods(cluster) == {}
 
