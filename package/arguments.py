@@ -1116,7 +1116,7 @@ class Reconciler(TypedDict):
     many as the step before."""
     replace: NotRequired[Input[Sequence[Input[str]]]]
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
-    the Node, and the Node's creator creates a new one."""
+    only the Node object. Then the machine stays, unless its provider reacts."""
     replace_secret: NotRequired[Input[str]]
     """Secret in the stack's namespace. Its entries are files for the command `replace`, in
     /etc/slurmstack/replace."""

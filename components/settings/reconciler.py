@@ -70,7 +70,7 @@ class Reconciler(Model):
     many as the step before."""
     replace: tuple[Line, ...] = ()
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
-    the Node, and the Node's creator creates a new one."""
+    only the Node object. Then the machine stays, unless its provider reacts."""
     replace_secret: SecretName | None = None
     """Secret in the stack's namespace. Its entries are files for the command `replace`, in
     /etc/slurmstack/replace."""

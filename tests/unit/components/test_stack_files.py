@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from agents.hostlist import expand
+from agents.reconciler.wanted import Wanted
 from components.conventions import CHECKS_PARTITION
 from components.identity.users import authorized_keys
 from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
-from components.slurmconf import config_files, node_checks, script_files
+from components.slurmconf import config_files, node_checks, script_files, wanted_nodes
 from local.paths import ROOT
 from tests.support.clouds import EKS, METAL
 from tests.support.parsed import lines, options, records, words
@@ -171,3 +172,23 @@ def test_gpu_nodes_of_the_example_have_checks_for_their_hardware() -> None:
     assert gpu["infiniband-link"] == {"ports": 8, "min_gbits": 400}
     assert not [name for name in cpu if name.startswith(("gpu-", "infiniband-"))]
     assert {"checks_prolog", "checks_epilog"} <= set(config_files(stack))
+
+
+def test_gpu_faults_of_the_example_end_with_reboot_and_then_replace() -> None:
+    stack = read_stack("gpu", ROOT)
+    wanted = Wanted.model_validate_json(wanted_nodes(stack))
+    checks = {
+        name
+        for nodeset in stack.nodesets
+        if nodeset.gpus
+        for name in json.loads(node_checks(nodeset, stack))
+        if name.startswith("gpu-")
+    }
+
+    assert {"gpu-count", "gpu-ecc", "gpu-xid"} <= checks
+    for name in checks:
+        ladder = wanted.ladder_of(name)
+        assert ladder[-2:] == ("reboot", "replace"), name
+        assert ladder[:2] == ("recheck", "restart"), "the steps before keep the machine"
+    # Without a command, the last step deletes only the Node object.
+    assert wanted.replace == ()
