@@ -24,12 +24,13 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.ondemand import wanted
 from agents.ondemand.carry import Carrier
+from agents.ondemand.memory import Memory
 from agents.ondemand.observed import observe
 from agents.ondemand.plan import Plan, plan
 from agents.say import fail, say
@@ -52,7 +53,7 @@ class Agent:
         self._namespace = namespace
         self._wanted_file = wanted_file
         self._carrier = Carrier(slurm, api, namespace)
-        self._recovering: Mapping[str, float] = {}
+        self._memory = Memory()
         self._changing: set[str] = set()
         """Nodes that were starting or stopping at the last look."""
 
@@ -63,8 +64,8 @@ class Agent:
         """
         asked = wanted.read(self._wanted_file)
         observed = observe(self._slurm, self._api, self._namespace)
-        made = plan(observed, asked, int(now), self._recovering)
-        self._recovering = made.recovering
+        made = plan(observed, asked, int(now), self._memory)
+        self._memory = made.memory
         if dry_run:
             return made, []
         notes = self._carrier.carry(made.actions, observed.templates)

@@ -4,7 +4,7 @@ Slurm's record of a node contains all that the agent must remember, so a restart
 where the last one stopped.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,6 +23,7 @@ from agents.ondemand.actions import (
     Started,
     Wake,
 )
+from agents.ondemand.memory import Memory
 from agents.ondemand.observed import BROKEN, IMAGE, Observed, Pod
 from agents.ondemand.wanted import Nodeset, Wanted
 from agents.slurm import Node
@@ -70,8 +71,8 @@ class Plan:
     """Nodes that are starting, and those that stop and still have a pod."""
     awake: int
     asleep: int
-    recovering: Mapping[str, float]
-    """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
+    memory: Memory
+    """What the next plan needs from this one."""
 
     @property
     def is_settled(self) -> bool:
@@ -172,19 +173,17 @@ class _Purse:
         self.spent += view.nodeset.price
 
 
-def plan(
-    observed: Observed, wanted: Wanted, now: int, recovering: Mapping[str, float] | None = None
-) -> Plan:
-    """Return the plan. `now` is Unix time, and `recovering` comes from the previous plan."""
+def plan(observed: Observed, wanted: Wanted, now: int, memory: Memory | None = None) -> Plan:
+    """Return the plan. `now` is Unix time, and `memory` comes from the previous plan."""
     views = list(_views(observed, wanted))
-    since = {view.name: (recovering or {}).get(view.name, now) for view in views if view.recovers}
+    memory = _remembered(views, now, memory or Memory())
     purse = _Purse(wanted.ceiling)
     for view in views:
         if view.pod or (view.is_awake and not view.state & OUT):
             purse.count(view)
     actions: list[Action] = []
     for view in views:
-        actions += _of_node(view, purse, now, since)
+        actions += _of_node(view, purse, now, memory)
     actions += _warmth(views, purse, now, {action.node for action in actions})
     actions += _ceiling(views, purse)
     actions += _strays(observed, wanted)
@@ -193,7 +192,13 @@ def plan(
         tuple(view.name for view in views if view.is_waking or (view.is_leaving and view.pod)),
         sum(view.is_awake for view in views),
         sum(view.is_asleep for view in views),
-        since,
+        memory,
+    )
+
+
+def _remembered(views: list[_View], now: int, before: Memory) -> Memory:
+    return Memory(
+        {view.name: before.recovering.get(view.name, now) for view in views if view.recovers}
     )
 
 
@@ -212,27 +217,25 @@ def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
 # --- One node ------------------------------------------------------------------------------------
 
 
-def _of_node(
-    view: _View, purse: _Purse, now: int, recovering: Mapping[str, float]
-) -> Iterator[Action]:
+def _of_node(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[Action]:
     if view.is_asleep or view.is_leaving:
-        yield from _of_sleeper(view, now, recovering)
+        yield from _of_sleeper(view, now, memory)
     elif view.has_failed:
         if "POWER_DOWN" not in view.state:
             yield Sleep(view.name, view.record.reason)
     elif view.is_waking:
-        yield from _of_waker(view, purse, now, recovering)
+        yield from _of_waker(view, purse, now, memory)
     else:
         yield from _of_awake(view, purse)
 
 
-def _of_sleeper(view: _View, now: int, recovering: Mapping[str, float]) -> Iterator[Action]:
+def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is not None:
         # slurmctld may have lost its last changes, such as the start of this node.
         if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:
             return
-        if not pod.leaves and not _may_settle(view, now, recovering):
+        if not pod.leaves and not _may_settle(view, now, memory):
             yield Delete(view.name, pod.uid, "the node sleeps")
         return
     if view.is_leaving:
@@ -248,9 +251,9 @@ def _of_sleeper(view: _View, now: int, recovering: Mapping[str, float]) -> Itera
         yield Sleep(view.name, "Slurm waits for an answer of a sleeping node")
 
 
-def _may_settle(view: _View, now: int, recovering: Mapping[str, float]) -> bool:
+def _may_settle(view: _View, now: int, memory: Memory) -> bool:
     """Return whether slurmctld may still learn that the node has started."""
-    return view.name in recovering and now - recovering[view.name] < SETTLING
+    return now - memory.recovering.get(view.name, now - SETTLING) < SETTLING
 
 
 def _may_retry(view: _View, now: int) -> bool:
@@ -280,9 +283,7 @@ def back_off(tries: int) -> int:
     return min(BACK_OFF << min(max(tries, 1) - 1, 10), LONGEST_BACK_OFF)
 
 
-def _of_waker(
-    view: _View, purse: _Purse, now: int, recovering: Mapping[str, float]
-) -> Iterator[Action]:
+def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
         if purse.take(view):
@@ -297,7 +298,7 @@ def _of_waker(
         return
     if view.state & OUT and not record.reason.startswith(OWN):
         return  # a person has taken the node out of service, and the reason must stay
-    if view.recovers and not _may_settle(view, now, recovering):
+    if view.recovers and not _may_settle(view, now, memory):
         # slurmctld was killed before it saved that the node has registered. It does not ask a node
         # that starts, and slurmd registers only when it starts.
         yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")

@@ -19,6 +19,7 @@ from agents.ondemand.actions import (
     Started,
     Wake,
 )
+from agents.ondemand.memory import Memory
 from agents.ondemand.observed import BROKEN, CAPACITY, IMAGE, Observed, Pod, Template, Trouble
 from agents.ondemand.plan import back_off, plan
 from agents.ondemand.wanted import Hours, Nodeset, Wanted
@@ -63,14 +64,14 @@ def actions(
     records: Mapping[str, Any],
     pods: list[Pod] | None = None,
     ceiling: float | None = None,
-    recovering: Mapping[str, float] | None = None,
+    memory: Memory | None = None,
     **fields: Any,
 ) -> list[Action]:
     nodes = {name: node(name, *state, **more) for name, (state, more) in records.items()}
     observed = Observed(nodes, {one.name: one for one in pods or []}, {"gpu": TEMPLATE})
     chosen = nodeset(**{"max": len(records), **fields})
     wanted = Wanted(nodesets={"gpu": chosen}, ceiling=ceiling)
-    return list(plan(observed, wanted, NOW, recovering).actions)
+    return list(plan(observed, wanted, NOW, memory).actions)
 
 
 def record(*state: str, **fields: Any) -> dict[str, Any]:
@@ -228,19 +229,19 @@ def test_node_that_slurm_has_plans_for_stays_awake(flag: str) -> None:
 
 
 def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
-    seen = {"gpu-0": NOW - 59}
-    assert actions(ASLEEP, [pod()], recovering=seen) == []
-    seen = {"gpu-0": NOW - 60}
-    assert actions(ASLEEP, [pod()], recovering=seen) == [
+    seen = Memory(recovering={"gpu-0": NOW - 59})
+    assert actions(ASLEEP, [pod()], memory=seen) == []
+    seen = Memory(recovering={"gpu-0": NOW - 60})
+    assert actions(ASLEEP, [pod()], memory=seen) == [
         Delete("gpu-0", "gpu-0-uid", "the node sleeps")
     ]
 
 
 def test_pod_is_replaced_if_slurmctld_does_not_learn_of_its_start_within_a_minute() -> None:
-    seen = {"gpu-0": NOW - 59}
-    assert actions(WAKING, [pod(age=90)], recovering=seen) == []
-    seen = {"gpu-0": NOW - 60}
-    assert actions(WAKING, [pod(age=90)], recovering=seen) == [
+    seen = Memory(recovering={"gpu-0": NOW - 59})
+    assert actions(WAKING, [pod(age=90)], memory=seen) == []
+    seen = Memory(recovering={"gpu-0": NOW - 60})
+    assert actions(WAKING, [pod(age=90)], memory=seen) == [
         Delete("gpu-0", "gpu-0-uid", "slurmctld does not know that its slurmd has started")
     ]
 

@@ -1,0 +1,13 @@
+"""What the agent remembers from one look to the next.
+
+A restarted agent has forgotten it, and then waits longer before it gives up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Memory:
+    recovering: Mapping[str, float] = field(default_factory=dict)
+    """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
