@@ -75,6 +75,8 @@ class ContainerStatus(TypedDict):
 
 class PodStatus(TypedDict):
     phase: NotRequired[str]
+    reason: NotRequired[str]
+    message: NotRequired[str]
     startTime: NotRequired[datetime]
     conditions: NotRequired[list[Condition]]
     initContainerStatuses: NotRequired[list[ContainerStatus]]

@@ -11,3 +11,5 @@ from dataclasses import dataclass, field
 class Memory:
     recovering: Mapping[str, float] = field(default_factory=dict)
     """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
+    ended: Mapping[str, str] = field(default_factory=dict)
+    """UID of the first pod that ended during the present start of each node."""

@@ -16,12 +16,14 @@ CAPACITY = "capacity"
 IMAGE = "image"
 """The kubelet cannot fetch an image, or its name is invalid."""
 BROKEN = "broken"
-"""A container ends again and again, or cannot be created."""
+"""A container ends again and again, or cannot be created; or the kubelet has ended the pod."""
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _BROKEN = frozenset(
     {"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+_ENDED = frozenset({"Failed", "Succeeded"})
+"""Phases of a pod that has ended."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Pod:
     is_ready: bool = False
     leaves: bool = False
     """Whether the pod is terminating."""
+    has_ended: bool = False
+    """Whether the kubelet has rejected or evicted the pod. Nothing starts such a pod again."""
     trouble: Trouble | None = None
 
 
@@ -95,7 +99,8 @@ def _pod(item: objects.Pod) -> Pod:
     conditions = {one["type"]: one for one in status.get("conditions", ())}
     ready, placed = conditions.get("Ready"), conditions.get("PodScheduled")
     created = meta["creationTimestamp"]
-    is_ready = ready is not None and ready["status"] == "True"
+    has_ended = status.get("phase") in _ENDED
+    is_ready = not has_ended and ready is not None and ready["status"] == "True"
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
@@ -104,6 +109,7 @@ def _pod(item: objects.Pod) -> Pod:
         template=meta.get("annotations", {}).get(labels.TEMPLATE, ""),
         is_ready=is_ready,
         leaves="deletionTimestamp" in meta,
+        has_ended=has_ended,
         trouble=None if is_ready else _trouble(status, conditions),
     )
 
@@ -117,6 +123,9 @@ def _since(placed: objects.Condition | None, created: datetime) -> datetime:
 def _trouble(
     status: objects.PodStatus, conditions: Mapping[str, objects.Condition]
 ) -> Trouble | None:
+    if status.get("phase") in _ENDED:
+        reason = status.get("reason") or "the pod has ended"
+        return Trouble(BROKEN, f"{reason}: {status.get('message', '')}".rstrip(": "))
     placed = conditions.get("PodScheduled")
     if placed and placed["status"] == "False":
         return Trouble(CAPACITY, placed.get("message") or "the pod is not scheduled")

@@ -198,8 +198,17 @@ def plan(observed: Observed, wanted: Wanted, now: int, memory: Memory | None = N
 
 def _remembered(views: list[_View], now: int, before: Memory) -> Memory:
     return Memory(
-        {view.name: before.recovering.get(view.name, now) for view in views if view.recovers}
+        {view.name: before.recovering.get(view.name, now) for view in views if view.recovers},
+        dict(_ended(views, before)),
     )
+
+
+def _ended(views: list[_View], before: Memory) -> Iterator[tuple[str, str]]:
+    for view in views:
+        if view.is_waking and view.name in before.ended:
+            yield view.name, before.ended[view.name]
+        elif view.is_waking and view.pod and view.pod.has_ended:
+            yield view.name, view.pod.uid
 
 
 def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
@@ -296,6 +305,10 @@ def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[
     if view.is_outdated and not pod.is_ready:
         yield Delete(view.name, pod.uid, "its template has changed")
         return
+    if pod.has_ended and memory.ended[view.name] == pod.uid:
+        # A new machine can reject its first pod, while its devices are not ready.
+        yield _delete_ended(view, pod)
+        return
     if view.state & OUT and not record.reason.startswith(OWN):
         return  # a person has taken the node out of service, and the reason must stay
     if view.recovers and not _may_settle(view, now, memory):
@@ -303,11 +316,15 @@ def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[
         # that starts, and slurmd registers only when it starts.
         yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
         return
-    trouble = pod.trouble
-    if trouble and now - pod.placed > PATIENCE.get(trouble.kind, view.nodeset.start):
+    yield from _failure(view, pod, now)
+
+
+def _failure(view: _View, pod: Pod, now: int) -> Iterator[GiveUp]:
+    trouble, start = pod.trouble, view.nodeset.start
+    if trouble and (pod.has_ended or now - pod.placed > PATIENCE.get(trouble.kind, start)):
         yield _give_up(view, trouble.kind, trouble.text)
-    elif now - pod.created > view.nodeset.start:
-        yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
+    elif now - pod.created > start:
+        yield _give_up(view, "timeout", f"not started within {start} s")
 
 
 def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
@@ -318,6 +335,9 @@ def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
         elif purse.take(view):
             # Only a pod can show whether a drained node is healthy again.
             yield Create(view.name, view.nodeset_name, view.tries)
+    elif pod.has_ended:
+        if not pod.leaves:
+            yield _delete_ended(view, pod)
     elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.alloc_cpus:
         if not pod.leaves:
             yield Delete(view.name, pod.uid, "its template has changed")
@@ -326,6 +346,10 @@ def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
         yield Release(view.name, record.reason)
     elif view.has_tried and pod.is_ready and "NOT_RESPONDING" not in view.state:
         yield Started(view.name)
+
+
+def _delete_ended(view: _View, pod: Pod) -> Delete:
+    return Delete(view.name, pod.uid, f"it has ended: {pod.trouble.text if pod.trouble else ''}")
 
 
 def _give_up(view: _View, kind: str, text: str) -> GiveUp:

@@ -29,6 +29,8 @@ TEMPLATE = Template("gpu", "template", {"spec": {}}, "new")
 NO_ROOM = Trouble(CAPACITY, "0/3 nodes are available")
 BAD_IMAGE = Trouble(IMAGE, "slurmd: ImagePullBackOff")
 BROKEN_POD = Trouble(BROKEN, "slurmd: CrashLoopBackOff")
+REJECTED = Trouble(BROKEN, "UnexpectedAdmissionError: no healthy devices")
+DELETE_REJECTED = Delete("gpu-0", "gpu-0-uid", f"it has ended: {REJECTED.text}")
 
 
 def nodeset(**fields: Any) -> Nodeset:
@@ -58,6 +60,11 @@ def pod(name: str = "gpu-0", age: float = 10, **fields: Any) -> Pod:
             **fields,
         }
     )
+
+
+def ended(**fields: Any) -> Pod:
+    """Return a pod that the kubelet has rejected or evicted."""
+    return pod(**{"is_ready": False, "has_ended": True, "trouble": REJECTED, **fields})
 
 
 def actions(
@@ -153,6 +160,8 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [pod(template="old", is_ready=False, trouble=BAD_IMAGE)],
             [Delete("gpu-0", "gpu-0-uid", "its template has changed")],
         ),
+        # The kubelet may have rejected the pod because the machine is new.
+        (WAKING, [ended()], [DELETE_REJECTED]),
         # Failed starts.
         (
             failed("image", 0, 1, "POWERING_UP"),
@@ -182,6 +191,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [pod()],
             [Started("gpu-0")],
         ),
+        # The kubelet has evicted the pod.
+        (BUSY, [ended()], [DELETE_REJECTED]),
+        (IDLE, [ended()], [DELETE_REJECTED]),
+        (record("DOWN", reason="Not responding"), [ended()], [DELETE_REJECTED]),
+        (record("IDLE", "DRAIN", reason="broken-fan"), [ended()], [DELETE_REJECTED]),
+        (ASLEEP, [ended()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
         # Nodes that are awake.
         (BUSY, [pod()], []),
         (BUSY, [pod(template="old")], []),
@@ -244,6 +259,21 @@ def test_pod_is_replaced_if_slurmctld_does_not_learn_of_its_start_within_a_minut
     assert actions(WAKING, [pod(age=90)], memory=seen) == [
         Delete("gpu-0", "gpu-0-uid", "slurmctld does not know that its slurmd has started")
     ]
+
+
+def test_second_pod_that_the_kubelet_rejects_ends_the_start() -> None:
+    memory = Memory(ended={"gpu-0": "first"})
+    reason = "slurmstack:start:broken: UnexpectedAdmissionError: no healthy devices"
+    assert actions(WAKING, [ended()], memory=memory) == [GiveUp("gpu-0", reason, 1)]
+    again = Memory(ended={"gpu-0": "gpu-0-uid"})
+    assert actions(WAKING, [ended()], memory=again) == [DELETE_REJECTED]
+
+
+def test_rejected_pod_of_an_earlier_start_does_not_count() -> None:
+    before = Memory(ended={"gpu-0": "first"})
+    observed = Observed({"gpu-0": node("gpu-0", "IDLE", "POWERED_DOWN")}, {}, {"gpu": TEMPLATE})
+    made = plan(observed, Wanted(nodesets={"gpu": nodeset()}, ceiling=None), NOW, before)
+    assert made.memory.ended == {}
 
 
 def test_back_off_doubles_up_to_an_hour() -> None:

@@ -51,7 +51,7 @@ def change(world: World, chance: random.Random) -> None:
 
 
 def disturb_once(world: World, box: Box, chance: random.Random) -> None:
-    match chance.randrange(12):
+    match chance.randrange(14):
         case 0 | 1 | 2:
             nodeset = chance.choice(world.nodesets)
             size = chance.randint(1, world.size(nodeset))
@@ -60,18 +60,34 @@ def disturb_once(world: World, box: Box, chance: random.Random) -> None:
             world.foreign_drain(box)
         case 4 | 5:
             world.foreign_resume(box)
-        case 6:
-            world.evict(box)
-        case 7:
-            world.lose_pod(box)
-        case 8:
-            world.room = chance.choice([0, 1, 100, 100])
-        case 9:
-            world.image = chance.choice(["good", "good", "bad"])
-        case 10:
-            world.quota = chance.choice([1, 100, 100])
-        case 11:
+        case 6 | 7 | 8:
+            disturb_pod(world, box, chance)
+        case 9 | 10 | 11 | 12:
+            disturb_kubernetes(world, chance)
+        case 13:
             world.set_power(box, chance.choice(["POWER_UP", "POWER_DOWN"]))
+
+
+def disturb_pod(world: World, box: Box, chance: random.Random) -> None:
+    match chance.randrange(3):
+        case 0:
+            world.evict(box)
+        case 1:
+            world.lose_pod(box)
+        case 2:
+            world.end_pod(box)
+
+
+def disturb_kubernetes(world: World, chance: random.Random) -> None:
+    match chance.randrange(4):
+        case 0:
+            world.room = chance.choice([0, 1, 100, 100])
+        case 1:
+            world.image = chance.choice(["good", "good", "bad"])
+        case 2:
+            world.quota = chance.choice([1, 100, 100])
+        case 3:
+            world.rejects = chance.choice([True, False, False])
 
 
 def unfinished(world: World) -> list[Job | Box]:
@@ -83,7 +99,7 @@ def unfinished(world: World) -> list[Job | Box]:
 def settle(world: World, path: Path, warm: int) -> None:
     """Mend everything, and let the agent work for at most two hours."""
     world.room = world.quota = 100
-    world.image = "good"
+    world.image, world.rejects = "good", False
     for box in world.boxes.values():
         world.foreign_resume(box)
     one = new_agent(world, path)

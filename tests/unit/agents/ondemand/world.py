@@ -59,6 +59,8 @@ class Pod:
     """Whether a machine has room for the pod."""
     ready_at: float | None = None
     joined: bool = False
+    has_ended: bool = False
+    """Whether the kubelet has rejected or evicted the pod."""
     gone_at: float | None = None
     """Unix time at which the terminating pod is gone."""
 
@@ -121,6 +123,8 @@ class World:
         """Number of pods that the machines have room for."""
         self.image = "good"
         self.quota = 100
+        self.rejects = False
+        """Whether the kubelets reject each new pod."""
         self.refusal = ""
         """Message with which Kubernetes refuses each new pod."""
         self.uids = 0
@@ -167,14 +171,18 @@ class World:
                 if self.now >= pod.gone_at:
                     del self.pods[name]
                 continue
+            if pod.has_ended:
+                continue
             pod.places = pod.places and self._has_room(name)
             if not pod.places:
                 pod.places = self._has_room(name)
-            if pod.ready_at is None and pod.places and pod.template["image"] == "good":
+            if pod.ready_at is None and pod.places and self.rejects:
+                pod.has_ended = True
+            elif pod.ready_at is None and pod.places and pod.template["image"] == "good":
                 pod.ready_at = self.now + BOOT
 
     def _has_room(self, name: str) -> bool:
-        before = [other for other in self.pods if other != name]
+        before = [other for other in self.pods if other != name and not self.pods[other].has_ended]
         placed = [other for other in before if self.pods[other].ready_at is not None]
         return self.pods[name].ready_at is not None or len(placed) < self.room
 
@@ -183,6 +191,7 @@ class World:
         return (
             pod is not None
             and pod.gone_at is None
+            and not pod.has_ended
             and pod.ready_at is not None
             and pod.ready_at <= self.now
         )
@@ -325,6 +334,12 @@ class World:
         """The pod disappears with its machine, without a chance to say so."""
         self.pods.pop(box.name, None)
 
+    def end_pod(self, box: Box) -> None:
+        """The kubelet evicts the pod, for example because the machine's disk is full."""
+        pod = self.pods.get(box.name)
+        if pod is not None and pod.gone_at is None:
+            pod.has_ended = True
+
     def set_power(self, box: Box, *state: str) -> None:
         """Carry out an update of a node's state (update_node in node_mgr.c)."""
         match state:
@@ -456,11 +471,17 @@ class FakeApi(Api):
             ]
             waiting = {"waiting": {"reason": "ImagePullBackOff"}}
             state = {} if pod.template["image"] == "good" else {"state": waiting}
+            ended = {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "The node was low on memory",
+            }
             found.append(
                 {
                     "metadata": meta,
                     "spec": {"containers": []},
                     "status": {
+                        **(ended if pod.has_ended else {}),
                         "conditions": conditions,
                         "containerStatuses": [{"name": "slurmd", **state}],
                     },
@@ -482,7 +503,9 @@ class FakeApi(Api):
             raise KubernetesError(path, "not found", 404)
         if pod.uid != body["preconditions"]["uid"]:
             raise KubernetesError(path, "the UID differs", 409)
-        if pod.gone_at is None:
+        if pod.has_ended:
+            del self.world.pods[name]
+        elif pod.gone_at is None:
             box = self.world.boxes[name]
             job = self.world.jobs.get(box.job or 0)
             assert job is None or job.ends is None, "a pod with a job stays"

@@ -1,0 +1,64 @@
+"""Pods that the kubelet rejects or evicts. Kubernetes keeps them, and nothing restarts them."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.ondemand.__main__ import Agent
+from tests.unit.agents.ondemand.world import World, new_agent, settings
+
+NODE = "gpu-0"
+
+
+@pytest.fixture
+def world() -> World:
+    """A nodeset whose only node is starting."""
+    made = World({"gpu": 1})
+    made.set_power(made.boxes[NODE], "POWER_UP")
+    made.pass_time(5)
+    return made
+
+
+@pytest.fixture
+def agent(world: World, tmp_path: Path) -> Agent:
+    file = tmp_path / "wanted.json"
+    file.write_text(settings({"gpu": 1}))
+    return new_agent(world, file)
+
+
+def run(agent: Agent, world: World, seconds: int) -> None:
+    for _ in range(0, seconds, 5):
+        agent.look(world.now)
+        world.pass_time(5)
+
+
+def test_node_starts_if_the_kubelet_rejects_only_its_first_pod(agent: Agent, world: World) -> None:
+    world.rejects = True
+    run(agent, world, 5)
+    assert world.pods[NODE].has_ended
+    world.rejects = False
+    run(agent, world, 60)
+
+    assert world.is_ready(NODE)
+    assert world.boxes[NODE].comment == ""
+
+
+def test_start_ends_if_the_kubelet_rejects_two_pods(agent: Agent, world: World) -> None:
+    world.rejects = True
+    run(agent, world, 30)
+
+    reason = world.boxes[NODE].reason
+    assert reason == "slurmstack:start:broken: Evicted: The node was low on memory"
+    assert NODE not in world.pods
+
+
+def test_node_whose_pod_was_evicted_sleeps_and_can_start_again(agent: Agent, world: World) -> None:
+    run(agent, world, 60)
+    world.end_pod(world.boxes[NODE])
+    run(agent, world, 10)
+    assert NODE not in world.pods
+    assert NODE not in world.awake()
+
+    world.submit("gpu", 1, 10)
+    run(agent, world, 300)
+    assert world.jobs[1].is_done
