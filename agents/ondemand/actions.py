@@ -72,7 +72,7 @@ class GiveUp:
     node: str
     reason: str
     tries: int
-    """Number of failed starts in a row, with this one."""
+    """Number of failed starts in a row, with this one unless only the budget was short."""
 
     def __str__(self) -> str:
         return f"{self.node}: start given up: {self.reason}"

@@ -156,7 +156,7 @@ class Carrier:
             ),
         )
         # Keep comments by people.
-        if not record.comment or record.comment.startswith(TRIES):
+        if tries and (not record.comment or record.comment.startswith(TRIES)):
             self._slurm.annotate(node, comment=f"{TRIES}{tries}")
         self._slurm.down(node, reason)
 

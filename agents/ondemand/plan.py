@@ -353,7 +353,8 @@ def _delete_ended(view: _View, pod: Pod) -> Delete:
 
 
 def _give_up(view: _View, kind: str, text: str) -> GiveUp:
-    tries = view.tries + 1
+    # A lack of budget is no fault of the node. Other users can cause it.
+    tries = view.tries + (kind != "cost")
     words = " ".join(text.split())
     return GiveUp(view.name, f"{START}{kind}: {words}"[:REASON_LENGTH], tries)
 

@@ -364,6 +364,16 @@ def test_waking_node_over_the_ceiling_is_given_up() -> None:
     assert action.reason.startswith("slurmstack:start:cost: ")
 
 
+def test_lack_of_budget_does_not_count_as_a_failed_start() -> None:
+    records = {
+        "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
+        "gpu-1": (("CLOUD", "POWERING_UP"), {"comment": "slurmstack:failed starts: 2"}),
+    }
+    (action,) = actions(records, [pod()], ceiling=1)
+    assert isinstance(action, GiveUp)
+    assert action.tries == 2
+
+
 # --- Deploys -------------------------------------------------------------------------------------
 
 

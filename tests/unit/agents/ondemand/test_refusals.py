@@ -61,3 +61,12 @@ def test_refusal_by_an_api_server_that_starts_is_tried_again(
     world.refusal = ""
     agent.look(world.now)
     assert NODE in world.pods
+
+
+def test_lack_of_budget_leaves_no_record_of_a_failed_start(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "wanted.json"
+    file.write_text(settings({"gpu": 1}, ceiling=0.5))
+    new_agent(world, file).look(world.now)
+
+    assert world.boxes[NODE].reason.startswith("slurmstack:start:cost: ")
+    assert world.boxes[NODE].comment == ""
