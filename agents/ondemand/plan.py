@@ -40,6 +40,8 @@ SLURMS_OWN = "Not responding"
 """Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 TRIES = f"{OWN}failed starts: "
 """Prefix of the comment of a node, with the number of its failed starts in a row."""
+_DIGITS = 6
+"""Maximum number of digits in such a comment: Python refuses to parse a number of 4,301 digits."""
 REASON_LENGTH = 200
 """Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
 
@@ -142,9 +144,10 @@ class _View:
 
     @property
     def tries(self) -> int:
-        """Number of failed starts in a row."""
+        """Number of failed starts in a row. Anyone with root on a node can write the comment."""
         said = self.record.comment.removeprefix(TRIES)
-        return int(said) if self.record.comment != said and said.isdecimal() else 0
+        is_number = self.record.comment != said and len(said) <= _DIGITS and said.isdecimal()
+        return int(said) if is_number else 0
 
 
 @dataclass

@@ -276,6 +276,15 @@ def test_rejected_pod_of_an_earlier_start_does_not_count() -> None:
     assert made.memory.ended == {}
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "", "x", "-1", "1.5", "²"])
+def test_unusable_number_of_failed_starts_is_ignored(number: str) -> None:
+    given = record("DOWN", "POWERED_DOWN", reason="ResumeTimeout reached")
+    given["gpu-0"][1]["comment"] = f"slurmstack:failed starts: {number}"
+    (action,) = actions(given)
+    assert isinstance(action, GiveUp)
+    assert action.tries == 1
+
+
 def test_back_off_doubles_up_to_an_hour() -> None:
     assert [back_off(tries) for tries in (1, 2, 3, 5, 6, 99)] == [180, 360, 720, 2880, 3600, 3600]
 
