@@ -30,11 +30,18 @@ def number(value: Any) -> Any:
 
 
 def moment(value: Any) -> Any:
-    """Return a time in UTC, or None if it is unset, infinite or "never"."""
+    """Return a time in UTC, or None if it is unset, infinite, "never" or no date.
+
+    slurmctld stores the start of a slurmd as slurmd reports it, so one slurmd could otherwise make
+    the answer about all nodes unreadable.
+    """
     seconds = number(value)
-    if isinstance(seconds, int):
+    if not isinstance(seconds, int):
+        return seconds
+    try:
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
-    return seconds
+    except (ValueError, OSError, OverflowError):
+        return None
 
 
 def positive(value: Any) -> Any:

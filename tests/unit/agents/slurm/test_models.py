@@ -54,6 +54,17 @@ def test_nodes_are_read(client: Client) -> None:
     assert drained.comment == "rack 4"
 
 
+@pytest.mark.parametrize("seconds", [10**15, 2**63 - 1, 2**64])
+def test_impossible_time_of_one_slurmd_does_not_hide_the_nodes(seconds: int) -> None:
+    """slurmctld takes the time from slurmd's registration as it is."""
+    answers = recorded()
+    answers["nodes"]["nodes"][0]["slurmd_start_time"]["number"] = seconds
+    busy, drained = client_of(answers).nodes()
+
+    assert busy.started is None
+    assert drained.started is not None
+
+
 def test_running_job_is_read(client: Client) -> None:
     job = client.jobs()[0]
 
