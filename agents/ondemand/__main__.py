@@ -54,6 +54,8 @@ class Agent:
         self._wanted_file = wanted_file
         self._carrier = Carrier(slurm, api, namespace)
         self._memory = Memory()
+        self._looked: float | None = None
+        """Unix time of the last plan."""
         self._changing: set[str] = set()
         """Nodes that were starting or stopping at the last look."""
 
@@ -63,9 +65,13 @@ class Agent:
         Raises an error of `PROBLEMS` if the look is incomplete.
         """
         asked = wanted.read(self._wanted_file)
-        observed = observe(self._slurm, self._api, self._namespace)
-        made = plan(observed, asked, int(now), self._memory)
-        self._memory = made.memory
+        try:
+            observed = observe(self._slurm, self._api, self._namespace)
+        except PROBLEMS:
+            self._memory = self._memory.after_outage()
+            raise
+        made = plan(observed, asked, int(now), self._memory.later(self._missed(now)))
+        self._memory, self._looked = made.memory, now
         if dry_run:
             return made, []
         notes = self._carrier.carry(made.actions, observed.templates)
@@ -73,6 +79,13 @@ class Agent:
         if changed:
             self._carrier.save(min(changed))
         return made, notes
+
+    def _missed(self, now: float) -> float:
+        """Return the seconds since the last plan that do not count.
+
+        slurmctld may have been away in this time: a request waits for it.
+        """
+        return 0.0 if self._looked is None else max(0.0, now - self._looked - 2 * QUIET)
 
 
 class _Bell(socketserver.TCPServer):

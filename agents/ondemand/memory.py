@@ -4,7 +4,7 @@ A restarted agent has forgotten it, and then waits longer before it gives up.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -13,3 +13,16 @@ class Memory:
     """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
     ended: Mapping[str, str] = field(default_factory=dict)
     """UID of the first pod that ended during the present start of each node."""
+
+    def after_outage(self) -> "Memory":
+        """Return what holds after a look without an answer.
+
+        A slurmd can register again only when slurmctld has returned, and needs its time for that.
+        """
+        return replace(self, recovering={})
+
+    def later(self, seconds: float) -> "Memory":
+        """Return the memory without these seconds, in which the agent did not look."""
+        return replace(
+            self, recovering={name: since + seconds for name, since in self.recovering.items()}
+        )

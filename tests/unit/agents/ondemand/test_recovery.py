@@ -1,0 +1,66 @@
+"""Pods that are ready while slurmctld believes that their nodes start: it may have lost changes."""
+
+from pathlib import Path
+
+import pytest
+
+from agents.ondemand.__main__ import PROBLEMS, Agent
+from agents.ondemand.plan import SETTLING
+from tests.unit.agents.ondemand.world import World, new_agent, settings
+
+NODE = "gpu-0"
+
+
+@pytest.fixture
+def world() -> World:
+    """A nodeset whose only node is ready but not registered."""
+    made = World({"gpu": 1})
+    made.set_power(made.boxes[NODE], "POWER_UP")
+    made.pass_time(5)
+    return made
+
+
+@pytest.fixture
+def agent(world: World, tmp_path: Path) -> Agent:
+    file = tmp_path / "wanted.json"
+    file.write_text(settings({"gpu": 1}))
+    made = new_agent(world, file)
+    made.look(world.now)
+    world.pass_time(60)
+    world.boxes[NODE].flags = {"POWERING_UP", "NOT_RESPONDING"}
+    made.look(world.now)
+    return made
+
+
+def is_deleted(world: World) -> bool:
+    return world.pods[NODE].gone_at is not None
+
+
+def test_pod_without_a_registration_is_deleted_after_a_minute(agent: Agent, world: World) -> None:
+    for second in range(5, SETTLING + 1, 5):
+        assert not is_deleted(world)
+        agent.look(world.now + second)
+    assert is_deleted(world)
+
+
+@pytest.mark.parametrize("service", ["slurm", "kubernetes"])
+def test_pod_gets_a_whole_minute_after_an_outage(agent: Agent, world: World, service: str) -> None:
+    for second in range(5, 55, 5):
+        agent.look(world.now + second)
+    if service == "slurm":
+        world.slurm_silent_at = 1
+    else:
+        world.kubernetes_silent_at = 1
+    with pytest.raises(PROBLEMS):
+        agent.look(world.now + 55)
+    world.slurm_silent_at = world.kubernetes_silent_at = None
+
+    for second in range(65, 65 + SETTLING, 5):
+        agent.look(world.now + second)
+    assert not is_deleted(world)
+
+
+def test_long_look_does_not_count_as_time_to_register(agent: Agent, world: World) -> None:
+    """A request waits for slurmctld, so a look can last as long as an outage."""
+    agent.look(world.now + 90)
+    assert not is_deleted(world)
