@@ -1,8 +1,9 @@
 """`python3 -m agents.ondemand [--dry-run]`: start and stop the pods of nodes on demand.
 
 The agent looks at all nodes when slurmctld calls it (`PORT`), every second while a node starts or
-goes to sleep, and otherwise every `QUIET` seconds, until SIGTERM. With --dry-run, it looks once,
-prints what it would do, and changes nothing. The exit code is then
+goes to sleep, and otherwise every `QUIET` seconds, until SIGTERM. After a long look, it pauses as
+long as the look took. With --dry-run, it looks once, prints what it would do, and changes nothing.
+The exit code is then
 
     0  there is nothing to do
     1  there is something to do
@@ -147,12 +148,20 @@ def _again_and_again(agent: Agent, port: int) -> int:
         while not stop.is_set():
             begun = time.monotonic()
             ring.clear()
-            pause = _look(agent)
-            # Do not look more often than once a second, even if slurmctld calls for each node.
-            stop.wait(max(0.0, begun + BUSY - time.monotonic()))
-            ring.wait(max(0.0, begun + pause - time.monotonic()))
+            interval = _look(agent)
+            stop.wait(pause(time.monotonic() - begun))
+            ring.wait(max(0.0, begun + interval - time.monotonic()))
         bell.shutdown()
     return 0
+
+
+def pause(took: float) -> float:
+    """Return the seconds after a look in which no other begins, even if slurmctld calls.
+
+    The pause is as long as the look, so that slurmctld also has time for others. A look that lasted
+    longer than `QUIET` probably waited for a service that was away.
+    """
+    return max(BUSY - took, min(took, QUIET))
 
 
 def _look(agent: Agent) -> float:

@@ -340,7 +340,7 @@ FAULTS: Final = (
         "the agent of nodes on demand looks as often as slurmctld calls",
         "agents",
         "agents/ondemand/__main__.py",
-        "            stop.wait(max(0.0, begun + BUSY - time.monotonic()))\n",
+        "            stop.wait(pause(time.monotonic() - begun))\n",
         "",
         f"{_UNIT}/ondemand/test_command.py"
         "::test_many_calls_do_not_start_more_looks_than_one_in_each_interval",

@@ -1,5 +1,6 @@
 """The command of the agent of nodes on demand: when it looks at the nodes, and its exit codes."""
 
+import itertools
 import os
 import signal
 import socket
@@ -100,6 +101,29 @@ def test_many_calls_do_not_start_more_looks_than_one_in_each_interval(
     assert len(looks) >= 2
     # One look more than the intervals, and one in reserve: a busy machine delays single looks.
     assert len(looks) <= (looks[-1] - looks[0]) / command.BUSY + 2
+
+
+def test_pause_after_a_look_is_as_long_as_the_look(
+    agent: Agent, world: World, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "BUSY", 0.01)
+    world.boxes["gpu-1"].flags = {"POWERING_UP"}
+    begun: list[float] = []
+
+    def act(number: int) -> None:
+        begun.append(time.monotonic())
+        if number == 3:
+            signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.3)
+
+    counted(agent, monkeypatch, act)
+
+    assert main([], agent) == 0
+    assert all(later - earlier >= 0.6 for earlier, later in itertools.pairwise(begun))
+
+
+def test_pause_after_a_failed_look_is_at_most_five_seconds() -> None:
+    assert [command.pause(took) for took in (0.2, 0.7, 3.0, 90.0)] == [0.8, 0.7, 3.0, 5.0]
 
 
 def test_failed_look_is_reported_and_repeated(
