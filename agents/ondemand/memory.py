@@ -13,6 +13,9 @@ class Memory:
     """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
     ended: Mapping[str, str] = field(default_factory=dict)
     """UID of the first pod that ended during the present start of each node."""
+    starting: frozenset[str] = frozenset()
+    """Nodes that were in service at some time of their present start. Slurm wakes a node that is
+    out of service only if a person asks for it."""
 
     def after_outage(self) -> "Memory":
         """Return what holds after a look without an answer.

@@ -137,6 +137,12 @@ class _View:
         return "DRAIN" in self.state and self.record.reason.startswith(COST)
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether a person has taken the node out of service."""
+        is_out = bool(self.state & OUT) and not self.record.reason.startswith(OWN)
+        return is_out and not is_slurms_own(self.record)
+
+    @property
     def has_tried(self) -> bool:
         """Whether the last start failed, or the agent's drain remains from it."""
         drained = "DRAIN" in self.state and self.record.reason.startswith(START)
@@ -203,6 +209,11 @@ def _remembered(views: list[_View], now: int, before: Memory) -> Memory:
     return Memory(
         {view.name: before.recovering.get(view.name, now) for view in views if view.recovers},
         dict(_ended(views, before)),
+        frozenset(
+            view.name
+            for view in views
+            if view.is_waking and (not view.is_foreign or view.name in before.starting)
+        ),
     )
 
 
@@ -298,6 +309,8 @@ def back_off(tries: int) -> int:
 def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
+        if view.is_foreign and view.name in memory.starting:
+            return  # slurmctld ends the start at its ResumeTimeout, and keeps the reason
         if purse.take(view):
             yield Create(view.name, view.nodeset_name, view.tries)
         else:
@@ -330,14 +343,22 @@ def _failure(view: _View, pod: Pod, now: int) -> Iterator[GiveUp]:
         yield _give_up(view, "timeout", f"not started within {start} s")
 
 
+def _of_lost(view: _View, purse: _Purse) -> Iterator[Action]:
+    """Yield the action for an awake node without a pod."""
+    record = view.record
+    if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE or view.is_held:
+        yield Lose(view.name)
+    elif view.is_foreign and "DRAIN" not in view.state:
+        pass  # a new slurmd would end DOWN, because slurm.conf has ReturnToService=2
+    elif purse.take(view):
+        # Only a pod can show whether a drained node is healthy again.
+        yield Create(view.name, view.nodeset_name, view.tries)
+
+
 def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
-        if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE or view.is_held:
-            yield Lose(view.name)
-        elif purse.take(view):
-            # Only a pod can show whether a drained node is healthy again.
-            yield Create(view.name, view.nodeset_name, view.tries)
+        yield from _of_lost(view, purse)
     elif pod.has_ended:
         if not pod.leaves:
             yield _delete_ended(view, pod)

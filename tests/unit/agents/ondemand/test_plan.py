@@ -21,7 +21,7 @@ from agents.ondemand.actions import (
 )
 from agents.ondemand.memory import Memory
 from agents.ondemand.observed import BROKEN, CAPACITY, IMAGE, Observed, Pod, Template, Trouble
-from agents.ondemand.plan import back_off, plan
+from agents.ondemand.plan import Plan, back_off, plan
 from agents.ondemand.wanted import Hours, Nodeset, Wanted
 from tests.support.slurmnodes import NOW, moment, node
 
@@ -67,6 +67,19 @@ def ended(**fields: Any) -> Pod:
     return pod(**{"is_ready": False, "has_ended": True, "trouble": REJECTED, **fields})
 
 
+def planned(
+    records: Mapping[str, Any],
+    pods: list[Pod] | None = None,
+    ceiling: float | None = None,
+    memory: Memory | None = None,
+    **fields: Any,
+) -> Plan:
+    nodes = {name: node(name, *state, **more) for name, (state, more) in records.items()}
+    observed = Observed(nodes, {one.name: one for one in pods or []}, {"gpu": TEMPLATE})
+    chosen = nodeset(**{"max": len(records), **fields})
+    return plan(observed, Wanted(nodesets={"gpu": chosen}, ceiling=ceiling), NOW, memory)
+
+
 def actions(
     records: Mapping[str, Any],
     pods: list[Pod] | None = None,
@@ -74,11 +87,11 @@ def actions(
     memory: Memory | None = None,
     **fields: Any,
 ) -> list[Action]:
-    nodes = {name: node(name, *state, **more) for name, (state, more) in records.items()}
-    observed = Observed(nodes, {one.name: one for one in pods or []}, {"gpu": TEMPLATE})
-    chosen = nodeset(**{"max": len(records), **fields})
-    wanted = Wanted(nodesets={"gpu": chosen}, ceiling=ceiling)
-    return list(plan(observed, wanted, NOW, memory).actions)
+    return list(planned(records, pods, ceiling, memory, **fields).actions)
+
+
+def remembered(records: Mapping[str, Any], before: Memory, *pods: Pod) -> Memory:
+    return planned(records, list(pods), memory=before).memory
 
 
 def record(*state: str, **fields: Any) -> dict[str, Any]:
@@ -212,6 +225,10 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [Create("gpu-0", "gpu")],
         ),
         (record("IDLE", "DRAIN", reason="broken-fan"), [], [Create("gpu-0", "gpu")]),
+        # A pod would return the node to service (ReturnToService=2).
+        (record("DOWN", reason="broken-fan"), [], []),
+        # The node was silent while it was drained.
+        (record("DOWN", "DRAIN", reason="broken-fan"), [], [Create("gpu-0", "gpu")]),
         # A pod that cannot start is replaced if its template has been corrected.
         (
             record("DOWN", reason="Not responding"),
@@ -270,10 +287,7 @@ def test_second_pod_that_the_kubelet_rejects_ends_the_start() -> None:
 
 
 def test_rejected_pod_of_an_earlier_start_does_not_count() -> None:
-    before = Memory(ended={"gpu-0": "first"})
-    observed = Observed({"gpu-0": node("gpu-0", "IDLE", "POWERED_DOWN")}, {}, {"gpu": TEMPLATE})
-    made = plan(observed, Wanted(nodesets={"gpu": nodeset()}, ceiling=None), NOW, before)
-    assert made.memory.ended == {}
+    assert remembered(ASLEEP, Memory(ended={"gpu-0": "first"})).ended == {}
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "", "x", "-1", "1.5", "²"])
@@ -287,6 +301,27 @@ def test_unusable_number_of_failed_starts_is_ignored(number: str) -> None:
 
 def test_back_off_doubles_up_to_an_hour() -> None:
     assert [back_off(tries) for tries in (1, 2, 3, 5, 6, 99)] == [180, 360, 720, 2880, 3600, 3600]
+
+
+@pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
+def test_node_taken_out_of_service_while_it_starts_gets_no_pod(state: str) -> None:
+    taken_out = record(state, "POWERING_UP", reason="broken-fan")
+    memory = Memory(starting=frozenset({"gpu-0"}))
+    assert actions(taken_out, memory=memory) == []
+
+
+def test_node_that_starts_in_service_is_remembered() -> None:
+    assert remembered(WAKING, Memory()).starting == {"gpu-0"}
+    drained = record("DRAIN", "POWERING_UP", reason="broken-fan")
+    assert remembered(drained, Memory()).starting == frozenset()
+    memory = Memory(starting=frozenset({"gpu-0"}))
+    assert remembered(drained, memory).starting == {"gpu-0"}
+    assert remembered(ASLEEP, memory).starting == frozenset()
+
+
+def test_drained_node_that_a_person_wakes_gets_a_pod() -> None:
+    drained = record("DRAIN", "POWERING_UP", reason="broken-fan")
+    assert actions(drained) == [Create("gpu-0", "gpu")]
 
 
 # --- Warm nodes ----------------------------------------------------------------------------------

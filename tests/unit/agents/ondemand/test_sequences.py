@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.ondemand.__main__ import PROBLEMS
+from agents.ondemand.__main__ import PROBLEMS, Agent
 from tests.unit.agents.ondemand.world import TICK, Box, Job, KilledError, World, new_agent, settings
 
 SEQUENCES = 2000
@@ -18,8 +18,11 @@ BATCHES = 20
 IDLE = 120
 
 
-def look(world: World, path: Path, chance: random.Random) -> None:
-    """Look once. The look may be interrupted at any request, and the world may change meanwhile."""
+def look(world: World, agent: Agent, path: Path, chance: random.Random) -> Agent:
+    """Look once. The look may be interrupted at any request, and the world may change meanwhile.
+
+    Return the agent for the next look: a new one if this one was killed.
+    """
     world.calls = 0
     cut = chance.randint(1, 12)
     if chance.randrange(3) == 0:
@@ -32,12 +35,15 @@ def look(world: World, path: Path, chance: random.Random) -> None:
         case 2:
             world.kubernetes_silent_at = chance.choice([1, cut])
     try:
-        new_agent(world, path).look(world.now)
-    except (KilledError, *PROBLEMS):
+        agent.look(world.now)
+    except KilledError:
+        agent = new_agent(world, path)
+    except PROBLEMS:
         pass
     finally:
         world.killed_at = world.slurm_silent_at = world.kubernetes_silent_at = None
         world.changes_at = None
+    return agent
 
 
 def disturb(world: World, chance: random.Random) -> None:
@@ -57,7 +63,7 @@ def disturb_once(world: World, box: Box, chance: random.Random) -> None:
             size = chance.randint(1, world.size(nodeset))
             world.submit(nodeset, size, chance.choice([5, 60, 400]))
         case 3:
-            world.foreign_drain(box)
+            chance.choice([world.foreign_drain, world.foreign_drain, world.foreign_down])(box)
         case 4 | 5:
             world.foreign_resume(box)
         case 6 | 7 | 8:
@@ -96,16 +102,15 @@ def unfinished(world: World) -> list[Job | Box]:
     return [*jobs, *(box for box in world.boxes.values() if box.is_out)]
 
 
-def settle(world: World, path: Path, warm: int) -> None:
+def settle(world: World, agent: Agent, warm: int) -> None:
     """Mend everything, and let the agent work for at most two hours."""
     world.room = world.quota = 100
     world.image, world.rejects = "good", False
     for box in world.boxes.values():
         world.foreign_resume(box)
-    one = new_agent(world, path)
     for _ in range(0, 7200, 15):
         world.pass_time(15)
-        made, _ = one.look(world.now)
+        made, _ = agent.look(world.now)
         if made.is_settled and len(world.awake()) == warm and not unfinished(world):
             break
 
@@ -125,14 +130,15 @@ def test_every_job_ends_and_idle_nodes_sleep(tmp_path: Path, batch: int) -> None
         world.ceiling = ceiling or 1e9
         world.change = functools.partial(change, world, chance)
         path.write_text(settings(sizes, warm, ceiling, IDLE))
+        agent = new_agent(world, path)
 
         for _ in range(8):
             for _ in range(chance.randint(0, 3)):
                 disturb(world, chance)
             for _ in range(chance.randint(1, 4)):
                 world.pass_time(chance.choice([TICK, TICK, 30, 130]))
-                look(world, path, chance)
-        settle(world, path, warm * len(sizes))
+                agent = look(world, agent, path, chance)
+        settle(world, agent, warm * len(sizes))
 
         assert not unfinished(world), f"seed {seed}: {unfinished(world)}"
         assert world.awake() == set(world.pods), f"seed {seed}: {world.boxes} {world.pods}"

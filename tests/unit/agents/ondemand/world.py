@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from agents import labels
-from agents.drains import is_own
 from agents.kubernetes import Api, KubernetesError, Object
 from agents.ondemand.__main__ import Agent
 from agents.ondemand.wanted import Nodeset, Wanted
@@ -30,6 +29,8 @@ TICK = 5
 """Seconds between two moments of the world."""
 BOOT = 20
 """Seconds that a pod needs to start."""
+PERSONS = "broken-fan"
+"""Reason with which a person takes a node out of service."""
 T = TypeVar("T")
 
 
@@ -86,7 +87,7 @@ class Box:
 
     @property
     def is_foreign(self) -> bool:
-        return "DRAIN" in self.flags and not is_own(self.reason)
+        return self.is_out and self.reason.startswith(PERSONS)
 
     @property
     def nodeset(self) -> str:
@@ -269,7 +270,9 @@ class World:
             if "POWERING_UP" in box.flags and self.now - box.asked > RESUME_TIMEOUT:
                 box.flags -= {"POWERING_UP", "DRAIN", "POWER_DOWN"}
                 box.flags |= {"POWERED_DOWN", "DOWN"}
-                box.reason, box.since = "ResumeTimeout reached", self.now
+                # set_node_reason in node_mgr.c
+                box.reason = " : ".join(filter(None, (box.reason, "ResumeTimeout reached")))
+                box.since = self.now
                 self.requeue(box)
 
     def _wake(self, box: Box) -> None:
@@ -312,11 +315,17 @@ class World:
             if box.flags & {"POWERED_DOWN", "POWERING_UP"}:
                 self.requeue(box)
             box.flags.add("DRAIN")
-            box.reason, box.since = "broken-fan", self.now
+            box.reason, box.since = PERSONS, self.now
+
+    def foreign_down(self, box: Box) -> None:
+        box.flags.add("DOWN")
+        box.reason, box.since = PERSONS, self.now
+        self.requeue(box)
 
     def foreign_resume(self, box: Box) -> None:
         if box.is_foreign:
-            box.flags.discard("DRAIN")
+            box.flags -= {"DRAIN", "DOWN"}
+            box.flags.add("NOT_RESPONDING")
             box.clear()
 
     def evict(self, box: Box) -> None:
