@@ -137,6 +137,11 @@ class _View:
         return "DRAIN" in self.state and self.record.reason.startswith(COST)
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the node's last start would have exceeded the ceiling of costs."""
+        return "DOWN" in self.state and self.record.reason.startswith(f"{START}cost:")
+
+    @property
     def is_foreign(self) -> bool:
         """Whether a person has taken the node out of service."""
         is_out = bool(self.state & OUT) and not self.record.reason.startswith(OWN)
@@ -194,7 +199,7 @@ def plan(observed: Observed, wanted: Wanted, now: int, memory: Memory | None = N
     for view in views:
         actions += _of_node(view, purse, now, memory)
     actions += _warmth(views, purse, now, {action.node for action in actions})
-    actions += _ceiling(views, purse)
+    actions += _ceiling(views, purse, now)
     actions += _strays(observed, wanted)
     return Plan(
         tuple(actions),
@@ -267,7 +272,7 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
     elif "DOWN" in view.state and record.reason == TIMEOUT:
         yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
     elif view.state & OUT:
-        if _may_retry(view, now):
+        if not view.is_refused and _may_retry(view, now):
             yield Retry(view.name, record.reason)
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
         # RESUME sets this flag. After its next start, slurmctld would give the node no job.
@@ -444,20 +449,24 @@ def _too_dear(purse: _Purse) -> str:
     return f"the nodes on demand would cost more than {purse.ceiling:g} an hour"
 
 
-def _ceiling(views: list[_View], purse: _Purse) -> Iterator[Action]:
+def _ceiling(views: list[_View], purse: _Purse, now: int) -> Iterator[Action]:
     """Hold sleeping nodes that would exceed the ceiling if Slurm woke all of their nodeset.
 
     Each nodeset may use all that is left. If jobs wake several nodesets at once, the agent gives up
-    starts above the ceiling.
+    starts above the ceiling. These nodes return only when all of their nodeset may wake: otherwise
+    the jobs would prevent each other's start again and again.
     """
     purses: dict[str, _Purse] = {}
-    for view in views:
-        if not view.is_asleep or view.is_leaving or (view.state & OUT and not view.is_held):
+    for view in sorted(views, key=lambda view: view.is_refused):
+        is_ours = view.is_held or view.is_refused
+        if not view.is_asleep or view.is_leaving or (view.state & OUT and not is_ours):
             continue
         affordable = purses.setdefault(view.nodeset_name, purse.copy()).take(view)
-        if view.is_held and affordable:
+        if affordable and view.is_refused and view.pod is None and _may_retry(view, now):
+            yield Retry(view.name, view.record.reason)
+        elif affordable and view.is_held:
             yield Release(view.name, view.record.reason)
-        elif not view.is_held and not affordable:
+        elif not is_ours and not affordable:
             yield Hold(view.name, f"{COST}{_too_dear(purse)}")
 
 

@@ -418,6 +418,20 @@ def test_lack_of_budget_does_not_count_as_a_failed_start() -> None:
     assert action.tries == 2
 
 
+def test_start_refused_for_its_cost_is_tried_again_only_within_the_ceiling() -> None:
+    records = {
+        "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
+        "gpu-1": failed("cost", 9999, 1, "POWERED_DOWN")["gpu-0"],
+    }
+    retry = Retry("gpu-1", "slurmstack:start:cost: text")
+    assert actions(records, [pod()], ceiling=1) == []
+    assert actions(records, [pod()], ceiling=2) == [retry]
+    # Slurm could wake the other node of the nodeset, too.
+    records["gpu-2"] = sleeping(1)["gpu-0"]
+    assert actions(records, [pod()], ceiling=2) == []
+    assert actions(records, [pod()], ceiling=3) == [retry]
+
+
 # --- Deploys -------------------------------------------------------------------------------------
 
 
