@@ -269,7 +269,7 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
     if view.is_leaving:
         if may_rest(record):
             yield Asleep(view.name)
-    elif "DOWN" in view.state and record.reason == TIMEOUT:
+    elif "DOWN" in view.state and _has_timed_out(record):
         yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
     elif view.state & OUT:
         if not view.is_refused and _may_retry(view, now):
@@ -277,6 +277,12 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
         # RESUME sets this flag. After its next start, slurmctld would give the node no job.
         yield Sleep(view.name, "Slurm waits for an answer of a sleeping node")
+
+
+def _has_timed_out(record: Node) -> bool:
+    """Return whether slurmctld has ended the start of a node. It adds to an older reason."""
+    is_own = record.reason.startswith((LEAVE, COST)) or is_slurms_own(record)
+    return is_own and record.reason.endswith(TIMEOUT)
 
 
 def _may_settle(view: _View, now: int, memory: Memory) -> bool:

@@ -195,6 +195,11 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
         ),
         (
+            record("DOWN", "POWERED_DOWN", reason="Not responding : ResumeTimeout reached"),
+            [],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+        ),
+        (
             record("DOWN", "POWERED_DOWN", reason="Not responding"),
             [],
             [Retry("gpu-0", "Not responding")],
