@@ -13,6 +13,8 @@ class Memory:
     """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
     ended: Mapping[str, str] = field(default_factory=dict)
     """UID of the first pod that ended during the present start of each node."""
+    blocked: Mapping[str, float] = field(default_factory=dict)
+    """Unix time since which each starting node waits until its last pod has ended."""
     starting: frozenset[str] = frozenset()
     """Nodes that were in service at some time of their present start. Slurm wakes a node that is
     out of service only if a person asks for it."""

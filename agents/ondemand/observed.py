@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +48,9 @@ class Pod:
     is_ready: bool = False
     leaves: bool = False
     """Whether the pod is terminating."""
+    ends: float = math.inf
+    """Unix time at which the grace of a terminating pod ends."""
+    machine: str = ""
     has_ended: bool = False
     """Whether the kubelet has rejected or evicted the pod. Nothing starts such a pod again."""
     trouble: Trouble | None = None
@@ -98,7 +102,7 @@ def _pod(item: objects.Pod) -> Pod:
     meta, status = item["metadata"], item["status"]
     conditions = {one["type"]: one for one in status.get("conditions", ())}
     ready, placed = conditions.get("Ready"), conditions.get("PodScheduled")
-    created = meta["creationTimestamp"]
+    created, leaves = meta["creationTimestamp"], meta.get("deletionTimestamp")
     has_ended = status.get("phase") in _ENDED
     is_ready = not has_ended and ready is not None and ready["status"] == "True"
     return Pod(
@@ -108,7 +112,9 @@ def _pod(item: objects.Pod) -> Pod:
         placed=_since(placed, created).timestamp(),
         template=meta.get("annotations", {}).get(labels.TEMPLATE, ""),
         is_ready=is_ready,
-        leaves="deletionTimestamp" in meta,
+        leaves=leaves is not None,
+        ends=leaves.timestamp() if leaves else math.inf,
+        machine=item["spec"].get("nodeName", ""),
         has_ended=has_ended,
         trouble=None if is_ready else _trouble(status, conditions),
     )

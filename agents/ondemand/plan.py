@@ -56,6 +56,9 @@ SETTLING = 60
 """Seconds for which a node that sleeps or starts may have a ready pod. If slurmctld lost its last
 changes, a sleeping node registers again within this time."""
 
+STUCK = 120
+"""Seconds after its grace for which a pod may be terminating, before its node's start ends."""
+
 _BUSY = frozenset(
     {
         *("COMPLETING", "DRAIN", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "PLANNED"),
@@ -113,6 +116,11 @@ class _View:
     @property
     def is_awake(self) -> bool:
         return not (self.is_asleep or self.is_leaving or self.is_waking)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the node waits until its last pod has ended."""
+        return self.is_waking and self.pod is not None and self.pod.leaves
 
     @property
     def recovers(self) -> bool:
@@ -214,6 +222,7 @@ def _remembered(views: list[_View], now: int, before: Memory) -> Memory:
     return Memory(
         {view.name: before.recovering.get(view.name, now) for view in views if view.recovers},
         dict(_ended(views, before)),
+        {view.name: before.blocked.get(view.name, now) for view in views if view.is_blocked},
         frozenset(
             view.name
             for view in views
@@ -328,22 +337,30 @@ def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[
             yield _give_up(view, "cost", _too_dear(purse))
         return
     if pod.leaves:
-        return  # its name is free when it is gone
-    if view.is_outdated and not pod.is_ready:
+        yield from _of_blocked(view, pod, now, memory)
+    elif view.is_outdated and not pod.is_ready:
         yield Delete(view.name, pod.uid, "its template has changed")
-        return
-    if pod.has_ended and memory.ended[view.name] == pod.uid:
+    elif pod.has_ended and memory.ended[view.name] == pod.uid:
         # A new machine can reject its first pod, while its devices are not ready.
         yield _delete_ended(view, pod)
-        return
-    if view.state & OUT and not record.reason.startswith(OWN):
-        return  # a person has taken the node out of service, and the reason must stay
-    if view.recovers and not _may_settle(view, now, memory):
+    elif view.state & OUT and not record.reason.startswith(OWN):
+        pass  # a person has taken the node out of service, and the reason must stay
+    elif view.recovers and not _may_settle(view, now, memory):
         # slurmctld was killed before it saved that the node has registered. It does not ask a node
         # that starts, and slurmd registers only when it starts.
         yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
-        return
-    yield from _failure(view, pod, now)
+    else:
+        yield from _failure(view, pod, now)
+
+
+def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Action]:
+    """Yield the action for a starting node whose last pod is terminating: its name is not free."""
+    is_late = now - memory.blocked[view.name] > view.nodeset.start
+    if not view.is_foreign and (now > pod.ends + STUCK or is_late):
+        where = (
+            f"on machine {pod.machine}; check its kubelet" if pod.machine else "without a machine"
+        )
+        yield _give_up(view, BROKEN, f"pod {view.name} is stuck terminating {where}")
 
 
 def _failure(view: _View, pod: Pod, now: int) -> Iterator[GiveUp]:

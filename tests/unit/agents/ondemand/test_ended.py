@@ -62,3 +62,21 @@ def test_node_whose_pod_was_evicted_sleeps_and_can_start_again(agent: Agent, wor
     world.submit("gpu", 1, 10)
     run(agent, world, 300)
     assert world.jobs[1].is_done
+
+
+def test_job_gets_another_node_if_a_kubelet_has_died(world: World, tmp_path: Path) -> None:
+    world = World({"gpu": 2})
+    file = tmp_path / "wanted.json"
+    file.write_text(settings({"gpu": 2}))
+    agent = new_agent(world, file)
+    world.submit("gpu", 1, 10)
+    run(agent, world, 60)
+    assert world.jobs[1].is_done
+    world.set_power(world.boxes[NODE], "POWER_DOWN")
+    world.lose_kubelet(world.boxes[NODE])
+    run(agent, world, 150)
+    world.submit("gpu", 1, 10)
+    run(agent, world, 300)
+
+    assert world.jobs[2].is_done
+    assert world.boxes[NODE].reason.startswith("slurmstack:start:broken: pod gpu-0 is stuck")

@@ -1,6 +1,7 @@
 """Actions for single states of a node on demand."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,6 +196,19 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
         ),
         (
+            record("DOWN", "POWERED_DOWN", reason="slurmstack:leave : ResumeTimeout reached"),
+            [],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+        ),
+        (record("DOWN", "POWERED_DOWN", reason="broken-fan : ResumeTimeout reached"), [], []),
+        (
+            record(
+                "DOWN", "POWERED_DOWN", reason="slurmstack:cost: too dear : ResumeTimeout reached"
+            ),
+            [],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+        ),
+        (
             record("DOWN", "POWERED_DOWN", reason="Not responding : ResumeTimeout reached"),
             [],
             [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
@@ -302,6 +316,34 @@ def test_unusable_number_of_failed_starts_is_ignored(number: str) -> None:
     (action,) = actions(given)
     assert isinstance(action, GiveUp)
     assert action.tries == 1
+
+
+STUCK_POD = pod(is_ready=False, leaves=True, ends=NOW - 121.0, machine="metal-7")
+STUCK_REASON = (
+    "slurmstack:start:broken: pod gpu-0 is stuck terminating on machine metal-7; check its kubelet"
+)
+
+
+def test_start_ends_if_the_last_pod_is_stuck_terminating() -> None:
+    assert actions(WAKING, [STUCK_POD]) == [GiveUp("gpu-0", STUCK_REASON, 1)]
+    assert actions(WAKING, [replace(STUCK_POD, ends=NOW - 120.0)]) == []
+
+
+def test_start_ends_if_the_last_pod_terminates_for_longer_than_a_start() -> None:
+    slow = replace(STUCK_POD, ends=NOW + 3000.0)
+    assert actions(WAKING, [slow], memory=Memory(blocked={"gpu-0": NOW - 900})) == []
+    blocked = Memory(blocked={"gpu-0": NOW - 901})
+    assert actions(WAKING, [slow], memory=blocked) == [GiveUp("gpu-0", STUCK_REASON, 1)]
+    assert remembered(ASLEEP, blocked, slow).blocked == {}
+
+
+def test_start_that_failed_is_not_tried_again_while_its_pod_is_stuck() -> None:
+    assert actions(failed("broken", 9999, 1, "POWERED_DOWN"), [STUCK_POD]) == []
+
+
+def test_stuck_pod_leaves_the_reason_of_a_person() -> None:
+    drained = record("DRAIN", "POWERING_UP", reason="broken-fan")
+    assert actions(drained, [STUCK_POD]) == []
 
 
 def test_back_off_doubles_up_to_an_hour() -> None:

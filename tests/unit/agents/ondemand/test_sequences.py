@@ -75,13 +75,15 @@ def disturb_once(world: World, box: Box, chance: random.Random) -> None:
 
 
 def disturb_pod(world: World, box: Box, chance: random.Random) -> None:
-    match chance.randrange(3):
+    match chance.randrange(4):
         case 0:
             world.evict(box)
         case 1:
             world.lose_pod(box)
         case 2:
             world.end_pod(box)
+        case 3:
+            world.lose_kubelet(box)
 
 
 def disturb_kubernetes(world: World, chance: random.Random) -> None:
@@ -108,6 +110,8 @@ def settle(world: World, agent: Agent, warm: int) -> None:
     world.image, world.rejects = "good", False
     for box in world.boxes.values():
         world.foreign_resume(box)
+    for pod in world.pods.values():
+        pod.is_stuck = False
     for _ in range(0, 7200, 15):
         world.pass_time(15)
         made, _ = agent.look(world.now)

@@ -64,6 +64,8 @@ class Pod:
     """Whether the kubelet has rejected or evicted the pod."""
     gone_at: float | None = None
     """Unix time at which the terminating pod is gone."""
+    is_stuck: bool = False
+    """Whether the machine's kubelet has died. The pod does not end before the kubelet returns."""
 
 
 @dataclass
@@ -169,10 +171,10 @@ class World:
     def _kubelet(self) -> None:
         for name, pod in list(self.pods.items()):
             if pod.gone_at is not None:
-                if self.now >= pod.gone_at:
+                if self.now >= pod.gone_at and not pod.is_stuck:
                     del self.pods[name]
                 continue
-            if pod.has_ended:
+            if pod.has_ended or pod.is_stuck:
                 continue
             pod.places = pod.places and self._has_room(name)
             if not pod.places:
@@ -193,6 +195,7 @@ class World:
             pod is not None
             and pod.gone_at is None
             and not pod.has_ended
+            and not pod.is_stuck
             and pod.ready_at is not None
             and pod.ready_at <= self.now
         )
@@ -346,8 +349,14 @@ class World:
     def end_pod(self, box: Box) -> None:
         """The kubelet evicts the pod, for example because the machine's disk is full."""
         pod = self.pods.get(box.name)
-        if pod is not None and pod.gone_at is None:
+        if pod is not None and pod.gone_at is None and not pod.is_stuck:
             pod.has_ended = True
+
+    def lose_kubelet(self, box: Box) -> None:
+        """The machine of the pod stops answering, and Kubernetes keeps the pod."""
+        pod = self.pods.get(box.name)
+        if pod is not None and not pod.has_ended:
+            pod.is_stuck = True
 
     def set_power(self, box: Box, *state: str) -> None:
         """Carry out an update of a node's state (update_node in node_mgr.c)."""
@@ -460,7 +469,7 @@ class FakeApi(Api):
         found = []
         for name, pod in self.world.pods.items():
             leaves = (
-                {"deletionTimestamp": datetime.fromtimestamp(self.world.now, UTC)}
+                {"deletionTimestamp": datetime.fromtimestamp(pod.gone_at, UTC)}
                 if pod.gone_at is not None
                 else {}
             )
@@ -488,7 +497,7 @@ class FakeApi(Api):
             found.append(
                 {
                     "metadata": meta,
-                    "spec": {"containers": []},
+                    "spec": {"containers": [], "nodeName": "metal-7"},
                     "status": {
                         **(ended if pod.has_ended else {}),
                         "conditions": conditions,
