@@ -13,6 +13,9 @@ class Memory:
     """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
     ended: Mapping[str, str] = field(default_factory=dict)
     """UID of the first pod that ended during the present start of each node."""
+    troubles: Mapping[str, tuple[str, str, float]] = field(default_factory=dict)
+    """Trouble of each starting node's pod: the pod's UID, the kind, and the Unix time at which the
+    agent first saw it. Kubernetes' objects do not contain this time."""
     blocked: Mapping[str, float] = field(default_factory=dict)
     """Unix time since which each starting node waits until its last pod has ended."""
     starting: frozenset[str] = frozenset()

@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from agents import labels, objects
@@ -41,8 +40,6 @@ class Pod:
     uid: str
     created: float
     """Unix time."""
-    placed: float
-    """Unix time at which the pod got its machine; `created` without a machine."""
     template: str
     """Digest of the template that the pod was made from."""
     is_ready: bool = False
@@ -101,7 +98,7 @@ def observe(slurm: Client, api: Api, namespace: str) -> Observed:
 def _pod(item: objects.Pod) -> Pod:
     meta, status = item["metadata"], item["status"]
     conditions = {one["type"]: one for one in status.get("conditions", ())}
-    ready, placed = conditions.get("Ready"), conditions.get("PodScheduled")
+    ready = conditions.get("Ready")
     created, leaves = meta["creationTimestamp"], meta.get("deletionTimestamp")
     has_ended = status.get("phase") in _ENDED
     is_ready = not has_ended and ready is not None and ready["status"] == "True"
@@ -109,7 +106,6 @@ def _pod(item: objects.Pod) -> Pod:
         name=meta["name"],
         uid=meta["uid"],
         created=created.timestamp(),
-        placed=_since(placed, created).timestamp(),
         template=meta.get("annotations", {}).get(labels.TEMPLATE, ""),
         is_ready=is_ready,
         leaves=leaves is not None,
@@ -118,12 +114,6 @@ def _pod(item: objects.Pod) -> Pod:
         has_ended=has_ended,
         trouble=None if is_ready else _trouble(status, conditions),
     )
-
-
-def _since(placed: objects.Condition | None, created: datetime) -> datetime:
-    if placed is None or placed["status"] != "True":
-        return created
-    return placed.get("lastTransitionTime") or created
 
 
 def _trouble(

@@ -24,7 +24,7 @@ from agents.ondemand.actions import (
     Wake,
 )
 from agents.ondemand.memory import Memory
-from agents.ondemand.observed import BROKEN, IMAGE, Observed, Pod
+from agents.ondemand.observed import BROKEN, IMAGE, Observed, Pod, Trouble
 from agents.ondemand.wanted import Nodeset, Wanted
 from agents.slurm import Node
 
@@ -46,7 +46,7 @@ REASON_LENGTH = 200
 """Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
 
 PATIENCE = {IMAGE: 60, BROKEN: 120}
-"""Seconds for which a pod may have a trouble on its machine: a registry may recover. For a lack of
+"""Seconds for which the agent may see a pod's trouble: a registry may recover. For a lack of
 capacity, the nodeset's `start` applies, because a machine may arrive."""
 BACK_OFF = 180
 """Seconds after the first failed start until the next. The time doubles with each failure. Slurm
@@ -222,6 +222,7 @@ def _remembered(views: list[_View], now: int, before: Memory) -> Memory:
     return Memory(
         {view.name: before.recovering.get(view.name, now) for view in views if view.recovers},
         dict(_ended(views, before)),
+        dict(_troubles(views, now, before)),
         {view.name: before.blocked.get(view.name, now) for view in views if view.is_blocked},
         frozenset(
             view.name
@@ -237,6 +238,21 @@ def _ended(views: list[_View], before: Memory) -> Iterator[tuple[str, str]]:
             yield view.name, before.ended[view.name]
         elif view.is_waking and view.pod and view.pod.has_ended:
             yield view.name, view.pod.uid
+
+
+def _troubles(
+    views: list[_View], now: int, before: Memory
+) -> Iterator[tuple[str, tuple[str, str, float]]]:
+    for view in views:
+        if not view.is_waking or view.pod is None:
+            continue
+        uid, kind, since = before.troubles.get(view.name, ("", "", now))
+        # A container that crashes again and again runs at times.
+        present = view.pod.trouble.kind if view.pod.trouble else BROKEN if kind == BROKEN else ""
+        if present and (uid, kind) == (view.pod.uid, present):
+            yield view.name, (uid, kind, since)
+        elif view.pod.trouble:
+            yield view.name, (view.pod.uid, view.pod.trouble.kind, now)
 
 
 def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
@@ -350,7 +366,7 @@ def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[
         # that starts, and slurmd registers only when it starts.
         yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
     else:
-        yield from _failure(view, pod, now)
+        yield from _failure(view, pod, now, memory)
 
 
 def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Action]:
@@ -363,12 +379,18 @@ def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Act
         yield _give_up(view, BROKEN, f"pod {view.name} is stuck terminating {where}")
 
 
-def _failure(view: _View, pod: Pod, now: int) -> Iterator[GiveUp]:
+def _failure(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[GiveUp]:
     trouble, start = pod.trouble, view.nodeset.start
-    if trouble and (pod.has_ended or now - pod.placed > PATIENCE.get(trouble.kind, start)):
+    is_late = now - pod.created > start
+    if trouble and (pod.has_ended or is_late or _is_lasting(view, trouble, now, memory)):
         yield _give_up(view, trouble.kind, trouble.text)
-    elif now - pod.created > start:
+    elif is_late:
         yield _give_up(view, "timeout", f"not started within {start} s")
+
+
+def _is_lasting(view: _View, trouble: Trouble, now: int, memory: Memory) -> bool:
+    _, _, since = memory.troubles[view.name]
+    return now - since > PATIENCE.get(trouble.kind, view.nodeset.start)
 
 
 def _of_lost(view: _View, purse: _Purse) -> Iterator[Action]:

@@ -55,7 +55,6 @@ def pod(name: str = "gpu-0", age: float = 10, **fields: Any) -> Pod:
             "name": name,
             "uid": f"{name}-uid",
             "created": NOW - age,
-            "placed": NOW - age,
             "template": "new",
             "is_ready": True,
             **fields,
@@ -153,16 +152,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [pod(age=901, is_ready=False, trouble=NO_ROOM)],
             [GiveUp("gpu-0", "slurmstack:start:capacity: 0/3 nodes are available", 1)],
         ),
-        (WAKING, [pod(age=50, is_ready=False, trouble=BAD_IMAGE)], []),
+        # A pull that takes minutes can fail once.
+        (WAKING, [pod(age=850, is_ready=False, trouble=BAD_IMAGE)], []),
         (
             WAKING,
-            [pod(age=70, is_ready=False, trouble=BAD_IMAGE)],
+            [pod(age=901, is_ready=False, trouble=BAD_IMAGE)],
             [GiveUp("gpu-0", "slurmstack:start:image: slurmd: ImagePullBackOff", 1)],
-        ),
-        (
-            WAKING,
-            [pod(age=130, is_ready=False, trouble=BROKEN_POD)],
-            [GiveUp("gpu-0", "slurmstack:start:broken: slurmd: CrashLoopBackOff", 1)],
         ),
         (
             WAKING,
@@ -316,6 +311,35 @@ def test_unusable_number_of_failed_starts_is_ignored(number: str) -> None:
     (action,) = actions(given)
     assert isinstance(action, GiveUp)
     assert action.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "patience"), [(BAD_IMAGE, 60), (BROKEN_POD, 120)], ids=["image", "broken"]
+)
+def test_start_ends_if_a_pod_has_its_trouble_for_too_long(trouble: Trouble, patience: int) -> None:
+    troubled = pod(age=500, is_ready=False, trouble=trouble)
+    seen = ("gpu-0-uid", trouble.kind, NOW - patience)
+    assert actions(WAKING, [troubled], memory=Memory(troubles={"gpu-0": seen})) == []
+    seen = ("gpu-0-uid", trouble.kind, NOW - patience - 1)
+    assert actions(WAKING, [troubled], memory=Memory(troubles={"gpu-0": seen})) == [
+        GiveUp("gpu-0", f"slurmstack:start:{trouble.kind}: {trouble.text}", 1)
+    ]
+
+
+def test_trouble_of_a_pod_is_remembered_while_it_lasts() -> None:
+    image = pod(is_ready=False, trouble=BAD_IMAGE)
+    seen = {"gpu-0": ("gpu-0-uid", IMAGE, NOW)}
+    assert remembered(WAKING, Memory(), image).troubles == seen
+    older = Memory(troubles={"gpu-0": ("gpu-0-uid", IMAGE, NOW - 30)})
+    assert remembered(WAKING, older, image).troubles == older.troubles
+    assert remembered(WAKING, older, replace(image, uid="new")).troubles != older.troubles
+    assert remembered(WAKING, older, replace(image, trouble=None)).troubles == {}
+
+
+def test_container_that_runs_between_its_crashes_is_still_broken() -> None:
+    older = Memory(troubles={"gpu-0": ("gpu-0-uid", BROKEN, NOW - 30)})
+    runs = pod(is_ready=False)
+    assert remembered(WAKING, older, runs).troubles == older.troubles
 
 
 STUCK_POD = pod(is_ready=False, leaves=True, ends=NOW - 121.0, machine="metal-7")
