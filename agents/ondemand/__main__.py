@@ -30,7 +30,7 @@ from pathlib import Path
 
 from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.ondemand import wanted
-from agents.ondemand.carry import Carrier
+from agents.ondemand.carry import Carried, Carrier
 from agents.ondemand.memory import Memory
 from agents.ondemand.observed import observe
 from agents.ondemand.plan import Plan, plan
@@ -60,8 +60,8 @@ class Agent:
         self._changing: set[str] = set()
         """Nodes that were starting or stopping at the last look."""
 
-    def look(self, now: float, *, dry_run: bool = False) -> tuple[Plan, list[str]]:
-        """Look once, and act. Return the plan, and a line for each action not carried out.
+    def look(self, now: float, *, dry_run: bool = False) -> tuple[Plan, Carried]:
+        """Look once, and act. Return the plan, and what became of its actions.
 
         Raises an error of `PROBLEMS` if the look is incomplete.
         """
@@ -74,12 +74,12 @@ class Agent:
         made = plan(observed, asked, int(now), self._memory.later(self._missed(now)))
         self._memory, self._looked = made.memory, now
         if dry_run:
-            return made, []
-        notes = self._carrier.carry(made.actions, observed.templates)
+            return made, Carried()
+        carried = self._carrier.carry(made.actions, observed.templates)
         changed, self._changing = self._changing.difference(made.changing), set(made.changing)
         if changed:
             self._carrier.save(min(changed))
-        return made, notes
+        return made, carried
 
     def _missed(self, now: float) -> float:
         """Return the seconds since the last plan that do not count.
@@ -167,13 +167,13 @@ def pause(took: float) -> float:
 def _look(agent: Agent) -> float:
     """Look once, and return the seconds from the start of this look to the start of the next."""
     try:
-        made, notes = agent.look(time.time())
+        made, carried = agent.look(time.time())
     except PROBLEMS as error:
         say("error", f"the look at the nodes did not finish: {error}; the next one tries again")
         return QUIET
-    for action in made.actions:
+    for action in carried.done:
         say("info", str(action))
-    for note in notes:
+    for note in carried.notes:
         say("error", note)
     return QUIET if made.is_settled else BUSY
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from agents import labels
 from agents.drains import START, is_own
@@ -40,6 +41,15 @@ class OvertakenError(Exception):
     """The state that requires an action has changed."""
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What became of the actions of a plan."""
+
+    done: tuple[Action, ...] = ()
+    notes: tuple[str, ...] = ()
+    """A line for each action that was not carried out."""
+
+
 class Carrier:
     """Carries out plans. Methods raise `SlurmError` and `KubernetesError`."""
 
@@ -48,26 +58,31 @@ class Carrier:
         self._api = api
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
-    def carry(self, actions: Sequence[Action], templates: Mapping[str, Template]) -> list[str]:
-        """Carry out all actions, and return one line for each that was not carried out.
-
-        Stops at an error that is not about a single node.
-        """
+    def carry(self, actions: Sequence[Action], templates: Mapping[str, Template]) -> Carried:
+        """Carry out all actions. Stops at an error that is not about a single node."""
         pods = [action for action in actions if isinstance(action, Create | Delete)]
         errors = self._change_pods(pods, templates)
-        # A job must not wait for a pod that Kubernetes refuses.
-        refused = [
-            GiveUp(made.node, f"{START}quota: {error.said}"[:REASON_LENGTH], made.tries + 1)
-            for made, error in zip(pods, errors, strict=True)
-            if error and isinstance(made, Create) and _is_lasting(error)
-        ]
-        others = [action for action in actions if not isinstance(action, Create | Delete)]
-        notes = [
-            f"not done: {made}: {error.said}"
-            for made, error in zip(pods, errors, strict=True)
-            if error and not error.is_overtaken
-        ]
-        return [*notes, *filter(None, map(self._try, (*refused, *others)))]
+        done: list[Action] = []
+        notes: list[str] = []
+        others: list[Action] = []
+        for made, error in zip(pods, errors, strict=True):
+            if error is None:
+                done.append(made)
+                continue
+            if not error.is_overtaken:
+                notes.append(f"not done: {made}: {error.said}")
+            # A job must not wait for a pod that Kubernetes refuses.
+            if isinstance(made, Create) and _is_lasting(error):
+                reason = f"{START}quota: {error.said}"[:REASON_LENGTH]
+                others.append(GiveUp(made.node, reason, made.tries + 1))
+        others += [action for action in actions if not isinstance(action, Create | Delete)]
+        for action in others:
+            note = self._try(action)
+            if note:
+                notes.append(note)
+            else:
+                done.append(action)
+        return Carried(tuple(done), tuple(notes))
 
     def _try(self, action: Action) -> str:
         try:

@@ -14,11 +14,12 @@ import pytest
 from agents.kubernetes import KubernetesError
 from agents.ondemand import __main__ as command
 from agents.ondemand.__main__ import Agent, main
+from agents.ondemand.carry import Carried
 from agents.ondemand.plan import Plan
 from tests.support.ports import free_port
 from tests.unit.agents.ondemand.world import World, new_agent, settings
 
-Look = tuple[Plan, list[str]]
+Look = tuple[Plan, Carried]
 
 
 @pytest.fixture
@@ -143,6 +144,25 @@ def test_failed_look_is_reported_and_repeated(
     (line,) = capsys.readouterr().err.splitlines()
     assert "the look at the nodes did not finish: " in line
     assert "the next one tries again" in line
+
+
+def test_log_shows_only_what_was_done(
+    agent: Agent,
+    world: World,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world.boxes["gpu-1"].flags = {"POWERING_UP"}
+    world.refusal = "volumes must be that of the template"
+    counted(agent, monkeypatch, lambda _: signal.raise_signal(signal.SIGTERM))
+
+    assert main([], agent) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" msg=")[2] for line in lines] == [
+        '"gpu-1: start given up: slurmstack:start:quota: volumes must be that of the template"',
+        '"not done: gpu-1: pod created: volumes must be that of the template"',
+    ]
 
 
 def test_dry_run_without_anything_to_do_exits_with_0(

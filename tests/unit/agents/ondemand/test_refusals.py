@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from agents.ondemand.__main__ import Agent
+from agents.ondemand.actions import GiveUp
 from tests.unit.agents.ondemand.world import World, new_agent, settings
 
 NODE = "gpu-0"
@@ -36,9 +37,11 @@ def agent(world: World, tmp_path: Path) -> Agent:
 )
 def test_lasting_refusal_ends_the_start(agent: Agent, world: World, refusal: str) -> None:
     world.refusal = refusal
-    agent.look(world.now)
+    _, carried = agent.look(world.now)
 
     assert world.boxes[NODE].reason.startswith("slurmstack:start:quota: ")
+    (given_up,) = carried.done
+    assert isinstance(given_up, GiveUp)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +56,9 @@ def test_refusal_by_an_api_server_that_starts_is_tried_again(
     agent: Agent, world: World, refusal: str
 ) -> None:
     world.refusal = refusal
-    plan, notes = agent.look(world.now)
-    assert notes == [f"not done: {NODE}: pod created: {refusal}"]
+    plan, carried = agent.look(world.now)
+    assert carried.notes == (f"not done: {NODE}: pod created: {refusal}",)
+    assert carried.done == ()
     assert not plan.is_settled
     assert world.boxes[NODE].reason == ""
 

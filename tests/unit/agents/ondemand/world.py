@@ -128,6 +128,8 @@ class World:
         self.quota = 100
         self.rejects = False
         """Whether the kubelets reject each new pod."""
+        self.foreign_pods: set[str] = set()
+        """Names of pods that do not belong to the stack's nodes."""
         self.refusal = ""
         """Message with which Kubernetes refuses each new pod."""
         self.uids = 0
@@ -440,8 +442,16 @@ class FakeApi(Api):
 
     def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
         self.world.receive("kubernetes")
-        assert parameters == {"labelSelector": labels.ON_DEMAND}
-        found = self._templates() if path == TEMPLATES else self._pods()
+        selector = parameters.get("fieldSelector", "")
+        if selector:
+            name = selector.removeprefix("metadata.name=")
+            found = [one for one in self._pods() if one["metadata"]["name"] == name]
+            if name in self.world.foreign_pods:
+                meta = self._meta(name, "foreign", {})
+                found = [{"metadata": meta, "spec": {"containers": []}, "status": {}}]
+        else:
+            assert parameters == {"labelSelector": labels.ON_DEMAND}
+            found = self._templates() if path == TEMPLATES else self._pods()
         return iter([msgspec.convert(one, kind) for one in found])
 
     def _templates(self) -> list[Object]:
@@ -476,7 +486,7 @@ class FakeApi(Api):
             meta = self._meta(
                 name,
                 pod.uid,
-                {},
+                {labels.ON_DEMAND: "true"},
                 born=pod.created,
                 annotations=pod.template["annotations"],
                 **leaves,
@@ -532,7 +542,7 @@ class FakeApi(Api):
 
     def _create(self, body: Object) -> Object:
         name = body["metadata"]["name"]
-        if name in self.world.pods:
+        if name in self.world.pods or name in self.world.foreign_pods:
             raise KubernetesError(PODS, "already exists", 409)
         if len(self.world.pods) >= self.world.quota:
             raise KubernetesError(PODS, "exceeded quota", 403)
