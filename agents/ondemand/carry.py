@@ -1,10 +1,10 @@
 """Carry out plans. Try each action once; skip it if the state that requires it has changed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from agents import labels
+from agents import labels, objects
 from agents.drains import START, is_own
 from agents.kubernetes import Api, KubernetesError, Object
 from agents.ondemand.actions import (
@@ -21,7 +21,7 @@ from agents.ondemand.actions import (
     Started,
     Wake,
 )
-from agents.ondemand.observed import Template
+from agents.ondemand.observed import BROKEN, Template
 from agents.ondemand.plan import OUT, REASON_LENGTH, TRIES, is_slurms_own, may_rest
 from agents.slurm import Client, Fault, Node, SlurmError
 
@@ -71,10 +71,8 @@ class Carrier:
                 continue
             if not error.is_overtaken:
                 notes.append(f"not done: {made}: {error.said}")
-            # A job must not wait for a pod that Kubernetes refuses.
-            if isinstance(made, Create) and _is_lasting(error):
-                reason = f"{START}quota: {error.said}"[:REASON_LENGTH]
-                others.append(GiveUp(made.node, reason, made.tries + 1))
+            if isinstance(made, Create):
+                others += self._given_up(made, error)
         others += [action for action in actions if not isinstance(action, Create | Delete)]
         for action in others:
             note = self._try(action)
@@ -83,6 +81,21 @@ class Carrier:
             else:
                 done.append(action)
         return Carried(tuple(done), tuple(notes))
+
+    def _given_up(self, made: Create, error: KubernetesError) -> Iterator[GiveUp]:
+        """Yield the end of a start for whose pod a job would wait in vain."""
+        reason = ""
+        if _is_lasting(error):
+            reason = f"{START}quota: {error.said}"[:REASON_LENGTH]
+        elif "already exists" in error.said and self._is_foreign(made.node):
+            reason = f"{START}{BROKEN}: another pod has the name {made.node}; delete that pod"
+        if reason:
+            yield GiveUp(made.node, reason, made.tries + 1)
+
+    def _is_foreign(self, name: str) -> bool:
+        """Return whether a pod is no node on demand. The agent may list pods, but not get one."""
+        found = self._api.items(self._pods, objects.Pod, fieldSelector=f"metadata.name={name}")
+        return any(labels.ON_DEMAND not in pod["metadata"].get("labels", {}) for pod in found)
 
     def _try(self, action: Action) -> str:
         try:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from agents.ondemand.__main__ import Agent
-from agents.ondemand.actions import GiveUp
-from tests.unit.agents.ondemand.world import World, new_agent, settings
+from agents.ondemand.actions import Create, GiveUp
+from agents.ondemand.carry import Carried, Carrier
+from agents.ondemand.observed import Template
+from tests.unit.agents.ondemand.world import FakeApi, FakeSlurm, World, new_agent, settings
 
 NODE = "gpu-0"
 POLICY = "ValidatingAdmissionPolicy 'slurm-ondemand-templates' denied request: "
@@ -74,3 +76,22 @@ def test_lack_of_budget_leaves_no_record_of_a_failed_start(world: World, tmp_pat
 
     assert world.boxes[NODE].reason.startswith("slurmstack:start:cost: ")
     assert world.boxes[NODE].comment == ""
+
+
+def test_foreign_pod_with_the_name_of_a_node_ends_the_start(agent: Agent, world: World) -> None:
+    world.foreign_pods = {NODE}
+    agent.look(world.now)
+
+    assert world.boxes[NODE].reason == (
+        "slurmstack:start:broken: another pod has the name gpu-0; delete that pod"
+    )
+
+
+def test_own_pod_that_the_look_did_not_see_yet_ends_no_start(agent: Agent, world: World) -> None:
+    agent.look(world.now)
+    create = Create(NODE, "gpu")
+    templates = {"gpu": Template("gpu", "uid", {"spec": {"image": "good"}}, "new")}
+    carried = Carrier(FakeSlurm(world), FakeApi(world), "slurm").carry([create], templates)
+
+    assert carried == Carried((), ())
+    assert world.boxes[NODE].reason == ""
