@@ -1,7 +1,7 @@
 """Plan the actions, with a pure function of the observed state and the settings.
 
 Slurm's record of a node contains all that the agent must remember, so a restarted agent continues
-where the last one stopped.
+where the last one stopped. `Memory` contains only what a restarted agent can do without.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,6 @@ LONGEST_BACK_OFF = 3600
 SETTLING = 60
 """Seconds for which a node that sleeps or starts may have a ready pod. If slurmctld lost its last
 changes, a sleeping node registers again within this time."""
-
 STUCK = 120
 """Seconds after its grace for which a pod may be terminating, before its node's start ends."""
 

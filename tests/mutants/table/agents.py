@@ -337,6 +337,24 @@ FAULTS: Final = (
         f"{_UNIT}/ondemand/test_sequences.py::test_every_job_ends_and_idle_nodes_sleep",
     ),
     Fault(
+        "jobs of two nodesets prevent each other's start",
+        "agents",
+        "agents/ondemand/plan.py",
+        "        if not view.is_refused and _may_retry(view, now):\n",
+        "        if _may_retry(view, now):\n",
+        f"{_UNIT}/ondemand/test_plan.py"
+        "::test_start_refused_for_its_cost_is_tried_again_only_within_the_ceiling",
+    ),
+    Fault(
+        "a node that a person set to DOWN returns with a new pod",
+        "agents",
+        "agents/ondemand/plan.py",
+        "        if view.is_foreign and view.name in memory.starting:\n",
+        "        if False:\n",
+        f"{_UNIT}/ondemand/test_plan.py"
+        "::test_node_taken_out_of_service_while_it_starts_gets_no_pod",
+    ),
+    Fault(
         "the agent of nodes on demand looks as often as slurmctld calls",
         "agents",
         "agents/ondemand/__main__.py",
