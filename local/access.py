@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.drains import ROLL
+from agents.drains import COST, ROLL
 from components import conventions as c
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from local import host, outputs
@@ -118,11 +118,12 @@ def nodes(config: Path) -> dict[str, str] | None:
 def is_up(state: str) -> bool:
     """Return whether a node accepts jobs, or will do so without help.
 
-    That includes nodes on demand that sleep, and nodes that wait for the end of their jobs before
-    an update. A `*` at the end of the state (`idle*`) means that the node does not respond.
+    That includes nodes on demand that sleep, also because of their costs, and nodes that wait for
+    the end of their jobs before an update. A `*` at the end of the state (`idle*`) means that the
+    node does not respond.
     """
     short, _, reason = state.partition(" ")
-    return short.rstrip(_FLAGS) in _IN_SERVICE or reason.startswith(ROLL)
+    return short.rstrip(_FLAGS) in _IN_SERVICE or reason.startswith((COST, ROLL))
 
 
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:

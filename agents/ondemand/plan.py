@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from agents.drains import OWN, START
+from agents.drains import COST, LEAVE, NOT_RESPONDING, OWN, START
 from agents.ondemand.actions import (
     Action,
     Asleep,
@@ -28,16 +28,10 @@ from agents.ondemand.observed import BROKEN, IMAGE, Observed, Pod, Trouble
 from agents.ondemand.wanted import Nodeset, Wanted
 from agents.slurm import Node
 
-COST = f"{OWN}cost: "
-"""Prefix of the reason of a sleeping node that would exceed the ceiling of costs."""
-LEAVE = f"{OWN}leave"
-"""Reason of a node whose pod was evicted (images/worker/leave)."""
 TIMEOUT = "ResumeTimeout reached"
 """Reason that slurmctld gives a node that did not start in time (power_save.c, 24.11)."""
 ABSENT = f"{OWN}absent"
 """Reason of a static node that never registered (images/controller/absent)."""
-SLURMS_OWN = "Not responding"
-"""Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 TRIES = f"{OWN}failed starts: "
 """Prefix of the comment of a node, with the number of its failed starts in a row."""
 _DIGITS = 6
@@ -332,7 +326,7 @@ def may_rest(record: Node) -> bool:
 def is_slurms_own(record: Node) -> bool:
     """Return whether neither a person nor a check took the node out of service."""
     return "DRAIN" not in record.state and (
-        not record.reason or record.reason.startswith((ABSENT, SLURMS_OWN, TIMEOUT))
+        not record.reason or record.reason.startswith((ABSENT, NOT_RESPONDING, TIMEOUT))
     )
 
 
@@ -411,7 +405,7 @@ def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
     elif pod.has_ended:
         if not pod.leaves:
             yield _delete_ended(view, pod)
-    elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.alloc_cpus:
+    elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.is_allocated:
         if not pod.leaves:
             yield Delete(view.name, pod.uid, "its template has changed")
     elif view.is_held:
@@ -464,7 +458,7 @@ def _is_idle(view: _View) -> bool:
         view.is_awake
         and "IDLE" in view.state
         and not view.state & _BUSY
-        and not view.record.alloc_cpus
+        and not view.record.is_allocated
         and view.pod is not None
         and not view.pod.leaves
     )

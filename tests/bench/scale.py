@@ -25,6 +25,7 @@ import yaml
 
 from agents.ondemand import __main__ as ondemand
 from agents.ondemand.__main__ import Agent
+from agents.ondemand.carry import Carried
 from agents.ondemand.observed import Observed, Template
 from agents.ondemand.plan import Plan, plan
 from agents.reconciler.observed import Machine, Pod
@@ -188,12 +189,12 @@ def wake(agent: Agent) -> None:
                 socket.create_connection(("127.0.0.1", port)).close()
             time.sleep(2 * BOOT / WOKEN)
 
-    def until_awake(now: float) -> tuple[Plan, list[str]]:
-        made, notes = look(now)
-        assert not notes, notes
+    def until_awake(now: float) -> tuple[Plan, Carried]:
+        made, carried = look(now)
+        assert not carried.notes, carried.notes
         if made.awake == WOKEN:
             signal.raise_signal(signal.SIGTERM)
-        return made, notes
+        return made, carried
 
     calling = threading.Thread(target=calls)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):

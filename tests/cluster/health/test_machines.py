@@ -51,7 +51,7 @@ def test_eviction_waits_until_the_jobs_of_the_node_have_ended(node: Node, folder
         assert "disruption budget" in evict(node)
         assert cluster.job_state(job) == "RUNNING"
         assert cluster.pod_uid(node.name) == before
-        operator(cluster, "scontrol", "suspend", job)
+        operator(cluster, "scontrol", "suspend", str(job))
         node.looks()
         node.looks()
         assert "disruption budget" in evict(node), "the suspended job is lost"

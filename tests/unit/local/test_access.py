@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents.drains import ROLL
+from agents.drains import COST, ROLL
 from local.access import Entry, absent, entry_of, login_command, main, ssh_config, write_access
 from local.errors import LocalError
 from tests.support.clouds import EKS
@@ -134,6 +134,7 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         "mix# none",
         "alloc+ none",
         "plnd none",
+        f"drain~ {COST}the nodes on demand would cost more than 20 an hour",
         f"drng {ROLL}: waits until its jobs end, for new settings",
     ],
 )
@@ -141,6 +142,6 @@ def test_nodes_that_return_by_themselves_are_not_missing(state: str) -> None:
     assert absent(["cpu-0"], {"cpu-0": state}) == []
 
 
-@pytest.mark.parametrize("state", ["drng new disk", "idle* none", "down~ slurmstack:start:cost"])
+@pytest.mark.parametrize("state", ["drng new disk", "idle* none", "down~ slurmstack:start:quota"])
 def test_nodes_that_do_not_return_by_themselves_are_missing(state: str) -> None:
     assert absent(["cpu-0"], {"cpu-0": state}) == [f"cpu-0: {state}"]

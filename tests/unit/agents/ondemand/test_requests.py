@@ -16,8 +16,8 @@ def test_look_lists_pods_once_whatever_the_number_of_nodes(count: int, tmp_path:
     nodes = WakingNodes(count, POD, boot=10, clock=lambda: now)
     agent = nodes.agent(tmp_path)
 
-    made, notes = agent.look(now)
-    assert (len(made.actions), notes) == (count, [])
+    made, carried = agent.look(now)
+    assert (len(carried.done), carried.notes) == (count, ())
     assert {what: len(nodes.lists(what)) for what in LISTS} == dict.fromkeys(LISTS, 1)
     assert len(nodes.requests) == len(LISTS) + count
 
