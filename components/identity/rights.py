@@ -56,18 +56,24 @@ def refuse(
     `policy` is its spec, and `binding` contains further fields of the binding's. Both objects have
     no namespace.
     """
-    metadata = {"name": object_name}
     made = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
-        name, metadata=metadata, spec=policy, opts=opts
+        name, metadata={"name": object_name}, spec=policy, opts=opts
     )
+    return bind(f"{name}-binding", object_name, made.metadata.name, binding or {}, opts)
+
+
+def bind(
+    name: str,
+    object_name: pulumi.Input[str],
+    policy: pulumi.Input[str],
+    binding: Spec,
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Resource:
+    """Bind an admission policy, and return the binding. `binding` contains further fields of it."""
     bound: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-        f"{name}-binding",
-        metadata=metadata,
-        spec={
-            "policyName": made.metadata.name,
-            "validationActions": ["Deny"],
-            **(binding or {}),
-        },
+        name,
+        metadata={"name": object_name},
+        spec={"policyName": policy, "validationActions": ["Deny"], **binding},
         opts=opts,
     )
     return bound

@@ -32,9 +32,13 @@ class OnDemand(pulumi.ComponentResource):
     An account that may create pods can read every Secret of the namespace. Admission policies
     therefore permit only pods that equal the templates of the nodesets.
 
-    Without nodesets on demand, only the policy that compares pods with templates remains: if no
+    The policy that compares pods with templates has a permanent binding, which selects templates
+    by label, and a binding for each nodeset, which names its template. Only the second kind
+    refuses a pod whose template is missing or lacks the label.
+
+    Without nodesets on demand, only that policy and its permanent binding remain: if no bound
     policy in the cluster reads templates, the API server stops reading them until it restarts
-    (kubernetes/kubernetes#133827).
+    (kubernetes/kubernetes#133827). Bindings of nodesets may come and go beside the permanent one.
     """
 
     def __init__(
@@ -42,12 +46,15 @@ class OnDemand(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("ondemand", "OnDemand"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        like_templates = _require_templates(name, args.site.namespace, child)
+        permanent = _require_templates(name, args.site.namespace, child)
         if args.nodesets:
-            self._run(name, args, like_templates)
+            after = pulumi.ResourceOptions(parent=self, depends_on=[permanent])
+            self._run(name, args, _require_each(name, args, after))
         self.register_outputs({})
 
-    def _run(self, name: str, args: OnDemandArgs, like_templates: pulumi.Resource) -> None:
+    def _run(
+        self, name: str, args: OnDemandArgs, like_templates: Sequence[pulumi.Resource]
+    ) -> None:
         child = pulumi.ResourceOptions(parent=self)
         wanted = pods.config_map(
             f"{name}-nodesets",
@@ -61,14 +68,20 @@ class OnDemand(pulumi.ComponentResource):
         if args.cost and pulumi.runtime.is_dry_run():
             pulumi.log.info(f"{c.COST_LOGGED}{args.cost}")
         account = rights.account(name, c.ON_DEMAND, args.site.namespace, child)
-        # Limit the account before it has any rights.
-        limited = [_limit(name, account, args.nodesets, child), like_templates]
+        # Limit the account before it has any rights. Permit pods of a nodeset only while its
+        # template is required: its binding is created before, and deleted after.
+        limited = _limit(
+            name,
+            account,
+            args.nodesets,
+            pulumi.ResourceOptions(parent=self, depends_on=like_templates),
+        )
         granted = rights.grant(
             name,
             account,
             args.site.namespace,
             _rules(),
-            pulumi.ResourceOptions(parent=self, depends_on=limited),
+            pulumi.ResourceOptions(parent=self, depends_on=[limited]),
         )
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
@@ -161,7 +174,7 @@ def _require_templates(
     """
     return _policy(
         f"{name}-templates",
-        pulumi.Output.concat(namespace, f"-{c.ON_DEMAND}-templates"),
+        _policy_of_templates(namespace),
         {
             "paramKind": {"apiVersion": "v1", "kind": "PodTemplate"},
             "matchConstraints": {
@@ -181,6 +194,42 @@ def _require_templates(
         },
         opts,
     )
+
+
+def _require_each(
+    name: str, args: OnDemandArgs, opts: pulumi.ResourceOptions
+) -> list[pulumi.Resource]:
+    """Require the template of each nodeset for the nodeset's pods.
+
+    The permanent binding judges a pod by all templates with the label. If the pod's own template is
+    missing there, no other one refuses the pod.
+    """
+    policy = _policy_of_templates(args.site.namespace)
+    return [
+        rights.bind(
+            f"{name}-templates-{nodeset}-binding",
+            pulumi.Output.concat(policy, "-", nodeset),
+            policy,
+            {
+                "matchResources": {
+                    "objectSelector": {"matchLabels": {c.LABEL_NODESET: nodeset}},
+                },
+                "paramRef": {
+                    "namespace": args.site.namespace,
+                    # A template has the name of its nodeset.
+                    "name": nodeset,
+                    "parameterNotFoundAction": "Deny",
+                },
+            },
+            opts,
+        )
+        for nodeset in args.nodesets
+    ]
+
+
+def _policy_of_templates(namespace: pulumi.Input[str]) -> pulumi.Output[str]:
+    """Return the name of the policy. It has no namespace, and a cluster may contain two stacks."""
+    return pulumi.Output.concat(namespace, f"-{c.ON_DEMAND}-templates")
 
 
 def _of_pods(*operations: str) -> pods.Spec:

@@ -1,9 +1,10 @@
 """Rules for the pods that the agent of nodes on demand may create and delete, in CEL.
 
 `own_pods` limits the agent to pods of nodes on demand. `like_templates` compares a new pod with the
-PodTemplate of its nodeset. Kubernetes evaluates these rules once for each PodTemplate on demand
-(`params`). They compare all that decides what the pod can reach, and leave out fields that
-Kubernetes sets itself, such as requests that follow from limits.
+PodTemplate of its nodeset (`params`). Kubernetes evaluates these rules for each PodTemplate on
+demand, and again for the one that has the name of the pod's nodeset: see `OnDemand`. They compare
+all that decides what the pod can reach, and leave out fields that Kubernetes sets itself, such as
+requests that follow from limits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,12 +18,10 @@ POD = ("pod", "request.operation == 'DELETE' ? oldObject : object")
 LABELS = ("labels", "has(variables.pod.metadata.labels) ? variables.pod.metadata.labels : {}")
 IS_OTHER = (
     "isOther",
-    (
-        f"!({_NODESET} in variables.labels)"
-        f" || variables.labels[{_NODESET}] != params.metadata.labels[{_NODESET}]"
-    ),
+    (f"!({_NODESET} in variables.labels) || variables.labels[{_NODESET}] != params.metadata.name"),
 )
-"""Variables of the rules, each with its expression. `IS_OTHER` requires `params`."""
+"""Variables of the rules, each with its expression. `IS_OTHER` requires `params`: a PodTemplate has
+the name of its nodeset, which cannot change, unlike its labels."""
 
 _POD_FIELDS = (
     *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "dnsConfig"),

@@ -276,22 +276,42 @@ def test_operators_wake_nodes_and_put_them_to_sleep(
 
 def test_agent_may_create_and_delete_only_its_pods(cluster: Cluster) -> None:
     """The API server judges the agent's requests, without carrying them out."""
-    found = json.loads(cluster.kubectl("get", "podtemplates", "--output=json"))["items"]
-    (template,) = (one for one in found if one["metadata"]["name"] == "cloud")
-    uid, content = template["metadata"]["uid"], template["template"]
-    made = carry.pod("cloud-0", Template("cloud", uid, content, ""))
-
-    def answer(*request: str) -> str:
-        agent = f"--as=system:serviceaccount:{NAMESPACE}:ondemand"
-        asked = (agent, "--dry-run=server", *request)
-        result = cluster.kubectl_result(*asked, stdin=json.dumps(made), check=False)
-        return result.stdout + result.stderr
-
-    assert answer("create", "-f", "-") == "pod/cloud-0 created (server dry run)\n"
+    made = pod_of(cluster, "cloud")
+    assert answer(cluster, made, "create", "-f", "-") == "pod/cloud-0 created (server dry run)\n"
     made["spec"]["volumes"].append({"name": "machine", "hostPath": {"path": "/"}})
-    assert "volumes must be that of the template" in answer("create", "-f", "-")
-    refused = answer("delete", "pod", cluster.controller())
+    assert "volumes must be that of the template" in answer(cluster, made, "create", "-f", "-")
+    refused = answer(cluster, made, "delete", "pod", cluster.controller())
     assert "only pods of nodes on demand may be created or deleted" in refused
+
+
+@pytest.mark.parametrize("label", [c.LABEL_NODESET, *c.ON_DEMAND_LABELS])
+def test_template_limits_pods_also_without_its_labels(cluster: Cluster, label: str) -> None:
+    made = pod_of(cluster, "lost")
+    made["spec"]["volumes"].append({"name": "machine", "hostPath": {"path": "/"}})
+    value = made["metadata"]["labels"][label]
+    cluster.kubectl("label", "podtemplate", "lost", f"{label}-")
+    try:
+        # Time for the API server to read the change.
+        time.sleep(3)
+        assert "volumes must be that of the template" in answer(cluster, made, "create", "-f", "-")
+    finally:
+        cluster.kubectl("label", "podtemplate", "lost", f"{label}={value}")
+
+
+def pod_of(cluster: Cluster, nodeset: str) -> dict[str, Any]:
+    """Return the nodeset's first pod, as the agent creates it."""
+    found = json.loads(cluster.kubectl("get", "podtemplates", "--output=json"))["items"]
+    (template,) = (one for one in found if one["metadata"]["name"] == nodeset)
+    uid, content = template["metadata"]["uid"], template["template"]
+    return carry.pod(f"{nodeset}-0", Template(nodeset, uid, content, ""))
+
+
+def answer(cluster: Cluster, pod: dict[str, Any], *request: str) -> str:
+    """Return how the API server judges a request of the agent, without carrying it out."""
+    agent = f"--as=system:serviceaccount:{NAMESPACE}:ondemand"
+    asked = (agent, "--dry-run=server", *request)
+    result = cluster.kubectl_result(*asked, stdin=json.dumps(pod), check=False)
+    return result.stdout + result.stderr
 
 
 def test_nodeset_with_nodes_does_not_change_its_kind(cluster: Cluster) -> None:

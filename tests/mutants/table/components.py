@@ -188,6 +188,14 @@ FAULTS: Final = (
         f"{_UNIT}/test_edits.py::test_edit_has_exactly_the_expected_effect",
     ),
     Fault(
+        "pods on demand may have any rights if their template is missing",
+        "components",
+        "components/slurm/ondemand.py",
+        '"name": nodeset,\n                    "parameterNotFoundAction": "Deny",',
+        '"name": nodeset,\n                    "parameterNotFoundAction": "Allow",',
+        f"{_UNIT}/test_ondemand.py::test_pod_is_refused_if_the_template_of_its_nodeset_is_missing",
+    ),
+    Fault(
         "the agent of nodes on demand may mount any volume",
         "components",
         "components/slurm/ondemandpolicy.py",

@@ -213,6 +213,7 @@ LONG_CHECKS = frozenset(
 ON_DEMAND = {
     *("ondemand-account", "ondemand-agent", "ondemand-limits", "ondemand-limits-binding"),
     *("ondemand-nodesets", "ondemand-rights", "ondemand-role", "ondemand-service"),
+    "ondemand-templates-cpu-binding",
 }
 """Resources that exist if a nodeset has nodes on demand."""
 

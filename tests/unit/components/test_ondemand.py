@@ -229,15 +229,23 @@ def compiled(expression: str) -> cel.Expression:
 
 
 def refusals(
-    template: Object, operation: str, given: Object, nodesets: Sequence[str] = ("gpu",)
+    template: Object,
+    operation: str,
+    given: Object,
+    nodesets: Sequence[str] = ("gpu",),
+    template_labels: Object | None = None,
 ) -> list[str]:
-    """Return why a request is refused, as Kubernetes evaluates the policy."""
+    """Return why a request is refused, as Kubernetes evaluates the policy.
+
+    `template_labels` are those of the PodTemplate, instead of its pods' labels.
+    """
     request = {"operation": operation}
     rules = list(own_pods(nodesets))
     if operation == "CREATE" and given["metadata"]["labels"].items() >= c.ON_DEMAND_LABELS.items():
         rules += like_templates()  # by the policy's objectSelector
     new, old = (given, None) if operation == "CREATE" else (None, given)
-    params = {"metadata": {"labels": template["metadata"]["labels"]}, "template": template}
+    found = template["metadata"]["labels"] if template_labels is None else template_labels
+    params = {"metadata": {"name": "gpu", "labels": found}, "template": template}
     bindings: Object = {
         "object": new,
         "oldObject": old,
@@ -341,6 +349,40 @@ def test_changes_by_kubernetes_are_accepted(template: Object, edit: Edit) -> Non
     made = own_pod(template)
     edit(made)
     assert refusals(template, "CREATE", made, nodesets=("gpu", "cpu")) == []
+
+
+@pytest.mark.parametrize("found", [{}, {c.LABEL_NODESET: "another"}])
+def test_template_without_its_labels_still_limits_the_pods_of_its_nodeset(
+    template: Object, found: Object
+) -> None:
+    made = own_pod(template)
+    assert refusals(template, "CREATE", made, template_labels=found) == []
+
+    FIRST(made)["securityContext"]["privileged"] = True
+    assert refusals(template, "CREATE", made, template_labels=found)
+
+
+def test_pod_is_refused_if_the_template_of_its_nodeset_is_missing(graph: Graph) -> None:
+    binding = graph.one("ondemand-templates-gpu-binding").inputs
+    assert binding["metadata"]["name"] == "slurm-ondemand-templates-gpu"
+    assert binding["spec"] == {
+        "policyName": graph.one("ondemand-templates").inputs["metadata"]["name"],
+        "validationActions": ["Deny"],
+        "matchResources": {"objectSelector": {"matchLabels": {c.LABEL_NODESET: "gpu"}}},
+        "paramRef": {"namespace": "slurm", "name": "gpu", "parameterNotFoundAction": "Deny"},
+    }
+    template = graph.one("nodeset-gpu-template").inputs["metadata"]
+    assert (template["namespace"], template["name"]) == ("slurm", "gpu")
+
+
+def test_pods_of_a_nodeset_are_permitted_only_while_its_template_is_required(graph: Graph) -> None:
+    """Resources are created after those that they depend on, and deleted before them."""
+    permanent = graph.one("ondemand-templates-binding").urn
+    required = graph.one("ondemand-templates-gpu-binding")
+    assert permanent in required.dependencies
+    for name in ("ondemand-limits", "ondemand-limits-binding"):
+        assert required.urn in graph.one(name).dependencies
+    assert graph.one("ondemand-limits-binding").urn in graph.one("ondemand-rights").dependencies
 
 
 def test_missing_templates_concern_only_new_pods_on_demand(graph: Graph) -> None:
