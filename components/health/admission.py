@@ -13,7 +13,7 @@ import pulumi
 
 from agents.labels import HOSTNAME
 from components import conventions as c
-from components.cel import literal
+from components.cel import equal_but, literal, part
 from components.pods import Spec
 
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
@@ -92,19 +92,15 @@ def variables(limits: Limits) -> list[tuple[str, str]]:
         ("before", "dyn(oldObject)"),
         ("after", "dyn(object)"),
         *(
-            (f"{part}_{when}", _part(f"variables.{when}.{place}", part, absent))
-            for part, (place, absent) in _PARTS.items()
+            (f"{name}_{when}", part(f"variables.{when}.{place}", name, absent))
+            for name, (place, absent) in _PARTS.items()
             for when in ("before", "after")
         ),
-        ("labels", _part("variables.before.metadata", "labels", "{}")),
+        ("labels", part("variables.before.metadata", "labels", "{}")),
         ("updates", "request.resource.resource == 'nodes' && request.operation == 'UPDATE'"),
         ("schedules", "request.resource.resource == 'pods' && request.operation == 'UPDATE'"),
         ("is_ours", _is_ours(limits.machines)),
     ]
-
-
-def _part(place: str, part: str, absent: str) -> str:
-    return f"has({place}.{part}) ? {place}.{part} : {absent}"
 
 
 def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
@@ -147,9 +143,9 @@ def _schedules() -> str:
     return " && ".join(
         (
             f"has({gates}) && {gates}.exists(one, one.name == {literal(c.GATE_MACHINE)})",
-            _same(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", *_BOOKKEEPING),
-            _same(f"{_BEFORE}.spec", f"{_AFTER}.spec", "nodeSelector", "schedulingGates"),
-            _same("variables.nodeSelector_before", "variables.nodeSelector_after", HOSTNAME),
+            equal_but(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", *_BOOKKEEPING),
+            equal_but(f"{_BEFORE}.spec", f"{_AFTER}.spec", "nodeSelector", "schedulingGates"),
+            equal_but("variables.nodeSelector_before", "variables.nodeSelector_after", HOSTNAME),
         )
     )
 
@@ -175,19 +171,19 @@ def _limits_of_fields() -> list[tuple[str, str]]:
     )
     return [
         (
-            _same(_BEFORE, _AFTER, "metadata", "spec", "status"),
+            equal_but(_BEFORE, _AFTER, "metadata", "spec", "status"),
             "the reconciler may change only metadata, spec and status of a Node",
         ),
         (
-            _same(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", "annotations", *_BOOKKEEPING),
+            equal_but(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", "annotations", *_BOOKKEEPING),
             "the reconciler may change only annotations in a Node's metadata",
         ),
         (
-            _same(_OLD_ANNOTATIONS, _NEW_ANNOTATIONS, c.ANNOTATION_REBOOT),
+            equal_but(_OLD_ANNOTATIONS, _NEW_ANNOTATIONS, c.ANNOTATION_REBOOT),
             f"the reconciler may change only the annotation {c.ANNOTATION_REBOOT} of a Node",
         ),
         (
-            _same(f"{_BEFORE}.spec", f"{_AFTER}.spec", "taints"),
+            equal_but(f"{_BEFORE}.spec", f"{_AFTER}.spec", "taints"),
             "the reconciler may change only taints in a Node's spec",
         ),
         (
@@ -195,7 +191,7 @@ def _limits_of_fields() -> list[tuple[str, str]]:
             f"the reconciler may change only the taint {c.TAINT_UNHEALTHY}:{_EFFECT} of a Node",
         ),
         (
-            _same(f"{_BEFORE}.status", f"{_AFTER}.status", "conditions"),
+            equal_but(f"{_BEFORE}.status", f"{_AFTER}.status", "conditions"),
             "the reconciler may change only conditions in a Node's status",
         ),
         (
@@ -229,12 +225,3 @@ def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
             )
         )
     return found
-
-
-def _same(old: str, new: str, *but: str) -> str:
-    """Return the condition that two maps are equal in all keys except `but`."""
-    free = literal(but)
-    return (
-        f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
-        f" && {new}.all(key, key in {free} || key in {old})"
-    )

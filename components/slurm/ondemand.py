@@ -183,7 +183,10 @@ def _require_templates(
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             },
         },
-        (ondemandpolicy.POD, ondemandpolicy.LABELS, ondemandpolicy.IS_OTHER),
+        (
+            *(ondemandpolicy.POD, ondemandpolicy.LABELS),
+            *(ondemandpolicy.IS_OTHER, ondemandpolicy.TEMPLATE),
+        ),
         ondemandpolicy.like_templates(),
         {
             "paramRef": {

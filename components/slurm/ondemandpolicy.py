@@ -11,30 +11,41 @@ from collections.abc import Iterable, Iterator
 
 from agents import labels
 from components import conventions as c
-from components.cel import literal
+from components.cel import equal_but, literal, part
 
 _NODESET = literal(c.LABEL_NODESET)
-POD = ("pod", "request.operation == 'DELETE' ? oldObject : object")
+# Remove the types: CEL cannot iterate over maps that the API describes as objects.
+POD = ("pod", "request.operation == 'DELETE' ? dyn(oldObject) : dyn(object)")
 LABELS = ("labels", "has(variables.pod.metadata.labels) ? variables.pod.metadata.labels : {}")
 IS_OTHER = (
     "isOther",
     (f"!({_NODESET} in variables.labels) || variables.labels[{_NODESET}] != params.metadata.name"),
 )
-"""Variables of the rules, each with its expression. `IS_OTHER` requires `params`: a PodTemplate has
-the name of its nodeset, which cannot change, unlike its labels."""
+TEMPLATE = ("template", "dyn(params.template)")
+"""Variables of the rules, each with its expression. The last two require `params`: a PodTemplate
+has the name of its nodeset, which cannot change, unlike its labels."""
 
 _POD_FIELDS = (
     *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "dnsConfig"),
     *("dnsPolicy", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID"),
-    *("hostUsers", "nodeSelector", "os", "resourceClaims", "restartPolicy", "runtimeClassName"),
-    *("schedulerName", "schedulingGates", "securityContext", "shareProcessNamespace", "subdomain"),
-    *("terminationGracePeriodSeconds", "topologySpreadConstraints", "volumes"),
+    *("hostUsers", "nodeSelector", "os", "readinessGates", "resourceClaims", "resources"),
+    *("restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "securityContext"),
+    *("shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds"),
+    *("topologySpreadConstraints", "volumes"),
 )
-_CONTAINER_FIELDS = (
-    *("args", "command", "env", "envFrom", "image", "lifecycle", "livenessProbe", "ports"),
-    *("readinessProbe", "restartPolicy", "securityContext", "startupProbe", "volumeDevices"),
-    *("volumeMounts", "workingDir"),
+"""Fields that must be equal, with a message for each. Fields without a rule must be equal, too."""
+_JUDGED_FIELDS = (
+    *("containers", "hostname", "imagePullSecrets", "initContainers", "nodeName"),
+    *("priorityClassName", "serviceAccountName", "tolerations"),
 )
+"""Fields with rules of their own."""
+_DERIVED_FIELDS = ("overhead", "preemptionPolicy", "priority", "serviceAccount")
+"""Fields that Kubernetes derives from others. Its plugins RuntimeClass and Priority refuse other
+values, and `serviceAccount` is a copy of `serviceAccountName`."""
+_DERIVED_OF_CONTAINERS = ("imagePullPolicy", "resizePolicy", "resources")
+"""Fields of containers that Kubernetes may complete. `resizePolicy` applies only to later edits."""
+_OWN_ANNOTATIONS = ["kubernetes.io/limit-ranger", "kubernetes.io/psp"]
+"""Annotations that Kubernetes adds to new pods."""
 _OWN_TOLERATIONS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 """Keys of tolerations that Kubernetes adds to each pod."""
 
@@ -69,62 +80,108 @@ def like_templates() -> Iterator[tuple[str, str]]:
 
 
 def _of_new_pods() -> Iterator[tuple[str, str]]:
-    pod, template = "variables.pod.spec", "params.template.spec"
-    for name in _POD_FIELDS:
-        yield _same(pod, template, name), f"{name} must be that of the template"
-    for name in ("initContainers", "containers"):
-        yield _same_containers(f"{pod}.{name}", f"{template}.{name}"), f"{name}: {_DIFFERS}"
-    theirs, ours = "params.template.metadata.labels", "variables.labels"
+    yield from _metadata_like_template()
+    yield from _fields_like_template()
+    yield from _fields_that_kubernetes_sets()
+
+
+_METADATA = "variables.pod.metadata"
+_SPEC, _TEMPLATE_SPEC = "variables.pod.spec", "variables.template.spec"
+
+
+def _metadata_like_template() -> Iterator[tuple[str, str]]:
+    yield (
+        (
+            f"has({_METADATA}.name)"
+            f" && {_METADATA}.name.matches('^' + params.metadata.name + '-[0-9]+$')"
+        ),
+        "the pod's name must be the nodeset, a hyphen and a number",
+    )
+    theirs, ours = "variables.template.metadata.labels", "variables.labels"
     yield (
         (
             f"has({theirs}) && {theirs}.all(key, key in {ours})"
             f" && {ours}.all(key, key == {literal(labels.POD)}"
-            f" ? {ours}[key] == variables.pod.metadata.name"
+            f" ? {ours}[key] == {_METADATA}.name"
             f" : key in {theirs} && {ours}[key] == {theirs}[key])"
         ),
         "the pod's labels must be those of the template, and its name",
     )
-    yield f"!has({pod}.nodeName)", "the pod may not choose its machine"
+    ours = part(_METADATA, "annotations", "{}")
+    theirs = part("variables.template.metadata", "annotations", "{}")
+    yield (
+        equal_but(theirs, ours, labels.TEMPLATE, *_OWN_ANNOTATIONS),
+        "the pod's annotations must be those of the template",
+    )
+    yield f"!has({_METADATA}.finalizers)", "the pod may not have finalizers"
     yield (
         (
-            f"!has({pod}.serviceAccountName) || {pod}.serviceAccountName == 'default'"
-            f" || {_same(pod, template, 'serviceAccountName')}"
+            f"has({_METADATA}.ownerReferences) && size({_METADATA}.ownerReferences) == 1"
+            f" && {_METADATA}.ownerReferences.all(one,"
+            " one.kind == 'PodTemplate' && one.name == params.metadata.name"
+            " && one.uid == params.metadata.uid"
+            " && (!has(one.blockOwnerDeletion) || !one.blockOwnerDeletion))"
+        ),
+        "ownerReferences must have only the template, without blockOwnerDeletion",
+    )
+
+
+def _fields_like_template() -> Iterator[tuple[str, str]]:
+    for name in _POD_FIELDS:
+        yield _same(_SPEC, _TEMPLATE_SPEC, name), f"{name} must be that of the template"
+    yield (
+        equal_but(_TEMPLATE_SPEC, _SPEC, *_POD_FIELDS, *_JUDGED_FIELDS, *_DERIVED_FIELDS),
+        "all other fields of the spec must be those of the template",
+    )
+    for name in ("initContainers", "containers"):
+        yield (
+            _same_containers(f"{_SPEC}.{name}", f"{_TEMPLATE_SPEC}.{name}"),
+            f"{name} must be those of the template, in the same order",
+        )
+
+
+def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
+    yield (
+        f"has({_SPEC}.hostname) && {_SPEC}.hostname == {_METADATA}.name",
+        "hostname must be the pod's name",
+    )
+    yield f"!has({_SPEC}.nodeName)", "the pod may not choose its machine"
+    yield (
+        (
+            f"!has({_SPEC}.serviceAccountName) || {_SPEC}.serviceAccountName == 'default'"
+            f" || {_same(_SPEC, _TEMPLATE_SPEC, 'serviceAccountName')}"
         ),
         "the pod may not have a service account",
+    )
+    # Without secrets, Kubernetes adds those of the service account.
+    yield (
+        (
+            f"!has({_TEMPLATE_SPEC}.imagePullSecrets)"
+            f" || {_same(_SPEC, _TEMPLATE_SPEC, 'imagePullSecrets')}"
+        ),
+        "imagePullSecrets must be those of the template",
     )
     # Without a class, Kubernetes adds the cluster's default.
     yield (
         (
-            f"has({template}.priorityClassName)"
-            f" ? {_same(pod, template, 'priorityClassName')}"
-            f" : !has({pod}.priorityClassName) || !{pod}.priorityClassName.startsWith('system-')"
+            f"has({_TEMPLATE_SPEC}.priorityClassName)"
+            f" ? {_same(_SPEC, _TEMPLATE_SPEC, 'priorityClassName')}"
+            f" : !has({_SPEC}.priorityClassName)"
+            f" || !{_SPEC}.priorityClassName.startsWith('system-')"
         ),
         "priorityClassName must be that of the template",
     )
     yield (
         (
-            f"!has({pod}.tolerations) || {pod}.tolerations.all(one,"
-            f" (has(one.key) && one.key in {literal(_OWN_TOLERATIONS)})"
-            f" || (has(one.key) && {pod}.containers.exists(it, has(it.resources)"
+            f"{part(_SPEC, 'tolerations', '[]')}.all(one,"
+            f" (has(one.key) && one.key in {literal(_OWN_TOLERATIONS)}"
+            " && has(one.effect) && one.effect == 'NoExecute')"
+            f" || (has(one.key) && {_SPEC}.containers.exists(it, has(it.resources)"
             " && has(it.resources.limits) && one.key in it.resources.limits))"
-            f" || (has({template}.tolerations) && one in {template}.tolerations))"
+            f" || one in {part(_TEMPLATE_SPEC, 'tolerations', '[]')})"
         ),
         "the pod may have only tolerations of the template",
     )
-    metadata = "variables.pod.metadata"
-    yield (
-        (
-            f"!has({metadata}.annotations) || {metadata}.annotations.all(key,"
-            f" key == {literal(labels.TEMPLATE)} || key.startsWith('kubernetes.io/')"
-            " || (has(params.template.metadata.annotations)"
-            " && key in params.template.metadata.annotations"
-            f" && {metadata}.annotations[key] == params.template.metadata.annotations[key]))"
-        ),
-        "the pod may have only annotations of the template",
-    )
-
-
-_DIFFERS = "each must be that of the template"
 
 
 def _same(one: str, other: str, name: str) -> str:
@@ -136,20 +193,27 @@ def _same(one: str, other: str, name: str) -> str:
 
 
 def _same_containers(ours: str, theirs: str) -> str:
-    """Return an expression: the lists have the same containers, apart from requests.
+    """Return an expression: the lists have the same containers, in the same order.
 
-    Limits are compared, because a pod tolerates the taints of its extended resources.
+    Kubernetes adds requests that follow from limits or a LimitRange, and may always pull images.
     """
-    limits = (
-        "(has(one.resources) && has(one.resources.limits) ?"
-        " (has(it.resources) && has(it.resources.limits)"
-        " && one.resources.limits == it.resources.limits)"
-        " : !(has(it.resources) && has(it.resources.limits)))"
+    resources = [part(one, "resources", "{}") for one in ("it", "one")]
+    limits = part(resources[0], "limits", "{}")
+    asked, given = (part(one, "requests", "{}") for one in resources)
+    rules = (
+        equal_but("it", "one", *_DERIVED_OF_CONTAINERS),
+        (
+            f"({_same('one', 'it', 'imagePullPolicy')}"
+            " || has(one.imagePullPolicy) && one.imagePullPolicy == 'Always')"
+        ),
+        equal_but(*resources, "requests"),
+        f"{asked}.all(key, key in {given} && {given}[key] == {asked}[key])",
+        f"{given}.all(key, key in {asked} || !(key in {limits}) || {given}[key] == {limits}[key])",
     )
-    rules = (*(_same("one", "it", name) for name in _CONTAINER_FIELDS), limits)
     equal = " && ".join(rules)
+    names = [f"{containers}.map(one, one.name)" for containers in (ours, theirs)]
     return (
-        f"has({ours}) ? has({theirs}) && size({ours}) == size({theirs})"
+        f"has({ours}) ? has({theirs}) && {names[0]} == {names[1]}"
         f" && {ours}.all(one, {theirs}.exists(it, one.name == it.name && {equal}))"
         f" : !has({theirs})"
     )

@@ -134,7 +134,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler can add any key to a Node",
         "components",
-        "components/health/admission.py",
+        "components/cel.py",
         'f" && {new}.all(key, key in {free} || key in {old})"',
         'f" && {new}.size() > 0"',
         f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-a cordon]",
@@ -142,7 +142,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler can change any value of a Node",
         "components",
-        "components/health/admission.py",
+        "components/cel.py",
         "key in {new} && {new}[key] == {old}[key])",
         "key in {new})",
         f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-the kubelet's port]",
@@ -194,6 +194,14 @@ FAULTS: Final = (
         '"name": nodeset,\n                    "parameterNotFoundAction": "Deny",',
         '"name": nodeset,\n                    "parameterNotFoundAction": "Allow",',
         f"{_UNIT}/test_ondemand.py::test_pod_is_refused_if_the_template_of_its_nodeset_is_missing",
+    ),
+    Fault(
+        "pods on demand may have fields that no rule names",
+        "components",
+        "components/slurm/ondemandpolicy.py",
+        "equal_but(_TEMPLATE_SPEC, _SPEC, *_POD_FIELDS, *_JUDGED_FIELDS, *_DERIVED_FIELDS),",
+        '"true",',
+        f"{_UNIT}/test_ondemand.py::test_other_pods_are_refused",
     ),
     Fault(
         "the agent of nodes on demand may mount any volume",

@@ -14,7 +14,14 @@ from agents.ondemand.carry import pod
 from agents.ondemand.observed import Template
 from components import conventions as c
 from components.settings import SettingsError
-from components.slurm.ondemandpolicy import IS_OTHER, LABELS, POD, like_templates, own_pods
+from components.slurm.ondemandpolicy import (
+    IS_OTHER,
+    LABELS,
+    POD,
+    TEMPLATE,
+    like_templates,
+    own_pods,
+)
 from components.slurmconf import config_files, cost_on_demand, wanted_nodes, wanted_on_demand
 from tests.support.graph import Graph, container, record, templates
 from tests.support.stack import config, settings
@@ -245,7 +252,7 @@ def refusals(
         rules += like_templates()  # by the policy's objectSelector
     new, old = (given, None) if operation == "CREATE" else (None, given)
     found = template["metadata"]["labels"] if template_labels is None else template_labels
-    params = {"metadata": {"name": "gpu", "labels": found}, "template": template}
+    params = {"metadata": {"name": "gpu", "uid": "uid", "labels": found}, "template": template}
     bindings: Object = {
         "object": new,
         "oldObject": old,
@@ -253,7 +260,7 @@ def refusals(
         "params": params,
         "variables": {},
     }
-    for name, expression in (POD, LABELS, IS_OTHER):
+    for name, expression in (POD, LABELS, IS_OTHER, TEMPLATE):
         bindings["variables"][name] = compiled(expression).eval(data=bindings).plain_value()
     return [
         message
@@ -278,10 +285,24 @@ def test_agent_may_create_and_delete_the_pods_of_its_templates(template: Object)
 
 Edit = Callable[[Object], object]
 FIRST: Callable[[Object], Object] = lambda made: made["spec"]["containers"][0]  # noqa: E731
+JOIN: Callable[[Object], Object] = lambda made: made["spec"]["initContainers"][-1]  # noqa: E731
 
 
 def spec(**fields: Any) -> Edit:
     return lambda made: made["spec"].update(fields)
+
+
+def meta(**fields: Any) -> Edit:
+    return lambda made: made["metadata"].update(fields)
+
+
+def owner(**fields: Any) -> Edit:
+    return lambda made: made["metadata"]["ownerReferences"][0].update(fields)
+
+
+KARPENTER = "karpenter.sh/do-not-disrupt"
+INGRESS = "kubernetes.io/ingress-bandwidth"
+NOT_READY = "node.kubernetes.io/not-ready"
 
 
 def volume(**source: Any) -> Edit:
@@ -325,6 +346,42 @@ def toleration(**fields: Any) -> Edit:
         (lambda made: FIRST(made)["resources"]["limits"].update({"x.org/y": "1"}), "containers"),
         (lambda made: made["spec"]["containers"].append({"name": "x", "image": "y"}), "containers"),
         (lambda made: made["spec"].pop("initContainers"), "initContainers"),
+        (lambda made: made["spec"]["initContainers"].reverse(), "initContainers"),
+        (meta(name="cpu-0"), "pod's name"),
+        (meta(name="gpu-3-x"), "pod's name"),
+        (meta(name="not-gpu-3"), "pod's name"),
+        (meta(finalizers=["example.org/stay"]), "finalizers"),
+        (lambda made: made["metadata"].pop("ownerReferences"), "ownerReferences"),
+        (owner(kind="StatefulSet", name="cpu"), "ownerReferences"),
+        (owner(uid="another"), "ownerReferences"),
+        (owner(blockOwnerDeletion=True), "ownerReferences"),
+        (lambda made: made["metadata"]["ownerReferences"].append({}), "ownerReferences"),
+        (lambda made: made["metadata"]["annotations"].pop(KARPENTER), "annotations"),
+        (lambda made: made["metadata"]["annotations"].update({INGRESS: "1k"}), "annotations"),
+        (
+            lambda made: made["metadata"]["labels"].update({"apps.kubernetes.io/pod-index": "0"}),
+            "labels",
+        ),
+        (spec(hostname="controller-0"), "hostname"),
+        (spec(subdomain="another"), "subdomain"),
+        (spec(readinessGates=[{"conditionType": "example.org/x"}]), "readinessGates"),
+        (spec(resources={"limits": {"cpu": "64"}}), "resources"),
+        (spec(runtimeClassName="privileged"), "runtimeClassName"),
+        (spec(schedulerName="another"), "schedulerName"),
+        (spec(hostAliases=[{"ip": "192.0.2.1", "hostnames": ["controller"]}]), "hostAliases"),
+        (spec(ephemeralContainers=[{"name": "x", "image": "y"}]), "ephemeralContainers"),
+        (spec(enableServiceLinks=True), "all other fields"),
+        (spec(setHostnameAsFQDN=True), "all other fields"),
+        (spec(fieldOfTheFuture="x"), "all other fields"),
+        (lambda made: made["spec"].pop("enableServiceLinks"), "all other fields"),
+        (toleration(key=NOT_READY, operator="Exists"), "tolerations"),
+        (lambda made: FIRST(made).update(terminationMessagePath="/etc/x"), "containers"),
+        (lambda made: FIRST(made).pop("terminationMessagePath"), "containers"),
+        (lambda made: FIRST(made).update(imagePullPolicy="Never"), "containers"),
+        (lambda made: FIRST(made).update(fieldOfTheFuture="x"), "containers"),
+        (lambda made: FIRST(made)["resources"].update(claims=[{"name": "x"}]), "containers"),
+        (lambda made: FIRST(made)["resources"]["requests"].update(cpu="1m"), "containers"),
+        (lambda made: FIRST(made)["resources"].pop("requests"), "containers"),
     ],
 )
 def test_other_pods_are_refused(template: Object, edit: Edit, reason: str) -> None:
@@ -337,9 +394,13 @@ def test_other_pods_are_refused(template: Object, edit: Edit, reason: str) -> No
     "edit",
     [
         # Kubernetes itself changes new pods like this.
-        spec(serviceAccountName="default", priorityClassName="usual"),
-        toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"),
-        lambda made: FIRST(made)["resources"].update(requests={"cpu": "4"}),
+        spec(serviceAccountName="default", serviceAccount="default"),
+        spec(priorityClassName="usual", priority=5, preemptionPolicy="Never"),
+        spec(overhead={"cpu": "100m"}, imagePullSecrets=[{"name": "of-the-account"}]),
+        toleration(key=NOT_READY, operator="Exists", effect="NoExecute", tolerationSeconds=300),
+        lambda made: FIRST(made).update(imagePullPolicy="Always"),
+        lambda made: FIRST(made).update(resizePolicy=[{"resourceName": "cpu"}]),
+        lambda made: JOIN(made).update(resources={"requests": {"cpu": "10m"}}),
         lambda made: made["metadata"]["annotations"].update({"kubernetes.io/psp": "eks"}),
         # The rules of other nodesets judge this pod.
         lambda made: made["metadata"]["labels"].update({c.LABEL_NODESET: "cpu"}),
@@ -349,6 +410,24 @@ def test_changes_by_kubernetes_are_accepted(template: Object, edit: Edit) -> Non
     made = own_pod(template)
     edit(made)
     assert refusals(template, "CREATE", made, nodesets=("gpu", "cpu")) == []
+
+
+@pytest.mark.parametrize("index", range(2))
+def test_all_containers_of_a_pod_are_compared(template: Object, index: int) -> None:
+    for name in ("initContainers", "containers"):
+        made = own_pod(template)
+        made["spec"][name][-index]["tty"] = True
+        assert any(name in message for message in refusals(template, "CREATE", made))
+
+
+def test_pod_may_have_no_other_secrets_for_images_than_its_template(template: Object) -> None:
+    given = copy.deepcopy(template)
+    given["spec"]["imagePullSecrets"] = [{"name": "ours"}]
+    made = own_pod(given)
+    assert refusals(given, "CREATE", made) == []
+
+    made["spec"]["imagePullSecrets"] = [{"name": "another"}]
+    assert refusals(given, "CREATE", made) == ["imagePullSecrets must be those of the template"]
 
 
 @pytest.mark.parametrize("found", [{}, {c.LABEL_NODESET: "another"}])
