@@ -283,6 +283,19 @@ static int parse_node_file(struct config *config)
 	return ACCEPTED;
 }
 
+/* Refuses a node file that is empty or cut off, because jobs would be less isolated. */
+static int check_node_file(const struct config *config)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(known_options); i++) {
+		const char *key = known_options[i].key;
+
+		if (known_options[i].kind == SWITCH && (config->given & (uint32_t)1 << i) == 0)
+			return refuse("%s: %s= is missing: add %s=yes or %s=no", config->node, key,
+				      key, key);
+	}
+	return ACCEPTED;
+}
+
 /* ---- all options ---- */
 
 static int check_together(const struct config *config)
@@ -308,7 +321,8 @@ int parse_options(struct config *config, int ac, char **av)
 	for (int i = 0; i < ac; i++)
 		if (parse_option(config, av[i], plugstack) < 0)
 			return REFUSED;
-	if (config->node != NULL && parse_node_file(config) < 0)
+	if (config->node != NULL &&
+	    (parse_node_file(config) < 0 || check_node_file(config) < 0))
 		return REFUSED;
 	if (config->shm == NULL)
 		config->shm = DEFAULT_SHM;

@@ -2082,7 +2082,8 @@ static int enter_with_file(const char *text)
 
 static void each_line_of_the_node_file_is_an_option(void)
 {
-	CHECK(enter_with_file("# of this node\n\nno_new_privs=yes\nbind=/run/munge") == 0);
+	CHECK(enter_with_file("# of this node\n\nno_new_privs=yes\nprivate_dev=no\noverlay=no\n"
+			      "bind=/run/munge") == 0);
 	CHECK(config.no_new_privs);
 	CHECK(called_with("move_mount /run/munge on /mnt/jail/run/munge"));
 	CHECK(!config.overlay);
@@ -2107,6 +2108,35 @@ static void refusal_of_an_invalid_line_names_the_node_file(void)
 	}
 }
 
+static void node_file_without_a_switch_is_refused(void)
+{
+	static const struct {
+		const char *text, *reason;
+	} cases[] = {
+		{"", "/etc/node.conf: no_new_privs= is missing: add no_new_privs=yes or "
+		     "no_new_privs=no"},
+		{"# nothing\n", "/etc/node.conf: no_new_privs= is missing"},
+		{"no_new_privs=yes\noverlay=no\n", "/etc/node.conf: private_dev= is missing"},
+		{"no_new_privs=yes\nprivate_dev=yes\n", "/etc/node.conf: overlay= is missing"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		restart();
+		check_refused(enter_with_file(cases[i].text), cases[i].reason);
+	}
+}
+
+static void switches_may_be_arguments_instead_of_lines(void)
+{
+	static char *options[] = {"jail=/mnt/jail", "scratch=/scratch", "spool=/spool",
+				  "node=/etc/node.conf", "no_new_privs=yes", "private_dev=no",
+				  "overlay=no"};
+
+	node.node_file = "";
+	CHECK(slurm_spank_init_post_opt(NULL, ARRAY_SIZE(options), options) == 0);
+	CHECK(config.no_new_privs);
+}
+
 static void node_file_is_refused_if_missing_or_writable_by_others(void)
 {
 	check_refused(enter_with_file(NULL), "cannot open /etc/node.conf");
@@ -2120,9 +2150,11 @@ static void node_file_is_refused_if_missing_or_writable_by_others(void)
 
 static void node_file_above_the_size_limit_is_refused(void)
 {
+	static const char switches[] = "no_new_privs=yes\nprivate_dev=no\noverlay=no\n";
 	static char text[MAX_NODE_FILE + 64];
 
 	memset(text, '#', MAX_NODE_FILE + 1);
+	memcpy(text, switches, strlen(switches));
 	check_refused(enter_with_file(text), "expected at most 16384 bytes");
 	restart();
 	text[MAX_NODE_FILE] = '\0';
@@ -2701,6 +2733,8 @@ static const struct {
 	TEST(duplicate_option_is_refused),
 	TEST(each_line_of_the_node_file_is_an_option),
 	TEST(refusal_of_an_invalid_line_names_the_node_file),
+	TEST(node_file_without_a_switch_is_refused),
+	TEST(switches_may_be_arguments_instead_of_lines),
 	TEST(node_file_is_refused_if_missing_or_writable_by_others),
 	TEST(node_file_above_the_size_limit_is_refused),
 	TEST(each_failed_system_call_on_the_node_file_is_reported),

@@ -22,6 +22,8 @@ FIND_SLURMD = "pgrep -of ^/usr/sbin/slurmd"
 """Shell command that prints the process id of slurmd, without slurmd's forked children."""
 BRIEF = {"kill_wait": 2, "message": 8, "unkillable_step": 40}
 """`slurm.timeouts` for tests: SIGKILL follows SIGTERM after two seconds instead of thirty."""
+OPEN = "no_new_privs=no\nprivate_dev=no\noverlay=no\n"
+"""The required options of the SPANK plugin, without isolation."""
 PREPARE = f"""
 set -e
 # Only names in /etc/hosts are needed: make lookups of other names fail at once.
@@ -218,7 +220,7 @@ def start_worker(
         },
     )
     worker = prepare(container, secret)
-    put(worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": ""})
+    put(worker.container, {f"{c.NODE_SETTINGS}/{c.NODE_OPTIONS}": OPEN})
     before(worker)
     put(worker.container, {c.JAIL_MARKER: "0\n"})
     start_slurmd(worker)

@@ -33,7 +33,8 @@ def test_shared_directories_stay_shared_with_an_overlay(node: Node) -> None:
 
 
 def test_through_option_keeps_volumes_in_the_jail_shared(node: Node) -> None:
-    node.configure("overlay=yes\nthrough=/home\nthrough=/srv\n")
+    switches = "no_new_privs=no\nprivate_dev=no\noverlay=yes\n"
+    node.configure(f"{switches}through=/home\nthrough=/srv\n")
 
     node.job("echo kept >/srv/through")
 

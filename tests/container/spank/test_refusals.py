@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.slurmctld import OPEN
 from tests.support.spank import Node
 
 
@@ -23,8 +24,10 @@ def moved(node: Node, path: str, instead: str) -> Iterator[None]:
     [
         ("nonsense\n", "node.conf: unknown option nonsense"),
         ("overlay=maybe\n", "node.conf: overlay=maybe: expected yes or no"),
-        ("through=/home\n", "through=/home requires overlay=yes"),
-        ("bind=/missing\n", "cannot bind-mount /missing of the node"),
+        ("", "node.conf: no_new_privs= is missing"),
+        ("no_new_privs=yes\noverlay=no\n", "node.conf: private_dev= is missing"),
+        (f"{OPEN}through=/home\n", "through=/home requires overlay=yes"),
+        (f"{OPEN}bind=/missing\n", "cannot bind-mount /missing of the node"),
     ],
 )
 def test_refused_job_reports_the_reason(node: Node, options: str, reason: str) -> None:
@@ -35,7 +38,7 @@ def test_refused_job_reports_the_reason(node: Node, options: str, reason: str) -
 
 
 def test_refused_job_opens_no_file_on_the_node(node: Node) -> None:
-    node.configure("bind_ro=/missing\n")
+    node.configure(f"{OPEN}bind_ro=/missing\n")
 
     node.refusal("true", "--output=/tmp/opened-%t")
 
@@ -69,7 +72,7 @@ def swapped(node: Node) -> Iterator[str]:
 
 
 def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str) -> None:
-    node.configure(f"bind={swapped}\n")
+    node.configure(f"{OPEN}bind={swapped}\n")
     # Limit the time, because a job with a replaced /etc would hang.
     print_mounts = (
         "timeout 30 srun --quiet bash -c 'cut --delimiter=\" \" --fields=2 /proc/self/mounts'"

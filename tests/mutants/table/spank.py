@@ -10,6 +10,14 @@ _TESTS: Final = (
 
 FAULTS: Final = (
     Fault(
+        "jobs of a node with an empty node.conf are not isolated",
+        "spank",
+        "spank/options.c",
+        "(parse_node_file(config) < 0 || check_node_file(config) < 0))",
+        "(parse_node_file(config) < 0 && check_node_file(config) < 0))",
+        _TESTS,
+    ),
+    Fault(
         "a job can use all process ids of its machine",
         "spank",
         "spank/cgroups.c",
