@@ -37,8 +37,6 @@ class Limits:
     """Whether the reconciler may request the reboot of a Kubernetes node."""
     deletes: bool
     """Whether the reconciler may delete Nodes."""
-    schedules: bool
-    """Whether the reconciler may let Kubernetes schedule pods of nodesets."""
     machines: tuple[Mapping[str, str], ...]
     """For each nodeset, the labels that all its Kubernetes nodes have; empty without labels."""
 
@@ -60,7 +58,9 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
         "matchConstraints": {
             "resourceRules": [
                 _requests(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
-                _requests(["pods"], ["DELETE", *(["UPDATE"] if limits.schedules else [])]),
+                # Judge updates of pods also if the role does not permit them: an edit of the role
+                # and of the policy apply one after the other.
+                _requests(["pods"], ["UPDATE", "DELETE"]),
             ]
         },
         "matchConditions": [

@@ -295,7 +295,6 @@ def _limit(
     limits = admission.Limits(
         reboots="reboot" in args.settings.steps(),
         deletes=_deletes(args.settings),
-        schedules=args.keeps_machines,
         machines=tuple(args.machines),
     )
     # These objects have no namespace, and a cluster may contain two stacks.

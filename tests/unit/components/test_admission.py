@@ -24,10 +24,8 @@ from components.health.admission import Limits
 Object = dict[str, Any]
 Edit = Callable[[Object], object]
 OURS = {c.LABEL_NODESET: "cpu"}
-ANYWHERE = Limits(reboots=True, deletes=False, schedules=True, machines=({},))
-LABELLED = Limits(
-    reboots=True, deletes=True, schedules=False, machines=(OURS, {c.LABEL_NODESET: "gpu"})
-)
+ANYWHERE = Limits(reboots=True, deletes=False, machines=({},))
+LABELLED = Limits(reboots=True, deletes=True, machines=(OURS, {c.LABEL_NODESET: "gpu"}))
 TAINT = {"key": c.TAINT_UNHEALTHY, "effect": "NoSchedule"}
 CONDITION = {"type": c.CONDITION_UNHEALTHY, "status": "True", "message": "cpu-1: gpu-xid"}
 OTHER_TAINT = {"key": "example.org/reserved", "value": "them", "effect": "NoSchedule"}
@@ -263,13 +261,13 @@ def test_reconciler_may_not_change_marks_outside_its_nodesets() -> None:
 
 
 def test_nodeset_without_labels_allows_marks_on_all_machines() -> None:
-    limits = Limits(reboots=True, deletes=False, schedules=False, machines=(OURS, {}))
+    limits = Limits(reboots=True, deletes=False, machines=(OURS, {}))
     assert refusals(limits, "UPDATE", NODE, marked()) == []
 
 
 def test_machine_needs_all_labels_of_its_nodeset() -> None:
     both = {**OURS, f"{c.DOMAIN}/rack": "1"}
-    limits = Limits(reboots=True, deletes=False, schedules=False, machines=(both,))
+    limits = Limits(reboots=True, deletes=False, machines=(both,))
 
     assert refusals(limits, "UPDATE", labelled(NODE), labelled(marked())) != []
     assert refusals(limits, "UPDATE", labelled(NODE, both), labelled(marked(), both)) == []
@@ -281,7 +279,7 @@ def test_own_labels_are_only_labels_of_this_project() -> None:
 
 
 def test_policy_refuses_reboots_if_no_ladder_has_them() -> None:
-    limits = Limits(reboots=False, deletes=False, schedules=False, machines=({},))
+    limits = Limits(reboots=False, deletes=False, machines=({},))
 
     assert update(limits, with_annotation("b1 1")) != []
     assert update(limits, with_annotation("b2 2"), marked()) != []

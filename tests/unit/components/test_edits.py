@@ -496,7 +496,7 @@ EDITS = [
     Edit(
         "nodes keep their machines",
         big(keep_machine=True),
-        effect_of(rolled={BIG}, updated={RECONCILER, "reconciler-limits", "reconciler-role"}),
+        effect_of(rolled={BIG}, updated={RECONCILER, "reconciler-role"}),
         given=STATIC,
     ),
     Edit("pods have an affinity", big(affinity=AFFINITY), effect_of(rolled={BIG})),
