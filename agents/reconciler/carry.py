@@ -257,11 +257,13 @@ class Carrier:
     def _schedule(self, action: Schedule) -> None:
         path = f"/api/v1/namespaces/{self._place.namespace}/pods/{action.node}"
         chosen = {labels.HOSTNAME: action.hostname} if action.hostname else {}
+        # Others, such as Kueue, may have gates of their own.
+        gate = {"name": labels.MACHINE, "$patch": "delete"}
         body = {
             "metadata": {"uid": action.uid},
-            "spec": {"nodeSelector": chosen, "schedulingGates": None},
+            "spec": {"nodeSelector": chosen, "schedulingGates": [gate]},
         }
-        self._api.ask("PATCH", path, body, kind=MERGE)
+        self._api.ask("PATCH", path, body, kind=STRATEGIC)
 
     # --- Machines -----------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ _PARTS: Mapping[str, tuple[str, str]] = {
     "taints": ("spec", "[]"),
     "conditions": ("status", "[]"),
     "nodeSelector": ("spec", "{}"),
+    "schedulingGates": ("spec", "[]"),
 }
 """Optional parts of a Node or pod, each with its parent field and its value if it is absent."""
 
@@ -132,17 +133,18 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (of_nodeset, "the reconciler may change and delete only pods of nodesets"),
         (
             f"!variables.schedules || ({_schedules()})",
-            "the reconciler may only let a gated pod start, on a machine",
+            "the reconciler may only let a gated pod start, on a machine; gates of others stay",
         ),
     ]
 
 
 def _schedules() -> str:
-    """Return the condition that a pod loses its gate, gets a machine, and is otherwise the same."""
-    gates = f"{_BEFORE}.spec.schedulingGates"
+    """Return the condition that a pod loses our gate, gets a machine, and is otherwise the same."""
+    gates, gate = "variables.schedulingGates_before", literal(c.GATE_MACHINE)
     return " && ".join(
         (
-            f"has({gates}) && {gates}.exists(one, one.name == {literal(c.GATE_MACHINE)})",
+            f"{gates}.exists(one, one.name == {gate})",
+            f"{gates}.filter(one, one.name != {gate}) == variables.schedulingGates_after",
             equal_but(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", *_BOOKKEEPING),
             equal_but(f"{_BEFORE}.spec", f"{_AFTER}.spec", "nodeSelector", "schedulingGates"),
             equal_but("variables.nodeSelector_before", "variables.nodeSelector_after", HOSTNAME),

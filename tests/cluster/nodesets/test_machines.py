@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agents import labels
-from agents.kubernetes import MERGE, KubernetesError
+from agents.kubernetes import MERGE, STRATEGIC, KubernetesError
 from components import conventions as c
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.nodesets import SMALL, deployed, is_idle, machine_of
@@ -74,18 +74,22 @@ def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
         "metadata": {"name": name, "labels": {c.LABEL_COMPONENT: c.WORKER}},
         "spec": {
             "containers": [{"name": "a", "image": "example.org/a:1"}],
-            "schedulingGates": [{"name": c.GATE_MACHINE}],
+            "schedulingGates": [{"name": "example.org/a"}, {"name": c.GATE_MACHINE}],
         },
     }
 
-    def patch(change: dict[str, Any]) -> None:
+    def patch(change: dict[str, Any], kind: str = STRATEGIC) -> dict[str, Any]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?dryRun=All"
-        reconciler.ask("PATCH", path, change, kind=MERGE)
+        found: dict[str, Any] = reconciler.ask("PATCH", path, change, kind=kind)
+        return found
 
-    starts = {"schedulingGates": None, "nodeSelector": {labels.HOSTNAME: "node-1"}}
+    gate = {"name": c.GATE_MACHINE, "$patch": "delete"}
+    starts = {"schedulingGates": [gate], "nodeSelector": {labels.HOSTNAME: "node-1"}}
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
     try:
-        patch({"spec": starts})
+        assert patch({"spec": starts})["spec"]["schedulingGates"] == [{"name": "example.org/a"}]
+        with pytest.raises(KubernetesError, match="gates of others stay"):
+            patch({"spec": {**starts, "schedulingGates": None}}, MERGE)
         with pytest.raises(KubernetesError, match="the reconciler may only let a gated pod start"):
             patch({"spec": {**starts, "activeDeadlineSeconds": 60}})
         with pytest.raises(KubernetesError, match="the reconciler may only let a gated pod start"):

@@ -372,6 +372,18 @@ def test_reconciler_may_change_nothing_else_of_a_gated_pod(edit: Edit) -> None:
     assert update_pod(STARTS, CHOSEN, edit) != []
 
 
+def test_gates_of_others_stay() -> None:
+    other = {"name": "kueue.x-k8s.io/admission"}
+    both = copy.deepcopy(GATED)
+    both["spec"]["schedulingGates"] = [other, GATE]
+    without_ours = put("spec", "schedulingGates", value=[other])
+
+    assert update_pod(without_ours, CHOSEN, before=both) == []
+    assert update_pod(STARTS, CHOSEN, before=both) != []
+    assert update_pod(put("spec", "schedulingGates", value=[GATE]), before=both) != []
+    assert update_pod(CHOSEN, before=both) != []
+
+
 @pytest.mark.parametrize("gates", [[], [{"name": "example.org/quota"}]])
 def test_reconciler_may_not_change_pods_without_its_gate(gates: list[Object]) -> None:
     other = copy.deepcopy(GATED)

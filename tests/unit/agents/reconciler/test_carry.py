@@ -219,7 +219,11 @@ def test_gated_pod_starts_on_its_machine_or_anywhere(action: Schedule, chosen: O
 
     body = {
         "metadata": {"uid": "u1"},
-        "spec": {"nodeSelector": chosen, "schedulingGates": None},
+        "spec": {
+            "nodeSelector": chosen,
+            # Gates of others stay.
+            "schedulingGates": [{"name": labels.MACHINE, "$patch": "delete"}],
+        },
     }
     assert world.changes == [("PATCH", "/api/v1/namespaces/slurm/pods/cpu-1", body)]
 
