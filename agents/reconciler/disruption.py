@@ -43,6 +43,8 @@ def busy(observed: Observed) -> list[str]:
 
 def spec(names: Collection[str]) -> Object:
     """Return the fields of a budget that protects these pods. Without a selector, it has none."""
+    # Names alone could also select pods of other components.
+    workers = {labels.COMPONENT: labels.WORKER}
     one_of = {"key": labels.POD, "operator": "In", "values": list(names)}
-    selector = {"matchExpressions": [one_of]} if names else None
+    selector = {"matchLabels": workers, "matchExpressions": [one_of]} if names else None
     return {"minAvailable": len(names), "selector": selector}

@@ -1,7 +1,8 @@
 """An admission policy that limits what the reconciler may change.
 
 RBAC grants whole objects: an account that may patch a Node may relabel it, redirect requests to its
-kubelet, or evict all its pods. The policy lists the fields that may change. Its expressions are in
+kubelet, or evict all its pods. An account that may patch one budget may stop the eviction of any
+pod of its namespace. The policy lists the fields that may change. Its expressions are in
 CEL; the reference for `object`, `oldObject` and `request` is
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/.
 """
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from agents.labels import HOSTNAME
+from agents import labels
 from components import conventions as c
 from components.cel import equal_but, literal, part
 from components.pods import Spec
@@ -20,6 +21,7 @@ _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
 """Keys of an object's metadata that the API server itself changes with each request."""
 _EFFECT = "NoSchedule"
 """Effect of the project's taint: repels new pods that do not tolerate it, and evicts no pods."""
+_BUDGETS = "poddisruptionbudgets"
 _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
     "taints": ("spec", "[]"),
@@ -42,13 +44,13 @@ class Limits:
     """For each nodeset, the labels that all its Kubernetes nodes have; empty without labels."""
 
 
-def own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def own_labels(found: Mapping[str, str]) -> dict[str, str]:
     """Return the labels below slurmstack.dev/.
 
     Other labels can change while pods run: NVIDIA's labels change when a GPU is lost. A policy that
     depends on them would then refuse the taint of such a machine.
     """
-    return {key: labels[key] for key in sorted(labels) if key.startswith(f"{c.DOMAIN}/")}
+    return {key: found[key] for key in sorted(found) if key.startswith(f"{c.DOMAIN}/")}
 
 
 def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
@@ -58,10 +60,11 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
         "failurePolicy": "Fail",
         "matchConstraints": {
             "resourceRules": [
-                _requests(["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
+                _requests("", ["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
                 # Judge updates of pods also if the role does not permit them: an edit of the role
                 # and of the policy apply one after the other.
-                _requests(["pods"], ["UPDATE", "DELETE"]),
+                _requests("", ["pods"], ["UPDATE", "DELETE"]),
+                _requests("policy", [_BUDGETS], ["UPDATE"]),
             ]
         },
         "matchConditions": [
@@ -77,9 +80,9 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
     }
 
 
-def _requests(resources: list[str], operations: list[str]) -> Spec:
+def _requests(group: str, resources: list[str], operations: list[str]) -> Spec:
     return {
-        "apiGroups": [""],
+        "apiGroups": [group],
         "apiVersions": ["v1"],
         "resources": resources,
         "operations": operations,
@@ -108,7 +111,7 @@ def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
     """Return the condition that the Node has the labels of a nodeset's machines."""
     if not all(machines):
         return "true"
-    choices = ", ".join(sorted({literal(labels) for labels in machines}))
+    choices = ", ".join(sorted({literal(one) for one in machines}))
     return (
         f"[{choices}].exists(choice, choice.all(key,"
         " key in variables.labels && variables.labels[key] == choice[key]))"
@@ -135,6 +138,10 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
             f"!variables.schedules || ({_schedules()})",
             "the reconciler may only let a gated pod start, on a machine; gates of others stay",
         ),
+        (
+            f"request.resource.resource != {literal(_BUDGETS)} || ({_protects_nodes()})",
+            "the reconciler may only require its budget for pods of nodesets, by their names",
+        ),
     ]
 
 
@@ -147,7 +154,40 @@ def _schedules() -> str:
             f"{gates}.filter(one, one.name != {gate}) == variables.schedulingGates_after",
             equal_but(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", *_BOOKKEEPING),
             equal_but(f"{_BEFORE}.spec", f"{_AFTER}.spec", "nodeSelector", "schedulingGates"),
-            equal_but("variables.nodeSelector_before", "variables.nodeSelector_after", HOSTNAME),
+            equal_but(
+                "variables.nodeSelector_before", "variables.nodeSelector_after", labels.HOSTNAME
+            ),
+        )
+    )
+
+
+def _protects_nodes() -> str:
+    """Return the condition that a budget has the form of agents/reconciler/disruption.py.
+
+    Without a selector, it selects no pods.
+    """
+    spec, selector = f"{_AFTER}.spec", f"{_AFTER}.spec.selector"
+    workers = literal({c.LABEL_COMPONENT: c.WORKER})
+    by_name = (
+        f"{selector}.matchExpressions.all(one,"
+        f" one.key == {literal(labels.POD)} && one.operator == 'In'"
+        f" && {spec}.minAvailable == size(one.values))"
+    )
+    some = " && ".join(
+        (
+            f"{selector}.all(key, key in ['matchLabels', 'matchExpressions'])",
+            f"has({selector}.matchLabels) && has({selector}.matchExpressions)",
+            f"{selector}.matchLabels == {workers}",
+            f"size({selector}.matchExpressions) == 1",
+            by_name,
+        )
+    )
+    return " && ".join(
+        (
+            equal_but(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", *_BOOKKEEPING),
+            equal_but(f"{_BEFORE}.spec", spec, "minAvailable", "selector"),
+            f"has({spec}.minAvailable)",
+            f"(has({selector}) ? {some} : {spec}.minAvailable == 0)",
         )
     )
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from agents.kubernetes import MERGE, STRATEGIC, Api, KubernetesError
+from agents.reconciler import disruption
 from components import conventions as c
 from tests.support.cluster import NAMESPACE, Cluster
 
@@ -117,6 +118,19 @@ def test_reconciler_can_delete_only_pods_of_nodesets(api: Api, cluster: Cluster)
 
     with pytest.raises(KubernetesError, match=POLICY):
         delete(api, cluster.pods(c.LOGIN)[0])
+
+
+def test_reconciler_can_protect_only_pods_of_nodesets(api: Api) -> None:
+    path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{c.BUSY_NODES}{DRY_RUN}"
+    for names in (["cpu-0"], []):
+        api.ask("PATCH", path, {"spec": disruption.spec(names)}, kind=MERGE)
+
+    everything: Object = {"minAvailable": "100%", "selector": {}}
+    controller = disruption.spec(["controller-0"])
+    controller["selector"]["matchLabels"] = None
+    for spec in (everything, controller):
+        with pytest.raises(KubernetesError, match=POLICY):
+            api.ask("PATCH", path, {"spec": spec}, kind=MERGE)
 
 
 def test_admission_policy_does_not_limit_other_users(cluster: Cluster, machine: Object) -> None:

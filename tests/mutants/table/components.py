@@ -156,6 +156,14 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_reconciler_may_mark_only_machines_with_a_nodesets_labels[taint]",
     ),
     Fault(
+        "the reconciler can stop the eviction of any pod",
+        "components",
+        "components/health/admission.py",
+        'f"{selector}.matchLabels == {workers}",',
+        'f"{selector}.matchLabels != []",',
+        f"{_ADMISSION}::test_reconciler_may_protect_no_other_pods",
+    ),
+    Fault(
         "the reconciler can delete slurmctld's pod",
         "components",
         "components/health/admission.py",

@@ -12,6 +12,7 @@ from cel_expr_python import cel
 
 from agents.kubernetes import Api
 from agents.labels import HOSTNAME
+from agents.reconciler import disruption
 from agents.reconciler.actions import Action, Mark, Unmark, Withdraw
 from agents.reconciler.carry import Carrier, Kept, Place
 from agents.reconciler.observed import Condition, Machine
@@ -397,6 +398,60 @@ def test_reconciler_may_not_change_gated_pods_of_other_components() -> None:
     other["metadata"]["labels"][c.LABEL_COMPONENT] = c.LOGIN
 
     assert update_pod(STARTS, before=other) != []
+
+
+# --- The budget of nodes with jobs ---------------------------------------------------------------
+
+
+def budget(spec: Object) -> Object:
+    metadata = {"name": c.BUSY_NODES, "labels": {"a": "b"}, "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": {k: v for k, v in spec.items() if v is not None}}
+
+
+def update_budget(before: Object, after: Object) -> list[str]:
+    return refusals(ANYWHERE, "UPDATE", before, after, "poddisruptionbudgets")
+
+
+EMPTY = budget({})
+FULL = budget(disruption.spec(["cpu-1", "gpu-3"]))
+
+
+def test_reconciler_may_protect_nodes_with_jobs() -> None:
+    none = budget(disruption.spec([]))
+    for before in (EMPTY, FULL, none):
+        for after in (FULL, none):
+            assert update_budget(before, after) == []
+
+
+ONE_OF = FULL["spec"]["selector"]["matchExpressions"][0]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put("spec", "minAvailable", value=3),
+        put("spec", "minAvailable", value="100%"),
+        drop("spec", "minAvailable"),
+        put("spec", "maxUnavailable", value=0),
+        put("spec", "unhealthyPodEvictionPolicy", value="AlwaysAllow"),
+        put("spec", "selector", value={}),
+        put("spec", "selector", "matchLabels", value={}),
+        put("spec", "selector", "matchLabels", value={c.LABEL_COMPONENT: c.CONTROLLER}),
+        drop("spec", "selector", "matchLabels"),
+        drop("spec", "selector", "matchExpressions"),
+        put("spec", "selector", "matchExpressions", value=[{**ONE_OF, "operator": "NotIn"}]),
+        put("spec", "selector", "matchExpressions", value=[{**ONE_OF, "key": c.LABEL_NODESET}]),
+        put("spec", "selector", "matchExpressions", value=[ONE_OF, ONE_OF]),
+        put("metadata", "labels", "a", value="c"),
+        put("metadata", "finalizers", value=["example.org/stay"]),
+        put("metadata", "annotations", value={"a": "b"}),
+        drop("spec", "selector"),
+    ],
+)
+def test_reconciler_may_protect_no_other_pods(edit: Edit) -> None:
+    after = copy.deepcopy(FULL)
+    edit(after)
+    assert update_budget(EMPTY, after) != []
 
 
 # --- The reconciler with the policy --------------------------------------------------------------

@@ -775,7 +775,8 @@ def test_admission_policy_limits_only_requests_of_the_reconciler(graph: Graph) -
     assert spec["failurePolicy"] == "Fail"
     changes = {"CREATE", "UPDATE", "DELETE"}
     nodes = {(resource, one) for resource in ("nodes", "nodes/status") for one in changes}
-    assert judged(spec) == {*nodes, ("pods", "UPDATE"), ("pods", "DELETE")}
+    pods = {("pods", "UPDATE"), ("pods", "DELETE")}
+    assert judged(spec) == {*nodes, *pods, ("poddisruptionbudgets", "UPDATE")}
     binding = graph.one("reconciler-limits-binding").inputs["spec"]
     name = graph.one("reconciler-limits").inputs["metadata"]["name"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}

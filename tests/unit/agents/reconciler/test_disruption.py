@@ -59,6 +59,7 @@ def test_all_pods_of_the_budget_must_stay() -> None:
     assert found["selector"]["matchExpressions"] == [
         {"key": labels.POD, "operator": "In", "values": ["cpu-1", "cpu-2"]}
     ]
+    assert found["selector"]["matchLabels"] == {labels.COMPONENT: labels.WORKER}
 
 
 def test_budget_without_jobs_selects_no_pod() -> None:
