@@ -65,6 +65,7 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
                 # and of the policy apply one after the other.
                 _requests("", ["pods"], ["UPDATE", "DELETE"]),
                 _requests("policy", [_BUDGETS], ["UPDATE"]),
+                _requests("batch", ["jobs"], ["UPDATE"]),
             ]
         },
         "matchConditions": [
@@ -142,6 +143,10 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
             f"request.resource.resource != {literal(_BUDGETS)} || ({_protects_nodes()})",
             "the reconciler may only require its budget for pods of nodesets, by their names",
         ),
+        (
+            f"request.resource.resource != 'jobs' || ({_reports()})",
+            f"the reconciler may change only the annotation {c.ANNOTATION_REPORT} of its Job",
+        ),
     ]
 
 
@@ -188,6 +193,17 @@ def _protects_nodes() -> str:
             equal_but(f"{_BEFORE}.spec", spec, "minAvailable", "selector"),
             f"has({spec}.minAvailable)",
             f"(has({selector}) ? {some} : {spec}.minAvailable == 0)",
+        )
+    )
+
+
+def _reports() -> str:
+    """Return the condition that a Job changes only in its report."""
+    return " && ".join(
+        (
+            equal_but(_BEFORE, _AFTER, "metadata"),
+            equal_but(f"{_BEFORE}.metadata", f"{_AFTER}.metadata", "annotations", *_BOOKKEEPING),
+            equal_but(_OLD_ANNOTATIONS, _NEW_ANNOTATIONS, c.ANNOTATION_REPORT),
         )
     )
 

@@ -133,6 +133,16 @@ def test_reconciler_can_protect_only_pods_of_nodesets(api: Api) -> None:
             api.ask("PATCH", path, {"spec": spec}, kind=MERGE)
 
 
+def test_reconciler_can_change_only_the_report_of_its_job(api: Api) -> None:
+    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{c.AFTER_DEPLOY}{DRY_RUN}"
+    api.ask("PATCH", path, annotation(c.ANNOTATION_REPORT), kind=MERGE)
+
+    finalizer: Object = {"metadata": {"finalizers": ["example.org/stay"]}}
+    for body in ({"spec": {"parallelism": 0}}, finalizer, annotation("example.org/annotation")):
+        with pytest.raises(KubernetesError, match=POLICY):
+            api.ask("PATCH", path, body, kind=MERGE)
+
+
 def test_admission_policy_does_not_limit_other_users(cluster: Cluster, machine: Object) -> None:
     body = {"metadata": {"labels": {"example.org/a": "b"}}, "spec": {"unschedulable": True}}
     name = machine["metadata"]["name"]

@@ -164,6 +164,14 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_reconciler_may_protect_no_other_pods",
     ),
     Fault(
+        "the reconciler can change the pods of its Job",
+        "components",
+        "components/health/admission.py",
+        'equal_but(_BEFORE, _AFTER, "metadata"),',
+        '"true",',
+        f"{_ADMISSION}::test_reconciler_may_change_nothing_else_of_its_job",
+    ),
+    Fault(
         "the reconciler can delete slurmctld's pod",
         "components",
         "components/health/admission.py",

@@ -454,6 +454,51 @@ def test_reconciler_may_protect_no_other_pods(edit: Edit) -> None:
     assert update_budget(EMPTY, after) != []
 
 
+# --- The Job after a deploy ----------------------------------------------------------------------
+
+
+JOB: Object = {
+    "metadata": {"name": c.AFTER_DEPLOY, "resourceVersion": "1", "annotations": {"a": "b"}},
+    "spec": {"parallelism": 1, "template": {"spec": {"containers": [{"image": "agents:1"}]}}},
+    "status": {"active": 1},
+}
+REPORT = put("metadata", "annotations", c.ANNOTATION_REPORT, value="all is well")
+
+
+def update_job(*edits: Edit, before: Object = JOB) -> list[str]:
+    after = copy.deepcopy(before)
+    for edit in edits:
+        edit(after)
+    return refusals(ANYWHERE, "UPDATE", before, after, "jobs")
+
+
+def test_reconciler_may_write_the_report_of_its_job() -> None:
+    bare = copy.deepcopy(JOB)
+    del bare["metadata"]["annotations"]
+    only = put("metadata", "annotations", value={c.ANNOTATION_REPORT: "all is well"})
+
+    assert update_job(REPORT, put("metadata", "resourceVersion", value="2")) == []
+    assert update_job(only, before=bare) == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put("spec", "parallelism", value=100),
+        put("spec", "suspend", value=True),
+        put("spec", "template", "spec", "containers", value=[]),
+        put("metadata", "finalizers", value=["example.org/stay"]),
+        put("metadata", "ownerReferences", value=[]),
+        put("metadata", "labels", value={"a": "b"}),
+        put("metadata", "annotations", "a", value="c"),
+        put("metadata", "annotations", c.ANNOTATION_REBOOT, value="c"),
+        drop("metadata", "annotations", "a"),
+    ],
+)
+def test_reconciler_may_change_nothing_else_of_its_job(edit: Edit) -> None:
+    assert update_job(REPORT, edit) != []
+
+
 # --- The reconciler with the policy --------------------------------------------------------------
 
 

@@ -776,7 +776,8 @@ def test_admission_policy_limits_only_requests_of_the_reconciler(graph: Graph) -
     changes = {"CREATE", "UPDATE", "DELETE"}
     nodes = {(resource, one) for resource in ("nodes", "nodes/status") for one in changes}
     pods = {("pods", "UPDATE"), ("pods", "DELETE")}
-    assert judged(spec) == {*nodes, *pods, ("poddisruptionbudgets", "UPDATE")}
+    others = {("poddisruptionbudgets", "UPDATE"), ("jobs", "UPDATE")}
+    assert judged(spec) == {*nodes, *pods, *others}
     binding = graph.one("reconciler-limits-binding").inputs["spec"]
     name = graph.one("reconciler-limits").inputs["metadata"]["name"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
