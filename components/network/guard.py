@@ -14,6 +14,7 @@ _GUARDED_PORTS = (
     c.PROMETHEUS_PORT,
     c.ALERTMANAGER_PORT,
     c.GRAFANA_PORT,
+    c.ON_DEMAND_PORT,  # each connection makes the agent of nodes on demand query Slurm
 )
 """Ports that users cannot reach at any address. The servers' addresses are not known in advance."""
 

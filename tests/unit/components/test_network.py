@@ -64,5 +64,5 @@ def test_guard_gets_the_refused_addresses_and_ports(graph: Graph) -> None:
 
     assert {*flows.METADATA, "10.9.0.0/16"} == set(variables["REFUSED_ADDRESSES"])
     assert variables["API_SERVER"] == ["kubernetes.default.svc.cluster.local"]
-    ports = {"988", "2049", "9341", "9343", "9344", "9348", "10250", "10255"}
+    ports = {"988", "2049", "9341", "9343", "9344", "9348", "9349", "10250", "10255"}
     assert ports <= set(variables["REFUSED_PORTS"])
