@@ -26,6 +26,34 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         pass
 http.server.ThreadingHTTPServer(("", 4318), Receiver).serve_forever()
 """
+CLOUD_NAMESPACE = "cloud"
+CLOUD = f"http://receiver.{CLOUD_NAMESPACE}.svc.cluster.local:4320"
+"""URL of a server that acts as a cloud's API. It prints each request that has the right token."""
+REPLACE = f"""
+import os, pathlib, httpx
+token = pathlib.Path("/etc/slurmstack/replace/token").read_text()
+names = ("MACHINE", "MACHINE_UID", "PROVIDER_ID", "SLURM_NODE", "CAUSE")
+request = {{name: os.environ[name] for name in names}}
+httpx.post("{CLOUD}", json=request, headers={{"Authorization": token}}).raise_for_status()
+"""
+"""The script of `reconciler.replace`, which is in the Secret with the token."""
+
+
+def cloud_program(token: str) -> str:
+    return f"""
+import http.server
+class Cloud(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        allowed = self.headers["Authorization"] == "{token}"
+        if allowed:
+            print(body.decode(), flush=True)
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("", 4320), Cloud).serve_forever()
+"""
 
 
 def receive(cluster: Cluster, namespace: str, port: int, program: str) -> None:

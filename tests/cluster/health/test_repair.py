@@ -1,13 +1,22 @@
 """Machines that stop answering, and the reconciler's steps to repair a machine."""
 
 import contextlib
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from components import conventions as c
 from tests.cluster.health.node import WELL, Node
+from tests.cluster.health.receiving import (
+    CLOUD,
+    CLOUD_NAMESPACE,
+    REPLACE,
+    cloud_program,
+    receive,
+)
 from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import becomes, eventually
 
@@ -148,6 +157,12 @@ def machine_uid(cluster: Cluster) -> str:
     )
 
 
+def forget_repairs(cluster: Cluster) -> None:
+    """Empty the reconciler's memory, so that it starts with the first step of each ladder."""
+    forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
+    cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
+
+
 def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> None:
     cluster = alone.cluster
     pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
@@ -156,9 +171,7 @@ def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> N
         return str(cluster.computer(MACHINE).attrs["State"]["StartedAt"])
 
     before = booted()
-    # Without an entry for the node, the reconciler starts with the first step.
-    forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
-    cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
+    forget_repairs(cluster)
     # A new pod lacks the tests' nvidia-smi: the check has no result, so the node stays drained.
     alone.prints(ROWS_PENDING)
     alone.is_drained_for("check:gpu-row-remap")
@@ -174,6 +187,61 @@ def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> N
     assert steps == sorted(steps)
 
     # The test acts as the cloud provider, which creates another machine.
+    cluster.computer(MACHINE).restart()
+    eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
+    comes_back(alone)
+
+
+@pytest.fixture
+def cloud(cluster: Cluster) -> Iterator[Callable[[], list[dict[str, str]]]]:
+    """Requests of the command that replaces machines, to a server that knows its token."""
+    token = secrets.token_hex(16)
+    receive(cluster, CLOUD_NAMESPACE, 4320, cloud_program(token))
+    entries = (f"--from-literal=token={token}", f"--from-literal=replace.py={REPLACE}")
+    cluster.kubectl("create", "secret", "generic", "cloud", *entries)
+
+    def edit(values: dict[str, Any]) -> None:
+        values["reconciler"] |= {
+            "ladders": {"gpu-row-remap": ["replace"]},
+            "replace": ["python3", "/etc/slurmstack/replace/replace.py"],
+            "replace_secret": "cloud",
+            "replace_servers": [CLOUD],
+        }
+
+    def requests() -> list[dict[str, str]]:
+        log = cluster.kubectl("logs", f"--namespace={CLOUD_NAMESPACE}", "pod/receiver")
+        return [json.loads(line) for line in log.splitlines()]
+
+    try:
+        with cluster.edited(edit):
+            cluster.deploy("up")
+            yield requests
+    finally:
+        cluster.deploy("up")
+        cluster.kubectl("delete", "secret", "cloud")
+        cluster.kubectl("delete", "namespace", CLOUD_NAMESPACE)
+
+
+def test_command_with_a_secret_requests_another_machine(
+    cloud: Callable[[], list[dict[str, str]]], alone: Node
+) -> None:
+    cluster, machine = alone.cluster, machine_uid(alone.cluster)
+    forget_repairs(cluster)
+    alone.prints(ROWS_PENDING)
+    alone.is_drained_for("check:gpu-row-remap")
+
+    (request,) = eventually("the command requests another machine", cloud, 120)
+
+    provider = cluster.kubectl("get", "node", MACHINE, "-o", "jsonpath={.spec.providerID}")
+    assert request == {
+        "MACHINE": MACHINE,
+        "MACHINE_UID": machine,
+        "PROVIDER_ID": provider,
+        "SLURM_NODE": alone.name,
+        "CAUSE": "gpu-row-remap",
+    }
+    # The test acts as the cloud, which replaces the machine by another one.
+    cluster.kubectl("delete", "node", MACHINE)
     cluster.computer(MACHINE).restart()
     eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)
     comes_back(alone)
