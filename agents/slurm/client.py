@@ -7,7 +7,7 @@ request only if slurmrestd certainly has not received that request.
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -221,7 +221,7 @@ class Client:
     def _answer(self, asked: str, response: httpx.Response) -> Answer:
         """Return the content of a response. Raises SlurmError if the content is an error."""
         try:
-            content = from_json(response.content)
+            content = _parsed(response.content)
         except ValueError:
             content = None
         answer: Answer = content if isinstance(content, dict) else {}
@@ -256,3 +256,15 @@ def _unreachable(asked: str, error: httpx.TransportError, fate_known: bool) -> S
     if not fate_known:
         said += " (it is unknown whether Slurm carried out the request)"
     return SlurmError(Fault.UNREACHABLE, asked, said)
+
+
+def _parsed(content: bytes) -> Any:
+    """Parse JSON. Raises ValueError.
+
+    Root on a worker can put bytes that are not UTF-8 into a node's record, and slurmrestd returns
+    them. They must not make the answer about all nodes unreadable.
+    """
+    try:
+        return from_json(content)
+    except ValueError:
+        return from_json(content.decode(errors="replace"))

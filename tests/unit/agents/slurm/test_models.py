@@ -158,3 +158,15 @@ def test_job_request_omits_fields_that_are_not_set() -> None:
             "hold": False,
         }
     }
+
+
+@pytest.mark.parametrize("comment", [b"a\xffb", b"\xed\xa0\x80"], ids=["byte", "surrogate"])
+def test_text_that_is_no_utf8_hides_no_node(comment: bytes) -> None:
+    answer = recorded()["nodes"]
+    answer["nodes"][0]["comment"] = "COMMENT"
+    content = json.dumps(answer).encode().replace(b"COMMENT", comment)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+
+    found = Client("http://rest", lambda: "token", transport=transport).nodes()
+
+    assert [node.name for node in found] == [node["name"] for node in answer["nodes"]]
