@@ -2089,11 +2089,21 @@ static void each_line_of_the_node_file_is_an_option(void)
 	CHECK(!config.overlay);
 }
 
+struct file_case {
+	const char *text, *reason;
+};
+
+static void check_refused_files(const struct file_case *cases, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		restart();
+		check_refused(enter_with_file(cases[i].text), cases[i].reason);
+	}
+}
+
 static void refusal_of_an_invalid_line_names_the_node_file(void)
 {
-	static const struct {
-		const char *text, *reason;
-	} cases[] = {
+	static const struct file_case cases[] = {
 		{"nonsense\n", "/etc/node.conf: unknown option nonsense"},
 		{"overlay=yes \n", "/etc/node.conf: overlay=yes : expected yes or no"},
 		{" overlay=yes\n", "/etc/node.conf: unknown option  overlay=yes"},
@@ -2102,17 +2112,12 @@ static void refusal_of_an_invalid_line_names_the_node_file(void)
 		{"node=/etc/other\n", "/etc/node.conf: node= is given twice"},
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		restart();
-		check_refused(enter_with_file(cases[i].text), cases[i].reason);
-	}
+	check_refused_files(cases, ARRAY_SIZE(cases));
 }
 
 static void node_file_without_a_switch_is_refused(void)
 {
-	static const struct {
-		const char *text, *reason;
-	} cases[] = {
+	static const struct file_case cases[] = {
 		{"", "/etc/node.conf: no_new_privs= is missing: add no_new_privs=yes or "
 		     "no_new_privs=no"},
 		{"# nothing\n", "/etc/node.conf: no_new_privs= is missing"},
@@ -2120,10 +2125,7 @@ static void node_file_without_a_switch_is_refused(void)
 		{"no_new_privs=yes\nprivate_dev=yes\n", "/etc/node.conf: overlay= is missing"},
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		restart();
-		check_refused(enter_with_file(cases[i].text), cases[i].reason);
-	}
+	check_refused_files(cases, ARRAY_SIZE(cases));
 }
 
 static void switches_may_be_arguments_instead_of_lines(void)

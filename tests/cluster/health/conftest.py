@@ -9,6 +9,7 @@ from tests.cluster.health.node import WELL, Node
 from tests.cluster.health.receiving import (
     COLLECTOR,
     COLLECTOR_NAMESPACE,
+    COLLECTOR_PORT,
     COLLECTOR_PROGRAM,
     receive,
 )
@@ -51,7 +52,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
     with deployed(write_test_stack("health", edit=watchful)) as stack:
         # Remove the namespace that an interrupted run left behind.
         stack.kubectl("delete", "namespace", COLLECTOR_NAMESPACE, "--ignore-not-found")
-        receive(stack, COLLECTOR_NAMESPACE, 4318, COLLECTOR_PROGRAM)
+        receive(stack, COLLECTOR_NAMESPACE, COLLECTOR_PORT, COLLECTOR_PROGRAM)
         yield stack
 
 

@@ -1,33 +1,47 @@
 """Programs on the cluster that print what they receive."""
 
+import textwrap
+
 from images import tags
 from tests.support.cluster import Cluster
 
-COLLECTOR_NAMESPACE = "collector"
-COLLECTOR = f"http://receiver.{COLLECTOR_NAMESPACE}.svc.cluster.local:4318"
-"""URL of the collector, which gets the daemons' log lines. While the file AWAY exists, the
-collector's program neither prints lines nor answers."""
-AWAY = "/tmp/away"
-COLLECTOR_PROGRAM = f"""
+
+def _server(port: int, post: str) -> str:
+    """Return a program that answers POST requests with the statements `post`, which get `body`."""
+    return f"""
 import gzip, http.server, json, os
 class Receiver(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
-        body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
-        if os.path.exists("{AWAY}"):
-            return
-        for group in json.loads(body)["resourceLogs"]:
-            source = group["resource"]["attributes"]
-            for scope in group["scopeLogs"]:
-                for record in scope["logRecords"]:
-                    print(json.dumps([source, record]), flush=True)
-        self.send_response(200)
-        self.end_headers()
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+{textwrap.indent(post, " " * 8)}
     def log_message(self, *_):
         pass
-http.server.ThreadingHTTPServer(("", 4318), Receiver).serve_forever()
+http.server.ThreadingHTTPServer(("", {port}), Receiver).serve_forever()
 """
-CLOUD_NAMESPACE = "cloud"
-CLOUD = f"http://receiver.{CLOUD_NAMESPACE}.svc.cluster.local:4320"
+
+
+COLLECTOR_NAMESPACE, COLLECTOR_PORT = "collector", 4318
+COLLECTOR = f"http://receiver.{COLLECTOR_NAMESPACE}.svc.cluster.local:{COLLECTOR_PORT}"
+"""URL of the collector, which gets the daemons' log lines. While the file AWAY exists, the
+collector's program neither prints lines nor answers."""
+AWAY = "/tmp/away"
+COLLECTOR_PROGRAM = _server(
+    COLLECTOR_PORT,
+    f"""
+lines = gzip.decompress(body)
+if os.path.exists("{AWAY}"):
+    return
+for group in json.loads(lines)["resourceLogs"]:
+    source = group["resource"]["attributes"]
+    for scope in group["scopeLogs"]:
+        for record in scope["logRecords"]:
+            print(json.dumps([source, record]), flush=True)
+self.send_response(200)
+self.end_headers()
+""",
+)
+CLOUD_NAMESPACE, CLOUD_PORT = "cloud", 4320
+CLOUD = f"http://receiver.{CLOUD_NAMESPACE}.svc.cluster.local:{CLOUD_PORT}"
 """URL of a server that acts as a cloud's API. It prints each request that has the right token."""
 REPLACE = f"""
 import os, pathlib, httpx
@@ -40,20 +54,16 @@ httpx.post("{CLOUD}", json=request, headers={{"Authorization": token}}).raise_fo
 
 
 def cloud_program(token: str) -> str:
-    return f"""
-import http.server
-class Cloud(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        allowed = self.headers["Authorization"] == "{token}"
-        if allowed:
-            print(body.decode(), flush=True)
-        self.send_response(200 if allowed else 401)
-        self.end_headers()
-    def log_message(self, *_):
-        pass
-http.server.ThreadingHTTPServer(("", 4320), Cloud).serve_forever()
-"""
+    return _server(
+        CLOUD_PORT,
+        f"""
+allowed = self.headers["Authorization"] == "{token}"
+if allowed:
+    print(body.decode(), flush=True)
+self.send_response(200 if allowed else 401)
+self.end_headers()
+""",
+    )
 
 
 def receive(cluster: Cluster, namespace: str, port: int, program: str) -> None:

@@ -13,6 +13,7 @@ from tests.cluster.health.node import WELL, Node
 from tests.cluster.health.receiving import (
     CLOUD,
     CLOUD_NAMESPACE,
+    CLOUD_PORT,
     REPLACE,
     cloud_program,
     receive,
@@ -192,11 +193,14 @@ def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> N
     comes_back(alone)
 
 
+Requests = Callable[[], list[dict[str, str]]]
+
+
 @pytest.fixture
-def cloud(cluster: Cluster) -> Iterator[Callable[[], list[dict[str, str]]]]:
+def cloud(cluster: Cluster) -> Iterator[Requests]:
     """Requests of the command that replaces machines, to a server that knows its token."""
     token = secrets.token_hex(16)
-    receive(cluster, CLOUD_NAMESPACE, 4320, cloud_program(token))
+    receive(cluster, CLOUD_NAMESPACE, CLOUD_PORT, cloud_program(token))
     entries = (f"--from-literal=token={token}", f"--from-literal=replace.py={REPLACE}")
     cluster.kubectl("create", "secret", "generic", "cloud", *entries)
 
@@ -222,9 +226,7 @@ def cloud(cluster: Cluster) -> Iterator[Callable[[], list[dict[str, str]]]]:
         cluster.kubectl("delete", "namespace", CLOUD_NAMESPACE)
 
 
-def test_command_with_a_secret_requests_another_machine(
-    cloud: Callable[[], list[dict[str, str]]], alone: Node
-) -> None:
+def test_command_with_a_secret_requests_another_machine(cloud: Requests, alone: Node) -> None:
     cluster, machine = alone.cluster, machine_uid(alone.cluster)
     forget_repairs(cluster)
     alone.prints(ROWS_PENDING)

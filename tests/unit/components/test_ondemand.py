@@ -284,8 +284,16 @@ def test_agent_may_create_and_delete_the_pods_of_its_templates(template: Object)
 
 
 Edit = Callable[[Object], object]
-FIRST: Callable[[Object], Object] = lambda made: made["spec"]["containers"][0]  # noqa: E731
-JOIN: Callable[[Object], Object] = lambda made: made["spec"]["initContainers"][-1]  # noqa: E731
+
+
+def first(made: Object) -> Object:
+    found: Object = made["spec"]["containers"][0]
+    return found
+
+
+def join(made: Object) -> Object:
+    found: Object = made["spec"]["initContainers"][-1]
+    return found
 
 
 def spec(**fields: Any) -> Edit:
@@ -338,12 +346,12 @@ def toleration(**fields: Any) -> Edit:
         (volume(persistentVolumeClaim={"claimName": "database"}), "volumes"),
         (volume(hostPath={"path": "/"}), "volumes"),
         (volume(nfs={"server": "10.0.0.1", "path": "/"}), "volumes"),
-        (lambda made: FIRST(made).update(image="evil"), "containers"),
-        (lambda made: FIRST(made).update(command=["sh"]), "containers"),
-        (lambda made: FIRST(made).update(envFrom=[{"secretRef": {"name": "jwt"}}]), "containers"),
-        (lambda made: FIRST(made)["securityContext"].update(privileged=True), "containers"),
-        (lambda made: FIRST(made).pop("securityContext"), "containers"),
-        (lambda made: FIRST(made)["resources"]["limits"].update({"x.org/y": "1"}), "containers"),
+        (lambda made: first(made).update(image="evil"), "containers"),
+        (lambda made: first(made).update(command=["sh"]), "containers"),
+        (lambda made: first(made).update(envFrom=[{"secretRef": {"name": "jwt"}}]), "containers"),
+        (lambda made: first(made)["securityContext"].update(privileged=True), "containers"),
+        (lambda made: first(made).pop("securityContext"), "containers"),
+        (lambda made: first(made)["resources"]["limits"].update({"x.org/y": "1"}), "containers"),
         (lambda made: made["spec"]["containers"].append({"name": "x", "image": "y"}), "containers"),
         (lambda made: made["spec"].pop("initContainers"), "initContainers"),
         (lambda made: made["spec"]["initContainers"].reverse(), "initContainers"),
@@ -375,13 +383,13 @@ def toleration(**fields: Any) -> Edit:
         (spec(fieldOfTheFuture="x"), "all other fields"),
         (lambda made: made["spec"].pop("enableServiceLinks"), "all other fields"),
         (toleration(key=NOT_READY, operator="Exists"), "tolerations"),
-        (lambda made: FIRST(made).update(terminationMessagePath="/etc/x"), "containers"),
-        (lambda made: FIRST(made).pop("terminationMessagePath"), "containers"),
-        (lambda made: FIRST(made).update(imagePullPolicy="Never"), "containers"),
-        (lambda made: FIRST(made).update(fieldOfTheFuture="x"), "containers"),
-        (lambda made: FIRST(made)["resources"].update(claims=[{"name": "x"}]), "containers"),
-        (lambda made: FIRST(made)["resources"]["requests"].update(cpu="1m"), "containers"),
-        (lambda made: FIRST(made)["resources"].pop("requests"), "containers"),
+        (lambda made: first(made).update(terminationMessagePath="/etc/x"), "containers"),
+        (lambda made: first(made).pop("terminationMessagePath"), "containers"),
+        (lambda made: first(made).update(imagePullPolicy="Never"), "containers"),
+        (lambda made: first(made).update(fieldOfTheFuture="x"), "containers"),
+        (lambda made: first(made)["resources"].update(claims=[{"name": "x"}]), "containers"),
+        (lambda made: first(made)["resources"]["requests"].update(cpu="1m"), "containers"),
+        (lambda made: first(made)["resources"].pop("requests"), "containers"),
     ],
 )
 def test_other_pods_are_refused(template: Object, edit: Edit, reason: str) -> None:
@@ -398,9 +406,9 @@ def test_other_pods_are_refused(template: Object, edit: Edit, reason: str) -> No
         spec(priorityClassName="usual", priority=5, preemptionPolicy="Never"),
         spec(overhead={"cpu": "100m"}, imagePullSecrets=[{"name": "of-the-account"}]),
         toleration(key=NOT_READY, operator="Exists", effect="NoExecute", tolerationSeconds=300),
-        lambda made: FIRST(made).update(imagePullPolicy="Always"),
-        lambda made: FIRST(made).update(resizePolicy=[{"resourceName": "cpu"}]),
-        lambda made: JOIN(made).update(resources={"requests": {"cpu": "10m"}}),
+        lambda made: first(made).update(imagePullPolicy="Always"),
+        lambda made: first(made).update(resizePolicy=[{"resourceName": "cpu"}]),
+        lambda made: join(made).update(resources={"requests": {"cpu": "10m"}}),
         lambda made: made["metadata"]["annotations"].update({"kubernetes.io/psp": "eks"}),
         # The rules of other nodesets judge this pod.
         lambda made: made["metadata"]["labels"].update({c.LABEL_NODESET: "cpu"}),
@@ -437,7 +445,7 @@ def test_template_without_its_labels_still_limits_the_pods_of_its_nodeset(
     made = own_pod(template)
     assert refusals(template, "CREATE", made, template_labels=found) == []
 
-    FIRST(made)["securityContext"]["privileged"] = True
+    first(made)["securityContext"]["privileged"] = True
     assert refusals(template, "CREATE", made, template_labels=found)
 
 

@@ -17,7 +17,7 @@ from agents.ondemand.__main__ import Agent, main
 from agents.ondemand.carry import Carried
 from agents.ondemand.plan import Plan
 from tests.support.ports import free_port
-from tests.unit.agents.ondemand.world import World, new_agent, settings
+from tests.unit.agents.ondemand.world import World, agent_of
 
 Look = tuple[Plan, Carried]
 
@@ -29,9 +29,7 @@ def world() -> World:
 
 @pytest.fixture
 def agent(world: World, tmp_path: Path) -> Agent:
-    file = tmp_path / "wanted.json"
-    file.write_text(settings({"gpu": 2}))
-    return new_agent(world, file)
+    return agent_of(world, tmp_path, {"gpu": 2})
 
 
 @pytest.fixture

@@ -2,28 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from agents.ondemand.__main__ import Agent
-from tests.unit.agents.ondemand.world import World, new_agent, settings
-
-NODE = "gpu-0"
-
-
-@pytest.fixture
-def world() -> World:
-    """A nodeset whose only node is starting."""
-    made = World({"gpu": 1})
-    made.set_power(made.boxes[NODE], "POWER_UP")
-    made.pass_time(5)
-    return made
-
-
-@pytest.fixture
-def agent(world: World, tmp_path: Path) -> Agent:
-    file = tmp_path / "wanted.json"
-    file.write_text(settings({"gpu": 1}))
-    return new_agent(world, file)
+from tests.unit.agents.ondemand.world import NODE, World, agent_of
 
 
 def run(agent: Agent, world: World, seconds: int) -> None:
@@ -66,9 +46,7 @@ def test_node_whose_pod_was_evicted_sleeps_and_can_start_again(agent: Agent, wor
 
 def test_job_gets_another_node_if_a_kubelet_has_died(world: World, tmp_path: Path) -> None:
     world = World({"gpu": 2})
-    file = tmp_path / "wanted.json"
-    file.write_text(settings({"gpu": 2}))
-    agent = new_agent(world, file)
+    agent = agent_of(world, tmp_path, {"gpu": 2})
     world.submit("gpu", 1, 10)
     run(agent, world, 60)
     assert world.jobs[1].is_done

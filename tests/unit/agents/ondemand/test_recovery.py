@@ -1,35 +1,20 @@
 """Pods that are ready while slurmctld believes that their nodes start: it may have lost changes."""
 
-from pathlib import Path
-
 import pytest
 
 from agents.ondemand.__main__ import PROBLEMS, Agent
 from agents.ondemand.plan import SETTLING
-from tests.unit.agents.ondemand.world import World, new_agent, settings
-
-NODE = "gpu-0"
+from tests.unit.agents.ondemand.world import NODE, World
 
 
 @pytest.fixture
-def world() -> World:
-    """A nodeset whose only node is ready but not registered."""
-    made = World({"gpu": 1})
-    made.set_power(made.boxes[NODE], "POWER_UP")
-    made.pass_time(5)
-    return made
-
-
-@pytest.fixture
-def agent(world: World, tmp_path: Path) -> Agent:
-    file = tmp_path / "wanted.json"
-    file.write_text(settings({"gpu": 1}))
-    made = new_agent(world, file)
-    made.look(world.now)
+def agent(agent: Agent, world: World) -> Agent:
+    """The agent of a node that is ready but not registered."""
+    agent.look(world.now)
     world.pass_time(60)
     world.boxes[NODE].flags = {"POWERING_UP", "NOT_RESPONDING"}
-    made.look(world.now)
-    return made
+    agent.look(world.now)
+    return agent
 
 
 def is_deleted(world: World) -> bool:

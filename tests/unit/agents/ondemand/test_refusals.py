@@ -8,26 +8,15 @@ from agents.ondemand.__main__ import Agent
 from agents.ondemand.actions import Create, GiveUp
 from agents.ondemand.carry import Carried, Carrier
 from agents.ondemand.observed import Template
-from tests.unit.agents.ondemand.world import FakeApi, FakeSlurm, World, new_agent, settings
+from tests.unit.agents.ondemand.world import NODE, FakeApi, FakeSlurm, World, agent_of
 
-NODE = "gpu-0"
 POLICY = "ValidatingAdmissionPolicy 'slurm-ondemand-templates' denied request: "
 
 
 @pytest.fixture
-def world() -> World:
-    """A nodeset whose only node is starting."""
-    made = World({"gpu": 1})
-    made.set_power(made.boxes[NODE], "POWER_UP")
-    made.pass_time(30)
-    return made
-
-
-@pytest.fixture
-def agent(world: World, tmp_path: Path) -> Agent:
-    file = tmp_path / "wanted.json"
-    file.write_text(settings({"gpu": 1}))
-    return new_agent(world, file)
+def world(world: World) -> World:
+    world.pass_time(25)
+    return world
 
 
 @pytest.mark.parametrize(
@@ -70,9 +59,7 @@ def test_refusal_by_an_api_server_that_starts_is_tried_again(
 
 
 def test_lack_of_budget_leaves_no_record_of_a_failed_start(world: World, tmp_path: Path) -> None:
-    file = tmp_path / "wanted.json"
-    file.write_text(settings({"gpu": 1}, ceiling=0.5))
-    new_agent(world, file).look(world.now)
+    agent_of(world, tmp_path, {"gpu": 1}, ceiling=0.5).look(world.now)
 
     assert world.boxes[NODE].reason.startswith("slurmstack:start:cost: ")
     assert world.boxes[NODE].comment == ""

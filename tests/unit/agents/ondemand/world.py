@@ -20,6 +20,7 @@ from agents.slurm import Client, Fault, Node, SlurmError
 from components.slurmconf.ondemand import SUSPEND_TIMEOUT
 from tests.support.slurmnodes import NOW, moment, node
 
+NODE = "gpu-0"
 PODS = "/api/v1/namespaces/slurm/pods"
 TEMPLATES = "/api/v1/namespaces/slurm/podtemplates"
 RESUME_TIMEOUT = 900
@@ -574,3 +575,12 @@ def settings(
 def new_agent(world: World, path: Path) -> Agent:
     """Return a new agent with the settings in this file. It knows only what the world stores."""
     return Agent(FakeSlurm(world), FakeApi(world), "slurm", path)
+
+
+def agent_of(
+    world: World, folder: Path, sizes: Mapping[str, int], ceiling: float | None = None
+) -> Agent:
+    """Return a new agent, and write its settings to a file in the folder."""
+    file = folder / "wanted.json"
+    file.write_text(settings(sizes, ceiling=ceiling))
+    return new_agent(world, file)
