@@ -5,7 +5,10 @@ except those that are NotRequired.
 """
 
 from datetime import datetime
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
+
+STUCK: Final = 120
+"""Seconds after the deletion deadline from which a terminating pod is treated as stuck."""
 
 
 class Meta(TypedDict):

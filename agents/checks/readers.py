@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from agents import cgroups
 from agents.checks import infiniband
 from agents.checks.judging import EARLIER
 from agents.containers import settings as containers
@@ -32,7 +33,6 @@ JOBS: Final = "slurm-jobs"
 
 After the job, the directory has the prefix `ended.` until it is removed.
 """
-GROUPS: Final = Path("/sys/fs/cgroup")
 _FROZEN: Final = {"freezer": ("freezer.state", "FROZEN"), "": ("cgroup.events", "frozen 1")}
 """File and line of a frozen cgroup: for the hierarchy of version 1, and for version 2."""
 STATE: Final = Path("/run/slurmstack/checks")
@@ -133,7 +133,7 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 
 
 def processes(
-    _: Limits, proc: Path = Path("/proc"), state: Path = STATE, groups: Path = GROUPS
+    _: Limits, proc: Path = Path("/proc"), state: Path = STATE, groups: Path = cgroups.ROOT
 ) -> str:
     """Return one line for each process, now and in the stored earlier reading.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from agents import objects
 from agents.drains import COST, LEAVE, NOT_RESPONDING, OWN, START
 from agents.ondemand.actions import (
     Action,
@@ -49,8 +50,6 @@ LONGEST_BACK_OFF = 3600
 SETTLING = 60
 """Seconds for which a node that sleeps or starts may have a ready pod. If slurmctld lost its last
 changes, a sleeping node registers again within this time."""
-STUCK = 120
-"""Seconds after its grace for which a pod may be terminating, before its node's start ends."""
 
 _BUSY = frozenset(
     {
@@ -240,12 +239,15 @@ def _troubles(
         if not view.is_waking or view.pod is None:
             continue
         uid, kind, since = before.troubles.get(view.name, ("", "", now))
-        # A container that crashes again and again runs at times.
-        present = view.pod.trouble.kind if view.pod.trouble else BROKEN if kind == BROKEN else ""
-        if present and (uid, kind) == (view.pod.uid, present):
+        trouble, is_same_pod = view.pod.trouble, uid == view.pod.uid
+        if trouble is None:
+            # A container that crashes again and again runs at times.
+            if is_same_pod and kind == BROKEN:
+                yield view.name, (uid, kind, since)
+        elif is_same_pod and kind == trouble.kind:
             yield view.name, (uid, kind, since)
-        elif view.pod.trouble:
-            yield view.name, (view.pod.uid, view.pod.trouble.kind, now)
+        else:
+            yield view.name, (view.pod.uid, trouble.kind, now)
 
 
 def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
@@ -365,7 +367,7 @@ def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[
 def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Action]:
     """Yield the action for a starting node whose last pod is terminating: its name is not free."""
     is_late = now - memory.blocked[view.name] > view.nodeset.start
-    if not view.is_foreign and (now > pod.ends + STUCK or is_late):
+    if not view.is_foreign and (now > pod.ends + objects.STUCK or is_late):
         where = (
             f"on machine {pod.machine}; check its kubelet" if pod.machine else "without a machine"
         )

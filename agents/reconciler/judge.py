@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from agents import objects
 from agents.drains import (
     CHECK,
     KUBERNETES,
@@ -47,8 +48,6 @@ DUPLICATE_JOB = "Duplicate jobid"
 
 The node is healthy: slurmctld was killed before it saved that the job had started.
 """
-STUCK = 120
-"""Seconds after the deletion deadline from which a terminating pod is treated as stuck."""
 
 UNSTEADY = 300
 """Seconds for which a restarted munged is treated as failed. The kubelet waits at most this long
@@ -247,7 +246,7 @@ class View:
 def cause_of(reason: str, source: str) -> str | None:
     """Return the cause in a reason of this source: `disk` in `slurmstack:check:disk: full`.
 
-    The result is None if there is none, or if it is longer than the name of any check.
+    Return None without a cause, or if the cause is longer than the name of any check.
     """
     if not reason.startswith(source):
         return None
@@ -370,7 +369,7 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
     if pod is None:
         yield Finding(POD, Kind.ABSENT, "no pod exists")
     elif pod.leaves is not None:
-        if now > pod.leaves + STUCK:
+        if now > pod.leaves + objects.STUCK:
             yield Finding(POD, Kind.ABSENT, "pod is stuck terminating")
         elif not view.is_in_service:
             yield Finding(LEAVING, Kind.HELD, "pod is terminating and will be replaced")

@@ -7,9 +7,8 @@ slurmd reports it at each start.
 
 from collections.abc import Iterator
 
-from agents import labels
+from agents import labels, objects
 from agents.reconciler.actions import Free, Schedule
-from agents.reconciler.judge import STUCK
 from agents.reconciler.observed import Machine, Observed, Pod
 from agents.reconciler.wanted import Wanted
 
@@ -51,4 +50,4 @@ def _returns(pod: Pod | None, now: int) -> bool:
     """Return whether a node is about to return to its machine. A pod that cannot end does not."""
     if pod is None or pod.is_gated:
         return True
-    return pod.leaves is not None and now - pod.leaves < STUCK
+    return pod.leaves is not None and now - pod.leaves < objects.STUCK

@@ -2,9 +2,8 @@
 
 import pytest
 
-from agents import labels
+from agents import labels, objects
 from agents.reconciler.actions import Free, Schedule
-from agents.reconciler.judge import STUCK
 from agents.reconciler.machines import places
 from agents.reconciler.observed import Machine, Observed, Pod
 from agents.reconciler.plan import plan
@@ -90,7 +89,7 @@ def test_node_without_a_machine_waits_for_nodes_that_return(other: list[Pod], wi
 
 
 def test_pod_that_cannot_end_delays_no_node_without_a_machine() -> None:
-    stuck = pod("cpu-2", leaves=NOW - STUCK)
+    stuck = pod("cpu-2", leaves=NOW - objects.STUCK)
 
     assert planned(state(gated("cpu-1"), node("cpu-1"), stuck)) == [Schedule("cpu-1", "cpu-1-uid")]
 
