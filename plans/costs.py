@@ -77,7 +77,8 @@ def differences(preview: Preview) -> list[Difference]:
 def on_demand(preview: Preview) -> list[str]:
     """Return a line with the highest and lowest cost of nodes on demand for an hour.
 
-    If an edit changes the cost, a second line has the present one. Without prices, there is none.
+    If an edit changes the cost, a second line shows the cost before. Without prices, the list is
+    empty.
     """
     before = after = preview.cost_on_demand
     for step in preview.steps:

@@ -145,17 +145,16 @@ class _Nodeset:
         if record is None or _is_drained(view) or record.reason.startswith(LEAVE):
             return True
         since = record.reason_time
-        return (
-            pod is not None
-            and since is not None
-            and 0 <= since.timestamp() - pod.created <= self.limit
-        )
+        if pod is None or since is None:
+            return False
+        return 0 <= since.timestamp() - pod.created <= self.limit
 
     def _lacks_machine(self, view: View) -> bool:
         """Return whether a node has no machine, although other nodes run with its template."""
         pod = view.pod
-        is_waiting = pod is not None and not pod.machine and not pod.is_gated
-        return is_waiting and pod is not None and pod.revision in self._in_use
+        if pod is None or pod.machine or pod.is_gated:
+            return False
+        return pod.revision in self._in_use
 
     def _may_begin(self, view: View) -> bool:
         state = view.record.state if view.record else frozenset()

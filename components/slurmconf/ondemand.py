@@ -60,7 +60,7 @@ def wanted_on_demand(settings: Settings) -> str:
 def cost_on_demand(settings: Settings) -> str:
     """Describe the highest and the lowest cost of the nodes for an hour; "" without prices."""
     nodesets = [(each, each.on_demand) for each in settings.nodesets if each.on_demand]
-    priced = [(each, chosen) for each, chosen in nodesets if chosen.price is not None]
+    priced = [(each, chosen, chosen.price) for each, chosen in nodesets if chosen.price is not None]
     if not priced:
         return ""
     free = [each.name for each, chosen in nodesets if chosen.price is None]
@@ -69,13 +69,13 @@ def cost_on_demand(settings: Settings) -> str:
     return f"at most {highest}, at least {_lowest(priced)}{others}"
 
 
-_Priced = Sequence[tuple[Nodeset, OnDemand]]
+_Priced = Sequence[tuple[Nodeset, OnDemand, float]]
 
 
 def _highest(priced: _Priced, ceiling: float | None) -> str:
-    total = sum(nodeset.replicas * (chosen.price or 0) for nodeset, chosen in priced)
-    names = ", ".join(nodeset.name for nodeset, _ in priced)
-    number = sum(nodeset.replicas for nodeset, _ in priced)
+    total = sum(nodeset.replicas * price for nodeset, _, price in priced)
+    names = ", ".join(nodeset.name for nodeset, _, _ in priced)
+    number = sum(nodeset.replicas for nodeset, _, _ in priced)
     nodes = f"{'all ' if number > 1 else ''}{_count(number)} of {names}"
     if ceiling is None or total <= ceiling:
         return f"{_price(total)} an hour ({nodes})"
@@ -83,8 +83,8 @@ def _highest(priced: _Priced, ceiling: float | None) -> str:
 
 
 def _lowest(priced: _Priced) -> str:
-    always = [(chosen.min, chosen.price or 0) for _, chosen in priced]
-    scheduled = [(chosen.largest_min(), chosen.price or 0) for _, chosen in priced]
+    always = [(chosen.min, price) for _, chosen, price in priced]
+    scheduled = [(chosen.largest_min(), price) for _, chosen, price in priced]
     text = f"{_cost(always)} ({_count(sum(nodes for nodes, _ in always))} always awake)"
     if scheduled == always:
         return text
