@@ -14,6 +14,10 @@
 
 /* Maximum length of a container's name, which is part of a directory's name. */
 #define MAX_NAME 128
+/* Prefix of the variables in which Slurm passes options of sbatch and salloc to srun. */
+#define INHERITED_PREFIX "SLURM_SPANK__SLURM_SPANK_OPTION_container_"
+/* Variable in which the client passes its choice between options and their opposites. */
+#define SWITCHES "SLURM_SPANK_CONTAINER_SWITCHES"
 
 struct container_options given = {.switches = {-1, -1, -1, -1, -1}};
 
@@ -146,44 +150,96 @@ static const struct {
 		      {"READONLY", "WRITABLE"}},
 };
 
-static int set_text(enum text_option option, const char *value)
+/* Formats the name of the variable in which srun inherits an option. */
+static void format_inherited(const char *option, char *name, size_t size)
 {
-	char **field = &given.texts[option];
+	(void)snprintf(name, size, INHERITED_PREFIX "%s", option);
+	for (char *c = name; *c != '\0'; c++)
+		if (*c == '-')
+			*c = '_';
+}
+
+/* Slurm passes the value of the variable itself, not a copy. */
+static enum source source_of(const char *option, const char *value, int remote)
+{
+	char name[128];
+
+	format_inherited(option, name, sizeof(name));
+	return remote == 0 && value != NULL && value == getenv(name) ? INHERITED : COMMAND_LINE;
+}
+
+/*
+ * Replaces the inherited value, because srun reads its environment again for each component of a
+ * heterogeneous step.
+ */
+static void override_inherited(const char *option, const char *value)
+{
+	char name[128];
+
+	format_inherited(option, name, sizeof(name));
+	if (getenv(name) != NULL && spank_context() == S_CTX_LOCAL)
+		(void)setenv(name, value, 1);
+}
+
+/* sbatch passes #SBATCH lines and then its command line in the same way: the last value wins. */
+static bool is_second(enum source first, enum source second)
+{
+	return spank_context() == S_CTX_LOCAL && first == COMMAND_LINE && second == COMMAND_LINE;
+}
+
+static int set_text(enum text_option option, const char *value, enum source source)
+{
+	char **field = &given.texts[option], *copy;
 
 	if (value == NULL || value[0] == '\0')
 		return refuse("--%s: expected a value", texts[option].name);
-	/* Slurm passes an option twice if the option has two sources, such as a variable. */
-	if (*field != NULL && strcmp(*field, value) == 0)
-		return ACCEPTED;
-	if (*field != NULL)
+	if (*field != NULL && strcmp(*field, value) != 0 &&
+	    is_second(given.text_sources[option], source))
 		return refuse("--%s is set twice: remove one", texts[option].name);
+	/* In a heterogeneous step, srun inherits the value of its own command line. */
+	if (*field != NULL && strcmp(*field, value) == 0 && source < given.text_sources[option])
+		return ACCEPTED;
 	if (texts[option].check != NULL && texts[option].check(value) < 0)
 		return REFUSED;
-	*field = strdup(value);
-	return *field == NULL ? refuse("no memory") : ACCEPTED;
+	copy = strdup(value);
+	if (copy == NULL)
+		return refuse("no memory");
+	free(*field);
+	*field = copy;
+	given.text_sources[option] = source;
+	if (source == COMMAND_LINE)
+		override_inherited(texts[option].name, value);
+	return ACCEPTED;
 }
 
-static int set_switch(enum switch_option option, int value)
+static int set_switch(enum switch_option option, int value, enum source source)
 {
-	if (given.switches[option] == !value)
+	int *field = &given.switches[option];
+	enum source *from = &given.switch_sources[option];
+
+	if (*field == !value && is_second(*from, source))
 		return refuse("--%s and --%s are both set: remove one", switches[option].name[0],
 			      switches[option].name[1]);
-	given.switches[option] = value;
+	given.both[option] |= *field == !value;
+	/* In a heterogeneous step, an inherited value can follow the one of the command line. */
+	if (spank_context() == S_CTX_LOCAL && source < *from)
+		return ACCEPTED;
+	*field = value;
+	*from = source;
 	return ACCEPTED;
 }
 
 /* Slurm passes the number `val` of the option. */
 static int hear_text(int option, const char *value, int remote)
 {
-	(void)remote;
-	return set_text((enum text_option)option, value);
+	return set_text((enum text_option)option, value,
+			source_of(texts[option].name, value, remote));
 }
 
 static int hear_switch(int number, const char *value, int remote)
 {
-	(void)value;
-	(void)remote;
-	return set_switch((enum switch_option)(number / 2), number % 2);
+	return set_switch((enum switch_option)(number / 2), number % 2,
+			  source_of(switches[number / 2].name[number % 2], value, remote));
 }
 
 static int register_one(spank_t spank, const char *name, const char *argument, const char *usage,
@@ -219,16 +275,24 @@ int register_options(spank_t spank)
 
 /* ---- variables ---- */
 
-/* Returns the value of PYXIS_CONTAINER_<name> in the job, which the caller frees; or NULL. */
+/* Returns a variable of the job, which the caller frees; or NULL. */
 static char *variable(spank_t spank, const char *name)
 {
-	char full[64], value[8192];
+	char value[8192];
+
+	if (spank_remote(spank) != 1)
+		return getenv(name) == NULL ? NULL : strdup(getenv(name));
+	return spank_getenv(spank, name, value, sizeof(value)) == ESPANK_SUCCESS ? strdup(value)
+										 : NULL;
+}
+
+/* Returns the value of PYXIS_CONTAINER_<name> in the job, which the caller frees; or NULL. */
+static char *pyxis_variable(spank_t spank, const char *name)
+{
+	char full[64];
 
 	(void)snprintf(full, sizeof(full), "PYXIS_CONTAINER_%s", name);
-	if (spank_remote(spank) != 1)
-		return getenv(full) == NULL ? NULL : strdup(getenv(full));
-	return spank_getenv(spank, full, value, sizeof(value)) == ESPANK_SUCCESS ? strdup(value)
-										 : NULL;
+	return variable(spank, full);
 }
 
 /* Returns 1 or 0; -1 for an unknown word. */
@@ -247,7 +311,7 @@ static int read_switch(const char *word)
 /* Sets a switch from a variable, if no option has set it. `on` is the switch's value for "yes". */
 static int take_switch(spank_t spank, enum switch_option option, const char *name, int on)
 {
-	char *word = name == NULL || given.switches[option] >= 0 ? NULL : variable(spank, name);
+	char *word = name == NULL || given.switches[option] >= 0 ? NULL : pyxis_variable(spank, name);
 	int value = word == NULL ? -1 : read_switch(word), rc = ACCEPTED;
 
 	if (word != NULL && value < 0)
@@ -258,11 +322,49 @@ static int take_switch(spank_t spank, enum switch_option option, const char *nam
 	return rc;
 }
 
+/* ---- options and their opposites ---- */
+
+/* Lets the nodes and the steps of the job know the choice: Slurm passes both options to them. */
+static int pass_switches(void)
+{
+	char values[N_SWITCH_OPTIONS + 1] = "";
+
+	for (int i = 0; i < N_SWITCH_OPTIONS; i++)
+		values[i] = given.switches[i] < 0 ? '-' : (char)('0' + given.switches[i]);
+	return setenv(SWITCHES, values, 1) == 0 ? ACCEPTED : refuse("no memory");
+}
+
+/* Decides between an option and its opposite if Slurm passed both in an unknown order. */
+static int settle_switches(spank_t spank)
+{
+	char *values = variable(spank, SWITCHES);
+	size_t length = values == NULL ? 0 : strlen(values);
+	bool remote = spank_remote(spank) == 1, any = false;
+	int rc = ACCEPTED;
+
+	for (size_t i = 0; i < N_SWITCH_OPTIONS && rc == ACCEPTED; i++) {
+		if (!given.both[i])
+			continue;
+		any = true;
+		if (!remote && given.switch_sources[i] != INHERITED)
+			continue;
+		if (i < length && (values[i] == '0' || values[i] == '1'))
+			given.switches[i] = values[i] - '0';
+		else
+			rc = refuse("--%s and --%s are both set: remove one",
+				    switches[i].name[0], switches[i].name[1]);
+	}
+	free(values);
+	return rc == ACCEPTED && any && !remote ? pass_switches() : rc;
+}
+
 int take_environment(spank_t spank)
 {
+	if (settle_switches(spank) < 0)
+		return REFUSED;
 	for (int i = 0; i < N_TEXT_OPTIONS; i++) {
-		char *value = given.texts[i] != NULL ? NULL : variable(spank, texts[i].variable);
-		int rc = value == NULL ? ACCEPTED : set_text((enum text_option)i, value);
+		char *value = given.texts[i] != NULL ? NULL : pyxis_variable(spank, texts[i].variable);
+		int rc = value == NULL ? ACCEPTED : set_text((enum text_option)i, value, UNSET);
 
 		free(value);
 		if (rc < 0)

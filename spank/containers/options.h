@@ -12,11 +12,18 @@ enum text_option { IMAGE, MOUNTS, WORKDIR, NAME, SAVE, ENV, UNSHARE, N_TEXT_OPTI
 enum switch_option { MOUNT_HOME, REMAP_ROOT, ENTRYPOINT, ENTRYPOINT_LOG, WRITABLE,
 		     N_SWITCH_OPTIONS };
 
+/* INHERITED: the environment of the job, in which Slurm passes the options of sbatch to srun. */
+enum source { UNSET, INHERITED, COMMAND_LINE };
+
 struct container_options {
 	/* NULL if an option was not set. */
 	char *texts[N_TEXT_OPTIONS];
 	/* 0 or 1; -1 if neither the option nor its opposite was set. */
 	int switches[N_SWITCH_OPTIONS];
+	/* Where the value comes from. */
+	enum source text_sources[N_TEXT_OPTIONS], switch_sources[N_SWITCH_OPTIONS];
+	/* Whether Slurm passed both the option and its opposite. */
+	bool both[N_SWITCH_OPTIONS];
 };
 
 extern struct container_options given;
@@ -24,7 +31,10 @@ extern struct container_options given;
 /* Registers the options with Slurm. Returns 0 or -1. */
 int register_options(spank_t spank);
 
-/* Sets missing options from the variables PYXIS_CONTAINER_*. Returns 0 or -1. */
+/*
+ * Sets missing options from the variables PYXIS_CONTAINER_*, and decides between options and their
+ * opposites. Returns 0 or -1.
+ */
 int take_environment(spank_t spank);
 
 /* Whether the step runs in a container. */

@@ -192,11 +192,12 @@ static void add_options(struct arguments *arguments)
 	static const struct {
 		enum text_option option;
 		const char *word;
-	} texts[] = {{IMAGE, "image"}, {MOUNTS, "mounts"}, {ENV, "env"}, {WORKDIR, "workdir"}};
+	} forwarded[] = {{IMAGE, "image"}, {MOUNTS, "mounts"}, {ENV, "env"}, {WORKDIR, "workdir"}};
 
-	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		if (given.texts[texts[i].option] != NULL)
-			add(arguments, "--%s=%s", texts[i].word, given.texts[texts[i].option]);
+	for (size_t i = 0; i < ARRAY_SIZE(forwarded); i++)
+		if (given.texts[forwarded[i].option] != NULL)
+			add(arguments, "--%s=%s", forwarded[i].word,
+			    given.texts[forwarded[i].option]);
 	for (const char *kind = given.texts[UNSHARE]; kind != NULL && kind[0] != '\0';
 	     kind += strcspn(kind, ",") + (kind[strcspn(kind, ",")] == ','))
 		add(arguments, "--unshare=%.*s", (int)strcspn(kind, ","), kind);

@@ -1,7 +1,9 @@
 """Containers of jobs with several tasks, steps or nodes."""
 
 from components import conventions as c
+from tests.support import ociimages
 from tests.support.imagesite import Site, ended, run
+from tests.support.ociimages import Entry
 from tests.support.waiting import eventually
 
 
@@ -39,6 +41,36 @@ def test_batch_script_runs_in_an_image(site: Site, image: str) -> None:
     job = site.node.user("sbatch --parsable --output=/home/researcher/%j.txt /tmp/script argument")
 
     assert ended(site, job) == "small argument"
+
+
+def test_step_options_override_those_of_the_batch_script(site: Site, image: str) -> None:
+    other = site.push(
+        "steps/other:1",
+        ociimages.layout([site.base, ociimages.layer([Entry("etc/os-release", "ID=other\n")])]),
+    )
+    script = (
+        f"#!/bin/bash\n#SBATCH --container-image={image} --container-readonly\n"
+        'cd /tmp; write="touch /new && echo written || echo read-only"\n'
+        'srun --quiet bash -c "cat /etc/os-release; $write" 2>/dev/null\n'
+        f"srun --quiet --container-image={other} --container-writable "
+        'bash -c "cat /etc/os-release; $write" 2>/dev/null\n'
+    )
+    site.node.user(f"printf %s '{script}' >/tmp/script")
+
+    job = site.node.user("sbatch --parsable --output=/home/researcher/%j.txt /tmp/script")
+
+    assert ended(site, job).splitlines() == ["ID=small", "read-only", "ID=other", "written"]
+
+
+def test_sbatch_options_override_those_in_the_script(site: Site, image: str) -> None:
+    script = "#!/bin/bash\n#SBATCH --container-image=/nowhere\n. /etc/os-release; echo $ID\n"
+    site.node.user(f"printf %s '{script}' >/tmp/script")
+
+    job = site.node.user(
+        f"sbatch --parsable --output=/home/researcher/%j.txt --container-image={image} /tmp/script"
+    )
+
+    assert ended(site, job) == "small"
 
 
 def test_steps_without_container_options_run_outside_the_container(site: Site, image: str) -> None:

@@ -1,0 +1,315 @@
+/* Tests of the options for containers. Slurm is a fake that passes options as Slurm 24.11 does. */
+#include "tests/checks.h"
+
+#include "containers/mounts.c"
+#include "containers/options.c"
+#include "containers/plugin.c"
+#include "containers/report.c"
+
+#define MAX_OPTIONS 32
+#define INHERITED_IMAGE INHERITED_PREFIX "container_image"
+
+/* ---- the fake Slurm ---- */
+
+static struct {
+	spank_context_t context;
+	struct spank_option options[MAX_OPTIONS];
+	size_t n_options;
+	char errors[4096];
+	char *prepended[2 * MAX_ARGUMENTS];
+	int n_prepended;
+} slurm;
+
+void slurm_error(const char *format, ...)
+{
+	size_t length = strlen(slurm.errors);
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(slurm.errors + length, sizeof(slurm.errors) - length, format, args);
+	va_end(args);
+	(void)strncat(slurm.errors, "\n", sizeof(slurm.errors) - strlen(slurm.errors) - 1);
+}
+
+spank_context_t spank_context(void)
+{
+	return slurm.context;
+}
+
+int spank_remote(spank_t spank)
+{
+	(void)spank;
+	return slurm.context == S_CTX_REMOTE;
+}
+
+spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
+{
+	(void)spank;
+	if (slurm.n_options == MAX_OPTIONS)
+		abort();
+	slurm.options[slurm.n_options++] = *option;
+	return ESPANK_SUCCESS;
+}
+
+/* The variables of the step are those of this process. */
+spank_err_t spank_getenv(spank_t spank, const char *name, char *value, int size)
+{
+	(void)spank;
+	if (getenv(name) == NULL)
+		return ESPANK_ENV_NOEXIST;
+	if (snprintf(value, (size_t)size, "%s", getenv(name)) >= size)
+		return ESPANK_NOSPACE;
+	return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
+{
+	va_list args;
+
+	(void)spank;
+	va_start(args, item);
+	*va_arg(args, uint32_t *) = item == S_JOB_LOCAL_TASK_COUNT ? 1 : 0;
+	va_end(args);
+	return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *argv[])
+{
+	(void)spank;
+	for (slurm.n_prepended = 0; slurm.n_prepended < argc; slurm.n_prepended++)
+		slurm.prepended[slurm.n_prepended] = strdup(argv[slurm.n_prepended]);
+	return ESPANK_SUCCESS;
+}
+
+const char *spank_strerror(spank_err_t error)
+{
+	(void)error;
+	return "an error";
+}
+
+/* ---- a client or a step ---- */
+
+static void forget(void)
+{
+	for (int i = 0; i < N_TEXT_OPTIONS; i++) {
+		free(given.texts[i]);
+		given.texts[i] = NULL;
+		given.text_sources[i] = UNSET;
+	}
+	for (int i = 0; i < N_SWITCH_OPTIONS; i++) {
+		given.switches[i] = -1;
+		given.switch_sources[i] = UNSET;
+		given.both[i] = false;
+	}
+}
+
+/* Starts a program of Slurm, which loads the plugin. */
+static void begin(spank_context_t context)
+{
+	char *config_words[] = {"program=/start", "importer=/import", "cache=/cache"};
+
+	forget();
+	slurm.context = context;
+	slurm.n_options = 0;
+	slurm.errors[0] = '\0';
+	CHECK(slurm_spank_init(NULL, ARRAY_SIZE(config_words), config_words) == 0);
+}
+
+static void reset(void)
+{
+	for (; slurm.n_prepended > 0; slurm.n_prepended--)
+		free(slurm.prepended[slurm.n_prepended - 1]);
+	(void)clearenv();
+	begin(S_CTX_LOCAL);
+}
+
+static int hear(const char *option, const char *value)
+{
+	for (size_t i = 0; i < slurm.n_options; i++)
+		if (strcmp(slurm.options[i].name, option) == 0)
+			return slurm.options[i].cb(slurm.options[i].val, value,
+						   slurm.context == S_CTX_REMOTE);
+	abort();
+}
+
+/* Calls the callbacks of all options in the environment, as srun does before its command line. */
+static void inherit(void)
+{
+	for (size_t i = 0; i < slurm.n_options; i++) {
+		char name[128];
+
+		format_inherited(slurm.options[i].name, name, sizeof(name));
+		if (getenv(name) != NULL)
+			CHECK(slurm.options[i].cb(slurm.options[i].val, getenv(name), 0) == 0);
+	}
+}
+
+/* Starts a srun in a batch script with this option. */
+static void begin_in_script(const char *option, const char *value)
+{
+	char name[128];
+
+	format_inherited(option, name, sizeof(name));
+	(void)setenv(name, value, 1);
+	begin(S_CTX_LOCAL);
+	inherit();
+}
+
+static bool failed_with(const char *words)
+{
+	return strstr(slurm.errors, words) != NULL &&
+	       strchr(slurm.errors, '\n') == strrchr(slurm.errors, '\n');
+}
+
+static int finish(void)
+{
+	return slurm_spank_init_post_opt(NULL, 0, NULL);
+}
+
+/* ---- sources of options ---- */
+
+static void srun_overrides_the_image_of_its_batch_script(void)
+{
+	begin_in_script("container-image", "first");
+
+	CHECK(hear("container-image", "second") == 0);
+	CHECK(finish() == 0);
+	CHECK(strcmp(given.texts[IMAGE], "second") == 0);
+	CHECK(slurm.errors[0] == '\0');
+}
+
+static void srun_keeps_the_image_of_its_batch_script(void)
+{
+	begin_in_script("container-image", "first");
+
+	CHECK(finish() == 0);
+	CHECK(strcmp(given.texts[IMAGE], "first") == 0);
+}
+
+static void srun_refuses_two_images_on_its_command_line(void)
+{
+	begin_in_script("container-image", "first");
+	CHECK(hear("container-image", "second") == 0);
+
+	CHECK(hear("container-image", "third") < 0);
+	CHECK(failed_with("--container-image is set twice: remove one"));
+}
+
+static void srun_accepts_the_same_image_twice(void)
+{
+	CHECK(hear("container-image", "first") == 0);
+	CHECK(hear("container-image", "first") == 0);
+}
+
+static void each_component_of_a_step_keeps_the_image_of_the_command_line(void)
+{
+	begin_in_script("container-image", "first");
+	CHECK(hear("container-image", "second") == 0);
+
+	inherit();
+
+	CHECK(strcmp(given.texts[IMAGE], "second") == 0);
+	CHECK(hear("container-image", "third") < 0);
+}
+
+static void sbatch_prefers_its_command_line_to_the_script(void)
+{
+	begin(S_CTX_ALLOCATOR);
+
+	CHECK(hear("container-image", "script") == 0);
+	CHECK(hear("container-readonly", "") == 0);
+	CHECK(hear("container-image", "line") == 0);
+	CHECK(hear("container-writable", "") == 0);
+	CHECK(finish() == 0);
+	CHECK(strcmp(given.texts[IMAGE], "line") == 0);
+	CHECK(given.switches[WRITABLE] == 1);
+}
+
+static void srun_refuses_an_option_and_its_opposite_on_its_command_line(void)
+{
+	CHECK(hear("container-writable", "") == 0);
+
+	CHECK(hear("container-readonly", "") < 0);
+	CHECK(failed_with("--container-readonly and --container-writable are both set: remove one"));
+}
+
+/* Slurm passes both options to the node in the order in which the plugin registered them. */
+static void node_hears(const char *const options[], size_t n)
+{
+	begin(S_CTX_REMOTE);
+	CHECK(hear("container-image", "first") == 0);
+	for (size_t i = 0; i < n; i++)
+		CHECK(hear(options[i], "") == 0);
+}
+
+static const char *const both[] = {"container-readonly", "container-writable"};
+
+static void node_follows_the_choice_of_srun(void)
+{
+	begin_in_script("container-writable", "(null)");
+	CHECK(hear("container-image", "first") == 0);
+	CHECK(hear("container-readonly", NULL) == 0);
+	CHECK(finish() == 0);
+	CHECK(given.switches[WRITABLE] == 0);
+
+	node_hears(both, ARRAY_SIZE(both));
+	CHECK(slurm_spank_task_init(NULL, 0, NULL) == 0);
+	CHECK(given.switches[WRITABLE] == 0);
+}
+
+static void srun_follows_the_choice_of_sbatch(void)
+{
+	begin(S_CTX_ALLOCATOR);
+	CHECK(hear("container-image", "first") == 0);
+	CHECK(hear("container-writable", "") == 0);
+	CHECK(hear("container-readonly", "") == 0);
+	CHECK(finish() == 0);
+
+	(void)setenv(INHERITED_PREFIX "container_readonly", "(null)", 1);
+	begin_in_script("container-writable", "(null)");
+	CHECK(finish() == 0);
+	CHECK(given.switches[WRITABLE] == 0);
+}
+
+static void node_refuses_opposites_without_a_choice(void)
+{
+	node_hears(both, ARRAY_SIZE(both));
+
+	CHECK(slurm_spank_task_init(NULL, 0, NULL) < 0);
+	CHECK(failed_with("are both set: remove one"));
+}
+
+static void each_component_of_a_step_keeps_the_switches_of_the_command_line(void)
+{
+	begin_in_script("container-readonly", "(null)");
+	CHECK(hear("container-writable", "") == 0);
+
+	inherit();
+
+	CHECK(given.switches[WRITABLE] == 1);
+	CHECK(finish() == 0);
+	CHECK(given.switches[WRITABLE] == 1);
+}
+
+static const struct test tests[] = {
+	TEST(srun_overrides_the_image_of_its_batch_script),
+	TEST(srun_keeps_the_image_of_its_batch_script),
+	TEST(srun_refuses_two_images_on_its_command_line),
+	TEST(srun_accepts_the_same_image_twice),
+	TEST(each_component_of_a_step_keeps_the_image_of_the_command_line),
+	TEST(sbatch_prefers_its_command_line_to_the_script),
+	TEST(srun_refuses_an_option_and_its_opposite_on_its_command_line),
+	TEST(node_follows_the_choice_of_srun),
+	TEST(srun_follows_the_choice_of_sbatch),
+	TEST(node_refuses_opposites_without_a_choice),
+	TEST(each_component_of_a_step_keeps_the_switches_of_the_command_line),
+};
+
+int main(void)
+{
+	int status = run_tests(tests, ARRAY_SIZE(tests), reset);
+
+	reset();
+	forget();
+	return status;
+}
