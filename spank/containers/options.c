@@ -19,7 +19,7 @@
 /* Variable in which the client passes its choice between options and their opposites. */
 #define SWITCHES "SLURM_SPANK_CONTAINER_SWITCHES"
 
-struct container_options given = {.switches = {-1, -1, -1, -1, -1}};
+struct container_options given = {.switches = {[0 ... N_SWITCH_OPTIONS - 1] = -1}};
 
 /* ---- values ---- */
 

@@ -89,6 +89,9 @@ const char *spank_strerror(spank_err_t error)
 
 /* ---- a client or a step ---- */
 
+/* The switches when Slurm loads the plugin. */
+static int initial[N_SWITCH_OPTIONS];
+
 static void forget(void)
 {
 	for (int i = 0; i < N_TEXT_OPTIONS; i++) {
@@ -167,6 +170,12 @@ static int finish(void)
 }
 
 /* ---- sources of options ---- */
+
+static void no_switch_is_set_at_first(void)
+{
+	for (int i = 0; i < N_SWITCH_OPTIONS; i++)
+		CHECK(initial[i] == -1);
+}
 
 static void srun_overrides_the_image_of_its_batch_script(void)
 {
@@ -292,6 +301,7 @@ static void each_component_of_a_step_keeps_the_switches_of_the_command_line(void
 }
 
 static const struct test tests[] = {
+	TEST(no_switch_is_set_at_first),
 	TEST(srun_overrides_the_image_of_its_batch_script),
 	TEST(srun_keeps_the_image_of_its_batch_script),
 	TEST(srun_refuses_two_images_on_its_command_line),
@@ -307,8 +317,10 @@ static const struct test tests[] = {
 
 int main(void)
 {
-	int status = run_tests(tests, ARRAY_SIZE(tests), reset);
+	int status;
 
+	memcpy(initial, given.switches, sizeof(initial));
+	status = run_tests(tests, ARRAY_SIZE(tests), reset);
 	reset();
 	forget();
 	return status;
