@@ -14,6 +14,8 @@
 
 /* Maximum length of a container's name, which is part of a directory's name. */
 #define MAX_NAME 128
+/* Maximum length of a variable in bytes. */
+#define MAX_VALUE 8191
 /* Prefix of the variables in which Slurm passes options of sbatch and salloc to srun. */
 #define INHERITED_PREFIX "SLURM_SPANK__SLURM_SPANK_OPTION_container_"
 /* Variable in which the client passes its choice between options and their opposites. */
@@ -275,24 +277,37 @@ int register_options(spank_t spank)
 
 /* ---- variables ---- */
 
-/* Returns a variable of the job, which the caller frees; or NULL. */
-static char *variable(spank_t spank, const char *name)
+/*
+ * Sets *value to a variable of the job, which the caller frees; or to NULL. Refuses long values in
+ * the client as well, where Slurm has no limit.
+ */
+static int read_variable(spank_t spank, const char *name, char **value)
 {
-	char value[8192];
+	char text[MAX_VALUE + 1];
+	const char *found = text;
+	spank_err_t rc = ESPANK_SUCCESS;
 
-	if (spank_remote(spank) != 1)
-		return getenv(name) == NULL ? NULL : strdup(getenv(name));
-	return spank_getenv(spank, name, value, sizeof(value)) == ESPANK_SUCCESS ? strdup(value)
-										 : NULL;
+	*value = NULL;
+	if (spank_remote(spank) == 1)
+		rc = spank_getenv(spank, name, text, sizeof(text));
+	else
+		found = getenv(name);
+	if (rc == ESPANK_NOSPACE || (rc == ESPANK_SUCCESS && found != NULL &&
+				     strlen(found) > MAX_VALUE))
+		return refuse("%s: the value has more than %d bytes: shorten it", name, MAX_VALUE);
+	if (rc != ESPANK_SUCCESS || found == NULL)
+		return ACCEPTED;
+	*value = strdup(found);
+	return *value == NULL ? refuse("no memory") : ACCEPTED;
 }
 
-/* Returns the value of PYXIS_CONTAINER_<name> in the job, which the caller frees; or NULL. */
-static char *pyxis_variable(spank_t spank, const char *name)
+/* Reads PYXIS_CONTAINER_<name> in the same way. */
+static int read_pyxis_variable(spank_t spank, const char *name, char **value)
 {
 	char full[64];
 
 	(void)snprintf(full, sizeof(full), "PYXIS_CONTAINER_%s", name);
-	return variable(spank, full);
+	return read_variable(spank, full, value);
 }
 
 /* Returns 1 or 0; -1 for an unknown word. */
@@ -311,14 +326,34 @@ static int read_switch(const char *word)
 /* Sets a switch from a variable, if no option has set it. `on` is the switch's value for "yes". */
 static int take_switch(spank_t spank, enum switch_option option, const char *name, int on)
 {
-	char *word = name == NULL || given.switches[option] >= 0 ? NULL : pyxis_variable(spank, name);
-	int value = word == NULL ? -1 : read_switch(word), rc = ACCEPTED;
+	char *word = NULL;
+	int value, rc = ACCEPTED;
 
+	if (name == NULL || given.switches[option] >= 0)
+		return ACCEPTED;
+	if (read_pyxis_variable(spank, name, &word) < 0)
+		return REFUSED;
+	value = word == NULL ? -1 : read_switch(word);
 	if (word != NULL && value < 0)
 		rc = refuse("PYXIS_CONTAINER_%s=%s: expected yes or no", name, word);
 	else if (value >= 0)
 		given.switches[option] = value ? on : !on;
 	free(word);
+	return rc;
+}
+
+static int take_text(spank_t spank, enum text_option option)
+{
+	char *value = NULL;
+	int rc = ACCEPTED;
+
+	if (given.texts[option] != NULL)
+		return ACCEPTED;
+	if (read_pyxis_variable(spank, texts[option].variable, &value) < 0)
+		return REFUSED;
+	if (value != NULL)
+		rc = set_text(option, value, UNSET);
+	free(value);
 	return rc;
 }
 
@@ -337,11 +372,12 @@ static int pass_switches(void)
 /* Decides between an option and its opposite if Slurm passed both in an unknown order. */
 static int settle_switches(spank_t spank)
 {
-	char *values = variable(spank, SWITCHES);
-	size_t length = values == NULL ? 0 : strlen(values);
+	char *values;
+	size_t length;
 	bool remote = spank_remote(spank) == 1, any = false;
-	int rc = ACCEPTED;
+	int rc = read_variable(spank, SWITCHES, &values);
 
+	length = values == NULL ? 0 : strlen(values);
 	for (size_t i = 0; i < N_SWITCH_OPTIONS && rc == ACCEPTED; i++) {
 		if (!given.both[i])
 			continue;
@@ -362,14 +398,9 @@ int take_environment(spank_t spank)
 {
 	if (settle_switches(spank) < 0)
 		return REFUSED;
-	for (int i = 0; i < N_TEXT_OPTIONS; i++) {
-		char *value = given.texts[i] != NULL ? NULL : pyxis_variable(spank, texts[i].variable);
-		int rc = value == NULL ? ACCEPTED : set_text((enum text_option)i, value, UNSET);
-
-		free(value);
-		if (rc < 0)
+	for (int i = 0; i < N_TEXT_OPTIONS; i++)
+		if (take_text(spank, (enum text_option)i) < 0)
 			return REFUSED;
-	}
 	for (int i = 0; i < 2 * N_SWITCH_OPTIONS; i++)
 		if (take_switch(spank, (enum switch_option)(i / 2), switches[i / 2].variable[i % 2],
 				i % 2) < 0)

@@ -300,6 +300,54 @@ static void each_component_of_a_step_keeps_the_switches_of_the_command_line(void
 	CHECK(given.switches[WRITABLE] == 1);
 }
 
+/* ---- variables ---- */
+
+static void variable_sets_an_option_that_is_not_given(void)
+{
+	(void)setenv("PYXIS_CONTAINER_IMAGE", "first", 1);
+	(void)setenv("PYXIS_CONTAINER_WORKDIR", "/variable", 1);
+	(void)setenv("PYXIS_CONTAINER_READONLY", "yes", 1);
+	CHECK(hear("container-workdir", "/option") == 0);
+
+	CHECK(finish() == 0);
+	CHECK(strcmp(given.texts[IMAGE], "first") == 0);
+	CHECK(strcmp(given.texts[WORKDIR], "/option") == 0);
+	CHECK(given.switches[WRITABLE] == 0);
+}
+
+/* Sets a variable with this number of bytes, and starts a program of Slurm. */
+static void begin_with_long_variable(spank_context_t context, size_t length)
+{
+	char *value = calloc(1, length + 1);
+
+	if (value == NULL)
+		abort();
+	memset(value, 'x', length);
+	(void)setenv("PYXIS_CONTAINER_IMAGE", value, 1);
+	free(value);
+	begin(context);
+}
+
+static void variable_with_too_many_bytes_is_refused(void)
+{
+	static const char reason[] =
+		"PYXIS_CONTAINER_IMAGE: the value has more than 8191 bytes: shorten it";
+
+	begin_with_long_variable(S_CTX_LOCAL, 8192);
+	CHECK(finish() < 0 && failed_with(reason));
+	begin_with_long_variable(S_CTX_REMOTE, 8192);
+	CHECK(slurm_spank_task_init(NULL, 0, NULL) < 0 && failed_with(reason));
+}
+
+static void variable_with_the_maximum_of_bytes_is_accepted(void)
+{
+	begin_with_long_variable(S_CTX_LOCAL, 8191);
+	CHECK(finish() == 0);
+	begin_with_long_variable(S_CTX_REMOTE, 8191);
+	CHECK(slurm_spank_task_init(NULL, 0, NULL) == 0);
+	CHECK(strlen(given.texts[IMAGE]) == 8191);
+}
+
 static const struct test tests[] = {
 	TEST(no_switch_is_set_at_first),
 	TEST(srun_overrides_the_image_of_its_batch_script),
@@ -313,6 +361,9 @@ static const struct test tests[] = {
 	TEST(srun_follows_the_choice_of_sbatch),
 	TEST(node_refuses_opposites_without_a_choice),
 	TEST(each_component_of_a_step_keeps_the_switches_of_the_command_line),
+	TEST(variable_sets_an_option_that_is_not_given),
+	TEST(variable_with_too_many_bytes_is_refused),
+	TEST(variable_with_the_maximum_of_bytes_is_accepted),
 };
 
 int main(void)
