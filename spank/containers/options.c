@@ -18,6 +18,7 @@
 #define MAX_VALUE 8191
 /* Prefix of the variables in which Slurm passes options of sbatch and salloc to srun. */
 #define INHERITED_PREFIX "SLURM_SPANK__SLURM_SPANK_OPTION_container_"
+#define PYXIS_PREFIX "PYXIS_CONTAINER_"
 /* Variable in which the client passes its choice between options and their opposites. */
 #define SWITCHES "SLURM_SPANK_CONTAINER_SWITCHES"
 
@@ -306,7 +307,7 @@ static int read_pyxis_variable(spank_t spank, const char *name, char **value)
 {
 	char full[64];
 
-	(void)snprintf(full, sizeof(full), "PYXIS_CONTAINER_%s", name);
+	(void)snprintf(full, sizeof(full), PYXIS_PREFIX "%s", name);
 	return read_variable(spank, full, value);
 }
 
@@ -335,9 +336,12 @@ static int take_switch(spank_t spank, enum switch_option option, const char *nam
 		return REFUSED;
 	value = word == NULL ? -1 : read_switch(word);
 	if (word != NULL && value < 0)
-		rc = refuse("PYXIS_CONTAINER_%s=%s: expected yes or no", name, word);
-	else if (value >= 0)
+		rc = refuse(PYXIS_PREFIX "%s=%s: expected yes or no", name, word);
+	if (value >= 0) {
 		given.switches[option] = value ? on : !on;
+		given.switch_sources[option] = VARIABLE;
+		given.switch_variables[option] = name;
+	}
 	free(word);
 	return rc;
 }
@@ -352,7 +356,7 @@ static int take_text(spank_t spank, enum text_option option)
 	if (read_pyxis_variable(spank, texts[option].variable, &value) < 0)
 		return REFUSED;
 	if (value != NULL)
-		rc = set_text(option, value, UNSET);
+		rc = set_text(option, value, VARIABLE);
 	free(value);
 	return rc;
 }
@@ -415,14 +419,22 @@ bool wants_container(void)
 	return given.texts[IMAGE] != NULL || given.texts[NAME] != NULL;
 }
 
+static void warn_of(const char *prefix, const char *name)
+{
+	slurm_error("container: %s%s has no effect without --container-image or --container-name",
+		    prefix, name);
+}
+
 void warn_of_ignored(void)
 {
 	for (int i = 0; i < N_TEXT_OPTIONS; i++)
-		if (given.texts[i] != NULL)
-			slurm_error("container: --%s has no effect without --container-image or "
-				    "--container-name", texts[i].name);
+		if (given.texts[i] != NULL && given.text_sources[i] == VARIABLE)
+			warn_of(PYXIS_PREFIX, texts[i].variable);
+		else if (given.texts[i] != NULL)
+			warn_of("--", texts[i].name);
 	for (int i = 0; i < N_SWITCH_OPTIONS; i++)
-		if (given.switches[i] >= 0)
-			slurm_error("container: --%s has no effect without --container-image or "
-				    "--container-name", switches[i].name[given.switches[i]]);
+		if (given.switch_sources[i] == VARIABLE)
+			warn_of(PYXIS_PREFIX, given.switch_variables[i]);
+		else if (given.switches[i] >= 0)
+			warn_of("--", switches[i].name[given.switches[i]]);
 }

@@ -12,8 +12,11 @@ enum text_option { IMAGE, MOUNTS, WORKDIR, NAME, SAVE, ENV, UNSHARE, N_TEXT_OPTI
 enum switch_option { MOUNT_HOME, REMAP_ROOT, ENTRYPOINT, ENTRYPOINT_LOG, WRITABLE,
 		     N_SWITCH_OPTIONS };
 
-/* INHERITED: the environment of the job, in which Slurm passes the options of sbatch to srun. */
-enum source { UNSET, INHERITED, COMMAND_LINE };
+/*
+ * VARIABLE: PYXIS_CONTAINER_*. INHERITED: the environment of the job, in which Slurm passes the
+ * options of sbatch to srun.
+ */
+enum source { UNSET, VARIABLE, INHERITED, COMMAND_LINE };
 
 struct container_options {
 	/* NULL if an option was not set. */
@@ -22,6 +25,8 @@ struct container_options {
 	int switches[N_SWITCH_OPTIONS];
 	/* Where the value comes from. */
 	enum source text_sources[N_TEXT_OPTIONS], switch_sources[N_SWITCH_OPTIONS];
+	/* Name after PYXIS_CONTAINER_ of the variable that set the switch; or NULL. */
+	const char *switch_variables[N_SWITCH_OPTIONS];
 	/* Whether Slurm passed both the option and its opposite. */
 	bool both[N_SWITCH_OPTIONS];
 };

@@ -102,6 +102,7 @@ static void forget(void)
 	for (int i = 0; i < N_SWITCH_OPTIONS; i++) {
 		given.switches[i] = -1;
 		given.switch_sources[i] = UNSET;
+		given.switch_variables[i] = NULL;
 		given.both[i] = false;
 	}
 }
@@ -348,6 +349,32 @@ static void variable_with_the_maximum_of_bytes_is_accepted(void)
 	CHECK(strlen(given.texts[IMAGE]) == 8191);
 }
 
+static void warning_names_the_variable_without_effect(void)
+{
+	(void)setenv("PYXIS_CONTAINER_MOUNTS", "/a:/a", 1);
+	(void)setenv("PYXIS_CONTAINER_READONLY", "no", 1);
+
+	CHECK(finish() == 0);
+	CHECK(strcmp(slurm.errors,
+		     "container: PYXIS_CONTAINER_MOUNTS has no effect without --container-image or "
+		     "--container-name\n"
+		     "container: PYXIS_CONTAINER_READONLY has no effect without --container-image or "
+		     "--container-name\n") == 0);
+}
+
+static void warning_names_the_option_without_effect(void)
+{
+	CHECK(hear("container-mounts", "/a:/a") == 0);
+	CHECK(hear("container-readonly", "") == 0);
+
+	CHECK(finish() == 0);
+	CHECK(strcmp(slurm.errors,
+		     "container: --container-mounts has no effect without --container-image or "
+		     "--container-name\n"
+		     "container: --container-readonly has no effect without --container-image or "
+		     "--container-name\n") == 0);
+}
+
 static const struct test tests[] = {
 	TEST(no_switch_is_set_at_first),
 	TEST(srun_overrides_the_image_of_its_batch_script),
@@ -364,6 +391,8 @@ static const struct test tests[] = {
 	TEST(variable_sets_an_option_that_is_not_given),
 	TEST(variable_with_too_many_bytes_is_refused),
 	TEST(variable_with_the_maximum_of_bytes_is_accepted),
+	TEST(warning_names_the_variable_without_effect),
+	TEST(warning_names_the_option_without_effect),
 };
 
 int main(void)
