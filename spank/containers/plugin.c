@@ -125,13 +125,19 @@ static int parse_config(int ac, char **av)
 struct arguments {
 	char *words[MAX_ARGUMENTS];
 	size_t n;
+	/* Number of words for which there was no space or no memory. */
+	size_t n_missing;
 };
 
-/* Appends a word, and becomes its owner. Skips NULL: start-container reports missing arguments. */
+/* Appends a word, and becomes its owner. NULL is a missing word. */
 static void add_word(struct arguments *arguments, char *word)
 {
-	if (word != NULL && arguments->n < MAX_ARGUMENTS - 1)
+	if (word != NULL && arguments->n < MAX_ARGUMENTS) {
 		arguments->words[arguments->n++] = word;
+		return;
+	}
+	free(word);
+	arguments->n_missing++;
 }
 
 __attribute__((format(printf, 2, 3))) static void add(struct arguments *arguments,
@@ -256,6 +262,9 @@ static int add_start(spank_t spank, struct arguments *arguments)
 	add_options(arguments);
 	add_config(arguments);
 	add(arguments, "--");
+	if (arguments->n_missing > 0)
+		return refuse("more than %d arguments for start-container: name each namespace "
+			      "once in --container-unshare", MAX_ARGUMENTS);
 	return ACCEPTED;
 }
 
@@ -348,7 +357,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 
 static int start(spank_t spank, int task_fd)
 {
-	struct arguments arguments = {.n = 0};
+	struct arguments arguments = {.n = 0, .n_missing = 0};
 	int rc = add_start(spank, &arguments);
 
 	if (rc == ACCEPTED)

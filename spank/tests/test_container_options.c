@@ -73,10 +73,17 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	return ESPANK_SUCCESS;
 }
 
+static void drop_prepended(void)
+{
+	for (; slurm.n_prepended > 0; slurm.n_prepended--)
+		free(slurm.prepended[slurm.n_prepended - 1]);
+}
+
 spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *argv[])
 {
 	(void)spank;
-	for (slurm.n_prepended = 0; slurm.n_prepended < argc; slurm.n_prepended++)
+	drop_prepended();
+	for (; slurm.n_prepended < argc; slurm.n_prepended++)
 		slurm.prepended[slurm.n_prepended] = strdup(argv[slurm.n_prepended]);
 	return ESPANK_SUCCESS;
 }
@@ -121,8 +128,7 @@ static void begin(spank_context_t context)
 
 static void reset(void)
 {
-	for (; slurm.n_prepended > 0; slurm.n_prepended--)
-		free(slurm.prepended[slurm.n_prepended - 1]);
+	drop_prepended();
 	(void)clearenv();
 	begin(S_CTX_LOCAL);
 }
@@ -375,6 +381,40 @@ static void warning_names_the_option_without_effect(void)
 		     "--container-name\n") == 0);
 }
 
+/* ---- arguments ---- */
+
+/* Starts a task with this number of namespaces. */
+static int start_with_namespaces(size_t n)
+{
+	char value[4 * MAX_ARGUMENTS] = "";
+
+	for (size_t i = 0; i < n; i++)
+		(void)strcat(value, i == 0 ? "ipc" : ",ipc");
+	begin(S_CTX_REMOTE);
+	CHECK(hear("container-image", "first") == 0);
+	CHECK(hear("container-unshare", value) == 0);
+	return slurm_spank_task_init(NULL, 0, NULL);
+}
+
+static void task_with_too_many_arguments_is_refused(void)
+{
+	CHECK(start_with_namespaces(255) < 0);
+	CHECK(failed_with("more than 256 arguments for start-container"));
+	CHECK(slurm.n_prepended == 0);
+}
+
+static void all_arguments_reach_start_container(void)
+{
+	int n_usual;
+
+	CHECK(start_with_namespaces(1) == 0);
+	n_usual = slurm.n_prepended - 1;
+	CHECK(start_with_namespaces((size_t)(MAX_ARGUMENTS - n_usual)) == 0);
+	CHECK(slurm.n_prepended == MAX_ARGUMENTS);
+	CHECK(strcmp(slurm.prepended[0], "/start") == 0);
+	CHECK(strcmp(slurm.prepended[MAX_ARGUMENTS - 1], "--") == 0);
+}
+
 static const struct test tests[] = {
 	TEST(no_switch_is_set_at_first),
 	TEST(srun_overrides_the_image_of_its_batch_script),
@@ -393,6 +433,8 @@ static const struct test tests[] = {
 	TEST(variable_with_the_maximum_of_bytes_is_accepted),
 	TEST(warning_names_the_variable_without_effect),
 	TEST(warning_names_the_option_without_effect),
+	TEST(task_with_too_many_arguments_is_refused),
+	TEST(all_arguments_reach_start_container),
 };
 
 int main(void)
