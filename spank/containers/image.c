@@ -40,31 +40,82 @@ static char *file_name_of(const char *reference)
 	return NULL;
 }
 
+/* Whether only this user can change the file or directory. */
+static bool is_private(const struct stat *status)
+{
+	return status->st_uid == geteuid() && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/*
+ * Opens a directory that only this user can change. Returns -1 for other directories: another user
+ * may have prepared images in a cache whose parent directory all users can write to. A link to the
+ * directory must also belong to this user.
+ */
+static int open_private(int parent_fd, const char *path)
+{
+	struct stat status;
+	int fd;
+
+	if (fstatat(parent_fd, path, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    status.st_uid != geteuid())
+		return -1;
+	fd = openat(parent_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && (fstat(fd, &status) < 0 || !is_private(&status))) {
+		(void)close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 /* Whether a record is fresh: its mtime is the time at which it expires. */
 static bool is_fresh(int fd, const char *name)
 {
 	struct stat status;
 
-	return fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+	return fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && is_private(&status) &&
 	       status.st_mtime > time(NULL);
 }
 
-/* Returns the image's directory if the cache has a fresh record of the reference; or NULL. */
-static char *find_recorded(const char *cache, const char *reference)
+/* Returns the digest in a fresh record of the reference; or NULL. */
+static char *read_record(int cache_fd, const char *reference)
 {
-	char *references = format_text("%s/references", cache), *name = file_name_of(reference);
-	char *digest = NULL, *path = NULL;
-	int fd = open(references, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char *name = file_name_of(reference), *digest = NULL;
+	int fd = open_private(cache_fd, "references");
 
 	if (fd >= 0 && name != NULL && is_fresh(fd, name))
 		digest = read_text(fd, name, NULL);
-	if (digest != NULL)
+	if (fd >= 0)
+		(void)close(fd);
+	free(name);
+	return digest;
+}
+
+static bool has_private_image(int cache_fd, const char *digest)
+{
+	int images_fd = open_private(cache_fd, "images");
+	int fd = images_fd < 0 ? -1 : open_private(images_fd, digest);
+
+	if (images_fd >= 0)
+		(void)close(images_fd);
+	if (fd >= 0)
+		(void)close(fd);
+	return fd >= 0;
+}
+
+/*
+ * Returns the image's directory if the cache has a fresh record of the reference; or NULL. Returns
+ * NULL also if others can change the cache, which the importer then reports.
+ */
+static char *find_recorded(const char *cache, const char *reference)
+{
+	int fd = open_private(AT_FDCWD, cache);
+	char *digest = fd < 0 ? NULL : read_record(fd, reference), *path = NULL;
+
+	if (digest != NULL && has_private_image(fd, digest))
 		path = format_text("%s/images/%s", cache, digest);
 	if (fd >= 0)
 		(void)close(fd);
 	free(digest);
-	free(name);
-	free(references);
 	return path;
 }
 

@@ -1,0 +1,194 @@
+/*
+ * Tests of start-container that need no container. They run in a temporary directory, with a shell
+ * script as importer. The linker replaces geteuid(2) and setns(2) by the fakes below.
+ */
+#include "tests/checks.h"
+
+#define main start_main
+#include "containers/start.c"
+#undef main
+
+#include <ftw.h>
+#include <sys/time.h>
+#include <time.h>
+
+#define CACHE_PATH "cache"
+#define KEY "key"
+
+/* start-container ends soon after it starts, and so does not free all memory. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "detect_leaks=0";
+}
+
+/* ---- fakes ---- */
+
+static uid_t user;
+
+uid_t __wrap_geteuid(void);
+uid_t __wrap_geteuid(void)
+{
+	return user;
+}
+
+int __wrap_setns(int fd, int kinds);
+int __wrap_setns(int fd, int kinds)
+{
+	(void)kinds;
+	return fd < 0 ? -1 : 0;
+}
+
+/* ---- files ---- */
+
+static char place[] = "/tmp/test_start_container.XXXXXX";
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
+{
+	(void)status;
+	(void)type;
+	(void)walk;
+	return remove(path);
+}
+
+static void make_directory(const char *path)
+{
+	if (mkdir(path, 0700) < 0)
+		abort();
+}
+
+static void write_bytes(const char *path, const char *bytes, size_t length, mode_t mode)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+
+	if (fd < 0 || write(fd, bytes, length) != (ssize_t)length || fchmod(fd, mode) < 0)
+		abort();
+	(void)close(fd);
+}
+
+static void write_lines(const char *path, const char *text)
+{
+	write_bytes(path, text, strlen(text), 0600);
+}
+
+/* Creates the files of an image in the cache. */
+static void add_image(const char *path)
+{
+	make_directory(path);
+	make_directory(format_text("%s/root", path));
+	write_lines(format_text("%s/lock", path), "");
+	write_bytes(format_text("%s/environment", path), "", 1, 0600);
+	write_lines(format_text("%s/directory", path), "/");
+}
+
+/* A cache with a fresh record of "small:1", and another image, which the importer finds. */
+static void prepare(void)
+{
+	static const char importer[] = "#!/bin/sh\necho imported\n";
+	struct timeval expiry[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
+
+	user = getuid();
+	(void)nftw(place, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	if (mkdir(place, 0700) < 0 || chdir(place) < 0)
+		abort();
+	make_directory(CACHE_PATH);
+	make_directory(CACHE_PATH "/references");
+	make_directory(CACHE_PATH "/images");
+	add_image(CACHE_PATH "/images/" KEY);
+	add_image("imported");
+	write_lines(CACHE_PATH "/references/small%3A1", KEY);
+	if (utimes(CACHE_PATH "/references/small%3A1", expiry) < 0)
+		abort();
+	write_bytes("import", importer, sizeof(importer) - 1, 0700);
+}
+
+/* ---- images ---- */
+
+static void close_image(const struct image *image)
+{
+	(void)close(image->fd);
+	(void)close(image->root_fd);
+	(void)close(image->lock_fd);
+}
+
+static bool uses_cached_image(void)
+{
+	char *path;
+	struct image image = find_image(CACHE_PATH, "./import", "small:1", &path);
+	bool cached = strcmp(path, CACHE_PATH "/images/" KEY) == 0;
+
+	CHECK(cached || strcmp(path, "imported") == 0);
+	close_image(&image);
+	free(path);
+	return cached;
+}
+
+static const char *const parts_of_the_cache[] = {
+	CACHE_PATH, CACHE_PATH "/references", CACHE_PATH "/references/small%3A1",
+	CACHE_PATH "/images", CACHE_PATH "/images/" KEY,
+};
+
+static void recorded_image_starts_without_the_importer(void)
+{
+	CHECK(uses_cached_image());
+}
+
+static void importer_runs_if_others_can_change_the_cache(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(parts_of_the_cache); i++) {
+		CHECK(chmod(parts_of_the_cache[i], 0720) == 0);
+		CHECK(!uses_cached_image());
+		CHECK(chmod(parts_of_the_cache[i], 0702) == 0);
+		CHECK(!uses_cached_image());
+		CHECK(chmod(parts_of_the_cache[i], 0755) == 0);
+		CHECK(uses_cached_image());
+	}
+}
+
+static void importer_runs_if_the_cache_belongs_to_another_user(void)
+{
+	user = getuid() + 1;
+	CHECK(!uses_cached_image());
+}
+
+/* Only root can create files of another user. */
+static void importer_runs_if_a_part_of_the_cache_belongs_to_another_user(void)
+{
+	for (size_t i = 0; getuid() == 0 && i < ARRAY_SIZE(parts_of_the_cache); i++) {
+		CHECK(chown(parts_of_the_cache[i], 1, (gid_t)-1) == 0);
+		CHECK(!uses_cached_image());
+		CHECK(chown(parts_of_the_cache[i], 0, (gid_t)-1) == 0);
+	}
+	CHECK(uses_cached_image());
+}
+
+static void user_can_link_the_cache_to_another_place(void)
+{
+	CHECK(rename(CACHE_PATH, "elsewhere") == 0 && symlink("elsewhere", CACHE_PATH) == 0);
+	CHECK(uses_cached_image());
+	if (getuid() != 0)
+		return;
+	CHECK(lchown(CACHE_PATH, 1, (gid_t)-1) == 0);
+	CHECK(!uses_cached_image());
+}
+
+static const struct test tests[] = {
+	TEST(recorded_image_starts_without_the_importer),
+	TEST(importer_runs_if_others_can_change_the_cache),
+	TEST(importer_runs_if_the_cache_belongs_to_another_user),
+	TEST(importer_runs_if_a_part_of_the_cache_belongs_to_another_user),
+	TEST(user_can_link_the_cache_to_another_place),
+};
+
+int main(void)
+{
+	int status;
+
+	if (mkdtemp(place) == NULL) {
+		perror(place);
+		return EXIT_FAILURE;
+	}
+	status = run_tests(tests, ARRAY_SIZE(tests), prepare);
+	(void)nftw(place, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	return status;
+}
