@@ -651,28 +651,37 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 
 /* ---- join ---- */
 
-/* Starts another keeper, because the container may outlast the step that started it. */
-static pid_t join_container(int keepers_fd, pid_t keeper)
-{
-	int process_fd = (int)syscall(SYS_pidfd_open, keeper, 0), ready_fd, hear_fd, lock_fd;
-
-	if (!fork_keeper(&ready_fd, &hear_fd)) {
-		lock_fd = record_keeper(keepers_fd, request.step);
-		if (process_fd < 0 ||
-		    setns(process_fd, CLONE_NEWUSER | CLONE_NEWNS | request.kinds) < 0)
-			fail("cannot enter the container %s: %s", request.name, strerror(errno));
-		keep(lock_fd, lock_fd, ready_fd);
-	}
-	return await_keeper(hear_fd);
-}
-
-/* ---- main ---- */
-
 /* Returns the image's directory if an earlier step has recorded it; or NULL. */
 static char *earlier_image(int container_fd)
 {
 	return read_text(container_fd, "image", NULL);
 }
+
+/*
+ * Starts another keeper, because the container may outlast the step that started it. This keeper
+ * locks the image as well, so that the cache keeps the container's files until the step ends.
+ */
+static pid_t join_container(int container_fd, int keepers_fd, pid_t keeper)
+{
+	int process_fd = (int)syscall(SYS_pidfd_open, keeper, 0), ready_fd, hear_fd, lock_fd;
+	char *image_path = earlier_image(container_fd);
+	struct image image;
+
+	if (image_path == NULL || !open_image(image_path, &image))
+		fail("--container-name=%s: cannot lock the container's image: %s", request.name,
+		     strerror(errno));
+	free(image_path);
+	if (!fork_keeper(&ready_fd, &hear_fd)) {
+		lock_fd = record_keeper(keepers_fd, request.step);
+		if (process_fd < 0 ||
+		    setns(process_fd, CLONE_NEWUSER | CLONE_NEWNS | request.kinds) < 0)
+			fail("cannot enter the container %s: %s", request.name, strerror(errno));
+		keep(image.lock_fd, lock_fd, ready_fd);
+	}
+	return await_keeper(hear_fd);
+}
+
+/* ---- main ---- */
 
 static void record_image(int container_fd, const char *path)
 {
@@ -722,7 +731,7 @@ static pid_t begin(int container_fd)
 		if (request.mounts != NULL)
 			tell("--container-mounts has no effect: the container %s already runs",
 			     request.name);
-		return join_container(keepers_fd, keeper);
+		return join_container(container_fd, keepers_fd, keeper);
 	}
 	account = find_account();
 	request.cache = expand(request.cache, &account);

@@ -9,6 +9,7 @@
 #undef main
 
 #include <ftw.h>
+#include <poll.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -172,12 +173,89 @@ static void user_can_link_the_cache_to_another_place(void)
 	CHECK(!uses_cached_image());
 }
 
+/* ---- running containers ---- */
+
+/* Returns the directory of a container with this image. */
+static int open_container(const char *image)
+{
+	make_directory("container");
+	write_lines("container/image", image);
+	return open("container", O_RDONLY | O_DIRECTORY);
+}
+
+/* Whether the cache can remove the image. */
+static bool is_removable(const char *image)
+{
+	char *path = format_text("%s/lock", image);
+	int fd = open(path, O_RDWR);
+	bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+
+	(void)close(fd);
+	free(path);
+	return locked;
+}
+
+static void end_process(pid_t pid)
+{
+	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+
+	if (kill(pid, SIGKILL) < 0 || poll(&end, 1, 10000) != 1)
+		abort();
+	(void)close(end.fd);
+}
+
+/* Joins the container in a child process, as begin_step does. Returns the pid of the keeper. */
+static pid_t join(int container_fd)
+{
+	int answer[2];
+	pid_t keeper = 0, pid;
+
+	request.name = "mine";
+	request.step = "1.1";
+	if (pipe2(answer, O_CLOEXEC) < 0)
+		abort();
+	pid = fork();
+	if (pid == 0) {
+		keeper = join_container(container_fd, open_keepers(container_fd), getpid());
+		_Exit(write(answer[1], &keeper, sizeof(keeper)) < 0);
+	}
+	(void)close(answer[1]);
+	if (read(answer[0], &keeper, sizeof(keeper)) != sizeof(keeper))
+		keeper = 0;
+	(void)close(answer[0]);
+	(void)wait_for(pid);
+	return keeper;
+}
+
+static void step_that_joins_a_container_locks_its_image(void)
+{
+	int container_fd = open_container("imported");
+	pid_t keeper = join(container_fd);
+
+	CHECK(keeper > 0);
+	CHECK(!is_removable("imported"));
+	if (keeper > 0)
+		end_process(keeper);
+	CHECK(is_removable("imported"));
+	(void)close(container_fd);
+}
+
+static void step_cannot_join_a_container_without_image(void)
+{
+	int container_fd = open_container("gone");
+
+	CHECK(join(container_fd) == 0);
+	(void)close(container_fd);
+}
+
 static const struct test tests[] = {
 	TEST(recorded_image_starts_without_the_importer),
 	TEST(importer_runs_if_others_can_change_the_cache),
 	TEST(importer_runs_if_the_cache_belongs_to_another_user),
 	TEST(importer_runs_if_a_part_of_the_cache_belongs_to_another_user),
 	TEST(user_can_link_the_cache_to_another_place),
+	TEST(step_that_joins_a_container_locks_its_image),
+	TEST(step_cannot_join_a_container_without_image),
 };
 
 int main(void)

@@ -174,6 +174,27 @@ def test_image_of_a_running_step_is_not_removed(site: Site, image: str) -> None:
     assert site.node.root(f"ls {images}").split() == []
 
 
+def test_image_stays_until_the_last_step_in_the_container_ends(site: Site, image: str) -> None:
+    job = site.job()
+    step = f"srun --quiet --nodelist=cpu-0 --jobid={job} --overlap"
+    in_container = f"{step} --container-name=mine"
+    home = f"{c.JAIL}/home/researcher"
+    first = f"{in_container} --container-image={image} bash -c 'touch ~/up1; sleep 1000'"
+    second = f"{in_container}:exec bash -c 'touch ~/up2; sleep 1000'"
+    for number, command in enumerate((first, second), 1):
+        site.node.user(f"{command} >/dev/null 2>&1 & sleep 0")
+        up = f"{home}/up{number}"
+        becomes("the step's file", lambda up=up: site.node.root(f"ls {up} 2>&- || true"), up)
+    steps = f"squeue --noheader --steps --jobs={job} --format=%i | grep -c '[.][0-9]'"
+    site.node.user(f"scancel {job}.0")
+    becomes("the steps", lambda: site.node.user(steps), "1")
+
+    site.node.user(f"{step} slurm-image remove")
+
+    assert len(site.node.root(f"ls {CACHE}/images").split()) == 1
+    site.node.root(f"rm {home}/up1 {home}/up2")
+
+
 def test_tag_is_looked_up_again_when_its_record_expires(site: Site) -> None:
     for n in range(2):
         files = ociimages.layout([site.base, layer([Entry("version", str(n))])])
