@@ -1,5 +1,6 @@
 #include "enter.h"
 
+#include "drivers.h"
 #include "environment.h"
 #include "fail.h"
 
@@ -70,13 +71,13 @@ static void set_for_pytorch(void)
 	}
 }
 
-/* Appends the directory to PATH, so that an image's own Slurm commands come first. */
-static void add_clients(const char *clients)
+/* Appends the directory to PATH, so that an image's own commands come first. */
+static void add_to_path(const char *directory)
 {
 	const char *path = getenv("PATH");
 
-	if (clients != NULL && path != NULL)
-		(void)setenv("PATH", format_text("%s:%s", path, clients), 1);
+	if (path != NULL)
+		(void)setenv("PATH", format_text("%s:%s", path, directory), 1);
 }
 
 static void set_environment(const struct entry *entry)
@@ -84,7 +85,11 @@ static void set_environment(const struct entry *entry)
 	forget_locale(entry->kept_variables);
 	set_variables(entry->variables, entry->length, entry->kept_variables);
 	set_for_pytorch();
-	add_clients(entry->clients);
+	if (entry->clients != NULL)
+		add_to_path(entry->clients);
+	/* Programs of the driver, such as nvidia-smi. */
+	if (uses_programs_of_driver())
+		add_to_path(DRIVERS "/bin");
 }
 
 /* ---- users ---- */

@@ -13,6 +13,7 @@
  */
 #include "accounts.h"
 #include "bundle.h"
+#include "drivers.h"
 #include "enter.h"
 #include "environment.h"
 #include "fail.h"
@@ -22,7 +23,6 @@
 #include "run.h"
 #include "save.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -41,8 +41,6 @@
 
 extern char **environ;
 
-/* Path of the GPU driver in jobs and in containers. */
-#define DRIVERS "/usr/lib/slurmstack/drivers"
 /* Prefixes of a step's files: the answer of its first task, and counts of its tasks. */
 #define ANSWER "answer-"
 #define ENTERED "entered-"
@@ -485,37 +483,22 @@ static pid_t await_keeper(int hear_fd)
 
 /* ---- GPU drivers ---- */
 
-static bool has_drivers(void)
-{
-	DIR *stream = opendir(DRIVERS "/lib");
-	struct dirent *entry = NULL;
-
-	if (stream == NULL)
-		return false;
-	while ((entry = readdir(stream)) != NULL && entry->d_name[0] == '.')
-		continue;
-	(void)closedir(stream);
-	return entry != NULL;
-}
-
-/* Whether the image or the user wants drivers. */
-static bool wants_drivers(void)
-{
-	const char *devices = getenv("NVIDIA_VISIBLE_DEVICES");
-
-	return devices == NULL || (strcmp(devices, "void") != 0 && strcmp(devices, "none") != 0);
-}
-
 /* Adds the libraries of the node's GPU driver to the loader's cache of the container. */
 static void add_drivers_to_loader(void)
 {
 	static const char *const argv[] = {LDCONFIG, NULL};
 	int fd;
 
-	if (!has_drivers() || !wants_drivers())
+	if (!uses_libraries_of_driver())
 		return;
 	if (mkdir("/etc/ld.so.conf.d", 0755) < 0 && errno != EEXIST)
 		return;
+	/* Without this file, ldconfig ignores the directory. */
+	fd = open("/etc/ld.so.conf", O_WRONLY | O_CREAT | O_EXCL, 0644);
+	if (fd >= 0) {
+		(void)dprintf(fd, "include /etc/ld.so.conf.d/*.conf\n");
+		(void)close(fd);
+	}
 	fd = open("/etc/ld.so.conf.d/000-slurmstack.conf", O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	if (fd < 0)
 		return;

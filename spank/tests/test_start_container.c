@@ -248,6 +248,74 @@ static void step_cannot_join_a_container_without_image(void)
 	(void)close(container_fd);
 }
 
+/* ---- variables of tasks ---- */
+
+/* Enters a container with these variables in a child process, and returns the output. */
+static char *output_in_container(const char *variables, size_t length, const char *command)
+{
+	const char *const words[] = {"/bin/sh", "-c", command, NULL};
+	int output[2];
+	char *text;
+	pid_t pid;
+
+	if (pipe(output) < 0)
+		abort();
+	pid = fork();
+	if (pid == 0) {
+		const struct entry entry = {
+			.keeper = getpid(),
+			.directory = place,
+			.variables = variables,
+			.length = length,
+			.clients = "/clients",
+		};
+
+		(void)dup2(output[1], STDOUT_FILENO);
+		enter(&entry, (char *const *)words);
+	}
+	(void)close(output[1]);
+	text = read_all(output[0], NULL);
+	(void)close(output[0]);
+	(void)wait_for(pid);
+	return text == NULL ? format_text("%s", "") : text;
+}
+
+static bool has_path(const char *variables, size_t length, const char *path)
+{
+	char *text = output_in_container(variables, length, "echo $PATH");
+	bool same = strncmp(text, path, strlen(path)) == 0 && strcmp(text + strlen(path), "\n") == 0;
+
+	if (!same)
+		printf("PATH is %s", text);
+	free(text);
+	return same;
+}
+
+#define HAS_PATH(variables, path) has_path(variables, sizeof(variables), path)
+
+static void programs_of_the_driver_are_on_path(void)
+{
+	make_directory("drivers");
+	make_directory("drivers/bin");
+	CHECK(HAS_PATH("PATH=/bin", "/bin:/clients"));
+
+	write_lines("drivers/bin/nvidia-smi", "");
+	CHECK(HAS_PATH("PATH=/bin", "/bin:/clients:drivers/bin"));
+	CHECK(HAS_PATH("PATH=/bin\0NVIDIA_VISIBLE_DEVICES=all", "/bin:/clients:drivers/bin"));
+	CHECK(HAS_PATH("PATH=/bin\0NVIDIA_VISIBLE_DEVICES=void", "/bin:/clients"));
+}
+
+static void node_without_a_driver_has_only_a_broken_link(void)
+{
+	make_directory("drivers");
+	make_directory("drivers/lib");
+	CHECK(symlink("libcuda.so.1", "drivers/lib/libcuda.so") == 0);
+	CHECK(!uses_libraries_of_driver());
+
+	write_lines("drivers/lib/libcuda.so.1", "");
+	CHECK(uses_libraries_of_driver());
+}
+
 static const struct test tests[] = {
 	TEST(recorded_image_starts_without_the_importer),
 	TEST(importer_runs_if_others_can_change_the_cache),
@@ -256,6 +324,8 @@ static const struct test tests[] = {
 	TEST(user_can_link_the_cache_to_another_place),
 	TEST(step_that_joins_a_container_locks_its_image),
 	TEST(step_cannot_join_a_container_without_image),
+	TEST(programs_of_the_driver_are_on_path),
+	TEST(node_without_a_driver_has_only_a_broken_link),
 };
 
 int main(void)

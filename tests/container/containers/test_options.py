@@ -1,5 +1,7 @@
 """The options of Pyxis and their opposites."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from components import conventions as c
@@ -111,6 +113,45 @@ def test_container_can_have_private_namespaces(site: Site, image: str, kind: str
     )
 
     assert own != shared
+
+
+@pytest.fixture
+def driver(site: Site) -> Iterator[str]:
+    """Add a program and a library of a driver to the first node."""
+    folder = f"{c.PROGRAMS}/drivers"
+    program, library = f"{folder}/bin/nvidia-smi", f"{folder}/lib/libmunge.so.2"
+    site.node.root(
+        f"printf '#!/bin/sh\necho a GPU\n' >{program}; chmod 755 {program}; "
+        f"cp --dereference /usr/lib/x86_64-linux-gnu/libmunge.so.2 {library}"
+    )
+    yield "--nodelist=cpu-0"
+    site.node.root(f"rm {program} {library}")
+
+
+def test_programs_of_the_driver_are_on_path(site: Site, image: str, driver: str) -> None:
+    assert run(site, f"{driver} --container-image={image}", "nvidia-smi") == "a GPU"
+
+
+def test_loader_finds_libraries_of_the_driver(site: Site, image: str, driver: str) -> None:
+    path = f"{c.PROGRAMS}/drivers/lib/libmunge.so.2"
+
+    search = f"grep --text --count {path} /etc/ld.so.cache"
+
+    assert run(site, f"{driver} --container-image={image}", search) == "1"
+
+
+@pytest.mark.parametrize("devices", ["void", "none"])
+def test_container_can_leave_out_the_driver(
+    site: Site, image: str, driver: str, devices: str
+) -> None:
+    output = run(
+        site,
+        f"{driver} --container-image={image} --export=ALL,NVIDIA_VISIBLE_DEVICES={devices}",
+        "bash -c 'command -v nvidia-smi; ls /etc/ld.so.conf.d 2>&1; true'",
+    )
+
+    assert "nvidia-smi" not in output
+    assert "slurmstack" not in output
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+#include "drivers.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Ignores links to missing files: nodes without a driver have a link libcuda.so. */
+static bool has_files(const char *path)
+{
+	DIR *stream = opendir(path);
+	struct dirent *entry;
+	struct stat status;
+	bool found = false;
+
+	if (stream == NULL)
+		return false;
+	while (!found && (entry = readdir(stream)) != NULL)
+		found = entry->d_name[0] != '.' &&
+			fstatat(dirfd(stream), entry->d_name, &status, 0) == 0;
+	(void)closedir(stream);
+	return found;
+}
+
+/* Whether the image or the user wants drivers. */
+static bool wants_drivers(void)
+{
+	const char *devices = getenv("NVIDIA_VISIBLE_DEVICES");
+
+	return devices == NULL || (strcmp(devices, "void") != 0 && strcmp(devices, "none") != 0);
+}
+
+bool uses_libraries_of_driver(void)
+{
+	return has_files(DRIVERS "/lib") && wants_drivers();
+}
+
+bool uses_programs_of_driver(void)
+{
+	return has_files(DRIVERS "/bin") && wants_drivers();
+}
