@@ -710,7 +710,12 @@ static pid_t begin(int container_fd)
 	if (keeper == 0 && request.reuse == EXEC)
 		fail("--container-name=%s:exec: the container does not run on this node: omit :exec",
 		     request.name);
-	if (keeper > 0 && request.reuse != NO_EXEC && request.reuse != CREATE) {
+	/* The kernel forbids a second overlay with the same writable layer. */
+	if (keeper > 0 && request.reuse == NO_EXEC)
+		fail("--container-name=%s:no_exec: the container runs on this node: omit :no_exec "
+		     "to join it, choose another name, or wait for the end of its steps",
+		     request.name);
+	if (keeper > 0 && request.reuse != CREATE) {
 		if (request.mounts != NULL)
 			tell("--container-mounts has no effect: the container %s already runs",
 			     request.name);

@@ -89,6 +89,7 @@ static void prepare(void)
 	struct timeval expiry[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
 
 	user = getuid();
+	request.reuse = AUTO;
 	(void)nftw(place, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	if (mkdir(place, 0700) < 0 || chdir(place) < 0)
 		abort();
@@ -204,8 +205,16 @@ static void end_process(pid_t pid)
 	(void)close(end.fd);
 }
 
-/* Joins the container in a child process, as begin_step does. Returns the pid of the keeper. */
-static pid_t join(int container_fd)
+static char *read_errors(void)
+{
+	return read_text(AT_FDCWD, "errors", NULL);
+}
+
+/*
+ * Begins a step in a child process, as begin_step does, with its errors in a file. Returns the pid
+ * of the keeper.
+ */
+static pid_t begin_in_child(int container_fd)
 {
 	int answer[2];
 	pid_t keeper = 0, pid;
@@ -216,7 +225,8 @@ static pid_t join(int container_fd)
 		abort();
 	pid = fork();
 	if (pid == 0) {
-		keeper = join_container(container_fd, open_keepers(container_fd), getpid());
+		(void)dup2(open("errors", O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+		keeper = begin(container_fd);
 		_Exit(write(answer[1], &keeper, sizeof(keeper)) < 0);
 	}
 	(void)close(answer[1]);
@@ -227,10 +237,21 @@ static pid_t join(int container_fd)
 	return keeper;
 }
 
+/* Begins a step while another process keeps the container. */
+static pid_t begin_beside_another_step(int container_fd)
+{
+	int keepers_fd = open_keepers(container_fd), lock_fd = record_keeper(keepers_fd, "1.0");
+	pid_t keeper = begin_in_child(container_fd);
+
+	(void)close(lock_fd);
+	(void)close(keepers_fd);
+	return keeper;
+}
+
 static void step_that_joins_a_container_locks_its_image(void)
 {
 	int container_fd = open_container("imported");
-	pid_t keeper = join(container_fd);
+	pid_t keeper = begin_beside_another_step(container_fd);
 
 	CHECK(keeper > 0);
 	CHECK(!is_removable("imported"));
@@ -244,7 +265,24 @@ static void step_cannot_join_a_container_without_image(void)
 {
 	int container_fd = open_container("gone");
 
-	CHECK(join(container_fd) == 0);
+	CHECK(begin_beside_another_step(container_fd) == 0);
+	CHECK(strstr(read_errors(), "cannot lock the container's image") != NULL);
+	(void)close(container_fd);
+}
+
+static void running_container_is_not_started_again(void)
+{
+	int container_fd = open_container("imported");
+	pid_t keeper;
+
+	request.reuse = NO_EXEC;
+	keeper = begin_beside_another_step(container_fd);
+	CHECK(keeper == 0);
+	if (keeper > 0)
+		end_process(keeper);
+	CHECK(strcmp(read_errors(), "container: --container-name=mine:no_exec: the container runs "
+				    "on this node: omit :no_exec to join it, choose another name, or "
+				    "wait for the end of its steps\n") == 0);
 	(void)close(container_fd);
 }
 
@@ -324,6 +362,7 @@ static const struct test tests[] = {
 	TEST(user_can_link_the_cache_to_another_place),
 	TEST(step_that_joins_a_container_locks_its_image),
 	TEST(step_cannot_join_a_container_without_image),
+	TEST(running_container_is_not_started_again),
 	TEST(programs_of_the_driver_are_on_path),
 	TEST(node_without_a_driver_has_only_a_broken_link),
 };

@@ -2,9 +2,9 @@
 
 from components import conventions as c
 from tests.support import ociimages
-from tests.support.imagesite import Site, ended, run
+from tests.support.imagesite import Site, ended, refusal, run
 from tests.support.ociimages import Entry
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes, eventually
 
 
 def test_tasks_on_a_node_share_one_container(site: Site, image: str) -> None:
@@ -115,9 +115,14 @@ def test_step_joins_a_running_container(site: Site, image: str) -> None:
 
     first = eventually("the step runs", lambda: try_to(site, f"{step}:exec", link))
     second = run(site, step, link)
+    refused = refusal(site, f"{step}:no_exec")
+    site.node.user(f"scancel {job}.0")
+    steps = f"squeue --noheader --steps --jobs={job} --format=%i"
+    becomes("a step", lambda: f"{job}.0" in site.node.user(steps).split(), wanted=False)
     fresh = run(site, f"{step}:no_exec", link)
 
     assert first == second
+    assert "omit :no_exec to join it" in refused
     assert fresh != first
 
 
