@@ -331,6 +331,24 @@ static bool has_path(const char *variables, size_t length, const char *path)
 
 #define HAS_PATH(variables, path) has_path(variables, sizeof(variables), path)
 
+static void image_variables_do_not_override_those_of_slurm(void)
+{
+	static const char variables[] = "COLOUR=image\0SLURM_PROCID=0\0SLURMD_NODENAME=image\0"
+					"PMIX_RANK=0\0PMI_RANK=0\0PMIX_MCA_gds=hash\0SLURMX=image";
+	static const char command[] = "echo $COLOUR $SLURM_PROCID $SLURMD_NODENAME $PMIX_RANK "
+				      "$PMI_RANK $PMIX_MCA_gds $SLURMX";
+	char *text;
+
+	(void)setenv("COLOUR", "job", 1);
+	(void)setenv("SLURM_PROCID", "7", 1);
+	(void)setenv("SLURMD_NODENAME", "cpu-1", 1);
+	(void)setenv("PMIX_RANK", "7", 1);
+	(void)setenv("PMI_RANK", "7", 1);
+	text = output_in_container(variables, sizeof(variables), command);
+	CHECK(strcmp(text, "image 7 cpu-1 7 7 hash image\n") == 0);
+	free(text);
+}
+
 static void programs_of_the_driver_are_on_path(void)
 {
 	make_directory("drivers");
@@ -363,6 +381,7 @@ static const struct test tests[] = {
 	TEST(step_that_joins_a_container_locks_its_image),
 	TEST(step_cannot_join_a_container_without_image),
 	TEST(running_container_is_not_started_again),
+	TEST(image_variables_do_not_override_those_of_slurm),
 	TEST(programs_of_the_driver_are_on_path),
 	TEST(node_without_a_driver_has_only_a_broken_link),
 };

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from components import conventions as c
+from tests.support import ociimages
 from tests.support.imagesite import Site, refusal, run
 
 
@@ -26,6 +27,17 @@ def test_image_variables_override_job_variables(site: Site, image: str) -> None:
     )
 
     assert output == f"red and green,kept,/usr/bin:{c.PROGRAMS}/clients"
+
+
+def test_image_variables_do_not_override_those_of_slurm(site: Site) -> None:
+    variables = ["PATH=/usr/bin", "SLURM_PROCID=9", "PMIX_MCA_gds=hash"]
+    name = site.push("options/slurm:1", ociimages.layout([site.base], Env=variables))
+
+    output = run(
+        site, f"--ntasks=2 --container-image={name}", "bash -c 'echo $SLURM_PROCID $PMIX_MCA_gds'"
+    )
+
+    assert sorted(output.splitlines()) == ["0 hash", "1 hash"]
 
 
 def test_container_env_keeps_variables_of_the_job(site: Site, image: str) -> None:
