@@ -52,6 +52,9 @@ extern char **environ;
 #define PRIVATE_MODE 0700
 /* File in the container's directory with the working directory and the variables. */
 #define REPORT "report"
+/* File in the container's directory with the options that take effect when the container starts. */
+#define OPTIONS "options"
+#define MAX_OPTIONS 8
 /* First argument of this program as the command of an entrypoint. */
 #define TELL_ENVIRONMENT "tell-environment"
 /* First argument in RunTimeRun of oci.conf, before the task's directory and the bundle. */
@@ -508,6 +511,78 @@ static void add_drivers_to_loader(void)
 	free(output_of(argv));
 }
 
+/* ---- options that take effect when a container starts ---- */
+
+/* Lists such options of this step, and returns their number. */
+static size_t list_options(char *list[MAX_OPTIONS])
+{
+	const struct {
+		bool given;
+		const char *name, *value;
+	} all[] = {
+		{request.image != NULL, "--container-image=", request.image},
+		{request.mounts != NULL, "--container-mounts=", request.mounts},
+		{!request.home, "--no-container-mount-home", ""},
+		{request.as_root, "--container-remap-root", ""},
+		{request.read_only, "--container-readonly", ""},
+		{request.entrypoint, "--container-entrypoint", ""},
+	};
+	size_t n = 0;
+
+	_Static_assert(ARRAY_SIZE(all) <= MAX_OPTIONS, "MAX_OPTIONS is too small");
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		if (all[i].given)
+			list[n++] = format_text("%s%s", all[i].name, all[i].value);
+	return n;
+}
+
+static void record_options(int container_fd)
+{
+	char *list[MAX_OPTIONS];
+	size_t n = list_options(list);
+	int fd = openat(container_fd, OPTIONS,
+			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	for (size_t i = 0; i < n; i++) {
+		if (fd >= 0 && dprintf(fd, "%s%c", list[i], '\0') < 0)
+			fail("cannot record the container's options: %s", strerror(errno));
+		free(list[i]);
+	}
+	if (fd < 0)
+		fail("cannot record the container's options: %s", strerror(errno));
+	(void)close(fd);
+}
+
+/* Whether a list of NUL-terminated words contains the word. */
+static bool has_word(const char *words, size_t length, const char *word)
+{
+	for (const char *each = words; each < words + length; each += strlen(each) + 1)
+		if (strcmp(each, word) == 0)
+			return true;
+	return false;
+}
+
+/* Warns of options of this step that the running container does not have. */
+static void warn_of_options(int container_fd)
+{
+	char *list[MAX_OPTIONS], *ignored = format_text("%s", "");
+	size_t n = list_options(list), length;
+	char *recorded = read_text(container_fd, OPTIONS, &length);
+
+	if (recorded == NULL)
+		fail("cannot read the container's options: %s", strerror(errno));
+	for (size_t i = 0; i < n; i++) {
+		if (!has_word(recorded, length, list[i]))
+			ignored = format_text("%s%s%s", ignored, ignored[0] == '\0' ? "" : ", ",
+					      list[i]);
+		free(list[i]);
+	}
+	if (ignored[0] != '\0')
+		tell("the container %s already runs, so these options have no effect: %s",
+		     request.name, ignored);
+	free(recorded);
+}
+
 /* ---- start ---- */
 
 /* Adds the paths that every container has. plugin.c adds those of plugstack.conf. */
@@ -616,6 +691,7 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 	char *access = read_text(image->fd, "access", NULL);
 	int ready_fd, hear_fd;
 
+	record_options(container_fd);
 	/* A bundle can request a read-only root. */
 	if (access != NULL && strcmp(access, "ro") == 0)
 		request.read_only = true;
@@ -666,14 +742,27 @@ static pid_t join_container(int container_fd, int keepers_fd, pid_t keeper)
 
 /* ---- main ---- */
 
-static void record_image(int container_fd, const char *path)
+static void record_text(int container_fd, const char *name, const char *text)
 {
-	int fd = openat(container_fd, "image",
+	int fd = openat(container_fd, name,
 			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-	if (fd < 0 || dprintf(fd, "%s", path) < 0)
+	if (fd < 0 || dprintf(fd, "%s", text) < 0)
 		fail("cannot record the container's image: %s", strerror(errno));
 	(void)close(fd);
+}
+
+/* Uses the reference with which an earlier step created the container. */
+static void keep_reference(int container_fd)
+{
+	char *earlier = read_text(container_fd, "reference", NULL);
+
+	if (earlier == NULL)
+		fail("cannot read the container's image: %s", strerror(errno));
+	if (request.image != NULL && strcmp(request.image, earlier) != 0)
+		tell("--container-image=%s has no effect: the container %s has the image %s",
+		     request.image, request.name, earlier);
+	request.image = earlier;
 }
 
 static struct image image_of(int container_fd, char **image_path)
@@ -689,8 +778,11 @@ static struct image image_of(int container_fd, char **image_path)
 		     "--container-image", request.name);
 	if (path == NULL) {
 		image = find_image(request.cache, request.importer, request.image, &path);
-		record_image(container_fd, path);
-	} else if (!open_image(path, &image)) {
+		record_text(container_fd, "reference", request.image);
+		record_text(container_fd, "image", path);
+	} else if (open_image(path, &image)) {
+		keep_reference(container_fd);
+	} else {
 		fail("--container-name=%s: the image %s was removed from the cache: choose another "
 		     "name", request.name, path);
 	}
@@ -716,9 +808,7 @@ static pid_t begin(int container_fd)
 		     "to join it, choose another name, or wait for the end of its steps",
 		     request.name);
 	if (keeper > 0 && request.reuse != CREATE) {
-		if (request.mounts != NULL)
-			tell("--container-mounts has no effect: the container %s already runs",
-			     request.name);
+		warn_of_options(container_fd);
 		return join_container(container_fd, keepers_fd, keeper);
 	}
 	account = find_account();

@@ -89,7 +89,10 @@ static void prepare(void)
 	struct timeval expiry[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
 
 	user = getuid();
+	request.name = "mine";
 	request.reuse = AUTO;
+	request.image = request.mounts = NULL;
+	request.read_only = false;
 	(void)nftw(place, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	if (mkdir(place, 0700) < 0 || chdir(place) < 0)
 		abort();
@@ -181,6 +184,12 @@ static int open_container(const char *image)
 {
 	make_directory("container");
 	write_lines("container/image", image);
+	write_lines("container/reference", "small:1");
+	request.image = "small:1";
+	record_options(AT_FDCWD);
+	if (rename("options", "container/options") < 0)
+		abort();
+	request.image = NULL;
 	return open("container", O_RDONLY | O_DIRECTORY);
 }
 
@@ -219,7 +228,6 @@ static pid_t begin_in_child(int container_fd)
 	int answer[2];
 	pid_t keeper = 0, pid;
 
-	request.name = "mine";
 	request.step = "1.1";
 	if (pipe2(answer, O_CLOEXEC) < 0)
 		abort();
@@ -283,6 +291,59 @@ static void running_container_is_not_started_again(void)
 	CHECK(strcmp(read_errors(), "container: --container-name=mine:no_exec: the container runs "
 				    "on this node: omit :no_exec to join it, choose another name, or "
 				    "wait for the end of its steps\n") == 0);
+	(void)close(container_fd);
+}
+
+/* Returns the errors of a step that joins the container. */
+static char *errors_of_join(int container_fd)
+{
+	pid_t keeper = begin_beside_another_step(container_fd);
+
+	CHECK(keeper > 0);
+	if (keeper > 0)
+		end_process(keeper);
+	return read_errors();
+}
+
+static void step_that_joins_with_the_same_image_is_silent(void)
+{
+	int container_fd = open_container("imported");
+
+	CHECK(strcmp(errors_of_join(container_fd), "") == 0);
+	request.image = "small:1";
+	CHECK(strcmp(errors_of_join(container_fd), "") == 0);
+	(void)close(container_fd);
+}
+
+static void warning_lists_options_that_a_running_container_lacks(void)
+{
+	int container_fd = open_container("imported");
+
+	request.image = "other:1";
+	request.mounts = "/a:/b";
+	request.read_only = true;
+	CHECK(strcmp(errors_of_join(container_fd),
+		     "container: the container mine already runs, so these options have no effect: "
+		     "--container-image=other:1, --container-mounts=/a:/b, --container-readonly\n") ==
+	      0);
+	(void)close(container_fd);
+}
+
+static void restarted_container_keeps_its_image(void)
+{
+	int container_fd = open_container("imported"), errors_fd = dup(STDERR_FILENO);
+	struct image image;
+	char *path;
+
+	request.image = "other:1";
+	(void)dup2(open("errors", O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+	image = image_of(container_fd, &path);
+	(void)dup2(errors_fd, STDERR_FILENO);
+	CHECK(strcmp(path, "imported") == 0);
+	CHECK(strcmp(request.image, "small:1") == 0);
+	CHECK(strcmp(read_errors(), "container: --container-image=other:1 has no effect: the "
+				    "container mine has the image small:1\n") == 0);
+	close_image(&image);
 	(void)close(container_fd);
 }
 
@@ -380,6 +441,9 @@ static const struct test tests[] = {
 	TEST(user_can_link_the_cache_to_another_place),
 	TEST(step_that_joins_a_container_locks_its_image),
 	TEST(step_cannot_join_a_container_without_image),
+	TEST(step_that_joins_with_the_same_image_is_silent),
+	TEST(warning_lists_options_that_a_running_container_lacks),
+	TEST(restarted_container_keeps_its_image),
 	TEST(running_container_is_not_started_again),
 	TEST(image_variables_do_not_override_those_of_slurm),
 	TEST(programs_of_the_driver_are_on_path),

@@ -126,6 +126,26 @@ def test_step_joins_a_running_container(site: Site, image: str) -> None:
     assert fresh != first
 
 
+def test_step_that_joins_reports_options_without_effect(site: Site, image: str) -> None:
+    step = f"--jobid={site.job()} --overlap --container-name=mine"
+    site.node.user(
+        f"srun --quiet {step} --container-image={image} sleep 1000 >/dev/null 2>&1 & sleep 0"
+    )
+    eventually("the step runs", lambda: try_to(site, f"{step}:exec", "uname -n"))
+
+    same = run(site, f"{step} --container-image={image}", "id -u 2>&1")
+    other = run(
+        site, f"{step} --container-image={image}2 --container-readonly", "bash -c 'id -u' 2>&1"
+    )
+
+    assert same == "2000"
+    warning = (
+        "container: the container mine already runs, so these options have no effect: "
+        f"--container-image={image}2, --container-readonly"
+    )
+    assert sorted(other.splitlines()) == ["2000", warning]
+
+
 def try_to(site: Site, options: str, command: str) -> str:
     return site.node.user(f"srun --quiet {options} {command} 2>/dev/null || true")
 
