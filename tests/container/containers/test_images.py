@@ -1,5 +1,6 @@
 """Images from registries and files, and hostile images."""
 
+import base64
 import json
 import tarfile
 
@@ -7,10 +8,22 @@ import pytest
 
 from components import conventions as c
 from tests.support import ociimages
+from tests.support.containers import put
 from tests.support.imagesite import REGISTRY, Site, refusal, run
 from tests.support.ociimages import Entry, folder, layer, link
 
 CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
+STATIC = """
+#include <stdio.h>
+#include <unistd.h>
+
+int main(void)
+{
+	char directory[4096];
+
+	return printf("%d %s\\n", (int)getuid(), getcwd(directory, sizeof(directory))) < 0;
+}
+"""
 
 
 def test_whiteouts_hide_files_of_lower_layers(site: Site) -> None:
@@ -43,6 +56,18 @@ def test_runs_an_image_of_sixty_layers(site: Site) -> None:
     name = site.push("kinds/many:1", ociimages.layout([site.base, *layers]))
 
     assert run(site, f"--container-image={name}", "bash -c 'cat /layer/* | wc -c'") == "110"
+
+
+def test_runs_an_image_with_only_a_static_program(site: Site) -> None:
+    put(site.registry, {"/srv/static.c": STATIC})
+    site.registry_run("gcc -static -o /srv/static /srv/static.c")
+    program = base64.b64decode(site.registry_run("base64 --wrap=0 /srv/static"))
+    files = [Entry("program", program, mode=0o755)]
+    name = site.push("kinds/static:1", ociimages.layout([layer(files)], Env=["PATH=/"]))
+
+    output = run(site, f"--ntasks=2 --container-image={name}", "program")
+
+    assert output.splitlines() == ["2000 /"] * 2
 
 
 def test_import_drops_other_owners_and_setuid_bits(site: Site) -> None:

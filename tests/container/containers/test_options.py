@@ -127,6 +127,77 @@ def test_container_can_have_private_namespaces(site: Site, image: str, kind: str
     assert own != shared
 
 
+@pytest.mark.parametrize(
+    ("variable", "command", "expected"),
+    [
+        ("WORKDIR=/usr/bin", "pwd", "/usr/bin"),
+        ("MOUNTS=/etc/hostname:/host", "test -s /host && echo mounted", "mounted"),
+        ("ENV=COLOUR", "echo $COLOUR", "black"),
+        ("UNSHARE=net", "grep --count eth0 /proc/net/dev || true", "0"),
+        ("MOUNT_HOME=no", "test -e /home/researcher || echo none", "none"),
+        ("REMAP_ROOT=yes", "id -u", "0"),
+        ("ENTRYPOINT=1", "pwd", "/usr"),
+        ("READONLY=true", "touch /new 2>&- || echo read-only", "read-only"),
+        ("WRITABLE=n", "touch /new 2>&- || echo read-only", "read-only"),
+        ("WRITABLE=y", "touch /new && echo written", "written"),
+    ],
+)
+def test_variables_set_options(
+    site: Site, image: str, variable: str, command: str, expected: str
+) -> None:
+    variables = f"COLOUR=black PYXIS_CONTAINER_IMAGE={image} PYXIS_CONTAINER_{variable}"
+
+    assert site.node.user(f"{variables} srun --quiet bash -c '{command}'") == expected
+
+
+def test_named_container_can_come_from_variables(site: Site, image: str) -> None:
+    variables = f"PYXIS_CONTAINER_IMAGE={image} PYXIS_CONTAINER_NAME=mine"
+    step = f"srun --quiet --jobid={site.job()} --overlap"
+
+    site.node.user(f"{variables} {step} touch /made")
+
+    assert run(site, f"{step.removeprefix('srun')} --container-name=mine", "ls /made") == "/made"
+
+
+def test_options_override_variables(site: Site, image: str) -> None:
+    variables = "PYXIS_CONTAINER_IMAGE=/nowhere PYXIS_CONTAINER_READONLY=yes"
+
+    output = site.node.user(
+        f"{variables} srun --quiet --container-image={image} --container-writable touch /new && "
+        "echo written"
+    )
+
+    assert output == "written"
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("READONLY=perhaps", "PYXIS_CONTAINER_READONLY=perhaps: expected yes or no"),
+        ("WORKDIR=here", "expected an absolute path"),
+        (
+            "MOUNTS=/$(printf %09000d 0)",
+            "PYXIS_CONTAINER_MOUNTS: the value has more than 8191 bytes: shorten it",
+        ),
+    ],
+)
+def test_reports_invalid_variables_in_one_line(site: Site, variable: str, words: str) -> None:
+    output = site.node.user(
+        f"PYXIS_CONTAINER_{variable} srun --quiet --container-image=x true 2>&1 || true"
+    )
+
+    lines = [line for line in output.splitlines() if "container: " in line]
+    assert len(lines) == 1, output
+    assert words in lines[0]
+
+
+def test_warning_names_the_variable_without_effect(site: Site) -> None:
+    output = site.node.user("PYXIS_CONTAINER_REMAP_ROOT=yes srun --quiet id -u 2>&1")
+
+    assert "PYXIS_CONTAINER_REMAP_ROOT has no effect without --container-image" in output
+    assert output.splitlines()[-1] == "2000"
+
+
 @pytest.fixture
 def driver(site: Site) -> Iterator[str]:
     """Add a program and a library of a driver to the first node."""

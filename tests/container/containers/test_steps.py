@@ -73,6 +73,19 @@ def test_sbatch_options_override_those_in_the_script(site: Site, image: str) -> 
     assert ended(site, job) == "small"
 
 
+def test_steps_of_salloc_run_in_its_image(site: Site, image: str) -> None:
+    commands = (
+        'srun --quiet bash -c "cat /etc/os-release; touch /new 2>&- || echo read-only"; '
+        'srun --quiet --container-writable bash -c "touch /new && echo written"'
+    )
+
+    output = site.node.user(
+        f"salloc --quiet --container-image={image} --container-readonly sh -c '{commands}'"
+    )
+
+    assert output.splitlines() == ["ID=small", "read-only", "written"]
+
+
 def test_steps_without_container_options_run_outside_the_container(site: Site, image: str) -> None:
     job = site.node.submit(
         f"srun --quiet --container-image={image} grep ID=small /etc/os-release; "
