@@ -1,6 +1,8 @@
 """Save a container as a squashfs file that enroot and Pyxis can also read."""
 
 import contextlib
+import os
+import secrets
 import shlex
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from typing import Final
 from agents.containers.errors import ImageError
 from agents.containers.watch import Progress, run, size
 
+_MODE: Final = 0o644
 _SCRIPT: Final = """
 set -eu
 mount -t overlay -o userxattr,lowerdir=upper:image-root overlay root
@@ -28,22 +31,55 @@ def save(container: Path, target: Path) -> str:
     try:
         image = Path((container / "image").read_text())
         with (
-            # A private directory: other users may be able to write to the target's directory.
-            tempfile.TemporaryDirectory(dir=target.parent, prefix=".saving-") as folder,
+            # mksquashfs runs the commands in these files. Only the user can write to the
+            # container's directory, but others may be able to write to the target's directory.
+            tempfile.TemporaryDirectory(dir=container, prefix="saving-") as folder,
             _link(container, image / "root"),
+            _unfinished(subject, target) as descriptor,
         ):
             pseudo = _write_surroundings(Path(folder), image)
-            unfinished = Path(folder).absolute() / "image"
             command = [
                 *("unshare", "--user", "--map-root-user", "--mount", "--wd", str(container)),
-                *("sh", "-c", _SCRIPT, "sh", str(unfinished), "-noappend"),
+                *("sh", "-c", _SCRIPT, "sh", f"/proc/self/fd/{descriptor}", "-noappend"),
                 *("-no-progress", "-quiet", "-one-file-system", "-pf", str(pseudo)),
             ]
-            run(command, subject=subject, written=Progress(f"{subject}: writing").reached)
-            unfinished.rename(target)
+            progress = Progress(f"{subject}: writing")
+            run(command, subject=subject, written=progress.reached, descriptors=(descriptor,))
+            written = os.fstat(descriptor).st_size
     except OSError as error:
         raise ImageError(f"{subject}: {error.strerror}: check the path") from None
-    return f"saved as {target}, {size(target.stat().st_size)}"
+    return f"saved as {target}, {size(written)}"
+
+
+@contextlib.contextmanager
+def _unfinished(subject: str, target: Path) -> Iterator[int]:
+    """Provide the descriptor of a new file, which gets the target's name at the end.
+
+    Other users may replace directories of the path and the file while the program writes.
+    Therefore, this function looks up the directory and the file only once.
+    """
+    folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY)
+    name = f".saving-{secrets.token_hex(8)}"
+    try:
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+        try:
+            yield file
+            os.fchmod(file, _MODE)
+            if not os.path.samestat(
+                os.fstat(file), os.stat(name, dir_fd=folder, follow_symlinks=False)
+            ):
+                raise ImageError(
+                    f"{subject}: another user replaced the file: use another directory"
+                )
+            os.rename(name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+            raise
+        finally:
+            os.close(file)
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager

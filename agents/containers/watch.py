@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -59,8 +59,9 @@ def run(
     *,
     subject: str,
     written: Callable[[int], None] = lambda count: None,
+    descriptors: Collection[int] = (),
 ) -> str:
-    """Run a program and return its output.
+    """Run a program, which inherits the descriptors, and return its output.
 
     `written` receives the number of bytes that the program has written so far. If it raises
     ImageError, the program is killed. If the program fails, this function raises ImageError with
@@ -74,6 +75,7 @@ def run(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            pass_fds=descriptors,
         )
     except FileNotFoundError:
         raise ImageError(

@@ -1,0 +1,162 @@
+"""Containers saved as squashfs files."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.containers import save
+from agents.containers.errors import ImageError
+
+Program = Callable[[Sequence[str]], None]
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Path:
+    """Create a container of an image without settings, as start-container does."""
+    image, container = tmp_path / "image", tmp_path / "container"
+    (image / "root").mkdir(parents=True)
+    for name, text in (("environment", ""), ("entrypoint", ""), ("directory", "/")):
+        (image / name).write_text(text)
+    container.mkdir(mode=0o700)
+    (container / "image").write_text(str(image))
+    return container
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """Create a directory in which a group can replace each other's files."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o2770)
+    return folder
+
+
+@pytest.fixture
+def mksquashfs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Program], None]:
+    """Return a function that sets the program to run instead of mksquashfs."""
+
+    def use(program: Program) -> None:
+        def run(command: Sequence[str], **_: Any) -> str:
+            program(command)
+            return ""
+
+        monkeypatch.setattr(save, "run", run)
+
+    return use
+
+
+def output_of(command: Sequence[str]) -> Path:
+    """Return the file that mksquashfs is to write."""
+    return Path(command[command.index("-noappend") - 1])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_saved_file_has_the_targets_name_and_is_readable(
+    container: Path, shared: Path, mksquashfs: Callable[[Program], None]
+) -> None:
+    def program(command: Sequence[str]) -> None:
+        output_of(command).write_bytes(bytes(1000))
+
+    mksquashfs(program)
+
+    assert save.save(container, shared / "x.sqsh") == f"saved as {shared}/x.sqsh, 1.0 kB"
+    assert (shared / "x.sqsh").read_bytes() == bytes(1000)
+    assert (shared / "x.sqsh").stat().st_mode & 0o777 == 0o644
+    assert names(shared) == ["x.sqsh"]
+
+
+def test_commands_of_a_save_are_not_in_the_output_directory(
+    container: Path, shared: Path, mksquashfs: Callable[[Program], None]
+) -> None:
+    """Members of a group could otherwise replace the commands that mksquashfs runs."""
+    seen = []
+
+    def program(command: Sequence[str]) -> None:
+        seen.append(Path(command[command.index("-pf") + 1]))
+        assert [path.is_file() for path in shared.iterdir()] == [True]
+
+    mksquashfs(program)
+
+    save.save(container, shared / "x.sqsh")
+
+    assert seen[0].is_relative_to(container)
+
+
+def test_save_writes_through_no_link_that_another_user_puts_in_place(
+    container: Path, shared: Path, tmp_path: Path, mksquashfs: Callable[[Program], None]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+
+    def program(command: Sequence[str]) -> None:
+        for path in shared.iterdir():
+            path.rename(shared / "away")
+            path.symlink_to(victim)
+        output_of(command).write_text("image")
+
+    mksquashfs(program)
+
+    with pytest.raises(ImageError, match="another user replaced the file"):
+        save.save(container, shared / "x.sqsh")
+
+    assert victim.read_text() == "mine"
+    assert not (shared / "x.sqsh").is_symlink()
+
+
+def test_save_follows_no_replaced_output_directory(
+    container: Path, shared: Path, tmp_path: Path, mksquashfs: Callable[[Program], None]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "x.sqsh").write_text("mine")
+
+    def program(command: Sequence[str]) -> None:
+        shared.rename(tmp_path / "away")
+        shared.symlink_to(elsewhere)
+        output_of(command).write_text("image")
+
+    mksquashfs(program)
+
+    save.save(container, shared / "x.sqsh")
+
+    assert (elsewhere / "x.sqsh").read_text() == "mine"
+    assert (tmp_path / "away/x.sqsh").read_text() == "image"
+
+
+def test_failed_save_leaves_no_file(
+    container: Path, shared: Path, mksquashfs: Callable[[Program], None]
+) -> None:
+    def program(command: Sequence[str]) -> None:
+        raise ImageError("no space")
+
+    mksquashfs(program)
+
+    with pytest.raises(ImageError, match="no space"):
+        save.save(container, shared / "x.sqsh")
+
+    assert names(shared) == []
+    assert names(container) == ["image"]
+
+
+def test_program_inherits_the_descriptor_of_the_saved_file(
+    container: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run a script through a stand-in for unshare, since a unit test cannot mount."""
+    programs = container.parent / "programs"
+    programs.mkdir()
+    # The output is the argument after "sh -c SCRIPT sh".
+    (programs / "unshare").write_text(
+        '#!/bin/sh\nwhile [ "$1" != -c ]; do shift; done\necho x >"$4"\n'
+    )
+    (programs / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    save.save(container, shared / "x.sqsh")
+
+    assert (shared / "x.sqsh").read_text() == "x\n"
