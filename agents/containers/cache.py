@@ -182,7 +182,8 @@ class Cache:
     def remove(self, image: Path) -> bool:
         """Remove an image, unless a container uses it."""
         try:
-            with (image / "lock").open() as file:
+            # Over NFS, an exclusive lock requires a descriptor that is open for writing.
+            with (image / "lock").open("r+") as file:
                 if not _try_lock(file.fileno()):
                     return False
                 removed = self.path / "temporary" / f"removed-{image.name}-{time.time_ns()}"

@@ -1,6 +1,7 @@
 """The image cache."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -111,6 +112,27 @@ def test_shrink_keeps_an_image_in_use(cache: Cache) -> None:
 
         assert [path.name for path in cache.images()] == ["used"]
     assert cache.remove(made)
+
+
+def test_shrink_removes_images_from_a_cache_on_nfs(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def over_nfs(descriptor: int, operation: int) -> None:
+        """Fail like flock(2) over NFS, which locks a range of bytes with fcntl(2)."""
+        access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if operation & fcntl.LOCK_EX and access == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", over_nfs)
+    image(cache, "a")
+
+    with cache.locked("a", "image"):
+        assert cache.shrink(limit=0) == 10
+
+    assert cache.images() == []
 
 
 def test_shrink_keeps_the_new_image(cache: Cache) -> None:
