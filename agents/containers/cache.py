@@ -186,8 +186,16 @@ class Cache:
             with (image / "lock").open("r+") as file:
                 if not _try_lock(file.fileno()):
                     return False
+                # Another process may have removed the image, and a third one imported it again,
+                # before this process took the lock.
+                if not os.path.samestat(os.fstat(file.fileno()), (image / "lock").stat()):
+                    return False
                 removed = self.path / "temporary" / f"removed-{image.name}-{time.time_ns()}"
                 image.rename(removed)
+                # A container may have opened the image and wait for the lock. It must not find
+                # the files, because they disappear while it starts.
+                with suppress(FileNotFoundError):
+                    (removed / "root").rename(removed / "removed")
         except FileNotFoundError:
             return False
         remove(removed)

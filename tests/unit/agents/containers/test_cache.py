@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.containers import cache as cache_module
 from agents.containers.cache import Cache, remove, settle
 from agents.containers.errors import ImageError
 
@@ -112,6 +113,40 @@ def test_shrink_keeps_an_image_in_use(cache: Cache) -> None:
 
         assert [path.name for path in cache.images()] == ["used"]
     assert cache.remove(made)
+
+
+def test_remove_keeps_an_image_that_replaced_the_locked_one(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = image(cache, "a")
+    flock = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        """Lock after others have removed the image and imported it again."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        assert cache.remove(first)
+        image(cache, "a", size=7)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+
+    assert not cache.remove(first)
+    assert (first / "size").read_text() == "7"
+
+
+def test_container_that_waits_for_the_lock_finds_no_removed_files(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = image(cache, "a")
+    monkeypatch.setattr(cache_module, "remove", lambda path: None)
+    opened = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert cache.remove(made)
+
+        with pytest.raises(FileNotFoundError):
+            os.open("root", os.O_RDONLY | os.O_DIRECTORY, dir_fd=opened)
+    finally:
+        os.close(opened)
 
 
 def test_shrink_removes_images_from_a_cache_on_nfs(
