@@ -21,10 +21,10 @@ import shutil
 import stat
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agents.containers.errors import ImageError
 from agents.containers.watch import tell
@@ -273,20 +273,31 @@ def _settle_one(path: str, group: int) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove a tree, including directories without write permission."""
-
-    def permit(function: Callable[..., object], name: str, error: object) -> None:
-        failed = Path(name)
-        for folder in (failed.parent, failed):
-            if folder.is_dir() and not folder.is_symlink():
-                folder.chmod(_OWNER_ALL)
-        if failed.is_dir() and not failed.is_symlink():
-            shutil.rmtree(failed)
-        else:
-            failed.unlink(missing_ok=True)
-
+    """Remove a tree, including directories without permissions."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
+    try:
+        _remove_tree(path)
+    except PermissionError:
+        _permit(path)
+        _remove_tree(path)
+
+
+def _remove_tree(path: Path) -> None:
+    def check(function: Callable[..., object], name: str, error: Sequence[Any]) -> None:
+        # Another process may remove the same tree.
+        if not isinstance(error[1], FileNotFoundError):
+            raise error[1]
+
     # Python 3.12 renamed onerror to onexc, but the jail may have 3.11.
-    shutil.rmtree(path, onerror=permit)
+    shutil.rmtree(path, onerror=check)
+
+
+def _permit(path: Path) -> None:
+    """Give the user full access to the directories of a tree."""
+    path.chmod(_OWNER_ALL)
+    for folder, names, _ in os.walk(path):
+        for each in (Path(folder, name) for name in names):
+            if not each.is_symlink():
+                each.chmod(_OWNER_ALL)

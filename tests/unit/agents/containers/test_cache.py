@@ -4,8 +4,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,38 @@ from agents.containers import cache as cache_module
 from agents.containers.cache import Cache, remove, settle
 from agents.containers.errors import ImageError
 
+USER = 65534
+"""Uid of a user other than root."""
+
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
+
+
+@contextlib.contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    """Run as another user, because permissions do not restrict root."""
+    before = os.geteuid()
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.fixture
+def own() -> Iterator[Path]:
+    """Run the test as a user other than root, and provide a directory of this user."""
+    if os.getuid() != 0:
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+        return
+    # Other users cannot enter pytest's directories.
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, USER, -1)
+        with as_user(USER):
+            yield Path(name)
 
 
 def image(cache: Cache, key: str, size: int = 10, age: float = 0, blobs: str = "") -> Path:
@@ -237,16 +267,30 @@ def test_settle_and_remove_do_not_follow_links(tmp_path: Path) -> None:
     assert outside.stat().st_mode & 0o7777 == 0o4755
 
 
-def test_remove_deletes_directories_that_have_no_permissions(tmp_path: Path) -> None:
-    inner = tmp_path / "tree/closed/inner"
+def test_remove_deletes_directories_that_have_no_permissions(own: Path) -> None:
+    inner = own / "tree/closed/inner"
     inner.mkdir(parents=True)
     (inner / "file").touch()
+    (inner / "link").symlink_to(own)
     inner.chmod(0)
     inner.parent.chmod(0)
 
-    remove(tmp_path / "tree")
+    remove(own / "tree")
 
-    assert not (tmp_path / "tree").exists()
+    assert not (own / "tree").exists()
+    assert own.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
+def test_remove_reports_a_file_that_the_user_may_not_delete(own: Path) -> None:
+    closed = own / "tree/closed"
+    closed.mkdir(parents=True)
+    (closed / "file").touch()
+    with as_user(os.getuid()):
+        os.chown(closed, 0, -1)
+
+    with pytest.raises(PermissionError):
+        remove(own / "tree")
 
 
 def test_layers_of_the_site_are_linked_and_add_no_size(cache: Cache, tmp_path: Path) -> None:
