@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             tell(save(options.container, options.target))
             return 0
         settings = read()
-        cache = Cache(settings.cache_path())
+        cache = Cache(settings.cache_path(), settings.above_caches())
         if options.command == "find":
             print(_find(Importer(cache, settings, os.environ), options.image))
         elif options.command == "share":

@@ -30,6 +30,7 @@ from agents.containers.errors import ImageError
 from agents.containers.watch import tell
 
 _PRIVATE: Final = 0o700
+_OTHERS_WRITE: Final = 0o022
 _POLL: Final = 0.2
 """Seconds between two attempts to take a lock."""
 _WAIT_UNTIL_TOLD: Final = 5.0
@@ -39,6 +40,31 @@ _SET_ID: Final = 0o6000
 _OWNER_ALL: Final = 0o700
 
 
+def _between(path: Path, above: str | None) -> Iterator[Path]:
+    """Yield the directories between `above` and `path`."""
+    if above is not None:
+        yield from (each for each in path.parents if Path(above) in each.parents)
+
+
+def _check_owner(folder: Path) -> None:
+    """Raise ImageError if another user could have put files into a directory.
+
+    Another user may create the directory, or a link with its name, before the user's first job.
+    """
+    link, status, user = folder.lstat(), folder.stat(), os.geteuid()
+    for found in (link, status):
+        if found.st_uid != user:
+            raise ImageError(
+                f"cannot use the image cache {folder}: it belongs to the user {found.st_uid}: ask "
+                "the cluster operator to create it for you"
+            )
+    if status.st_mode & _OTHERS_WRITE:
+        raise ImageError(
+            f"cannot use the image cache {folder}: other users can write to it: remove it, or "
+            f"check its files and run chmod 700 {folder}"
+        )
+
+
 class Cache:
     """Cache of a user, created if it is missing.
 
@@ -46,11 +72,17 @@ class Cache:
     user.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Raises ImageError if the directory is unusable."""
+    def __init__(self, path: Path, above: str | None = None) -> None:
+        """Raises ImageError if the directory is unusable, or if other users could change it.
+
+        `above` is the directory that contains all users' caches, or None for a cache in the home
+        directory.
+        """
         self.path = path
         try:
             path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            for folder in (path, *_between(path, above)):
+                _check_owner(folder)
             # New files inherit the group of a set-group-ID directory. Clear this bit and set the
             # user's primary group, because a container maps no other group.
             path.chmod(_PRIVATE)

@@ -18,6 +18,7 @@ from agents.containers.errors import ImageError
 
 USER = 65534
 """Uid of a user other than root."""
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can change owners")
 
 
 @pytest.fixture
@@ -70,6 +71,51 @@ def test_unusable_cache_directory_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(ImageError, match="cannot use the image cache"):
         Cache(tmp_path / "file/cache")
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_cache_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "cache"
+    path.mkdir()
+    path.chmod(mode)
+
+    with pytest.raises(ImageError, match=f"other users can write to it: .* chmod 700 {path}"):
+        Cache(path)
+
+    assert path.stat().st_mode & 0o777 == mode
+
+
+@needs_root
+@pytest.mark.parametrize("planted", ["alice", "alice/cache"])
+def test_cache_that_another_user_created_is_refused(tmp_path: Path, planted: str) -> None:
+    (tmp_path / "alice/cache").mkdir(parents=True)
+    os.chown(tmp_path / planted, USER, -1)
+
+    with pytest.raises(ImageError, match=f"alice.*: it belongs to the user {USER}: ask"):
+        Cache(tmp_path / "alice/cache", above=str(tmp_path))
+
+    assert list((tmp_path / "alice/cache").iterdir()) == []
+
+
+@needs_root
+def test_link_that_another_user_put_in_place_of_the_cache_is_refused(tmp_path: Path) -> None:
+    mine, path = tmp_path / "mine", tmp_path / "cache"
+    mine.mkdir()
+    mine.chmod(0o755)
+    path.symlink_to(mine)
+    os.chown(path, USER, -1, follow_symlinks=False)
+
+    with pytest.raises(ImageError, match=f"it belongs to the user {USER}"):
+        Cache(path)
+
+    assert mine.stat().st_mode & 0o777 == 0o755
+
+
+def test_cache_may_be_a_link_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "scratch")
+
+    assert Cache(tmp_path / "cache").images() == []
 
 
 def test_failed_import_leaves_no_files(cache: Cache) -> None:
@@ -281,7 +327,7 @@ def test_remove_deletes_directories_that_have_no_permissions(own: Path) -> None:
     assert own.exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
+@needs_root
 def test_remove_reports_a_file_that_the_user_may_not_delete(own: Path) -> None:
     closed = own / "tree/closed"
     closed.mkdir(parents=True)
