@@ -16,6 +16,7 @@ when the process ends.
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -190,6 +191,13 @@ class Cache:
                 with suppress(FileExistsError):
                     mine.symlink_to(sites)
 
+    def remove_damaged(self, digests: Iterable[str]) -> bool:
+        """Remove layers whose content has another digest. Returns False if there are none."""
+        damaged = [self._blobs / name for name in digests if not _is_intact(self._blobs / name)]
+        for path in damaged:
+            path.unlink(missing_ok=True)
+        return bool(damaged)
+
     # --- Space -----------------------------------------------------------------------------------
 
     def shrink(self, limit: int, keep: Path | None = None) -> int:
@@ -243,6 +251,16 @@ class Cache:
         for path in (self.path / "temporary").iterdir():
             if path.lstat().st_mtime < before:
                 remove(path)
+
+
+def _is_intact(blob: Path) -> bool:
+    try:
+        # With O_NONBLOCK, opening a FIFO does not wait for a writer.
+        with os.fdopen(os.open(blob, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return regular and hashlib.file_digest(file, "sha256").hexdigest() == blob.name
+    except OSError:
+        return False
 
 
 def size_of(image: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agents.containers import bundle, counts, credentials, surroundings
-from agents.containers.cache import Cache, settle
+from agents.containers.cache import Cache, remove, settle
 from agents.containers.errors import ImageError
 from agents.containers.reference import InFile, InRegistry, parse
 from agents.containers.settings import Settings
@@ -109,20 +109,32 @@ class Importer:
 
     def _of_source(self, text: str, found: "_Found", skopeo: "_Skopeo") -> Path:
         def make(folder: Path) -> Surroundings:
-            blobs, site = self.cache.path / "blobs", self.settings.site_blobs()
+            site = self.settings.site_blobs()
             if site is not None:
                 self.cache.link(site, found.layers)
-            layout = skopeo.copy(blobs, folder, found)
-            _describe(layout)
-            _unpack(skopeo.subject, layout, folder / "root", self.settings.image_size)
-            shutil.copyfile(layout / "layers", folder / "blobs")
-            said = surroundings.of_config(json.loads((layout / "config").read_text()))
-            shutil.rmtree(layout)
-            return said
+            try:
+                return self._unpack(found, skopeo, folder)
+            except ImageError:
+                layers = (folder / "blobs").read_text() if (folder / "blobs").exists() else ""
+                if not self.cache.remove_damaged(layers.splitlines()):
+                    raise
+            tell(f"{skopeo.subject}: a layer in the cache is damaged: downloading it again")
+            return self._unpack(found, skopeo, folder)
 
         image = self._bring(found.key, skopeo.subject, make)
         self.cache.record(text, found.key, self.settings.fresh_for)
         return image
+
+    def _unpack(self, found: "_Found", skopeo: "_Skopeo", folder: Path) -> Surroundings:
+        """Copy an image into the cache's layers, and unpack it into the directory."""
+        layout = skopeo.copy(self.cache.path / "blobs", folder, found)
+        try:
+            _describe(layout)
+            shutil.copyfile(layout / "layers", folder / "blobs")
+            _unpack(skopeo.subject, layout, folder / "root", self.settings.image_size)
+            return surroundings.of_config(json.loads((layout / "config").read_text()))
+        finally:
+            shutil.rmtree(layout)
 
     def _of_squashfs(self, text: str, path: Path) -> Path:
         def make(folder: Path) -> Surroundings:
@@ -379,4 +391,4 @@ def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
         run(command, subject=subject, written=_limit(subject, limit))
         (bundle / "rootfs").rename(root)
     finally:
-        shutil.rmtree(bundle, ignore_errors=True)
+        remove(bundle)

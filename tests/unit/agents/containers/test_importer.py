@@ -1,0 +1,146 @@
+"""Imports of images, with stand-ins for skopeo and umoci."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents.containers.cache import Cache
+from agents.containers.errors import ImageError
+from agents.containers.importer import Importer
+from agents.containers.settings import Settings
+
+COMMON = f"""#!{sys.executable} -SI
+import hashlib, json, sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+words = sys.argv[1:]
+
+def digest_of(raw):
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+def blob(folder, digest):
+    return Path(folder, *digest.split(":"))
+"""
+SKOPEO = f"""{COMMON}
+command = "inspect" if "inspect" in words else "copy"
+source = words[-1] if command == "inspect" else words[-2]
+kind, _, path = source.partition(":")
+said = json.loads((FOLDER / "registry.json" if kind == "docker" else Path(path)).read_text())
+layers = [text.encode() for text in said.get(command, said["layers"])]
+config = json.dumps(said.get("config", {{}})).encode()
+manifest = json.dumps({{
+    "config": {{"digest": digest_of(config)}},
+    "layers": [{{"digest": digest_of(layer)}} for layer in layers],
+}}).encode()
+if command == "inspect":
+    data = [{{"Digest": digest_of(layer), "Size": len(layer)}} for layer in layers]
+    found = {{"Digest": digest_of(manifest), "Architecture": "amd64", "LayersData": data}}
+    print(json.dumps(found))
+else:
+    blobs, layout = words[words.index("--dest-shared-blob-dir") + 1], Path(words[-1].split(":")[1])
+    for raw in (config, manifest, *layers):
+        file = blob(blobs, digest_of(raw))
+        if not file.exists():
+            file.write_bytes(raw)
+    index = {{"manifests": [{{"digest": digest_of(manifest)}}]}}
+    (layout / "index.json").write_text(json.dumps(index))
+"""
+"""The sources are JSON files with the contents of the layers. Like skopeo, it reuses a blob without
+reading it."""
+UMOCI = f"""{COMMON}
+layout, root = Path(words[-2].partition(":")[0]), Path(words[-1], "rootfs")
+root.mkdir(parents=True)
+index = json.loads((layout / "index.json").read_text())
+manifest = json.loads(blob(layout / "blobs", index["manifests"][0]["digest"]).read_text())
+for number, layer in enumerate(manifest["layers"]):
+    raw = blob(layout / "blobs", layer["digest"]).read_bytes()
+    if digest_of(raw) != layer["digest"]:
+        sys.exit("digest mismatch")
+    (root / str(number)).write_bytes(raw)
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name, text in (("skopeo", SKOPEO), ("umoci", UMOCI)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def importer(tmp_path: Path, programs: Path) -> Importer:
+    settings = Settings(folder=tmp_path / "settings", site_cache=str(tmp_path / "site"))
+    return Importer(Cache(tmp_path / "cache"), settings, {})
+
+
+def push(programs: Path, *layers: str, **more: object) -> None:
+    """Put an image into the registry."""
+    (programs / "registry.json").write_text(json.dumps({"layers": layers} | more))
+
+
+def contents(image: Path) -> list[str]:
+    return [path.read_text() for path in sorted((image / "root").iterdir())]
+
+
+def blob_of(cache: Cache, text: str) -> Path:
+    """Return the file of a layer in the cache."""
+    blobs = (cache.path / "blobs/sha256").iterdir()
+    return next(path for path in blobs if path.read_text() == text)
+
+
+def test_image_of_a_registry_is_imported(importer: Importer, programs: Path) -> None:
+    push(programs, "one", "two")
+
+    assert contents(importer.find("x")) == ["one", "two"]
+
+
+# --- Damaged layers -------------------------------------------------------------------------------
+
+
+def test_damaged_layer_in_the_cache_is_downloaded_again(
+    importer: Importer, programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(programs, "base", "two")
+    importer.find("x")
+    blob_of(importer.cache, "base").write_text("ba")
+    push(programs, "base", "three")
+
+    assert contents(importer.find("x")) == ["base", "three"]
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_damaged_layer_of_the_site_is_downloaded(
+    importer: Importer, programs: Path, tmp_path: Path
+) -> None:
+    push(programs, "base")
+    importer.find("x")
+    name = blob_of(importer.cache, "base").name
+    importer.cache.shrink(0)
+    (importer.cache.path / "blobs/sha256" / name).unlink()
+    shared = tmp_path / "site/blobs/sha256" / name
+    shared.parent.mkdir(parents=True)
+    shared.write_text("forged")
+
+    assert contents(importer.find("x")) == ["base"]
+    assert shared.read_text() == "forged"
+
+
+def test_failed_unpacking_of_intact_layers_is_not_repeated(
+    importer: Importer, programs: Path
+) -> None:
+    push(programs, "base")
+    runs = programs / "runs"
+    (programs / "umoci").write_text(f"#!/bin/sh\necho run >>{runs}\nexit 1\n")
+
+    with pytest.raises(ImageError, match="exit code 1"):
+        importer.find("x")
+
+    assert runs.read_text() == "run\n"
