@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,7 +105,11 @@ class Importer:
         with self.cache.temporary() as folder:
             source = f"{kind}:{reference.path if reference.kind != 'path' else real}"
             skopeo = _Skopeo(str(reference), source, folder)
-            return self._of_source(text, skopeo.inspect(), skopeo)
+            found = skopeo.inspect()
+            # The file's owner can replace it after skopeo.inspect. Its key must therefore differ
+            # from the keys of other sources of the image.
+            key = _hash(f"{found.key} {kind} {real}")
+            return self._of_source(text, replace(found, key=key), skopeo)
 
     def _of_source(self, text: str, found: "_Found", skopeo: "_Skopeo") -> Path:
         def make(folder: Path) -> Surroundings:

@@ -144,3 +144,19 @@ def test_failed_unpacking_of_intact_layers_is_not_repeated(
         importer.find("x")
 
     assert runs.read_text() == "run\n"
+
+
+# --- Files that others own ------------------------------------------------------------------------
+
+
+def test_replaced_archive_does_not_change_the_image_of_the_registry(
+    importer: Importer, programs: Path, tmp_path: Path
+) -> None:
+    """The owner of an archive replaces it between the two commands of skopeo."""
+    push(programs, "real")
+    archive = tmp_path / "archive"
+    archive.write_text(json.dumps({"layers": ["real"], "copy": ["forged"]}))
+
+    assert contents(importer.find(f"oci-archive:{archive}")) == ["forged"]
+
+    assert contents(importer.find("x")) == ["real"]
