@@ -24,6 +24,8 @@ _MOST: Final = 1 << 50
 _MOST_BYTES: Final = 1 << 40
 _MOST_MILLISECONDS: Final = 24 * 3_600_000
 """Largest numbers that a report may contain, far above those of a real import."""
+_MOST_PER_MILLISECOND: Final = 100_000_000
+"""Most bytes that a node can download in a millisecond, above the rate of a link of 400 Gb/s."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def _read(report: bytes) -> Counts | None:
 
 def _pull(size: int, milliseconds: int) -> Counts | None:
     if size > _MOST_BYTES or milliseconds > _MOST_MILLISECONDS:
+        return None
+    if size > max(milliseconds, 1) * _MOST_PER_MILLISECOND:
         return None
     return Counts(pulls=1, downloaded=size, milliseconds=milliseconds)
 

@@ -64,14 +64,28 @@ def _bind(address: str) -> socket.socket:
             return receiver
 
 
+def _try_write(counts: Counts, file: Path, *, quiet: bool) -> bool:
+    """Write the file, or report an error and return False.
+
+    This program must not end: any job could then use its address.
+    """
+    try:
+        write(counts, file)
+    except OSError as error:
+        if not quiet:
+            print(f"cannot write the counts of images: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
 def main(address: str = ADDRESS, file: Path = FILE) -> None:
     """Count until the process is killed."""
     counts = Counts()
-    write(counts, file)
+    written = _try_write(counts, file, quiet=False)
     with _bind(address) as receiver:
         while True:
             counts = add(counts, waiting(receiver))
-            write(counts, file)
+            written = _try_write(counts, file, quiet=not written)
             time.sleep(_PAUSE)
 
 

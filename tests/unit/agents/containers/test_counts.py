@@ -49,6 +49,22 @@ def test_invalid_reports_are_ignored_and_later_ones_counted(file: Path) -> None:
     eventually("the report is counted", lambda: read(file) == Counts(hits=1))
 
 
+def test_listener_survives_a_file_that_it_cannot_write(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obstacle = file.with_suffix(".new")
+    obstacle.mkdir()
+    counts.report_hit()
+    eventually(
+        "the error is reported", lambda: "cannot write the counts" in capsys.readouterr().err
+    )
+
+    obstacle.rmdir()
+    counts.report_hit()
+
+    eventually("both reports are counted", lambda: read(file) == Counts(hits=2))
+
+
 def test_reporting_succeeds_even_if_no_listener_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "ADDRESS", "\0slurmstack-no-listener")
 
@@ -65,10 +81,16 @@ def test_no_report_lowers_a_count_or_makes_the_json_invalid(report: bytes) -> No
     )
 
 
-@pytest.mark.parametrize(("size", "milliseconds"), [(2**41, 1), (1, 10**9), (10**40, 1)])
+@pytest.mark.parametrize(
+    ("size", "milliseconds"), [(2**41, 1), (1, 10**9), (10**40, 1), (2**40, 10_000)]
+)
 def test_report_of_an_implausibly_large_number_is_ignored(size: int, milliseconds: int) -> None:
     """Otherwise one forged report would set the count to its maximum."""
     assert SOME.add(b"pull %d %d" % (size, milliseconds)) == SOME
+
+
+def test_pull_at_the_rate_of_a_fast_link_is_counted() -> None:
+    assert SOME.add(b"pull 50000000000 1000").downloaded == SOME.downloaded + 50_000_000_000
 
 
 def test_count_stops_at_its_maximum() -> None:
