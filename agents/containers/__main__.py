@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.containers.cache import Cache, size_of
 from agents.containers.counts import report_failure
-from agents.containers.errors import ImageError
+from agents.containers.errors import FAULTS, ImageError, describe
 from agents.containers.importer import Importer
 from agents.containers.save import save
 from agents.containers.settings import read
@@ -36,7 +36,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _find(importer: Importer, image: str) -> Path:
     try:
         return importer.find(image)
-    except ImageError:
+    except (ImageError, *FAULTS):
         report_failure()
         raise
 
@@ -62,6 +62,10 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{size(freed)} removed")
     except ImageError as error:
         tell(str(error))
+        return 1
+    except FAULTS as error:
+        subject = options.image if "image" in options else f"slurm-image {options.command}"
+        tell(f"{subject}: {describe(error)}: check the image, and the free space of its directory")
         return 1
     except KeyboardInterrupt:
         return 130

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agents.containers.errors import ImageError
-from agents.containers.surroundings import Surroundings, directory_of, variables_of
+from agents.containers.surroundings import Surroundings, directory_of, valid, variables_of
 
 CONFIG: Final = "config.json"
 _OWN: Final = ("/proc", "/sys", "/dev")
@@ -41,12 +41,17 @@ def read(path: Path) -> Bundle:
     place = root.get("path")
     if not isinstance(place, str) or not (path / place).is_dir():
         raise ImageError(f"{path / CONFIG}: root.path: {place!r}: expected a directory")
+    try:
+        surroundings = Surroundings(
+            variables=variables_of(process.get("env")), directory=directory_of(process.get("cwd"))
+        )
+        mounts = ",".join(_mounts(path, config.get("mounts")))
+    except ImageError as error:
+        raise ImageError(f"{path / CONFIG}: {error}") from None
     return Bundle(
         root=(path / place).resolve(),
-        surroundings=Surroundings(
-            variables=variables_of(process.get("env")), directory=directory_of(process.get("cwd"))
-        ),
-        mounts=",".join(_mounts(path, config.get("mounts"))),
+        surroundings=surroundings,
+        mounts=mounts,
         read_only=root.get("readonly") is True,
     )
 
@@ -99,7 +104,7 @@ def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
     for part in parts[:2]:
         if _SEPARATORS & {*part}:
             raise ImageError(
-                f"{path / CONFIG}: mounts: {part!r}: a path of a mount cannot contain"
+                f"mounts: {part!r}: a path of a mount cannot contain"
                 " ':', ',' or a null character; use another path"
             )
-    return ":".join(parts)
+    return valid(":".join(parts))

@@ -288,6 +288,11 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise ImageError(
+            f"cannot lock the image cache: {error.strerror}: its file system must support flock(2),"
+            " such as Lustre with the mount option flock: contact the cluster operator"
+        ) from None
     return True
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agents.containers import bundle, counts, credentials, surroundings
 from agents.containers.cache import Cache, remove, settle
-from agents.containers.errors import ImageError
+from agents.containers.errors import FAULTS, ImageError, describe
 from agents.containers.reference import InFile, InRegistry, parse
 from agents.containers.settings import Settings
 from agents.containers.surroundings import Surroundings
@@ -136,7 +136,7 @@ class Importer:
             _describe(layout)
             shutil.copyfile(layout / "layers", folder / "blobs")
             _unpack(skopeo.subject, layout, folder / "root", self.settings.image_size)
-            return surroundings.of_config(json.loads((layout / "config").read_text()))
+            return _surroundings_of(skopeo.subject, layout)
         finally:
             shutil.rmtree(layout)
 
@@ -229,16 +229,30 @@ def _kind_of(path: Path) -> str:
         start = file.read(len(_SQUASHFS))
     if start == _SQUASHFS:
         return "squashfs"
+    try:
+        kind = _kind_of_archive(path)
+    except FAULTS as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ImageError(
+            f"image {path}: {describe(error)}: the archive is damaged or incomplete: copy it again"
+        ) from None
+    if kind is not None:
+        return kind
+    raise ImageError(
+        f"image {path}: expected a squashfs file, an OCI layout or archive, a `docker save` "
+        "archive, or a directory with a root file system"
+    )
+
+
+def _kind_of_archive(path: Path) -> str | None:
     if tarfile.is_tarfile(path):
         with tarfile.open(path) as archive:
             # Stop at the first match, because the rest may be gigabytes.
             for member in archive:
                 if member.name.removeprefix("./") in _ARCHIVES:
                     return _ARCHIVES[member.name.removeprefix("./")]
-    raise ImageError(
-        f"image {path}: expected a squashfs file, an OCI layout or archive, a `docker save` "
-        "archive, or a directory with a root file system"
-    )
+    return None
 
 
 def _hash(text: str) -> str:
@@ -381,6 +395,13 @@ def _describe(layout: Path) -> None:
     ]
     (layout / "layers").write_text("".join(f"{name.partition(':')[2]}\n" for name in names))
     shutil.copyfile(_blob(layout, parts["config"]["digest"]), layout / "config")
+
+
+def _surroundings_of(subject: str, layout: Path) -> Surroundings:
+    try:
+        return surroundings.of_config(json.loads((layout / "config").read_text()))
+    except ImageError as error:
+        raise ImageError(f"{subject}: {error}") from None
 
 
 def _blob(layout: Path, digest: str) -> Path:

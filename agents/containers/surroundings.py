@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from agents.containers.errors import ImageError, describe
+
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
 _DIRECTORY: Final = re.compile(r'^\s*cd "(?P<quoted>[^"]*)"|^\s*cd (?P<plain>\S+)', re.MULTILINE)
 _CHARLIECLOUD: Final = "ch/metadata.json"
@@ -46,8 +48,13 @@ def _words(words: Sequence[str]) -> bytes:
 
 
 def of_config(config: Mapping[str, Any]) -> Surroundings:
-    """Read an OCI image's configuration. Values of a wrong type are ignored."""
-    said = config.get("config") or {}
+    """Read an OCI image's configuration. Values of a wrong type are ignored.
+
+    Raises ImageError if a value is not valid Unicode.
+    """
+    said = config.get("config") if isinstance(config, dict) else None
+    if not isinstance(said, dict):
+        return Surroundings()
     entrypoint = tuple(_texts(said.get("Entrypoint")))
     return Surroundings(
         variables=variables_of(said.get("Env")),
@@ -64,13 +71,26 @@ def variables_of(value: object) -> tuple[str, ...]:
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list):
         return []
-    return [text for text in value if isinstance(text, str) and "\0" not in text]
+    return [valid(text) for text in value if isinstance(text, str) and "\0" not in text]
+
+
+def valid(text: str) -> str:
+    """Return the text. Raises ImageError if it is not valid Unicode."""
+    # JSON can contain half of a character, such as \ud800, which no file can.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ImageError(
+            f"the configuration contains {text[:60]!a}, which is not valid Unicode: build the "
+            "image again"
+        ) from None
+    return text
 
 
 def directory_of(value: object) -> str:
     """Return the value if it is an absolute path, or else /."""
     usable = isinstance(value, str) and value.startswith("/") and "\0" not in value
-    return str(value) if usable else "/"
+    return valid(str(value)) if usable else "/"
 
 
 def of_files(root: Path) -> Surroundings:
@@ -96,7 +116,10 @@ def _of_charliecloud(text: str) -> Surroundings:
 
 
 def _read(path: Path) -> str:
-    # Do not follow links, because a link in an image may point anywhere.
-    if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
-        return ""
-    return path.read_text(errors="replace")
+    try:
+        # Do not follow links, because a link in an image may point anywhere.
+        if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+            return ""
+        return path.read_text(errors="replace")
+    except OSError as error:
+        raise ImageError(f"image: {describe(error)}: make the file readable") from None

@@ -119,3 +119,18 @@ def test_configuration_that_is_not_json_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(ImageError, match="expected JSON"):
         bundle.read(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"process": {"env": ["A=\ud800"]}},
+        {"process": {"cwd": "/\ud800"}},
+        {"mounts": [{"destination": "/\ud800", "source": "/x", "type": "bind"}]},
+    ],
+)
+def test_text_that_is_not_valid_unicode_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+    path = make(tmp_path / "bundle", **config)
+
+    with pytest.raises(ImageError, match=f"{path}/config.json: the configuration contains '"):
+        bundle.read(path)

@@ -102,6 +102,15 @@ def test_image_of_a_registry_is_imported(importer: Importer, programs: Path) -> 
     assert contents(importer.find("x")) == ["one", "two"]
 
 
+def test_configuration_that_is_not_valid_unicode_is_refused(
+    importer: Importer, programs: Path
+) -> None:
+    push(programs, "one", config={"config": {"Env": ["A=\ud800"]}})
+
+    with pytest.raises(ImageError, match=r"^image docker.io/library/x:latest: the configuration"):
+        importer.find("x")
+
+
 # --- Damaged layers -------------------------------------------------------------------------------
 
 

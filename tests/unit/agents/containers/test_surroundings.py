@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agents.containers.errors import ImageError
 from agents.containers.surroundings import Surroundings, of_config, of_files
 
 
@@ -42,6 +43,20 @@ def test_configuration_of_an_oci_image_is_read() -> None:
     ],
 )
 def test_values_of_a_wrong_type_are_skipped(config: dict[str, Any]) -> None:
+    assert of_config(config) == Surroundings()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"Env": ["A=\ud800"]}, {"WorkingDir": "/\ud800"}, {"Entrypoint": ["\ud800"]}],
+)
+def test_text_that_is_not_valid_unicode_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ImageError, match=r"contains '.*\\ud800', which is not valid Unicode"):
+        of_config({"config": config})
+
+
+@pytest.mark.parametrize("config", [[], {"config": []}, {"config": "x"}])
+def test_configuration_of_a_wrong_type_is_skipped(config: Any) -> None:
     assert of_config(config) == Surroundings()
 
 
