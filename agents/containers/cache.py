@@ -109,10 +109,15 @@ class Cache:
         if path is None:
             return
         temporary = self.path / "temporary" / f"{os.getpid()}-{time.monotonic_ns()}"
-        temporary.write_text(key)
         until = time.time() + fresh_for
-        os.utime(temporary, (until, until))
-        temporary.rename(path)
+        try:
+            temporary.write_text(key)
+            os.utime(temporary, (until, until))
+            temporary.rename(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
 
     def recorded(self, reference: str) -> Path | None:
         """Return the recorded image of a reference, or None if it is not cached."""
@@ -246,11 +251,14 @@ class Cache:
         wanted = {name for image in self.images() for name in _lines(image / "blobs")}
         before = time.time() - _ABANDONED
         for blob in self._blobs.iterdir():
-            if blob.name not in wanted and blob.lstat().st_mtime < before:
-                blob.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if blob.name not in wanted and blob.lstat().st_mtime < before:
+                    blob.unlink()
         for path in (self.path / "temporary").iterdir():
-            if path.lstat().st_mtime < before:
-                remove(path)
+            # One import that cannot be removed must not keep the others.
+            with suppress(OSError, RecursionError):
+                if path.lstat().st_mtime < before:
+                    remove(path)
 
 
 def _is_intact(blob: Path) -> bool:

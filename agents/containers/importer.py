@@ -53,13 +53,16 @@ class Importer:
         if isinstance(reference, InFile):
             return self._of_file(text, reference)
         self.settings.check_allowed(str(reference))
-        with self.cache.temporary() as folder:
-            skopeo = _Skopeo.of_registry(reference, self, folder)
-            try:
-                found = skopeo.inspect()
-            except ImageError as error:
-                return self._fall_back(text, error)
-            return self._of_source(text, found, skopeo)
+        try:
+            with self.cache.temporary() as folder:
+                skopeo = _Skopeo.of_registry(reference, self, folder)
+                try:
+                    found = skopeo.inspect()
+                except ImageError as error:
+                    return self._fall_back(text, error)
+                return self._of_source(text, found, skopeo)
+        except OSError as error:
+            return self._fall_back(text, self._unusable(f"image {text}", error))
 
     def share(self, text: str) -> Path:
         """Add an image's layers to the site's shared layers, and return the site's directory.
@@ -126,7 +129,11 @@ class Importer:
             return self._unpack(found, skopeo, folder)
 
         image = self._bring(found.key, skopeo.subject, make)
-        self.cache.record(text, found.key, self.settings.fresh_for)
+        try:
+            self.cache.record(text, found.key, self.settings.fresh_for)
+        except OSError as error:
+            # The next step looks the image up again.
+            tell(str(self._unusable(skopeo.subject, error)))
         return image
 
     def _unpack(self, found: "_Found", skopeo: "_Skopeo", folder: Path) -> Surroundings:
@@ -188,23 +195,28 @@ class Importer:
                 counts.report_hit()
                 return cached
             began, blobs = time.monotonic(), self.cache.blobs()
-            with self.cache.temporary() as folder:
-                try:
+            try:
+                with self.cache.temporary() as folder:
                     make(folder).write(folder)
                     root = folder / "root"
                     used = 0 if root.is_symlink() else settle(root)
-                except OSError as error:
-                    raise ImageError(
-                        f"{subject}: {error.strerror}: {error.filename}: check the free space of "
-                        f"{self.cache.path}"
-                    ) from None
-                (folder / "size").write_text(str(used))
-                (folder / "lock").touch()
-                image = self.cache.add(key, folder)
+                    (folder / "size").write_text(str(used))
+                    (folder / "lock").touch()
+                    image = self.cache.add(key, folder)
+            except OSError as error:
+                raise self._unusable(subject, error) from None
             if not (image / "root").is_symlink():
                 counts.report_pull(self.cache.size_of_new(image, blobs), time.monotonic() - began)
-            self.cache.shrink(self.settings.cache_size, keep=image)
+            try:
+                self.cache.shrink(self.settings.cache_size, keep=image)
+            except (OSError, RecursionError) as error:
+                tell(f"{subject}: cannot remove old images: {describe(error)}")
             return image
+
+    def _unusable(self, subject: str, error: OSError) -> ImageError:
+        return ImageError(
+            f"{subject}: {describe(error)}: check the free space of {self.cache.path}"
+        )
 
     def _fall_back(self, text: str, error: ImageError) -> Path:
         """Return the cached image if the registry is unavailable. Otherwise raise the error."""

@@ -280,6 +280,37 @@ def test_shrink_removes_abandoned_imports_after_a_day(cache: Cache) -> None:
     assert [path.name for path in (cache.path / "temporary").iterdir()] == ["new"]
 
 
+def test_abandoned_import_that_cannot_be_removed_spares_no_others(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (cache.path / "temporary" / name).mkdir()
+        os.utime(cache.path / "temporary" / name, (0, 0))
+
+    def failing(path: Path) -> None:
+        if path.name == "b":
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        remove(path)
+
+    monkeypatch.setattr(cache_module, "remove", failing)
+
+    cache.shrink(limit=1000)
+
+    assert [path.name for path in (cache.path / "temporary").iterdir()] == ["b"]
+
+
+def test_failed_record_leaves_no_file(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "utime", full)
+
+    with pytest.raises(OSError, match="No space left"):
+        cache.record("x", "a", fresh_for=1)
+
+    assert list((cache.path / "temporary").iterdir()) == []
+
+
 # --- Files ----------------------------------------------------------------------------------------
 
 

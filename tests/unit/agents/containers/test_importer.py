@@ -1,5 +1,6 @@
 """Imports of images, with stand-ins for skopeo and umoci."""
 
+import errno
 import json
 import os
 import sys
@@ -109,6 +110,52 @@ def test_configuration_that_is_not_valid_unicode_is_refused(
 
     with pytest.raises(ImageError, match=r"^image docker.io/library/x:latest: the configuration"):
         importer.find("x")
+
+
+# --- Full disks -----------------------------------------------------------------------------------
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.parametrize("function", ["mkdir", "write_text"])
+def test_cached_image_starts_while_the_disk_is_full(
+    function: str,
+    importer: Importer,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    push(programs, "one")
+    image = importer.find("x")
+    monkeypatch.setattr(Path, function, full)
+
+    assert importer.find("x") == image
+    assert "Disk quota exceeded: check the free space of " in capsys.readouterr().err
+
+
+def test_image_that_no_longer_fits_is_refused_in_one_line(
+    importer: Importer, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(programs, "one")
+    monkeypatch.setattr(Path, "touch", full)
+
+    with pytest.raises(ImageError, match=r"^image .*: Disk quota exceeded: check the free space"):
+        importer.find("x")
+
+
+def test_import_succeeds_even_if_old_images_cannot_be_removed(
+    importer: Importer,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    push(programs, "one")
+    monkeypatch.setattr(Cache, "shrink", full)
+
+    assert contents(importer.find("x")) == ["one"]
+    assert "cannot remove old images: Disk quota exceeded" in capsys.readouterr().err
 
 
 # --- Damaged layers -------------------------------------------------------------------------------
