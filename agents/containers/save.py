@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from agents.containers import surroundings
 from agents.containers.errors import ImageError
 from agents.containers.watch import Progress, run, size
 
@@ -98,11 +99,17 @@ def _write_surroundings(folder: Path, image: Path) -> Path:
     """Write enroot's files for an image, and return the file that lists them for mksquashfs."""
     variables = (image / "environment").read_bytes().decode(errors="replace").split("\0")
     words = (image / "entrypoint").read_bytes().decode(errors="replace").split("\0")
-    directory = (image / "directory").read_text()
+    directory = surroundings.quote((image / "directory").read_text())
     entrypoint = " ".join(shlex.quote(word) for word in words if word)
-    (folder / "environment").write_text("".join(f"{each}\n" for each in variables if each))
+    # A line of the file with variables has one variable, and spaces at its ends are ignored.
+    lines = [each for each in variables if each and each == each.strip() and "\n" not in each]
+    others = [each for each in variables if each and each not in lines]
+    (folder / "environment").write_text("".join(f"{each}\n" for each in lines))
     (folder / "rc").write_text(
-        f'mkdir -p "{directory}" 2>/dev/null\ncd "{directory}" && unset OLDPWD || exit 1\n'
+        "".join(surroundings.export(each) for each in others)
+        # The line starts with cd, because surroundings.of_files looks for this line.
+        + f"cd {directory} 2>/dev/null || mkdir -p {directory} 2>/dev/null; "
+        f"cd {directory} && unset OLDPWD || exit 1\n"
         "if [ -s /etc/rc.local ]; then . /etc/rc.local; fi\n"
         f'if [ $# -gt 0 ]; then exec {entrypoint} "$@"; else exec {entrypoint or "sh"}; fi\n'
     )

@@ -14,7 +14,19 @@ from typing import Any, Final
 from agents.containers.errors import ImageError, describe
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
-_DIRECTORY: Final = re.compile(r'^\s*cd "(?P<quoted>[^"]*)"|^\s*cd (?P<plain>\S+)', re.MULTILINE)
+_DIRECTORY: Final = re.compile(
+    r"""^\s*cd (?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>\S+))""", re.MULTILINE | re.DOTALL
+)
+_SPECIAL: Final = re.compile(r'([\\"$`])')
+"""Characters that a shell interprets in double quotes."""
+_ESCAPED: Final = re.compile(r'\\([\\"$`])')
+_EXPORT: Final = re.compile(
+    r"""^\[ -n "\$\{(?P<name>\w+)\+x\}" \] \|\| export (?P=name)='(?P<value>(?:[^']|'"'"')*)'$""",
+    re.MULTILINE,
+)
+"""A line from `export`."""
+_QUOTE: Final = "'\"'\"'"
+"""A single quote between single quotes of a shell."""
 _CHARLIECLOUD: Final = "ch/metadata.json"
 _ENROOT_SCRIPT: Final = "etc/rc"
 _ENROOT_VARIABLES: Final = "etc/environment"
@@ -97,13 +109,39 @@ def of_files(root: Path) -> Surroundings:
     """Read the files that enroot, Charliecloud and `--container-save` write into an image."""
     script, variables = (_read(root / name) for name in (_ENROOT_SCRIPT, _ENROOT_VARIABLES))
     built = _of_charliecloud(_read(root / _CHARLIECLOUD))
-    lines = [line.strip() for line in variables.splitlines()]
-    found = _DIRECTORY.search(script)
+    lines = [line.strip() for line in variables.split("\n")]
+    exports, script_without = _exports(script)
+    found = _DIRECTORY.search(script_without)
+    read = [*lines, *exports]
     return Surroundings(
-        variables=(*built.variables, *(line for line in lines if _VARIABLE.fullmatch(line))),
-        directory=directory_of(found["quoted"] or found["plain"]) if found else built.directory,
+        variables=(*built.variables, *(line for line in read if _VARIABLE.fullmatch(line))),
+        directory=directory_of(_directory(found)) if found else built.directory,
         entrypoint=("/bin/sh", f"/{_ENROOT_SCRIPT}") if script else (),
     )
+
+
+def quote(directory: str) -> str:
+    """Quote a directory for a script, in the form that `of_files` reads."""
+    escaped = _SPECIAL.sub(r"\\\1", directory)
+    return f'"{escaped}"'
+
+
+def _directory(found: re.Match[str]) -> str:
+    return _ESCAPED.sub(r"\1", found["quoted"]) if found["quoted"] else str(found["plain"])
+
+
+def export(variable: str) -> str:
+    """Return a line of a script that sets a variable, unless the user has set it."""
+    name, _, value = variable.partition("=")
+    quoted = value.replace("'", _QUOTE)
+    return f"""[ -n "${{{name}+x}}" ] || export {name}='{quoted}'\n"""
+
+
+def _exports(script: str) -> tuple[list[str], str]:
+    """Return the variables that a script exports, and the rest of the script."""
+    found = list(_EXPORT.finditer(script))
+    variables = [f"{each['name']}={each['value'].replace(_QUOTE, chr(39))}" for each in found]
+    return variables, _EXPORT.sub("", script)
 
 
 def _of_charliecloud(text: str) -> Surroundings:

@@ -1,6 +1,8 @@
 """Containers saved as squashfs files."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from agents.containers import save
 from agents.containers.errors import ImageError
+from agents.containers.surroundings import Surroundings, of_files
 
 Program = Callable[[Sequence[str]], None]
 
@@ -69,6 +72,63 @@ def test_saved_file_has_the_targets_name_and_is_readable(
     assert (shared / "x.sqsh").read_bytes() == bytes(1000)
     assert (shared / "x.sqsh").stat().st_mode & 0o777 == 0o644
     assert names(shared) == ["x.sqsh"]
+
+
+SURROUNDINGS = Surroundings(
+    variables=(
+        "PLAIN=a b",
+        "MANY=a\nINJECTED=1\nit's $HOME",
+        "SPACES= a ",
+        "FORM=a\fB=c",
+        "EMPTY=",
+    ),
+    directory='/a "b" $(touch x) `c` \\ it\'s\ncd "/d"',
+    entrypoint=("sh", "-c", 'printf "%s|%s|%s" "$MANY" "$SPACES" "$1"', "it's"),
+)
+
+
+@pytest.fixture
+def saved(container: Path, shared: Path, mksquashfs: Callable[[Program], None]) -> Path:
+    """Return the root of a saved container with the files that mksquashfs adds."""
+    root = container.parent / "saved"
+    (root / "etc").mkdir(parents=True)
+
+    def program(command: Sequence[str]) -> None:
+        folder = Path(command[command.index("-pf") + 1]).parent
+        for name in ("rc", "environment"):
+            shutil.copy(folder / name, root / "etc")
+
+    SURROUNDINGS.write(Path((container / "image").read_text()))
+    mksquashfs(program)
+    save.save(container, shared / "x.sqsh")
+    return root
+
+
+def test_saved_variables_and_directory_are_read_again(saved: Path) -> None:
+    found = of_files(saved)
+
+    assert found.directory == SURROUNDINGS.directory
+    assert sorted(found.variables) == sorted(SURROUNDINGS.variables)
+
+
+def test_saved_script_sets_the_directory_and_variables_in_a_shell(saved: Path) -> None:
+    """enroot runs this script. Stand-ins for cd and mkdir show their arguments."""
+    script = (saved / "etc/rc").read_text()
+    show = "mkdir() { exit 9; }; cd() { printf '%s|' \"$1\"; }\n"
+
+    result = subprocess.run(
+        ["sh", "-c", f"{show}{script}", "rc", "two words"],
+        cwd=saved,
+        env={"PATH": os.environ["PATH"], "SPACES": "mine"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    directory = SURROUNDINGS.directory
+    lines = "a\nINJECTED=1\nit's $HOME"
+    assert result.stdout == f"{directory}|{directory}|{lines}|mine|two words"
+    assert not (saved / "x").exists()
 
 
 def test_commands_of_a_save_are_not_in_the_output_directory(
