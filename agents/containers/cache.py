@@ -37,6 +37,8 @@ _POLL: Final = 0.2
 _WAIT_UNTIL_TOLD: Final = 5.0
 _ABANDONED: Final = 86_400
 """Age in seconds from which unfinished imports, and layers that no image uses, are removed."""
+MOST_FILES: Final = 10_000_000
+"""Maximum number of files and directories of an image. Large images have a million."""
 _SET_ID: Final = 0o6000
 _OWNER_ALL: Final = 0o700
 
@@ -307,16 +309,39 @@ def _try_lock(descriptor: int) -> bool:
 # --- Files of an image ---------------------------------------------------------------------------
 
 
-def settle(root: Path) -> int:
+def count_files(root: Path) -> int:
+    """Return the number of files and directories in a tree, or any number above MOST_FILES."""
+    total = 0
+    for _, names, files in os.walk(root):
+        total += len(names) + len(files)
+        if total > MOST_FILES:
+            break
+    return total
+
+
+def check_files(count: int, subject: str) -> None:
+    """Raise ImageError if an image has too many files."""
+    if count > MOST_FILES:
+        raise ImageError(
+            f"{subject}: it has more than {MOST_FILES:,} files, the limit for images: use a "
+            "smaller image"
+        )
+
+
+def settle(root: Path, subject: str = "image") -> int:
     """Adapt the files of an image to a container with one user, and return their size in bytes.
 
     Gives the user full access to directories, because root had it in the image. Clears set-user-ID
     and set-group-ID bits, because they would give the user's rights to others. Gives all files to
     the user's primary group, because a container maps no other group.
+
+    Raises ImageError if there are too many files.
     """
-    group, total = os.getgid(), 0
+    group, total, count = os.getgid(), 0, 0
     root.chmod(root.stat().st_mode & ~_SET_ID | _OWNER_ALL)
     for folder, names, files in os.walk(root):
+        count += len(names) + len(files)
+        check_files(count, subject)
         for name in (*names, *files):
             # Path objects are slow for the hundred thousand files of an image.
             total += _settle_one(os.path.join(folder, name), group)  # noqa: PTH118

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agents.containers import bundle, counts, credentials, surroundings
-from agents.containers.cache import Cache, remove, settle
+from agents.containers.cache import Cache, check_files, count_files, remove, settle
 from agents.containers.errors import FAULTS, ImageError, describe
 from agents.containers.reference import InFile, InRegistry, parse
 from agents.containers.settings import Settings
@@ -33,6 +33,8 @@ _DENIED: Final = (
 )
 """Words in the error of a registry that refuses an image. After a refusal, do not use the cached
 image."""
+_COUNT: Final = 30.0
+"""Seconds between two counts of the unpacked files, or longer if a count takes longer than 3 s."""
 _YES: Final = ("y", "yes", "true", "1")
 
 
@@ -152,7 +154,7 @@ class Importer:
             root = folder / "root"
             command = ["unsquashfs", "-no-progress", "-no-xattrs", "-d", str(root), str(path)]
             subject = f"image {text}"
-            run(command, subject=subject, written=_limit(subject, self.settings.image_size))
+            run(command, subject=subject, written=_limit(subject, self.settings.image_size, root))
             return surroundings.of_files(root)
 
         status = path.stat()
@@ -199,7 +201,7 @@ class Importer:
                 with self.cache.temporary() as folder:
                     make(folder).write(folder)
                     root = folder / "root"
-                    used = 0 if root.is_symlink() else settle(root)
+                    used = 0 if root.is_symlink() else settle(root, subject)
                     (folder / "size").write_text(str(used))
                     (folder / "lock").touch()
                     image = self.cache.add(key, folder)
@@ -271,9 +273,13 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _limit(subject: str, limit: int) -> Callable[[int], None]:
-    """Return a callback that reports progress, and raises ImageError above `limit` bytes."""
+def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
+    """Return a callback that reports progress, and raises ImageError above a limit.
+
+    The limits are `limit` bytes, and the number of files in `root`.
+    """
     progress = Progress(f"{subject}: unpacking")
+    next_count = time.monotonic() + _COUNT
 
     def check(count: int) -> None:
         if count > limit:
@@ -282,6 +288,13 @@ def _limit(subject: str, limit: int) -> Callable[[int], None]:
                 "image, or contact the cluster operator"
             )
         progress.reached(count)
+        nonlocal next_count
+        began = time.monotonic()
+        if began >= next_count:
+            check_files(count_files(root), subject)
+            # A count on a slow file system must not take much of the time.
+            ended = time.monotonic()
+            next_count = ended + max(_COUNT, 10 * (ended - began))
 
     return check
 
@@ -425,7 +438,7 @@ def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
     bundle = layout.parent / "bundle"
     command = ["umoci", "unpack", "--rootless", "--image", f"{layout}:image", str(bundle)]
     try:
-        run(command, subject=subject, written=_limit(subject, limit))
+        run(command, subject=subject, written=_limit(subject, limit, bundle))
         (bundle / "rootfs").rename(root)
     finally:
         remove(bundle)

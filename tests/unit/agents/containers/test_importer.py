@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.containers import cache
+from agents.containers import importer as importer_module
 from agents.containers.cache import Cache
 from agents.containers.errors import ImageError
 from agents.containers.importer import Importer
@@ -91,9 +93,9 @@ def contents(image: Path) -> list[str]:
     return [path.read_text() for path in sorted((image / "root").iterdir())]
 
 
-def blob_of(cache: Cache, text: str) -> Path:
+def blob_of(own: Cache, text: str) -> Path:
     """Return the file of a layer in the cache."""
-    blobs = (cache.path / "blobs/sha256").iterdir()
+    blobs = (own.path / "blobs/sha256").iterdir()
     return next(path for path in blobs if path.read_text() == text)
 
 
@@ -216,3 +218,33 @@ def test_replaced_archive_does_not_change_the_image_of_the_registry(
     assert contents(importer.find(f"oci-archive:{archive}")) == ["forged"]
 
     assert contents(importer.find("x")) == ["real"]
+
+
+# --- Many files -----------------------------------------------------------------------------------
+
+
+def test_image_with_too_many_files_is_refused(
+    importer: Importer, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MOST_FILES", 2)
+    push(programs, "one", "two")
+    assert contents(importer.find("x")) == ["one", "two"]
+    push(programs, "one", "two", "three")
+
+    with pytest.raises(ImageError, match=r"^image .*: it has more than 2 files"):
+        importer.find("x")
+
+
+def test_unpacking_ends_when_there_are_too_many_files(
+    importer: Importer, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MOST_FILES", 2)
+    monkeypatch.setattr(importer_module, "_COUNT", 0)
+    push(programs, "one")
+    script = "for word; do :; done; mkdir $word; touch $word/a $word/b $word/c; exec sleep 1000"
+    (programs / "umoci").write_text(f"#!/bin/sh\n{script}\n")
+
+    with pytest.raises(ImageError, match="it has more than 2 files"):
+        importer.find("x")
+
+    assert list((importer.cache.path / "temporary").iterdir()) == []
