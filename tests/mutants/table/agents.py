@@ -33,6 +33,40 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_cache.py::test_shrink_keeps_an_image_in_use",
     ),
     Fault(
+        "a user's jobs take images from a cache that another user made",
+        "agents",
+        "agents/containers/cache.py",
+        "        if found.st_uid != user:\n",
+        "        if False:\n",
+        f"{_UNIT}/containers/test_cache.py"
+        "::test_link_that_another_user_put_in_place_of_the_cache_is_refused",
+    ),
+    Fault(
+        "a cache on NFS never shrinks",
+        "agents",
+        "agents/containers/cache.py",
+        '(image / "lock").open("r+")',
+        '(image / "lock").open()',
+        f"{_UNIT}/containers/test_cache.py::test_shrink_removes_images_from_a_cache_on_nfs",
+    ),
+    Fault(
+        "a group can run commands as a user who saves a container",
+        "agents",
+        "agents/containers/save.py",
+        "TemporaryDirectory(dir=container,",
+        "TemporaryDirectory(dir=target.parent,",
+        f"{_UNIT}/containers/test_save.py::test_commands_of_a_save_are_not_in_the_output_directory",
+    ),
+    Fault(
+        "the owner of an archive replaces a cached image of a registry",
+        "agents",
+        "agents/containers/importer.py",
+        "replace(found, key=key)",
+        "found",
+        f"{_UNIT}/containers/test_importer.py"
+        "::test_replaced_archive_does_not_change_the_image_of_the_registry",
+    ),
+    Fault(
         "others can read skopeo's credentials",
         "agents",
         "agents/containers/credentials.py",
