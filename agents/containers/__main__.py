@@ -8,7 +8,8 @@ from pathlib import Path
 
 from agents.containers.cache import Cache, size_of
 from agents.containers.counts import report_failure
-from agents.containers.errors import FAULTS, ImageError, describe
+from agents.containers.errors import ImageError
+from agents.containers.faults import FAULTS, describe
 from agents.containers.importer import Importer
 from agents.containers.save import save
 from agents.containers.settings import read

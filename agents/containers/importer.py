@@ -8,13 +8,15 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from agents.containers import bundle, counts, credentials, surroundings
 from agents.containers.cache import Cache, check_files, count_files, remove, settle
-from agents.containers.errors import FAULTS, ImageError, describe
+from agents.containers.errors import ImageError
+from agents.containers.faults import FAULTS, describe
 from agents.containers.reference import InFile, InRegistry, parse
 from agents.containers.settings import Settings
 from agents.containers.surroundings import Surroundings
@@ -441,4 +443,6 @@ def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
         run(command, subject=subject, written=_limit(subject, limit, bundle))
         (bundle / "rootfs").rename(root)
     finally:
-        remove(bundle)
+        # Cache.temporary removes the rest.
+        with suppress(OSError, RecursionError):
+            remove(bundle)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agents.containers.errors import ImageError, describe
+from agents.containers.errors import ImageError
+from agents.containers.faults import describe
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
 _DIRECTORY: Final = re.compile(
