@@ -182,11 +182,16 @@ def _flags(parameters: Mapping[str, object]) -> str:
 
 
 def _preempt_mode(settings: Settings) -> str:
-    """Return the cluster's PreemptMode. Suspension in any partition requires GANG."""
+    """Return the cluster's PreemptMode. Suspension in any partition or QOS requires GANG.
+
+    Without GANG, slurmctld kills the jobs (slurm_job_preempt in preempt.c of Slurm 24.11).
+    """
     chosen = settings.slurm.preemption
     if chosen.type == "none":
         return "CANCEL" if settings.long_checks.checks else "OFF"
     modes = {chosen.mode, *(partition.preempt_mode for partition in settings.partitions)}
+    if chosen.type == "qos":
+        modes |= {qos.preempt_mode for qos in settings.accounting.qos}
     return chosen.mode.upper() + (",GANG" if "suspend" in modes else "")
 
 

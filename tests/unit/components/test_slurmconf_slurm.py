@@ -105,6 +105,19 @@ def test_suspending_jobs_requires_the_gang_scheduler(
     assert (found["PreemptType"], found["PreemptMode"]) == expected
 
 
+def test_suspending_jobs_of_a_qos_requires_the_gang_scheduler() -> None:
+    qos = [{"name": "high", "preempt": ["low"]}, {"name": "low", "preempt_mode": "suspend"}]
+    accounting = {"enabled": True, "qos": qos}
+
+    def mode(kind: str) -> str:
+        slurm = {"preemption": {"type": kind, "mode": "requeue"}}
+        changed = settings(lambda v: v.update(slurm=slurm, accounting=accounting))
+        return options(config_files(changed)["slurm.conf"])["PreemptMode"]
+
+    assert mode("qos") == "REQUEUE,GANG"
+    assert mode("partition_prio") == "REQUEUE"
+
+
 def test_priority_weights_are_set_only_with_multifactor_priority() -> None:
     weights = {"age": 1, "association": 2, "fairshare": 3, "job_size": 4, "partition": 5, "qos": 6}
     chosen = {"tres": {"node": 1, "cpu": 2}, "max_age": "1-0", "decay_half_life": "2-0"}
