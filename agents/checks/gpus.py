@@ -290,7 +290,9 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
             yield f"{gpu}: memory {memory:g} °C"
 
 
-def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) -> str | None:
+def busy(
+    smi: str, processes: str, job: str, gres: str, *, max_mib: float, shared: bool
+) -> str | None:
     """Check that no GPU is in use without a job.
 
     A prolog or epilog judges the GPUs of its job, unless jobs share GPUs (`shared`). Otherwise, all
@@ -298,12 +300,26 @@ def busy(smi: str, processes: str, job: str, *, max_mib: float, shared: bool) ->
     """
     gpus = report(smi)
     if job.strip() and not shared:
-        free = {int(index) for index in job.strip().split(",")}
+        places = {int(place) for place in job.strip().split(",")}
+        ordered = enumerate(_in_order_of_slurm(gpus, gres))
+        free = {gpu.index for place, gpu in ordered if place in places}
     elif jobs(processes):
         raise UnknownError("jobs are running")
     else:
         free = {gpu.index for gpu in gpus}
     return listed(_held(gpus, free, max_mib))
+
+
+def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:
+    """Sort GPUs as Slurm numbers them in SLURM_JOB_GPUS.
+
+    Without AutoDetect, Slurm keeps the order of `gres`, the node's gres.conf: that of the device
+    files, whose numbers are minor numbers. A library orders GPUs as nvidia-smi does, by bus.
+    """
+    minors = {gpu.index: gpu.number("Minor Number") for gpu in gpus}
+    if not gres.startswith("AutoDetect=off") or None in minors.values():
+        return list(gpus)
+    return sorted(gpus, key=lambda gpu: minors[gpu.index] or 0)
 
 
 def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:

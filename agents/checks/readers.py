@@ -35,6 +35,8 @@ After the job, the directory has the prefix `ended.` until it is removed.
 """
 _FROZEN: Final = {"freezer": ("freezer.state", "FROZEN"), "": ("cgroup.events", "frozen 1")}
 """File and line of a frozen cgroup: for the hierarchy of version 1, and for version 2."""
+GRES: Final = Path("/run/slurmstack/node/gres.conf")
+"""File in the folder of `agents.node`, whose imports are too slow for each check."""
 STATE: Final = Path("/run/slurmstack/checks")
 """Folder with earlier texts of readers, and with their locks."""
 _MIB = 1024 * 1024
@@ -291,6 +293,11 @@ def job_gpus(_: Limits) -> str:
     return os.environ.get("SLURM_JOB_GPUS", "")
 
 
+def gres(_: Limits, file: Path = GRES) -> str:
+    """Return the node's own gres.conf, or "" if it has none."""
+    return file.read_text() if file.exists() else ""
+
+
 def node_name() -> str:
     """Return the node's name in Slurm: from slurmd, or else from the pod."""
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("NODE_NAME") or os.uname().nodename
@@ -326,5 +333,6 @@ READERS: Mapping[str, Reader] = {
         Reader("munge", 5, command=_MUNGE, told=True),
         Reader("leftovers", 4, function=leftovers),
         Reader("job", 1, function=job_gpus),
+        Reader("gres", 1, function=gres),
     )
 }

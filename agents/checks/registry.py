@@ -172,7 +172,7 @@ CHECKS: Mapping[str, Check] = {
         Check(
             "gpu-busy",
             "no GPU is in use without a job",
-            ("nvidia-smi", "processes", "job"),
+            ("nvidia-smi", "processes", "job", "gres"),
             gpus.busy,
             Lift.RESTART,
             Nodes.GPUS,

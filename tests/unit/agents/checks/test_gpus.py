@@ -12,12 +12,13 @@ from tests.support.recordings import recorded
 from tests.unit.agents.checks.processes import BUSY, IDLE
 
 H100, H200 = "h100-535.183.01", "h200-550.90.12"
+IDLE_H100S = "h100-535.161.08-power-brake"
 HEALTHY = [H200, "rtx5090-570.124.06"]
 BROKEN = {
     "a10-535.129.03-rows-pending": {"gpu-row-remap"},
     "a100-555.42.02-row-pending": {"gpu-row-remap"},
     "a100-sram-uncorrectable": {"gpu-ecc"},
-    "h100-535.161.08-power-brake": {"gpu-throttle"},
+    IDLE_H100S: {"gpu-throttle"},
     H100: {"gpu-busy", "gpu-throttle"},
     "rtx4090-535.154.05-busy": {"gpu-busy"},
 }
@@ -27,7 +28,7 @@ JUDGED = [
 
 
 def verdicts(smi: str, checks: Sequence[Check] = JUDGED) -> dict[str, str | None]:
-    texts = {"nvidia-smi": smi, "nvlink": "", "processes": IDLE, "job": ""}
+    texts = {"nvidia-smi": smi, "nvlink": "", "processes": IDLE, "job": "", "gres": ""}
     return {
         check.name: check.judge(*(texts[name] for name in check.reads), **check.limits)
         for check in checks
@@ -244,8 +245,8 @@ def test_gpus_without_links_pass_unless_links_are_expected() -> None:
     assert gpus.nvlink(message, recorded(H100), links=18) is not None
 
 
-def busy(smi: str, processes: str, job: str, *, shared: bool = False) -> str | None:
-    return gpus.busy(smi, processes, job, max_mib=1024, shared=shared)
+def busy(smi: str, processes: str, job: str, gres: str = "", *, shared: bool = False) -> str | None:
+    return gpus.busy(smi, processes, job, gres, max_mib=1024, shared=shared)
 
 
 def test_busy_gpu_fails_on_a_node_without_jobs() -> None:
@@ -262,6 +263,38 @@ def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
         busy(smi, BUSY, "")
     assert busy(smi, BUSY, "1") is None
     assert busy(smi, BUSY, "0,1") == "GPU 0 (53:00.0): 2048 MiB in use"
+
+
+def with_minors(smi: str, minors: Sequence[int]) -> str:
+    """Return a report whose GPUs have these numbers of device files."""
+    left = iter(minors)
+    return re.sub(
+        "^(GPU .*)$",
+        lambda found: f"{found[1]}\n    Minor Number : {next(left)}",
+        smi,
+        flags=re.MULTILINE,
+    )
+
+
+def test_gpus_of_a_job_are_counted_by_device_file_without_a_library() -> None:
+    # Slurm's GPU 2 has /dev/nvidia2, which is the first GPU on the bus.
+    smi = edited(IDLE_H100S, "Used", "2048 MiB", "FB Memory Usage")
+    crossed = with_minors(smi, [2, 3, 0, 1, 6, 7, 4, 5])
+
+    assert busy(crossed, BUSY, "0", "AutoDetect=off\n") is None
+    assert busy(crossed, BUSY, "1,2", "AutoDetect=off\n") == "GPU 0 (19:00.0): 2048 MiB in use"
+    assert busy(crossed, BUSY, "0", "AutoDetect=nvml\n") == "GPU 0 (19:00.0): 2048 MiB in use"
+    assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
+
+
+def test_gpus_of_a_job_are_counted_by_rank_if_device_files_have_gaps() -> None:
+    # The container has three GPUs of the machine.
+    smi = edited(IDLE_H100S, "Used", "2048 MiB", "FB Memory Usage")
+    three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]
+    gaps = with_minors(re.sub("(Attached GPUs *:) 8", r"\1 3", three), [5, 3, 7])
+
+    assert busy(gaps, BUSY, "1", "AutoDetect=off\n") == "GPU 0 (19:00.0): 2048 MiB in use"
+    assert busy(gaps, BUSY, "0,2", "AutoDetect=off\n") is None
 
 
 def test_idle_mps_server_does_not_make_a_gpu_busy() -> None:

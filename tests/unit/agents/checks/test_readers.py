@@ -12,6 +12,7 @@ from agents.checks import infiniband, readers, slurm, system
 from agents.checks.judging import EARLIER, UnknownError, jobs
 from agents.checks.readers import READERS
 from agents.checks.registry import CHECKS
+from agents.node import FOLDER, write
 from components import conventions as c
 from tests.support.recordings import recorded
 
@@ -304,6 +305,14 @@ def test_directories_of_jobs_are_reported_with_their_age(tmp_path: Path) -> None
 
     found = [line.split() for line in text.splitlines() if line.startswith("job")]
     assert [(int(age) // 100, name) for _, age, name in found] == [(9, "41.2000"), (0, "42.2000")]
+
+
+def test_gres_reader_returns_the_file_that_the_node_wrote(tmp_path: Path) -> None:
+    assert readers.gres({}, tmp_path / "gres.conf") == ""
+    write({"gres.conf": "AutoDetect=off\n"}, tmp_path)
+
+    assert readers.gres({}, tmp_path / "gres.conf") == "AutoDetect=off\n"
+    assert readers.GRES == FOLDER / "gres.conf"
 
 
 def image_cache(cache: str, root: Path) -> str:
