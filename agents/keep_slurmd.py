@@ -1,9 +1,9 @@
 """Run slurmd, and restart it when a signal such as SIGSEGV ends it.
 
-`python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself, and returns its
-exit code. Jobs continue while slurmd does not run, because this program, not slurmd, is the first
-process of the container. The program also restarts slurmd if it fails while jobs run, for example
-because of an invalid new configuration.
+`python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself while no job runs,
+and returns its exit code. Jobs continue while slurmd does not run, because this program, not
+slurmd, is the first process of the container. While jobs run, the program restarts slurmd also
+after an exit, for example because of an invalid new configuration or `scontrol shutdown`.
 
 PORT stays open between two starts of slurmd. Otherwise a job could open the port, and receive what
 slurmctld sends, including other users' scripts. slurmd gets the open port as its standard input,
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 PAUSE: Final = 1.0
-"""Seconds before a restart after a signal."""
+"""Seconds before a restart after a signal or a shutdown."""
 PAUSE_AFTER_FAILURE: Final = 10.0
 """Seconds before a restart after a failure. Longer, because slurmd probably fails again."""
 _SLURMSTEPD_FIRST: Final = 100
@@ -43,7 +43,7 @@ _BACKLOG: Final = 4096
 
 
 class Keeper:
-    """Restarts slurmd until it exits by itself or `end` is called."""
+    """Restarts slurmd until it exits by itself without jobs or `end` is called."""
 
     def __init__(self, command: Sequence[str], jobs_run: Callable[[], bool]) -> None:
         """`command` starts slurmd. `jobs_run` returns whether the node runs jobs."""
@@ -65,11 +65,10 @@ class Keeper:
                 self._command, stdin=listener.fileno(), env=environment
             ) as self._running:
                 code = self._running.wait()
-            if code == 0 or self._is_to_end or (code > 0 and not self._jobs_run()):
+            if self._is_to_end or (code >= 0 and not self._jobs_run()):
                 break
-            why = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
-            print(f"slurmd {why}: restarting it, jobs continue", flush=True)
-            time.sleep(PAUSE if code < 0 else PAUSE_AFTER_FAILURE)
+            print(f"slurmd {_why(code)}: restarting it, jobs continue", flush=True)
+            time.sleep(PAUSE_AFTER_FAILURE if code > 0 else PAUSE)
         return code if code >= 0 else 128 - code
 
     def end(self) -> None:
@@ -77,6 +76,12 @@ class Keeper:
         self._is_to_end = True
         if self._running is not None:
             self._running.terminate()
+
+
+def _why(code: int) -> str:
+    if code < 0:
+        return f"was ended by signal {-code}"
+    return f"failed with exit code {code}" if code else "was shut down"
 
 
 def slurmstepd_score(file: Path = Path("/proc/self/oom_score_adj")) -> int:

@@ -54,19 +54,24 @@ def test_slurmd_does_not_restart_after_an_exit_while_idle(
     assert keeper(["sh", "-c", f"exit {code}"]).run(listener) == code
 
 
-def test_slurmd_restarts_after_a_failure_while_jobs_run(
+@pytest.mark.parametrize(("code", "why"), [(0, "was shut down"), (1, "failed with exit code 1")])
+def test_slurmd_restarts_after_an_exit_while_jobs_run(
     listener: socket.socket,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    why: str,
 ) -> None:
-    monkeypatch.setattr(keep_slurmd, "PAUSE_AFTER_FAILURE", 0)
-    command = ["sh", "-c", f"mkdir {tmp_path}/run || exit 0; exit 1"]
+    for pause in ("PAUSE", "PAUSE_AFTER_FAILURE"):
+        monkeypatch.setattr(keep_slurmd, pause, 0)
+    jobs_end = tmp_path / "jobs-end"
+    command = ["sh", "-c", f"mkdir {tmp_path}/run && exit {code}; mkdir {jobs_end}; exit 3"]
 
-    assert keeper(command, jobs_run=True).run(listener) == 0
+    kept = keep_slurmd.Keeper(command, lambda: not jobs_end.exists())
 
-    output = "slurmd failed with exit code 1: restarting it, jobs continue\n"
-    assert capsys.readouterr().out == output
+    assert kept.run(listener) == 3
+    assert capsys.readouterr().out == f"slurmd {why}: restarting it, jobs continue\n"
 
 
 def test_running_slurmstepd_means_that_job_steps_run(tmp_path: Path) -> None:
