@@ -103,6 +103,37 @@ def test_ssh_session_can_open_only_the_gpus_of_the_job(cluster: Cluster, folder:
     assert session == inside
 
 
+def test_ssh_session_has_the_gpus_of_a_job_on_several_nodes(cluster: Cluster, folder: str) -> None:
+    """The job requests more GPUs than one node has."""
+    options = ("--nodelist=gpu-0,fixed-0", "--nodes=2", "--gpus=4", "--mem=20")
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)
+    cluster.wait_for_job(job, "RUNNING")
+
+    for node in ("gpu-0", "fixed-0"):
+        session = cluster.run(f"ssh -o BatchMode=yes {node} '{OPEN}; true'").split()
+        assert session == owned(cluster, node)
+
+
+def test_ssh_session_has_the_gpus_of_all_tasks(cluster: Cluster, folder: str) -> None:
+    options = ("--nodelist=gpu-0", "--ntasks=2", "--gpus-per-task=1", "--mem=20")
+    job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)
+    cluster.wait_for_job(job, "RUNNING")
+
+    session = cluster.run(f"ssh -o BatchMode=yes gpu-0 '{OPEN}; nproc'").split()
+
+    assert session == [*owned(cluster, "gpu-0"), "2"]
+
+
+def test_sgather_copies_files_of_a_job_with_gpus(cluster: Cluster, folder: str) -> None:
+    script = """#!/bin/sh
+srun sh -c 'echo $SLURMD_NODENAME >/tmp/part'
+sgather /tmp/part all && cat all.fixed-0 all.gpu-0"""
+    options = ("--nodelist=gpu-0,fixed-0", "--nodes=2", "--gpus=4", "--mem=60", "--output=out")
+    cluster.submit(folder, script, *options, "--wait")
+
+    assert cluster.run(f"cat {folder}/out").split() == ["fixed-0", "gpu-0"]
+
+
 def test_job_that_requests_no_gpus_cannot_open_any(cluster: Cluster) -> None:
     assert opened(cluster, "--nodelist=gpu-0") == []
 
