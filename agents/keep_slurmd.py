@@ -14,6 +14,9 @@ The IPv6 port of the same number stays open too, and accepts no connection. Othe
 receive the connections to the IPv4 port: the kernel prefers IPv6 sockets with SO_REUSEPORT,
 SO_BINDTODEVICE and SO_INCOMING_CPU to slurmd's socket.
 
+Before this program ends, it thaws suspended jobs: in cgroups of version 1, SIGKILL does not end
+frozen processes, so the container would never end.
+
 Every slurmstepd gets a higher oom_score_adj than slurmd. So if the daemons exceed the node's
 memory, the kernel kills a slurmstepd, not slurmd. (The SPANK plugin gives tasks the highest value.)
 """
@@ -26,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +43,8 @@ _HIGHEST_SCORE: Final = 999
 """Maximum of slurmstepd's oom_score_adj, below that of tasks."""
 _BACKLOG: Final = 4096
 """Maximum number of connections that slurmd has not accepted yet. Slurm uses the same number."""
+FREEZER: Final = Path("/sys/fs/cgroup/freezer")
+"""Hierarchy of version 1 in which Slurm freezes the steps of suspended jobs (cgroup_v1.c)."""
 
 
 class Keeper:
@@ -118,12 +123,24 @@ def _name(process: Path) -> str:
         return ""
 
 
-def main(port: int, command: Sequence[str]) -> int:
+def thaw(freezer: Path = FREEZER) -> None:
+    """Thaw all jobs. Without cgroups of version 1, do nothing."""
+    for jobs in freezer.glob("slurm*"):
+        for folder, _, files in os.walk(jobs):
+            if "freezer.state" in files:
+                # The job may have ended meanwhile.
+                with suppress(OSError):
+                    Path(folder, "freezer.state").write_text("THAWED")
+
+
+def main(port: int, command: Sequence[str], freezer: Path = FREEZER) -> int:
     """Keep slurmd running, and return its exit code. Raises OSError if the port is in use."""
     keeper = Keeper(command, steps_run)
     signal.signal(signal.SIGTERM, lambda *_: keeper.end())
     with ExitStack() as stack:
-        return keeper.run(hold(port, stack))
+        code = keeper.run(hold(port, stack))
+        thaw(freezer)
+        return code
 
 
 if __name__ == "__main__":

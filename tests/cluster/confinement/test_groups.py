@@ -1,5 +1,6 @@
 """Jobs cannot write to cgroups, and a job's cgroups disappear when the job ends."""
 
+import time
 from pathlib import PurePath
 
 import pytest
@@ -156,3 +157,22 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
     assert hanging == [], "a check would drain the node"
     cluster.as_user(0, 0, f"scontrol resume {job}")
     eventually("the script continues", lambda: int(cluster.run(lines)) > int(stopped) + 3)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_pod_with_a_suspended_job_ends_in_time(cluster: Cluster, folder: str) -> None:
+    """In cgroups of version 1, SIGKILL does not end the frozen processes of the job."""
+    options = ("--mem=20", "--nodelist=cpu-0", "--requeue")
+    job = cluster.submit(folder, "#!/bin/sh\ntouch begun; sleep 600", *options)
+    eventually("the script runs", lambda: cluster.run(f"ls {folder}/begun 2>/dev/null || true"))
+    cluster.as_user(0, 0, f"scontrol suspend {job}")
+    cluster.wait_for_job(job, "SUSPENDED")
+
+    begin = time.monotonic()
+    cluster.kubectl("delete", "pod", "cpu-0", "--grace-period=15", timeout=180)
+
+    assert time.monotonic() - begin < 60
+    shown = f"scontrol show job {job}"
+    eventually("the job is requeued", lambda: "Restarts=1" in cluster.run(shown), 180)
+    cluster.run(f"scancel {job}")
+    becomes("the state of cpu-0", lambda: cluster.nodes().get("cpu-0"), "idle", timeout=180)

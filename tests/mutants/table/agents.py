@@ -346,6 +346,14 @@ FAULTS: Final = (
         f"{_UNIT}/test_keep_slurmd.py::test_slurmd_restarts_after_an_exit_while_jobs_run",
     ),
     Fault(
+        "a pod with a suspended job never ends",
+        "agents",
+        "agents/keep_slurmd.py",
+        "        thaw(freezer)\n",
+        "",
+        f"{_UNIT}/test_keep_slurmd.py::test_suspended_jobs_are_thawed_after_slurmd_has_ended",
+    ),
+    Fault(
         "a job can bind slurmd's port over IPv6",
         "agents",
         "agents/keep_slurmd.py",

@@ -154,6 +154,38 @@ def test_sigterm_to_the_container_ends_slurmd(tmp_path: Path) -> None:
     assert (tmp_path / "ended").exists()
 
 
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """Restore the handler that the program replaces."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_suspended_jobs_are_thawed_after_slurmd_has_ended(tmp_path: Path) -> None:
+    job = "slurm_cpu-0/uid_1000/job_7"
+    groups = [tmp_path / name for name in (".", "other", job, f"{job}/step_batch")]
+    for group in groups:
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "freezer.state").write_text("FROZEN\n")
+    (tmp_path / job / "tasks").mkdir()
+    seen = tmp_path / "seen"
+
+    slurmd = ["sh", "-c", f"cp {groups[-1]}/freezer.state {seen}"]
+    assert keep_slurmd.main(0, slurmd, tmp_path) == 0
+
+    assert seen.read_text() == "FROZEN\n"
+    states = [(group / "freezer.state").read_text().strip() for group in groups]
+    assert states == ["FROZEN", "FROZEN", "THAWED", "THAWED"]
+
+
+def test_node_without_the_hierarchy_of_version_1_thaws_nothing(tmp_path: Path) -> None:
+    keep_slurmd.thaw(tmp_path / "freezer")
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_worker_image_uses_the_slurmd_port_of_slurm_conf() -> None:
     script = (ROOT / "images/worker/slurmd").read_text()
 
