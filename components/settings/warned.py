@@ -22,6 +22,7 @@ def warned(settings: Settings) -> Warnings:
     yield from _unenforced_limits(settings)
     yield from _unknown_labels(settings)
     yield from _memory_above_the_nodes(settings)
+    yield from _suspended_jobs_keep_all_memory(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:
@@ -96,3 +97,28 @@ def _memory_above_the_nodes(settings: Settings) -> Warnings:
                         " lower it"
                     ),
                 )
+
+
+def _suspended_jobs_keep_all_memory(settings: Settings) -> Warnings:
+    """Warn about preemption that frees no memory: cons_tres frees only CPUs of suspended jobs."""
+    chosen = settings.slurm.preemption
+    modes: dict[str, str | None] = {}
+    if chosen.type != "none":
+        modes["slurm.preemption.mode"] = chosen.mode
+    if chosen.type == "qos":
+        for qos in settings.accounting.qos:
+            modes[f"accounting.qos[{qos.name}].preempt_mode"] = qos.preempt_mode
+    else:
+        for partition in settings.partitions:
+            modes[f"partitions[{partition.name}].preempt_mode"] = partition.preempt_mode
+    whole = ", ".join(each.name for each in settings.queues() if each.memory_per_cpu is None)
+    for key, mode in modes.items():
+        if mode == "suspend" and whole:
+            yield (
+                key,
+                (
+                    "suspend: suspended jobs keep their memory, and jobs that request none have all"
+                    f" memory of their CPUs (partitions {whole}), so no job can preempt them on a"
+                    " full node; set memory_per_cpu of the partitions, or requeue"
+                ),
+            )

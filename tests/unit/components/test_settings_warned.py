@@ -251,3 +251,35 @@ def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> N
     ]
     enough = [{**partition, "nodesets": ["small", "large"]}]
     assert warnings(VALID, nodesets=nodesets, partitions=enough) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("partition_prio", "slurm.preemption.mode"),
+        ("partition_prio", "partitions[main].preempt_mode"),
+        ("qos", "slurm.preemption.mode"),
+        ("qos", "accounting.qos[low].preempt_mode"),
+    ],
+)
+def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str) -> None:
+    queue: Values = {"name": "main", "nodesets": ["cpu"]}
+    low: Values = {"name": "low"}
+    mode = "suspend" if key == "slurm.preemption.mode" else "requeue"
+    for place, values in (("partitions", queue), ("qos", low)):
+        if place in key:
+            values["preempt_mode"] = "suspend"
+
+    def found(**memory: str) -> list[str]:
+        qos = [{"name": "high", "preempt": ["low"] if kind == "qos" else []}, low]
+        return warnings(
+            VALID,
+            partitions=[{**queue, **memory}],
+            accounting={"enabled": True, "qos": qos},
+            slurm={"preemption": {"type": kind, "mode": mode}},
+        )
+
+    (warning,) = found()
+    assert warning.startswith(f"slurmstack:{key}: suspend: suspended jobs keep their memory")
+    assert "(partitions main)" in warning
+    assert found(memory_per_cpu="100MiB") == []
