@@ -34,7 +34,7 @@ class Effect(StrEnum):
     """Effect of a failed check."""
 
     DRAIN = "drain"
-    """Drain the node. If a check of a prolog failed, Slurm requeues the job."""
+    """Drain the node. If a check of a prolog failed, Slurm requeues a batch job."""
     REPORT = "report"
     """Report the failure only in the pod's log and on demand."""
 
