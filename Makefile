@@ -114,8 +114,8 @@ vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require anoth
 mutants: .venv/ready /usr/include/slurm/spank.h  ## Check that the tests detect faults in copies of the code (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench: .venv/ready  ## Measure performance, as ratios in one run; docs/benchmarks.md has the figures
-	@$(PY) -m tests.bench
+bench: .venv/ready  ## Measure performance, as ratios in one run; docs/benchmarks.md has the figures (ARGS="--only confinement")
+	@$(PY) -m tests.bench $(ARGS)
 
 lock: .venv/ready  ## Pin the requirements again, with hashes
 	@.venv/bin/pip install --quiet uv
