@@ -39,7 +39,9 @@ def cluster(
     maximum number of pairs of a running job and a node. `name_of` returns a user's name by uid.
     """
     drained = {node.name: naming.cause(node.reason) for node in tables.nodes if is_drained(node)}
-    words = {node.name: naming.node_state(node.states) for node in tables.nodes}
+    words = {
+        node.name: naming.node_state(node.states, node.memory_of_jobs) for node in tables.nodes
+    }
     # If Slurm does not account for GPUs, it does not report the GPUs of a job. Then leave out the
     # GPUs of accounts, users and partitions, because 0 would be wrong.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
@@ -125,7 +127,8 @@ class Load:
 
     states: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
-    """CPUs, bytes of memory and GPUs of running jobs, under `cpus`, `memory` and `gpus`."""
+    """CPUs, bytes of memory and GPUs of running jobs, under `cpus`, `memory` and `gpus`. Suspended
+    jobs have only memory and GPUs."""
     requested: Counter[str] = field(default_factory=Counter)
     """The same resources of pending jobs that could start."""
     waiting: Counter[float] = field(default_factory=Counter)
@@ -145,11 +148,12 @@ class Load:
         if waiting is not None:
             self.waiting[waiting] += job.tasks
             amounts = self.requested
-        elif state in naming.HAVE:
+        elif state in naming.HAVE or state == naming.SUSPENDED:
             amounts = self.allocated
         else:
             return
-        amounts["cpus"] += job.tasks * job.cpus
+        if state != naming.SUSPENDED:
+            amounts["cpus"] += job.tasks * job.cpus
         amounts["memory"] += job.tasks * job.memory
         amounts["gpus"] += job.tasks * job.gpus
 

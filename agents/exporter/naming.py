@@ -35,11 +35,14 @@ _IN_USE = frozenset({"ALLOCATED", "COMPLETING", "MIXED"})
 NODE_STATES = tuple(sorted({*dict(_SHOWN_FIRST).values(), "draining", "unknown"}))
 
 
-def node_state(states: frozenset[str]) -> str:
+def node_state(states: frozenset[str], memory_of_jobs: int = 0) -> str:
     """Return a node's state as one of NODE_STATES.
 
-    A drained node that is down has the state `down`. Another metric shows why it was drained.
+    A drained node that is down has the state `down`. Another metric shows why it was drained. A
+    node with only suspended jobs is IDLE in Slurm, but the jobs keep their memory.
     """
+    if memory_of_jobs:
+        states |= {"MIXED"}
     for flag, word in _SHOWN_FIRST:
         if flag in states:
             return "draining" if flag == "DRAIN" and states & _IN_USE else word
@@ -71,17 +74,17 @@ def cause(reason: str) -> str:
 
 # --- Jobs ----------------------------------------------------------------------------------------
 
-PENDING, RUNNING = "pending", "running"
+PENDING, RUNNING, SUSPENDED = "pending", "running", "suspended"
 JOB_STATES = (
     *("boot_fail", "cancelled", "completed", "completing", "configuring", "deadline", "failed"),
     *("node_fail", "out_of_memory", PENDING, "preempted", "requeued", "requeue_fed"),
     *("requeue_hold", "resizing", "resv_del_hold", "revoked", RUNNING, "signaling"),
-    *("special_exit", "stage_out", "stopped", "suspended", "timeout", "unknown"),
+    *("special_exit", "stage_out", "stopped", SUSPENDED, "timeout", "unknown"),
 )
 """States of job_state_string in slurm_protocol_defs.c, 24.11."""
 FAILED = frozenset({"boot_fail", "failed", "node_fail"})
 HAVE = frozenset({"completing", "configuring", RUNNING, "signaling", "stopped"})
-"""States in which a job has its allocated resources."""
+"""States in which a job has its allocated resources. A suspended job has them without its CPUs."""
 
 
 def job_state(state: str) -> str:

@@ -136,6 +136,20 @@ def test_node_in_two_partitions_is_counted_once_in_each() -> None:
     assert found['slurm_partition_state{partition="gpu",state="up"}'] == 0
 
 
+def test_suspended_job_holds_memory_and_gpus_of_its_node() -> None:
+    suspended = job("SUSPENDED", cpus=8, memory=4 * GIB, gpus=2)
+    found = cluster(
+        nodes=[node(memory_of_jobs=4 * GIB, gpus={"h100": 8}, accounts_gpus=True)],
+        jobs=[suspended],
+    )
+
+    assert found['slurm_partition_nodes{partition="main",state="idle"}'] == 0
+    assert found['slurm_node_state{node="gpu-0",state="mixed"}'] == 1
+    assert found['slurm_partition_memory_allocated_bytes{partition="main"}'] == 4 * GIB
+    assert found['slurm_partition_gpus_allocated{partition="main"}'] == 2
+    assert found['slurm_partition_cpus_allocated{partition="main"}'] == 0
+
+
 def test_gpus_of_jobs_are_shown_only_if_slurm_accounts_gpus() -> None:
     gpus = node(gpus={"h100": 8}, gpus_of_jobs={"h100": 2}, accounts_gpus=True)
     queue = [job(gpus=2), job("PENDING", gpus=4, tasks=3)]

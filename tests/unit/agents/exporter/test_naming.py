@@ -38,6 +38,19 @@ def test_state_of_a_node_is_one_word(states: str, word: str) -> None:
     assert naming.node_state(frozenset(states.split("+"))) == word
 
 
+@pytest.mark.parametrize(
+    ("states", "word"),
+    [
+        ("IDLE+DYNAMIC_NORM", "mixed"),
+        ("IDLE+DRAIN", "draining"),
+        ("ALLOCATED", "allocated"),
+        ("DOWN", "down"),
+    ],
+)
+def test_node_with_memory_of_suspended_jobs_is_not_idle(states: str, word: str) -> None:
+    assert naming.node_state(frozenset(states.split("+")), 1 << 30) == word
+
+
 @given(st.frozensets(st.sampled_from(FLAGS)))
 def test_any_node_has_one_of_the_exported_states(states: frozenset[str]) -> None:
     assert naming.node_state(states) in naming.NODE_STATES
