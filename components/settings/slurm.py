@@ -480,6 +480,18 @@ class Slurm(Model):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _slurm_allocates_memory(self) -> Self:
+        for line in self.extra.get("slurm.conf", ()):
+            setting = line.partition("#")[0]
+            if key_of(line) == "selecttypeparameters" and "memory" not in setting.lower():
+                raise cross_field(
+                    "extra.slurm.conf",
+                    f"'{line}': use a value with memory, such as CR_Core_Memory; otherwise nodes"
+                    " with suspended jobs count as empty, and their pods may be deleted",
+                )
+        return self
+
 
 def key_of(line: str) -> str:
     """Return the key of a line of slurm.conf, in lower case; empty for a comment."""

@@ -1578,6 +1578,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "slurm.extra.slurm.conf", "EnableIPv6", "block_null_hash and block_zero_hash"),
     ("slurm.extra.{slurm.conf}", ["CommunicationParameters=EnableIPv6,block_null_hash"],
      "slurm.extra.slurm.conf", "EnableIPv6", "block_zero_hash"),
+    ("slurm.extra.{slurm.conf}", ["SelectTypeParameters=CR_Core # memory"],
+     "slurm.extra.slurm.conf", "CR_Core", "CR_Core_Memory"),
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
      "expected different times, oldest first"),

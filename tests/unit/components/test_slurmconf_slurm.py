@@ -334,7 +334,8 @@ def test_slurm_conf_has_no_duplicate_keys(chosen: list[str]) -> None:
     owned = ("Communication", "Slurmctld", "SlurmdPort", "StateSave")
     keys = [key for key in chosen if not key.startswith(owned)]
 
-    text = files(extra={"slurm.conf": [f"{key.upper()}=x" for key in keys]})["slurm.conf"]
+    # SelectTypeParameters accepts only values with memory.
+    text = files(extra={"slurm.conf": [f"{key.upper()}=CR_Memory" for key in keys]})["slurm.conf"]
 
     found = [key_of(line) for line in lines(text) if key_of(line) not in REPEATABLE | {"nodeset"}]
     assert len(found) == len(set(found))
