@@ -6,6 +6,7 @@ several pods share the GPUs. All MIG slices of a GPU share /dev/nvidia0, which e
 slice must be able to open. The tests use /dev/null for it, because every job can open /dev/null.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,15 +159,26 @@ def test_jobs_open_only_their_own_mig_slices(cluster: Cluster, folder: str) -> N
     ]
 
 
-def test_slurm_reports_gpus_of_nodes_and_jobs(cluster: Cluster, folder: str) -> None:
-    node = cluster.run("scontrol --oneliner show node gpu-0")
-    assert "Gres=gpu:test:2" in node
+@pytest.mark.parametrize(
+    ("node", "gres", "shown", "tres"),
+    [
+        ("gpu-0", "gpu:1", "gpu:test:2", {"gres/gpu=1", "gres/gpu:test=1"}),
+        # Slurm may add the GPUs' type to their shards.
+        ("gpu-0", "shard:1", "shard(:test)?:4", {"gres/shard=1"}),
+        ("slices-0", "gpu:1g.10gb:1", "gpu:1g.10gb:2", {"gres/gpu=1", "gres/gpu:1g.10gb=1"}),
+    ],
+)
+def test_slurm_reports_gpus_of_nodes_and_jobs(
+    cluster: Cluster, folder: str, node: str, gres: str, shown: str, tres: set[str]
+) -> None:
+    found = cluster.run(f"scontrol --oneliner show node {node}")
+    assert re.search(rf" Gres=(\S+,)?{shown}[(,\s]", found)
 
-    job = cluster.submit(folder, "#!/bin/sh\ntrue", "--gres=gpu:1", "--mem=20", "--wait")
+    options = (f"--nodelist={node}", f"--gres={gres}", "--mem=20", "--wait")
+    job = cluster.submit(folder, "#!/bin/sh\ntrue", *options)
 
-    tres = cluster.run(f"sacct --noheader --parsable2 -X --format=AllocTRES --jobs={job}")
-    assert "gres/gpu=1" in tres
-    assert "gres/gpu:test=1" in tres
+    allocated = f"sacct --noheader --parsable2 -X --format=AllocTRES --jobs={job}"
+    assert tres <= set(cluster.run(allocated).split(","))
 
 
 def test_nodes_without_gpus_run_jobs_without_gpus(cluster: Cluster) -> None:
