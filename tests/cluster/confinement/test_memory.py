@@ -47,6 +47,22 @@ def test_job_within_its_memory_limit_completes(cluster: Cluster, folder: str) ->
     assert state(cluster, job) == "COMPLETED"
 
 
+def test_job_that_requests_no_memory_gets_the_default_of_its_partition(
+    cluster: Cluster, folder: str
+) -> None:
+    shown = cluster.run("scontrol --oneliner show partition main")
+    default = int(dict(word.split("=", 1) for word in shown.split())["DefMemPerCPU"])
+
+    within = f"#!/bin/sh\n{TAKE.format(mib=default // 2)}"
+    job = cluster.submit(folder, within, "--ntasks=1", "--wait")
+
+    allocated = f"sacct --noheader --parsable2 -X --format=AllocTRES --jobs={job}"
+    assert f"mem={default}M" in cluster.run(allocated).split(",")
+    assert state(cluster, job) == "COMPLETED"
+    over = cluster.submit(folder, f"#!/bin/sh\n{TAKE.format(mib=default + 200)}", "--ntasks=1")
+    cluster.wait_for_job(over, "OUT_OF_MEMORY")
+
+
 def test_large_files_in_dev_shm_exceed_the_jobs_memory_limit(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\nhead -c 200M /dev/zero >/dev/shm/file"
 
