@@ -133,9 +133,14 @@ def thaw(freezer: Path = FREEZER) -> None:
                     Path(folder, "freezer.state").write_text("THAWED")
 
 
-def main(port: int, command: Sequence[str], freezer: Path = FREEZER) -> int:
+def main(
+    port: int,
+    command: Sequence[str],
+    freezer: Path = FREEZER,
+    jobs_run: Callable[[], bool] = steps_run,
+) -> int:
     """Keep slurmd running, and return its exit code. Raises OSError if the port is in use."""
-    keeper = Keeper(command, steps_run)
+    keeper = Keeper(command, jobs_run)
     signal.signal(signal.SIGTERM, lambda *_: keeper.end())
     with ExitStack() as stack:
         code = keeper.run(hold(port, stack))

@@ -173,7 +173,7 @@ def test_suspended_jobs_are_thawed_after_slurmd_has_ended(tmp_path: Path) -> Non
     seen = tmp_path / "seen"
 
     slurmd = ["sh", "-c", f"cp {groups[-1]}/freezer.state {seen}"]
-    assert keep_slurmd.main(0, slurmd, tmp_path) == 0
+    assert keep_slurmd.main(0, slurmd, tmp_path, lambda: False) == 0
 
     assert seen.read_text() == "FROZEN\n"
     states = [(group / "freezer.state").read_text().strip() for group in groups]
