@@ -62,7 +62,7 @@ sbom: .venv/ready  ## List the contents of each image in .local/sbom (CycloneDX)
 snapshot:  ## Use today's Debian packages in the images
 	@date --utc +%Y%m%dT%H%M%SZ >images/debian/snapshot
 
-check: .venv/ready /usr/include/slurm/spank.h  ## Lint, types, import contract, unit tests (two minutes)
+check: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Lint, types, import contract, unit tests (two minutes)
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/lint-imports
@@ -111,7 +111,7 @@ soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Test faults that develo
 vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require another kernel, in an emulated Debian machine (hours)
 	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
-mutants: .venv/ready /usr/include/slurm/spank.h  ## Check that the tests detect faults in copies of the code (ARGS="--tier unit --only agents")
+mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Check that the tests detect faults in copies of the code (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
 bench: .venv/ready  ## Measure performance, as ratios in one run; docs/benchmarks.md has the figures (ARGS="--only confinement")
@@ -159,3 +159,6 @@ clean:  ## Remove the environment and all caches (after `make down`)
 
 /usr/include/slurm/spank.h: # for the SPANK plugin's unit tests
 	@$(call apt,binutils gcc libc6-dev libslurm-dev make)
+
+/usr/include/munge.h: # for tests that compile images/base/munge_keys.c
+	@$(call apt,libmunge-dev)

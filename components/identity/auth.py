@@ -24,8 +24,8 @@ class AuthKeyArgs:
 class AuthKey(pulumi.ComponentResource):
     """Random keys, which exist only in Pulumi's encrypted state and in one Kubernetes Secret.
 
-    munged uses one key at a time. All pods must change the key in the same second, so each pod gets
-    the next key in advance, with the time at which this key takes effect.
+    Each pod gets the next key in advance, with the time at which this key takes effect, so that all
+    pods change the key at the same time.
     """
 
     secret: pulumi.Output[str]
@@ -116,7 +116,7 @@ def daemon_security(plugin: Auth) -> pods.Spec:
 
 @dataclass(frozen=True)
 class Munge:
-    """auth/munge: each pod has a munged, and its other containers mount the socket."""
+    """auth/munge: each pod has a munged for each valid key; other containers mount the sockets."""
 
     secret: pulumi.Input[str]
     fs_group: int = c.MUNGE_ID

@@ -54,12 +54,15 @@ def load(cluster: Cluster, folder: str) -> Iterator[Callable[[], None]]:
     def enough() -> None:
         cluster.run(f"touch {folder}/enough")
 
-    yield enough
+    try:
+        yield enough
 
-    assert tasks(cluster, jobs[0])["RUNNING"] + tasks(cluster, jobs[0])["COMPLETED"] == LONG
-    enough()
-    everything = {"COMPLETED": SHORT + LONG}
-    eventually("all jobs are done", lambda: tasks(cluster, *jobs) == everything, 180)
+        assert tasks(cluster, jobs[0])["RUNNING"] + tasks(cluster, jobs[0])["COMPLETED"] == LONG
+        enough()
+        everything = {"COMPLETED": SHORT + LONG}
+        eventually("all jobs are done", lambda: tasks(cluster, *jobs) == everything, 180)
+    finally:
+        cluster.run(f"scancel {jobs[0]} {jobs[1]}")
     begun = cluster.run(f"cd {folder} && wc -l short-* long-* | grep -v total").split()[::2]
     assert begun == ["1"] * (SHORT + LONG), "each job began once"
 
@@ -129,16 +132,18 @@ def test_rotation_of_the_munge_key_loses_no_job(cluster: Cluster, folder: str) -
     def rotate(values: dict[str, Any]) -> None:
         values["auth"] = {"rotations": [moment.isoformat()]}
 
-    with load(cluster, folder), cluster.edited(rotate):
+    try:
+        with load(cluster, folder), cluster.edited(rotate):
+            cluster.deploy("up")
+            assert datetime.datetime.now(datetime.UTC) < moment, (
+                "pods must have the new key before it takes effect"
+            )
+            wait_for_key(cluster, int(moment.timestamp()))
+            assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
+            assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
+    finally:
+        # Return to the first key only when no job runs: as soon as the new key is removed, pods use
+        # the first key again.
         cluster.deploy("up")
-        assert datetime.datetime.now(datetime.UTC) < moment, (
-            "pods must have the new key before it takes effect"
-        )
-        wait_for_key(cluster, int(moment.timestamp()))
-        assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
-        assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
-    # Return to the first key only when no job runs: as soon as the new key is removed, pods use the
-    # first key again.
-    cluster.deploy("up")
-    wait_for_key(cluster, 0)
+        wait_for_key(cluster, 0)
     cluster.run("srun --nodes=2 --constraint=cpu hostname")

@@ -538,7 +538,7 @@ def _delete_filter() -> object:
 
 SECRETS = (
     ("/etc/auth-secret/0", "cpu-0", "munge"),
-    ("/run/munged/key/munge.key", "cpu-0", "munge"),
+    ("/run/munged/key/0.key", "cpu-0", "munge"),
     ("/etc/slurmstack/jwt/jwt_hs256.key", "controller", "slurmctld"),
     ("/etc/slurmstack/host_key/host_key", "login-0", "sshd"),
     ("/run/sshd/host_key", "login-0", "sshd"),
@@ -549,7 +549,7 @@ SECRETS = (
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),
-    ("munged's copy of its key", "/run/munged/key/munge.key"),
+    ("munged's copy of its key", "/run/munged/key/0.key"),
     ("slurmctld's JWT key", "/etc/slurmstack/jwt/jwt_hs256.key"),
     ("the service account's token", "/var/run/secrets/kubernetes.io/serviceaccount/token"),
     ("the host key", "/etc/slurmstack/host_key/host_key"),

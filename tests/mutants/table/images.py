@@ -102,6 +102,25 @@ FAULTS: Final = (
         setup_may_fail=True,
     ),
     Fault(
+        "a message signed with the other key is refused while the key changes",
+        "images",
+        "images/base/munge_keys.c",
+        "	result = ask_all(&r, folder);\n",
+        "	result = EMUNGE_CRED_INVALID;\n",
+        f"{_CONTAINER}/slurmctld/test_munge_keys.py::"
+        "test_jobs_run_while_one_side_has_already_taken_over_the_key",
+        "container",
+    ),
+    Fault(
+        "the former key of munge never expires",
+        "images",
+        "images/base/munged",
+        "((now < due + grace)) && ",
+        "",
+        f"{_CONTAINER}/slurmctld/test_munge_keys.py::test_credentials_of_former_keys_expire",
+        "container",
+    ),
+    Fault(
         "a resize keeps the record of the removed node",
         "images",
         "images/worker/leave",
