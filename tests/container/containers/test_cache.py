@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from agents.containers.counts import FILE, Counts
 from components import conventions as c
@@ -184,7 +185,7 @@ def test_image_stays_until_the_last_step_in_the_container_ends(site: Site, image
     for number, command in enumerate((first, second), 1):
         site.node.user(f"{command} >/dev/null 2>&1 & sleep 0")
         up = f"{home}/up{number}"
-        becomes("the step's file", lambda up=up: site.node.root(f"ls {up} 2>&- || true"), up)
+        becomes("the step's file", partial(site.node.root, f"ls {up} 2>&- || true"), up)
     steps = f"squeue --noheader --steps --jobs={job} --format=%i | grep -c '[.][0-9]'"
     site.node.user(f"scancel {job}.0")
     becomes("the steps", lambda: site.node.user(steps), "1")
