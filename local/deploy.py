@@ -28,6 +28,7 @@ from pathlib import Path
 from components.conventions import PROJECT
 from components.settings import LocalCluster, Settings, SettingsError, read_stack
 from local.paths import ROOT
+from plans import REFUSED
 
 
 def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, str]:
@@ -232,7 +233,9 @@ def main(arguments: Sequence[str]) -> int:
         # The JSON of Pulumi's command does not contain the violations of a policy pack. Preview
         # twice: the first one shows what users notice and the costs, the second one violations.
         read = run(ask(extra=in_json, program=program), ROOT, inner, reader)
-        return read or run(ask(extra=extra, packs=packs, program=program)[-1:], ROOT, inner)
+        if read not in (0, REFUSED):
+            return read
+        return run(ask(extra=extra, packs=packs, program=program)[-1:], ROOT, inner) or read
 
 
 if __name__ == "__main__":

@@ -1,1 +1,6 @@
 """Explain the effect of a deploy to its reviewers in a comment, and refuse dangerous deploys."""
+
+from typing import Final
+
+REFUSED: Final = 3
+"""Exit code of `text`, `show` and `check` if a plan is refused; 1: any other failure."""

@@ -6,6 +6,8 @@ python -m plans check preview.json                refuse to remove protected res
 python -m plans post preview.json --stack gpu     create or update the comment on the pull request
 python -m plans fetch plan.json --stack gpu       save the plan of the merged change in plan.json
 
+`text`, `show` and `check` end with exit code 3 if they refuse the plan.
+
 `preview.json` is the output of `pulumi preview --json`; `-` is standard input. --status is the exit
 code of the preview command.
 """
@@ -16,18 +18,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 
-from plans import text
+from plans import REFUSED, text
 from plans.forge import forge
 from plans.markdown import marker, render
 from plans.protection import refusals
 from plans.reading import PlanError, Preview, read
-
-REFUSED: Final = 3
-"""Exit code of `check` if a plan would remove protected resources or data; 1: any other failure."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,8 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with waiting if sys.stderr.isatty() else nullcontext():
                     found = _preview(options.file, options.status)
                 text.show(found, options.stack, Console())
+                return REFUSED if refusals(found) else 0
             case "show":
-                print(render(_preview(options.file, options.status), options.stack))
+                found = _preview(options.file, options.status)
+                print(render(found, options.stack))
+                return REFUSED if refusals(found) else 0
             case "check":
                 return check(_preview(options.file, options.status))
             case "post":

@@ -8,6 +8,7 @@ import pytest
 
 from local.deploy import commands, committed_file_kept, environment, forget, main, run
 from local.paths import ROOT
+from plans import REFUSED
 
 STACK_FILE = """config:
   slurmstack:cluster_name: dev
@@ -205,3 +206,19 @@ def test_only_preview_accepts_json_and_markdown(
     with pytest.raises(SystemExit):
         main(arguments)
     assert "--json and --markdown require the command preview" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("codes", "status"),
+    [((0, 0), 0), ((REFUSED, 0), REFUSED), ((REFUSED, 1), 1), ((0, 1), 1), ((1,), 1)],
+)
+def test_refused_preview_also_shows_violations_of_policies_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], status: int
+) -> None:
+    left = list(codes)
+    monkeypatch.setattr("local.deploy.run", lambda *_: left.pop(0))
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/pulumi")
+
+    arguments = ["preview", "--engine", "pulumi", "--policy-pack", "policy"]
+    assert main([*arguments, "--program", str(tmp_path)]) == status
+    assert left == []

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from plans.__main__ import REFUSED, main
+from plans import REFUSED
+from plans.__main__ import main
 from plans.markdown import marker
 from tests.support.previews import RECORDED
 
@@ -33,6 +34,15 @@ def test_check_lists_refusals_and_ends_with_a_separate_exit_code(
     refused = [line for line in output.err.splitlines() if line.startswith("refused: ")]
     assert len(refused) == 2
     assert all("is protected" in line for line in refused)
+
+
+@pytest.mark.parametrize("verb", ["text", "show"])
+@pytest.mark.parametrize(("name", "status"), [("protected", REFUSED), ("edited", 0)])
+def test_shown_preview_fails_if_it_is_refused(
+    capsys: pytest.CaptureFixture[str], verb: str, name: str, status: int
+) -> None:
+    assert main([verb, str(RECORDED / f"{name}.json"), "--stack", "dev"]) == status
+    assert ("Refused" in capsys.readouterr().out) == bool(status)
 
 
 def test_plan_without_loss_of_data_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
