@@ -2,17 +2,24 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from components.conventions import ACCOUNTS_FILE, ANNOTATION_NODES, GUARD
 from engine.paths import parse_path
 from engine.planning import Op
 from engine.values import UNKNOWN_STRING
 from plans.costs import at
-from plans.reading import Step, rolls_pods
+from plans.reading import Preview, Step, rolls_pods
 
 Inputs = Mapping[str, Any]
+KEY: Final = r"auth-password-(\d+)"
+"""Name of a key of `auth.rotations`, with the Unix time at which pods start to use it."""
+AHEAD: Final = 180
+"""Seconds until a new key is in every pod (docs/settings.md, `auth.rotations`)."""
+_GRACE: Final = 300
+"""Seconds for which pods accept the previous key (docs/settings.md, `auth.rotations`)."""
 
 
 def replicas(inputs: Inputs | None) -> int | None:
@@ -60,6 +67,22 @@ def changes_data(step: Step) -> bool:
     return step.op is Op.DELETE or any(path[:1] in (("data",), ("stringData",)) for path in paths)
 
 
+def starts(name: str) -> int | None:
+    """Return the Unix time at which pods start to use a key of `auth.rotations`."""
+    found = re.fullmatch(KEY, name)
+    return int(found[1]) if found else None
+
+
+def removed_keys_in_use(preview: Preview) -> list[int]:
+    """Return the times of removed keys that pods use now, or within three minutes."""
+    now = time.time()
+    secret = next((step for step in preview.steps if step.name == "auth-secret"), None)
+    removed = {starts(step.name) for step in preview.steps if step.op is Op.DELETE} - {None}
+    present = {starts(name) for name in secret.sources} if secret else set()
+    latest = max((since for since in present if since and since <= now - _GRACE), default=0)
+    return sorted(since for since in removed if since and latest <= since < now + AHEAD)
+
+
 def removed_partitions(step: Step) -> list[str]:
     """Return the partitions that a new slurm.conf no longer has."""
     return _gone(step, "slurm.conf", _partitions)
@@ -67,7 +90,36 @@ def removed_partitions(step: Step) -> list[str]:
 
 def removed_users(step: Step) -> list[str]:
     """Return the users that a new passwd(5) no longer has."""
-    return _gone(step, "passwd", lambda text: {line.partition(":")[0] for line in _lines(text)})
+    return _gone(step, "passwd", lambda text: set(_uids(text)))
+
+
+def changed_uids(step: Step) -> list[str]:
+    """Return the users who get another uid."""
+    before, after = _uids_of(step)
+    return [name for name, uid in after.items() if before.get(name, uid) != uid]
+
+
+def reused_uids(step: Step) -> list[str]:
+    """Return the users who get the uid of another user, each with the uid and this user."""
+    before, after = _uids_of(step)
+    owners = {uid: name for name, uid in before.items()}
+    return [
+        f"{name} ({uid}, before: {owners[uid]})"
+        for name, uid in after.items()
+        if owners.get(uid, name) != name
+    ]
+
+
+def _uids_of(step: Step) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return uids before and after a step; nothing if a passwd(5) is missing or unknown."""
+    before, after = (file_of(inputs, "passwd") for inputs in (step.old, step.new))
+    return ({}, {}) if before is None or after is None else (_uids(before), _uids(after))
+
+
+def _uids(passwd: str) -> dict[str, str]:
+    """Return the uid of each user, by name."""
+    lines = (line.split(":") for line in _lines(passwd))
+    return {fields[0]: fields[2] for fields in lines}
 
 
 def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:

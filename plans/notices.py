@@ -12,16 +12,22 @@ from typing import Final
 from components.conventions import CONFINEMENT_REQUIRED, NODE_CHECKS, NODE_OPTIONS
 from engine.planning import Op
 from plans.facts import (
+    AHEAD,
+    KEY,
+    changed_uids,
     changes_data,
     changes_guard,
     file_of,
     grace,
     is_static,
     removed_associations,
+    removed_keys_in_use,
     removed_partitions,
     removed_users,
     replicas,
+    reused_uids,
     shrinks,
+    starts,
 )
 from plans.protection import loses_data
 from plans.reading import Preview, Step, rolls_pods
@@ -84,6 +90,8 @@ def _facts(step: Step) -> dict[str, object]:
         "grace": grace(step),
         "partitions": ", ".join(removed_partitions(step)),
         "users": ", ".join(removed_users(step)),
+        "moved": ", ".join(changed_uids(step)),
+        "reused": ", ".join(reused_uids(step)),
         "kept": ", ".join(removed_associations(step, with_jobs=False)),
         "cancelled": ", ".join(removed_associations(step, with_jobs=True)),
     }
@@ -136,12 +144,9 @@ def _loses_nodes(step: Step) -> bool:
 
 def _is_too_soon(step: Step) -> bool:
     """Return whether a new key takes effect before all pods have it."""
-    since = int(step.name.rpartition("-")[2])
-    return step.op is Op.CREATE and since < time.time() + _AHEAD
+    return step.op is Op.CREATE and (starts(step.name) or 0) < time.time() + AHEAD
 
 
-_AHEAD: Final = 180
-"""Seconds until a new key is in every pod (docs/settings.md, `auth.rotations`)."""
 _NODESET: Final = r"nodeset-(.+)-slurmd"
 _ON_DEMAND: Final = r"nodeset-(.+)-template"
 _NODES: Final = r"nodeset-(.+)-(?:slurmd|template)"
@@ -289,7 +294,20 @@ _RULES: Final = (
     _Rule(
         "users-accounts",
         lambda step: bool(removed_users(step)),
-        "Users are removed, and can no longer log in: {users}. Their homes stay.",
+        "Users are removed, and can no longer log in: {users}. Their homes stay. A user who gets"
+        " one of their uids later owns their files.",
+    ),
+    _Rule(
+        "users-accounts",
+        lambda step: bool(changed_uids(step)),
+        "Users get another uid: {moved}. Their homes and files keep the old uid, so these users"
+        " cannot read their homes, and running jobs keep the old uid: set the old uids back, or"
+        " change the owner of their files as root (docs/settings.md, `users[].uid`).",
+    ),
+    _Rule(
+        "users-accounts",
+        lambda step: bool(reused_uids(step)),
+        "Users get the uid of another user, and with it this user's files: {reused}.",
     ),
     _Rule(
         "users-keys",
@@ -414,14 +432,21 @@ _RULES: Final = (
         " replaced or removed takes its node away, which drains first.",
     ),
     _Rule(
-        r"auth-password-\d+",
+        KEY,
+        _is(Op.DELETE),
+        "A key of auth.rotations that is in use is removed: pods return to an older key at"
+        " different moments, and Slurm's commands fail for minutes.",
+        applies=lambda preview: bool(removed_keys_in_use(preview)),
+    ),
+    _Rule(
+        KEY,
         _is_too_soon,
         "A time in auth.rotations is in the past, or less than three minutes in the future: pods"
         " get the new key at different moments, and Slurm's commands fail for minutes; choose a"
         " later time.",
     ),
     _Rule(
-        "auth-password-.+",
+        KEY,
         _is(Op.CREATE),
         "All pods switch to a new authentication key at the time in auth.rotations.",
     ),

@@ -5,6 +5,7 @@ Refuse changes that slurmctld would refuse too, so that they do not fail only du
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import yaml
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from engine.planning import Op
 from plans.costs import at, quantity
+from plans.facts import removed_keys_in_use
 from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
@@ -48,6 +50,12 @@ def _refusals(preview: Preview) -> Iterator[str]:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:
             yield from _fixed_parameters(step)
+    for since in removed_keys_in_use(preview):
+        moment = datetime.fromtimestamp(since, UTC)
+        yield (
+            f"auth.rotations: {moment:%Y-%m-%dT%H:%M:%SZ}: pods use its key; add the time again,"
+            " and remove it five minutes after a later one"
+        )
 
 
 def loses_data(step: Step) -> bool:

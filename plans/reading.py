@@ -48,6 +48,8 @@ class Step:
     retained: bool = False
     """Whether a deletion only removes the resource from the state."""
     changes: tuple[Change, ...] = ()
+    sources: frozenset[str] = frozenset()
+    """Names of the resources from which the current inputs come."""
 
     @property
     def type(self) -> str:
@@ -211,7 +213,13 @@ def _step(
         protected=bool(old and old.get("protect")),
         retained=bool(old and old.get("retainOnDelete")),
         changes=changed,
+        sources=frozenset(_sources(old or {})),
     )
+
+
+def _sources(state: Mapping[str, Any]) -> Iterator[str]:
+    for urns in (state.get("propertyDependencies") or {}).values():
+        yield from map(name_of, urns or ())
 
 
 def _shown(value: Any) -> str:

@@ -8,6 +8,8 @@ from plans.reading import Preview, read
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 STATEFUL_SET = "kubernetes:apps/v1:StatefulSet"
+_PASSWORD = "random:index/randomPassword:RandomPassword"
+_SECRET = "kubernetes:core/v1:Secret"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 
 
@@ -54,6 +56,19 @@ def stateful_set(
     pod = {"containers": [container], "volumes": spec.pop("volumes", [])}
     template = {"metadata": {"labels": dict(labels)}, "spec": pod}
     return {"spec": {"replicas": replicas, "template": template, **spec}}
+
+
+def removed_key(since: int) -> dict[str, Any]:
+    """Return the deletion of a key of `auth.rotations`."""
+    return step("delete", _PASSWORD, f"auth-password-{since}", {})
+
+
+def key_secret(*moments: int) -> dict[str, Any]:
+    """Return an edit of the Secret that has had the keys of these times."""
+    hidden = {"stringData": "[secret]"}
+    names = ("auth-password", *(f"auth-password-{since}" for since in moments))
+    sources = {"stringData": [urn(_PASSWORD, name) for name in names]}
+    return step("update", _SECRET, "auth-secret", hidden, hidden, propertyDependencies=sources)
 
 
 def claim(size: str) -> dict[str, Any]:

@@ -9,7 +9,15 @@ import pytest
 from engine.urns import is_provider
 from engine.values import UNKNOWN_STRING
 from plans.notices import NOTHING, notices
-from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
+from tests.support.documents import (
+    CONFIG_MAP,
+    STATEFUL_SET,
+    key_secret,
+    preview,
+    removed_key,
+    stateful_set,
+    step,
+)
 from tests.support.graph import record
 from tests.support.stack import config, enable_everything
 
@@ -302,7 +310,42 @@ def test_removed_users_are_named() -> None:
 
     texts = notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))
 
-    assert texts[1:] == ["Users are removed, and can no longer log in: bob. Their homes stay."]
+    assert texts[1:] == [
+        (
+            "Users are removed, and can no longer log in: bob. Their homes stay. A user who gets"
+            " one of their uids later owns their files."
+        )
+    ]
+
+
+def passwd(**uids: int) -> dict[str, Any]:
+    lines = (f"{name}:*:{uid}:{uid}:{name}:/home/{name}:/bin/sh\n" for name, uid in uids.items())
+    return file("passwd", "".join(lines))
+
+
+def test_sentence_says_what_happens_to_the_home_of_a_changed_uid() -> None:
+    before, after = passwd(ada=1, bob=2, eve=3), passwd(ada=4, bob=2, eve=3, dan=5)
+
+    texts = notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))
+
+    assert texts[1:] == [
+        (
+            "Users get another uid: ada. Their homes and files keep the old uid, so these users"
+            " cannot read their homes, and running jobs keep the old uid: set the old uids back, or"
+            " change the owner of their files as root (docs/settings.md, `users[].uid`)."
+        )
+    ]
+
+
+def test_sentence_says_whose_files_a_reused_uid_owns() -> None:
+    before, after = passwd(ada=1, bob=2, eve=3), passwd(ada=3, bob=2, dan=1)
+
+    texts = notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))
+
+    assert texts[-1] == (
+        "Users get the uid of another user, and with it this user's files:"
+        " ada (3, before: eve), dan (1, before: ada)."
+    )
 
 
 def wanted(*accounts: str, cancelled: tuple[str, ...] = (), **users: str) -> dict[str, Any]:
@@ -407,6 +450,18 @@ def test_plan_without_changes_has_no_sentence() -> None:
 def test_a_sentence_appears_once() -> None:
     both = preview(rolled("database-mariadb"), rolled("accounting-slurmdbd", DEPLOYMENT))
     assert len(notices(both)) == 1
+
+
+def test_removed_key_in_use_has_a_sentence() -> None:
+    past, later = int(time.time()) - 3600, int(time.time()) + 3600
+    changes = [removed_key(later), key_secret(past, later)]
+
+    assert notices(preview(*changes)) == [NOTHING]
+    (text,) = notices(preview(*changes, removed_key(past)))
+    assert text == (
+        "A key of auth.rotations that is in use is removed: pods return to an older key at"
+        " different moments, and Slurm's commands fail for minutes."
+    )
 
 
 @pytest.mark.parametrize(("ahead", "soon"), [(-60, True), (60, True), (600, False)])

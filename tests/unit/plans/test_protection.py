@@ -1,21 +1,27 @@
 """Plans must not delete or replace protected resources or data. Other changes are allowed."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
+from engine.urns import name_of
 from plans.protection import refusals
 from tests.support.documents import (
     CLAIM,
     CONFIG_MAP,
     STATEFUL_SET,
     claim,
+    key_secret,
     preview,
+    removed_key,
     stateful_set,
     step,
 )
+from tests.support.graph import record
 from tests.support.previews import recorded
+from tests.support.stack import VALID, config
 
 MOUNTS: dict[str, Any] = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]
@@ -100,6 +106,48 @@ def test_smaller_volume_is_refused() -> None:
         "jail-claim: 5Gi: a volume cannot shrink; set its size back to 10Gi"
     ]
     assert refusals(preview(larger)) == []
+
+
+def test_state_says_which_keys_are_in_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    rotated = {**VALID, "auth": {"rotations": ["2025-12-01T03:00:00Z"]}}
+    graph = record(monkeypatch, config(base=rotated))
+
+    sources = graph.one("auth-secret").property_dependencies["stringData"]
+    assert {name_of(urn) for urn in sources} == {"auth-password", "auth-password-1764558000"}
+
+
+NOW = 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "removed", "refused"),
+    [
+        ((-3600,), (-3600,), (-3600,)),
+        ((-7200, -3600), (-7200,), ()),
+        ((-7200, -3600), (-7200, -3600), (-3600,)),
+        # Pods accept the previous key for five minutes more.
+        ((-7200, -60), (-7200,), (-7200,)),
+        # A change of the Secret needs minutes to arrive in all pods.
+        ((-7200, 60), (60,), (60,)),
+        ((-7200, 3600), (3600,), ()),
+    ],
+)
+def test_removed_key_in_use_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    keys: tuple[int, ...],
+    removed: tuple[int, ...],
+    refused: tuple[int, ...],
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    deleted = (removed_key(NOW + ahead) for ahead in removed)
+    changes = preview(key_secret(*(NOW + ahead for ahead in keys)), *deleted)
+
+    times = [datetime.fromtimestamp(NOW + ahead, UTC).isoformat() for ahead in refused]
+    assert refusals(changes) == [
+        f"auth.rotations: {time.replace('+00:00', 'Z')}: pods use its key; add the time again, and"
+        " remove it five minutes after a later one"
+        for time in times
+    ]
 
 
 FREE: list[tuple[str, str, str, dict[str, Any]]] = [
