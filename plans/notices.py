@@ -6,7 +6,7 @@ Rules name the program's resources. `docs/settings.md` describes each edit in fu
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from components.conventions import CONFINEMENT_REQUIRED, NODE_CHECKS, NODE_OPTIONS
@@ -38,16 +38,28 @@ UNDESCRIBED: Final = "No rule describes what users notice of these changes: {}. 
 
 def notices(preview: Preview) -> list[str]:
     """Return the sentences in the order of their rules; only NOTHING if no change matters."""
-    rules = _FIRST if _is_first_deploy(preview) else _RULES
-    found = [text for rule in rules for text in rule.sentences(preview)]
-    if rules is _RULES:
-        names = sorted(step.name for step in preview.steps if not _is_described(step))
-        found += [UNDESCRIBED.format(", ".join(names))] if names else []
+    noticed = _of_first_deploy(preview) if _is_first_deploy(preview) else preview
+    found = [text for rule in _RULES for text in rule.sentences(noticed)]
+    names = sorted(step.name for step in noticed.steps if not _is_described(step))
+    found += [UNDESCRIBED.format(", ".join(names))] if names else []
     return list(dict.fromkeys(found)) or ([NOTHING] if preview.steps else [])
 
 
 def _is_first_deploy(preview: Preview) -> bool:
     return any(step.name == "namespace" and step.op is Op.CREATE for step in preview.steps)
+
+
+def _of_first_deploy(preview: Preview) -> Preview:
+    """Leave out new resources: the stack has no users yet who notice them.
+
+    Keep nodesets, and what changes for others if the Kubernetes cluster exists already.
+    """
+    is_new = any(step.op is Op.CREATE and _is_of_a_cloud(step) for step in preview.steps)
+    kept = _NODES if is_new else f"{_NODES}|{_CILIUM}|{_DRIVERS}"
+    steps = (
+        step for step in preview.steps if step.op is not Op.CREATE or re.fullmatch(kept, step.name)
+    )
+    return replace(preview, steps=tuple(steps))
 
 
 def _is_described(step: Step) -> bool:
@@ -150,6 +162,8 @@ def _is_too_soon(step: Step) -> bool:
 _NODESET: Final = r"nodeset-(.+)-slurmd"
 _ON_DEMAND: Final = r"nodeset-(.+)-template"
 _NODES: Final = r"nodeset-(.+)-(?:slurmd|template)"
+_CILIUM: Final = "cilium-release"
+_DRIVERS: Final = "equipment-(?!class-)(.+)"
 _JAIL: Final = "jail-(?:claim|volume|server-volume)"
 _RULES: Final = (
     _Rule(
@@ -395,20 +409,31 @@ _RULES: Final = (
         "Network policies or names change: a connection that they no longer allow fails.",
     ),
     _Rule(
-        "cilium-release",
+        _CILIUM,
         _is(Op.CREATE),
         "Cilium becomes the cluster's network; existing pods may have to be recreated.",
     ),
     _Rule(
-        "cilium-release",
+        _CILIUM,
         _is(Op.UPDATE, Op.REPLACE),
         "Helm replaces Cilium's own pods in turn. Connections continue; for some seconds, a node"
         " accepts no new ones.",
     ),
     _Rule(
-        "cilium-release",
+        _CILIUM,
         _is(Op.DELETE),
         "Cilium is uninstalled: without another network plugin, pods have no network.",
+    ),
+    _Rule(
+        _DRIVERS,
+        _is(Op.CREATE),
+        "Drivers or device plugins are installed in the whole Kubernetes cluster: {0}.",
+    ),
+    _Rule(
+        _DRIVERS,
+        _is(Op.UPDATE, Op.REPLACE, Op.DELETE),
+        "Drivers or device plugins of the whole Kubernetes cluster change: {0}. Until they run"
+        " again, nodes may lack GPUs or network devices.",
     ),
     _Rule(
         "jail-server-(?:config|ganesha)",
@@ -456,8 +481,6 @@ _RULES: Final = (
         "The jail's system files or mount points change; jobs and users' own files stay.",
     ),
 )
-_FIRST: Final = tuple(rule for rule in _RULES if rule.pattern in (_NODESET, _ON_DEMAND))
-"""Rules for a first deploy: the stack has no users yet who notice other changes."""
 _HARMLESS: Final = "|".join(
     (
         # Monitoring, checks and repairs
@@ -468,12 +491,14 @@ _HARMLESS: Final = "|".join(
         *("jail-server-volume", "jail-volume", "accounting-archive"),
         # Parts of a change that has its own sentence
         *("accounting-config", "accounting-service", "accounting-slurmdbd", "accounts-apply"),
-        *("accounts-wanted", "auth-.+", "config-.+", "controller-config(-in-force)?"),
+        *("accounts-wanted", "auth-secret", KEY, "config-(candidate|check|scripts)"),
+        *("controller-config(-in-force)?", "auth-password", "equipment-class-.+"),
         *("controller-placeholder-.+", "controller-service", "controller-slurmctld"),
         *("database-(mariadb|password|secret|service)", "jail-homes", "jail-origin"),
-        *("jail-populate", "jail-server-service", "jwt-.+"),
-        *("login-config", "login-host-key.*", "login-sshd", "namespace", "node-ssh-.+"),
-        *("nodeset-.+", "rest-slurmrestd", "secret-.+", "user-images-config", "users-.+"),
+        *("jail-populate", "jail-server-service", "jwt-(password|secret)"),
+        *("login-config", "login-host-key(-seed)?", "login-sshd", "metal-certificate-key"),
+        *("namespace", "node-ssh-(secret|seed)", "nodeset-.+-(isolation|slurmd|template)"),
+        *("rest-slurmrestd", "secret-.+", "user-images-config", "users-(accounts|keys)"),
     )
 )
 """Names of resources whose other changes users do not notice."""

@@ -9,6 +9,7 @@ import pytest
 from engine.urns import is_provider
 from engine.values import UNKNOWN_STRING
 from plans.notices import NOTHING, notices
+from tests.support.clouds import EKS, METAL, NEBIUS
 from tests.support.documents import (
     CONFIG_MAP,
     STATEFUL_SET,
@@ -18,7 +19,7 @@ from tests.support.documents import (
     stateful_set,
     step,
 )
-from tests.support.graph import record
+from tests.support.graph import Graph, record
 from tests.support.stack import config, enable_everything
 
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
@@ -430,14 +431,74 @@ def test_nobody_notices_changes_of_a_first_deploy() -> None:
     assert notices(preview(*created)) == ["Nodeset cpu is added with 3 nodes."]
 
 
-def test_every_resource_of_the_program_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = record(monkeypatch, config(enable_everything))
+CILIUM = "Cilium becomes the cluster's network; existing pods may have to be recreated."
+DRIVERS = "Drivers or device plugins are installed in the whole Kubernetes cluster: gpu-operator."
 
-    changes = [
+
+@pytest.mark.parametrize(
+    ("further", "sentences"),
+    [
+        ([], [CILIUM, DRIVERS]),
+        ([step("create", GROUP, "gpu", None, {})], []),
+    ],
+    ids=["existing", "new"],
+)
+def test_first_deploy_says_what_changes_for_an_existing_cluster(
+    further: list[dict[str, Any]], sentences: list[str]
+) -> None:
+    created = [
+        step("create", "kubernetes:core/v1:Namespace", "namespace", None, {}),
+        step("create", POLICY, "network-default", None, {}),
+        step("create", STATEFUL_SET, "nodeset-cpu-slurmd", None, stateful_set(CPU, 3)),
+        step("create", RELEASE, "cilium-release", None, {}),
+        step("create", RELEASE, "equipment-gpu-operator", None, {}),
+    ]
+
+    texts = notices(preview(*created, *further))
+
+    assert texts == ["Nodeset cpu is added with 3 nodes.", *sentences]
+
+
+def test_first_deploy_says_what_it_deletes() -> None:
+    texts = notices(
+        preview(
+            step("create", "kubernetes:core/v1:Namespace", "namespace", None, {}),
+            step("delete", CLAIM, "jail-claim", {}),
+        )
+    )
+
+    assert [text.partition(":")[0] for text in texts] == ["The jail's volume is deleted"]
+
+
+@pytest.mark.parametrize("name", ["nodeset-cpu-x", "auth-x", "config-x", "users-x", "jwt-x"])
+def test_new_part_of_a_described_component_needs_a_rule(name: str) -> None:
+    (text,) = notices(preview(step("update", CONFIG_MAP, name, BEFORE, AFTER)))
+
+    assert text.startswith("No rule describes")
+
+
+@pytest.mark.parametrize("values", [EKS, METAL, NEBIUS], ids=["eks", "metal", "nebius"])
+def test_every_resource_of_a_cloud_is_described(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": "a key"}))
+
+    found = notices(preview(*updates(record(monkeypatch, config(base=values)))))
+
+    assert not [text for text in found if text.startswith("No rule")]
+
+
+def updates(graph: Graph) -> list[dict[str, Any]]:
+    """Return an update of each resource."""
+    return [
         step("update", resource.type, resource.name, BEFORE, AFTER)
         for resource in graph.resources
         if resource.custom and not is_provider(resource.type)
     ]
+
+
+def test_every_resource_of_the_program_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = updates(record(monkeypatch, config(enable_everything)))
 
     assert len(changes) > 100
     assert not [text for text in notices(preview(*changes)) if text.startswith("No rule")]
