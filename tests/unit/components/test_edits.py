@@ -1,7 +1,7 @@
 """Each edit of the settings has exactly the expected effect on the graph."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from engine.values import changed_paths
 from local.paths import ROOT
 from plans.notices import notices
 from plans.reading import Preview
-from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, step
+from tests.support.documents import preview, step
 from tests.support.graph import Graph, record
 from tests.support.stack import KEY, VALID, config
 from tests.unit.components.effects import Effect, effect
@@ -1396,27 +1396,73 @@ def graph_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GraphOf:
     return lambda values: record(monkeypatch, config(base=values), tmp_path)
 
 
+NAMED: Mapping[str, Callable[[Effect], object]] = {
+    "The nodes of nodeset big are replaced": lambda of: BIG in of.rolled,
+    "The nodes of nodeset cpu are replaced": lambda of: CPU in of.rolled,
+    "All nodes of nodeset cpu are replaced": lambda of: CPU in of.replaced,
+    "Nodeset cpu is removed": lambda of: {CPU, TEMPLATE} & of.deleted,
+    "Nodeset new is added": lambda of: "nodeset-new-slurmd" in of.created,
+    "Login nodes are replaced one by one": lambda of: "login-sshd" in of.rolled,
+    "All login nodes are replaced at once": lambda of: "login-sshd" in of.replaced,
+    "slurmctld restarts": lambda of: (
+        "controller-slurmctld" in of.rolled | of.replaced and "controller-state" not in of.replaced
+    ),
+    "slurmctld and the nodes read": lambda of: "config-candidate" in of.updated,
+    "Accounting restarts": lambda of: (
+        {"accounting-slurmdbd", "database-mariadb"} & (of.rolled | of.replaced)
+    ),
+    "Accounts, limits or QOS change": lambda of: "accounts-wanted" in of.updated,
+    "Users or groups change": lambda of: "users-accounts" in of.updated,
+    "SSH keys of users change": lambda of: "users-keys" in of.updated,
+    "Login nodes read new settings": lambda of: "login-config" in of.updated,
+    "The address or port of the login nodes may change": lambda of: (
+        "login-service" in of.updated | of.replaced | of.deleted
+    ),
+    "slurmrestd restarts or ends": lambda of: (
+        "rest-slurmrestd" in of.rolled | of.replaced | of.deleted
+    ),
+    "Nodes use new scripts": lambda of: "config-scripts" in of.updated,
+    "The jail's system files": lambda of: "jail-populate" in of.replaced,
+    "The namespace is deleted": lambda of: "namespace" in of.replaced,
+    "slurmctld's volume is deleted": lambda of: "controller-state" in of.replaced | of.deleted,
+    "The jail's volume is deleted": lambda of: "jail-claim" in of.replaced | of.deleted,
+}
+"""Starts of the preview's sentences, and the effects that have these sentences."""
+
+
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
 def test_edit_has_exactly_the_expected_effect(graph_of: GraphOf, edit: Edit) -> None:
-    assert effect(graph_of(edit.before()), graph_of(edit.after())) == edit.expected
+    before, after = graph_of(edit.before()), graph_of(edit.after())
+
+    assert effect(before, after) == edit.expected
+    texts = notices(previewed(before, after, edit.expected))
+    assert [text for text in texts if text.startswith("No rule")] == []
+    for start, is_true in NAMED.items():
+        assert any(text.startswith(start) for text in texts) == bool(is_true(edit.expected)), start
 
 
-def previewed(expected: Effect) -> Preview:
-    """Return a preview with the changes of an edit, without the stack's own Jobs."""
-    before, after = {"data": {"a": "1"}}, {"data": {"a": "2"}}
-    old, new = ({"spec": {"template": version}} for version in (1, 2))
+def previewed(before: Graph, after: Graph, expected: Effect) -> Preview:
+    """Return the preview of an edit."""
+    ops = {
+        "create": expected.created,
+        "delete": expected.deleted,
+        "update": (expected.updated | expected.rolled) - PROVIDERS,
+        "replace": expected.replaced,
+    }
+    olds, news = ({one.name: one for one in graph.resources} for graph in (before, after))
     return preview(
-        *(step("create", CONFIG_MAP, name, None, after) for name in expected.created),
-        *(step("delete", CONFIG_MAP, name, before) for name in expected.deleted),
-        *(step("update", CONFIG_MAP, name, before, after) for name in expected.updated - PROVIDERS),
-        *(step("update", STATEFUL_SET, name, old, new) for name in expected.rolled),
-        *(step("replace", CONFIG_MAP, name, before, after) for name in expected.replaced - JOBS),
+        *(
+            step(
+                op,
+                (olds.get(name) or news[name]).type,
+                name,
+                olds[name].inputs if name in olds else None,
+                news[name].inputs if name in news else None,
+            )
+            for op, names in ops.items()
+            for name in sorted(names)
+        )
     )
-
-
-@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
-def test_preview_of_an_edit_describes_all_its_changes(edit: Edit) -> None:
-    assert [text for text in notices(previewed(edit.expected)) if text.startswith("No rule")] == []
 
 
 # --- Facts about all rows -------------------------------------------------------------------------
