@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from ipaddress import ip_network
+from pathlib import PurePosixPath
 from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
@@ -32,6 +33,22 @@ _SITES_OWN = "/usr/local"
 """Exception: this folder belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
 _NAME_LENGTH = 58
 """Maximum length of a name: Kubernetes allows 63 characters, including the prefix `jail-`."""
+
+
+def system_folder(path: str) -> str | None:
+    """Return the folder of the jail's system at or above a path in the jail, or None."""
+    above = PurePosixPath(path, "x").parents
+    if PurePosixPath(_SITES_OWN) in above:
+        return None
+    return next((folder for folder in _JAIL_SYSTEM if PurePosixPath(folder) in above), None)
+
+
+def _refuse_system(path: str, in_jail: str | None) -> None:
+    """Refuse the field `path` of a volume that would hide files of the jail's system."""
+    if folder := system_folder(in_jail or "/"):
+        raise cross_field(
+            "path", f"'{path}': {folder} belongs to the jail's system; choose a path elsewhere"
+        )
 
 
 class Empty(Model):
@@ -149,6 +166,7 @@ class Volume(Source):
                 )
             if path.startswith(f"{self.path}/"):
                 raise cross_field("path", f"'{self.path}': would hide {path}; choose another")
+        _refuse_system(self.path, self.in_jail())
         return self
 
     def in_jail(self) -> str | None:
@@ -177,14 +195,7 @@ class Submount(Source):
             raise cross_field(
                 "path", "'/home': with empty, each node has separate homes; use claim instead"
             )
-        if self.path == _SITES_OWN or self.path.startswith(f"{_SITES_OWN}/"):
-            return self
-        for path in _JAIL_SYSTEM:
-            if self.path == path or self.path.startswith(f"{path}/"):
-                raise cross_field(
-                    "path",
-                    f"'{self.path}': {path} belongs to the jail's system; choose a path elsewhere",
-                )
+        _refuse_system(self.path, self.path)
         return self
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from components.conventions import JAIL
+from components.settings.volumes import system_folder
+
 if TYPE_CHECKING:
     from components.settings.accounts import Limits
     from components.settings.models import Settings
@@ -23,6 +26,7 @@ def warned(settings: Settings) -> Warnings:
     yield from _unknown_labels(settings)
     yield from _memory_above_the_nodes(settings)
     yield from _suspended_jobs_keep_all_memory(settings)
+    yield from _volumes_outside_the_jail(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:
@@ -120,5 +124,26 @@ def _suspended_jobs_keep_all_memory(settings: Settings) -> Warnings:
                     "suspend: suspended jobs keep their memory, and jobs that request none have all"
                     f" memory of their CPUs (partitions {whole}), so no job can preempt them on a"
                     " full node; set memory_per_cpu of the partitions, or requeue"
+                ),
+            )
+
+
+def _volumes_outside_the_jail(settings: Settings) -> Warnings:
+    """Warn about volumes of nodesets that no job sees, unless a program of the site may use them.
+
+    Folders of the system are for the worker's own programs, and a site's image may have more.
+    """
+    scripts = (settings.slurm.prolog, settings.slurm.epilog, settings.health.script)
+    for nodeset in settings.nodesets:
+        for volume in nodeset.volumes:
+            path = volume.path
+            is_used = any(one and (one.text is None or path in one.text) for one in scripts)
+            if volume.in_jail() or is_used or nodeset.pod.image or system_folder(path):
+                continue
+            yield (
+                f"nodesets[{nodeset.name}].volumes[{volume.name}].path",
+                (
+                    f"'{path}': jobs see only paths below {JAIL}; write {JAIL}{path}, or use"
+                    " jail.volumes"
                 ),
             )

@@ -1415,6 +1415,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "every worker uses /mnt/jail; choose a path elsewhere"),
     ("nodesets[0].volumes[0].path", "/dev/x", "nodesets[0].volumes[0].path", "'/dev/x'",
      "every worker uses /dev; choose a path elsewhere"),
+    *(("nodesets[0].volumes[0].path", f"/mnt/jail{path}", "nodesets[0].volumes[0].path",
+       f"'/mnt/jail{path}'", "belongs to the jail's system; choose a path elsewhere")
+      for path in ("/usr", "/usr/lib", "/etc/x", "/tmp")),
     ("nodesets[0].volumes[0].path", "/mnt", "nodesets[0].volumes[0].path", "'/mnt'",
      "would hide /mnt/jail; choose another"),
     ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a unique name"),

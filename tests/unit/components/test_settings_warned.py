@@ -283,3 +283,46 @@ def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str
     assert warning.startswith(f"slurmstack:{key}: suspend: suspended jobs keep their memory")
     assert "(partitions main)" in warning
     assert found(memory_per_cpu="100MiB") == []
+
+
+SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
+
+
+def with_volume(**fields: Any) -> Values:
+    """Return a stack whose nodeset has a volume outside the jail."""
+    nodeset = {**VALID["nodesets"][0], "volumes": [{**SCRATCH, **fields}]}
+    return {**VALID, "nodesets": [nodeset]}
+
+
+def test_volume_of_a_nodeset_that_no_job_sees_causes_a_warning() -> None:
+    assert warnings(with_volume()) == [
+        (
+            "slurmstack:nodesets[cpu].volumes[fast].path: '/scratch': jobs see only paths below"
+            " /mnt/jail; write /mnt/jail/scratch, or use jail.volumes"
+        )
+    ]
+    other = {"prolog": {"text": "#!/bin/sh\nls /data\n"}}
+    assert len(warnings(with_volume(), slurm=other)) == 1
+
+
+@pytest.mark.parametrize("path", ["/mnt/jail/scratch", "/var/lib/agent", "/etc/agent"])
+def test_volume_for_jobs_or_for_a_program_of_the_system_causes_no_warning(path: str) -> None:
+    assert warnings(with_volume(path=path)) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"slurm": {"prolog": {"text": "#!/bin/sh\nls /scratch\n"}}},
+        {"slurm": {"epilog": {"file": "epilog.sh"}}},
+        {"health": {"script": {"file": "check.sh"}}},
+    ],
+)
+def test_volume_that_a_script_on_the_node_may_use_causes_no_warning(program: Values) -> None:
+    assert warnings(with_volume(), **program) == []
+
+
+def test_volume_that_the_sites_image_may_use_causes_no_warning() -> None:
+    (nodeset,) = with_volume()["nodesets"]
+    image = {**nodeset, "pod": {"image": "registry.example.org/worker:1"}}
+    assert warnings(VALID, nodesets=[image]) == []
