@@ -27,6 +27,7 @@ def warned(settings: Settings) -> Warnings:
     yield from _memory_above_the_nodes(settings)
     yield from _suspended_jobs_keep_all_memory(settings)
     yield from _volumes_outside_the_jail(settings)
+    yield from _no_default_partition(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:
@@ -147,3 +148,17 @@ def _volumes_outside_the_jail(settings: Settings) -> Warnings:
                     " jail.volumes"
                 ),
             )
+
+
+def _no_default_partition(settings: Settings) -> Warnings:
+    # A Lua script, or a line of the site, may choose the partition.
+    further = " ".join(settings.slurm.extra.get("slurm.conf", ())).lower()
+    is_chosen = settings.slurm.job_submit_lua or "default=yes" in further
+    if settings.partitions and not (is_chosen or any(each.default for each in settings.partitions)):
+        yield (
+            "partitions",
+            (
+                f"{', '.join(each.name for each in settings.partitions)}: none has default: true,"
+                " so Slurm refuses jobs that name no partition; add it to one"
+            ),
+        )

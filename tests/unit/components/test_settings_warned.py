@@ -58,7 +58,12 @@ def test_fabric_and_checks_of_its_ports_are_set_together() -> None:
 
 
 def test_partition_for_an_unknown_account_causes_a_warning() -> None:
-    partition = {"name": "main", "nodesets": ["cpu"], "allow_accounts": ["physic", "root"]}
+    partition = {
+        "name": "main",
+        "nodesets": ["cpu"],
+        "default": True,
+        "allow_accounts": ["physic", "root"],
+    }
     accounts = {"accounts": [{"name": "physics", "description": "P"}]}
     (warning,) = warnings(VALID, partitions=[partition], accounting=accounts)
     assert warning == (
@@ -78,7 +83,11 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
             "slurm.priority.fairshare: 5",
         ),
         (
-            {"partitions": [{"name": "main", "nodesets": ["cpu"], "allow_qos": ["high"]}]},
+            {
+                "partitions": [
+                    {"name": "main", "nodesets": ["cpu"], "default": True, "allow_qos": ["high"]}
+                ]
+            },
             "partitions[main].allow_qos: high",
         ),
     ],
@@ -119,13 +128,19 @@ def test_qos_with_preempt_causes_a_warning_if_preemption_is_disabled() -> None:
 def test_partition_that_probably_refuses_all_jobs_causes_a_warning(
     fields: Values, warning: str
 ) -> None:
-    partition = {"name": "main", "nodesets": ["cpu"], **fields}
+    partition = {"name": "main", "nodesets": ["cpu"], "default": True, **fields}
     (found,) = warnings(VALID, partitions=[partition], accounting={"qos": [{"name": "high"}]})
     assert found.startswith(f"slurmstack:partitions[main].{warning}")
 
 
 def test_partition_without_nodes_and_qos_in_upper_case_cause_no_warning() -> None:
-    partition = {"name": "main", "nodesets": ["cpu"], "min_nodes": 1, "allow_qos": ["NORMAL"]}
+    partition = {
+        "name": "main",
+        "nodesets": ["cpu"],
+        "default": True,
+        "min_nodes": 1,
+        "allow_qos": ["NORMAL"],
+    }
     nodeset = {**VALID["nodesets"][0], "replicas": 0}
     assert warnings(VALID, partitions=[partition], nodesets=[nodeset]) == []
 
@@ -241,7 +256,7 @@ def test_selected_label_of_an_existing_cluster_causes_no_warning() -> None:
 def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> None:
     small = {"name": "small", "replicas": 1, "cpus": 4, "memory": "8GiB"}
     nodesets = [small, {**small, "name": "large", "memory": "16GiB"}]
-    partition = {"name": "main", "nodesets": ["small"], field: "9GiB"}
+    partition = {"name": "main", "nodesets": ["small"], "default": True, field: "9GiB"}
 
     assert warnings(VALID, nodesets=nodesets, partitions=[partition]) == [
         (
@@ -263,7 +278,7 @@ def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> N
     ],
 )
 def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str) -> None:
-    queue: Values = {"name": "main", "nodesets": ["cpu"]}
+    queue: Values = {"name": "main", "nodesets": ["cpu"], "default": True}
     low: Values = {"name": "low"}
     mode = "suspend" if key == "slurm.preemption.mode" else "requeue"
     for place, values in (("partitions", queue), ("qos", low)):
@@ -326,3 +341,30 @@ def test_volume_that_the_sites_image_may_use_causes_no_warning() -> None:
     (nodeset,) = with_volume()["nodesets"]
     image = {**nodeset, "pod": {"image": "registry.example.org/worker:1"}}
     assert warnings(VALID, nodesets=[image]) == []
+
+
+TWO_PARTITIONS = [
+    {"name": "short", "nodesets": ["cpu"]},
+    {"name": "long", "nodesets": ["cpu", "big"]},
+]
+
+
+def test_partitions_without_a_default_cause_a_warning() -> None:
+    (warning,) = warnings(VALID, partitions=TWO_PARTITIONS)
+    assert warning == (
+        "slurmstack:partitions: short, long: none has default: true, so Slurm refuses jobs that"
+        " name no partition; add it to one"
+    )
+    first, second = TWO_PARTITIONS
+    assert warnings(VALID, partitions=[first, {**second, "default": True}]) == []
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"job_submit_lua": {"file": "submit.lua"}},
+        {"extra": {"slurm.conf": ["PartitionName=debug Nodes=ALL Default=YES"]}},
+    ],
+)
+def test_partition_that_the_site_chooses_elsewhere_causes_no_warning(chosen: Values) -> None:
+    assert warnings(VALID, partitions=TWO_PARTITIONS, slurm=chosen) == []
