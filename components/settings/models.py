@@ -28,7 +28,7 @@ from components.conventions import (
     node_names,
 )
 from components.settings.accounting import Accounting
-from components.settings.accounts import NORMAL
+from components.settings.accounts import NORMAL, ROOT
 from components.settings.cilium import Cilium
 from components.settings.clusters import Cluster
 from components.settings.containers import Containers
@@ -767,7 +767,10 @@ class Settings(Model):
             )
 
     def _accounting_warnings(self) -> Iterator[tuple[str, str]]:
-        """Warn about settings that Slurm ignores without accounting, or without preemption."""
+        """Warn about settings that Slurm ignores without accounting, or without preemption.
+
+        Slurm compares a job's account only with accounting (`part_policy_valid_acct`, 24.11).
+        """
         for qos in self.accounting.qos:
             kind = self.slurm.preemption.type
             if qos.preempt and kind != "qos":
@@ -788,7 +791,7 @@ class Settings(Model):
         for partition in self.partitions:
             given |= {
                 f"partitions[{partition.name}].{name}": getattr(partition, name)
-                for name in ("qos", "allow_qos", "deny_qos")
+                for name in ("qos", "allow_qos", "deny_qos", "allow_accounts")
             }
         for key, value in given.items():
             if value:
@@ -844,8 +847,9 @@ class Settings(Model):
 
     def _account_warnings(self) -> Iterator[tuple[str, str]]:
         """Warn about accounts that the settings do not create; sacctmgr may have created them."""
-        known = {account.name for account in self.accounting.accounts} | {"root"}
-        if len(known) == 1:
+        accounting = self.accounting
+        known = {ROOT, accounting.default_account, *(each.name for each in accounting.accounts)}
+        if not accounting.enabled:
             return
         for partition in self.partitions:
             for name in partition.allow_accounts:

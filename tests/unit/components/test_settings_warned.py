@@ -70,8 +70,15 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
         "slurmstack:partitions[main].allow_accounts: 'physic' is not in accounting.accounts; "
         "did you mean 'physics'?"
     )
-    # Without accounts in the settings, operators create them with sacctmgr.
-    assert warnings(VALID, partitions=[partition]) == []
+    (warning,) = warnings(VALID, partitions=[partition])
+    assert warning.endswith("'physic' is not in accounting.accounts; known: root, users")
+
+
+@pytest.mark.parametrize("accounts", [[], [{"name": "physics"}]])
+def test_partition_for_the_default_account_causes_no_warning(accounts: list[Values]) -> None:
+    partition = {"name": "main", "nodesets": ["cpu"], "default": True, "allow_accounts": ["all"]}
+    accounting = {"default_account": "all", "accounts": accounts}
+    assert warnings(VALID, partitions=[partition], accounting=accounting) == []
 
 
 @pytest.mark.parametrize(
@@ -89,6 +96,19 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
                 ]
             },
             "partitions[main].allow_qos: high",
+        ),
+        (
+            {
+                "partitions": [
+                    {
+                        "name": "main",
+                        "nodesets": ["cpu"],
+                        "default": True,
+                        "allow_accounts": ["physics"],
+                    }
+                ]
+            },
+            "partitions[main].allow_accounts: physics",
         ),
     ],
 )
