@@ -286,6 +286,13 @@ def _qos_named(
     accounts: Iterable[Account], qos: Iterable[Qos]
 ) -> Iterable[tuple[str, tuple[str, ...]]]:
     """Yield each key that names QOS, with these names."""
+    yield from granted(accounts)
+    for i, one in enumerate(qos):
+        yield f"qos[{i}].preempt", one.preempt
+
+
+def granted(accounts: Iterable[Account]) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Yield each key that gives jobs the right to use QOS, with these names."""
     for i, account in enumerate(accounts):
         places: list[tuple[str, _Association]] = [(f"accounts[{i}]", account)]
         for j, user in enumerate(account.users):
@@ -295,8 +302,6 @@ def _qos_named(
         for key, place in places:
             yield f"{key}.qos", place.qos
             yield f"{key}.default_qos", (place.default_qos,) if place.default_qos else ()
-    for i, one in enumerate(qos):
-        yield f"qos[{i}].preempt", one.preempt
 
 
 def _refuse_cycle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:

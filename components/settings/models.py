@@ -678,6 +678,19 @@ class Settings(Model):
     def gpu_vendors(self) -> set[str]:
         return {nodeset.gpus.vendor() for nodeset in self.nodesets if nodeset.gpus}
 
+    def gres_types(self) -> list[str]:
+        """Return GresTypes: the kinds of gres on any node."""
+        gpus = [nodeset.gpus for nodeset in self.nodesets if nodeset.gpus]
+        return ["gpu"] * bool(gpus) + ["shard"] * any(gpu.shards for gpu in gpus)
+
+    def tres(self) -> list[str]:
+        """Return AccountingStorageTRES beyond Slurm's defaults: GPUs, also by type, and shards."""
+        found = {f"gres/{kind}" for kind in self.gres_types()}
+        for nodeset in self.nodesets:
+            if nodeset.gpus:
+                found |= {f"gres/gpu:{kind}" for kind in nodeset.gpus.mig or (nodeset.gpus.type,)}
+        return sorted(found)
+
     def dcgm_namespace(self) -> str | None:
         """Return the namespace of DCGM exporters for the stack's own Prometheus, or None."""
         if self.monitoring.kind != "bundled":

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from components.conventions import JAIL
+from components.settings.accounts import granted
+from components.settings.slurm import LEVELS, key_of
+from components.settings.types import known_names
 from components.settings.volumes import system_folder
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ def warned(settings: Settings) -> Warnings:
     yield from _suspended_jobs_keep_all_memory(settings)
     yield from _volumes_outside_the_jail(settings)
     yield from _no_default_partition(settings)
+    yield from _unknown_levels(settings)
+    yield from _unusable_qos(settings)
+    yield from _limits_of_unknown_gres(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:
@@ -152,7 +159,7 @@ def _volumes_outside_the_jail(settings: Settings) -> Warnings:
 
 def _no_default_partition(settings: Settings) -> Warnings:
     # A Lua script, or a line of the site, may choose the partition.
-    further = " ".join(settings.slurm.extra.get("slurm.conf", ())).lower()
+    further = " ".join(_slurm_conf(settings)).lower()
     is_chosen = settings.slurm.job_submit_lua or "default=yes" in further
     if settings.partitions and not (is_chosen or any(each.default for each in settings.partitions)):
         yield (
@@ -162,3 +169,62 @@ def _no_default_partition(settings: Settings) -> Warnings:
                 " so Slurm refuses jobs that name no partition; add it to one"
             ),
         )
+
+
+def _unknown_levels(settings: Settings) -> Warnings:
+    """Warn about levels of the topology that are labels of the site, if these look misspelled."""
+    for label in settings.slurm.topology.labels:
+        # Clouds, Kubernetes and drivers set labels with a domain.
+        if label in LEVELS or "/" in label:
+            continue
+        close = difflib.get_close_matches(label, LEVELS, n=1, cutoff=0.75)
+        if close or settings.cluster.makes_machines:
+            remedy = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(LEVELS)}"
+            yield (
+                "slurm.topology.labels",
+                (
+                    f"'{label}': is not a level, and nodes without a label of this name have no"
+                    f" place in the topology; {remedy}"
+                ),
+            )
+
+
+def _unusable_qos(settings: Settings) -> Warnings:
+    """Warn about QOS that no association of the settings has, if Slurm enforces QOS."""
+    accounting = settings.accounting
+    if not accounting.enabled or "qos" not in settings.enforced():
+        return
+    used = {name for _, names in granted(accounting.accounts) for name in names}
+    used |= {each.qos for each in settings.partitions if each.qos}
+    for qos in accounting.qos:
+        if qos.name not in used:
+            yield (
+                f"accounting.qos[{qos.name}]",
+                (
+                    "no account or user has it in qos, and no partition either, so Slurm refuses"
+                    " its jobs unless sacctmgr allows it; add it to accounts[].qos"
+                ),
+            )
+
+
+def _limits_of_unknown_gres(settings: Settings) -> Warnings:
+    """Warn about limits of gres that no node has; the database may know them from earlier."""
+    known = settings.tres()
+    if any(key_of(line) == "accountingstoragetres" for line in _slurm_conf(settings)):
+        return
+    for place, limits in _limited(settings):
+        for field in sorted(limits.model_fields_set):
+            value = getattr(limits, field)
+            for name in value if isinstance(value, dict) else ():
+                if name.startswith("gres/") and name not in known:
+                    yield (
+                        f"accounting.{place}.{field}.{name}",
+                        (
+                            "no node has this resource, so Slurm may refuse the limit;"
+                            f" {known_names(name, known)}"
+                        ),
+                    )
+
+
+def _slurm_conf(settings: Settings) -> tuple[str, ...]:
+    return settings.slurm.extra.get("slurm.conf", ())

@@ -25,7 +25,6 @@ from components.slurmconf.longchecks import (
 )
 from components.slurmconf.nodes import (
     gres_lines,
-    gres_types,
     max_node_count,
     memory_per_cpu,
     node_conf,
@@ -89,7 +88,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         **script_files(settings, root, SHIPPED),
         **(AROUND_JOBS if around_jobs(settings) else {}),
     }
-    if gres_types(settings):
+    if settings.gres_types():
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         lines = [line for nodeset in nodesets for line in gres_lines(nodeset)]
         files["gres.conf"] = render("gres.conf", {"lines": lines})
@@ -140,7 +139,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "absent_program": c.ABSENT_PROGRAM if any(_always_runs(one) for one in nodesets) else None,
         "power": power(settings),
         "nodesets": [nodeset.name for nodeset in nodesets],
-        "gres_types": gres_types(settings),
+        "gres_types": settings.gres_types(),
         "partition_lines": [
             *(partition_line(partition, settings) for partition in settings.queues()),
             *checks_partition_lines(settings),

@@ -5,7 +5,6 @@ from pathlib import Path
 from components import conventions as c
 from components.settings import Accounting, Settings
 from components.settings.slurm import COMMUNICATION
-from components.slurmconf.nodes import gres_types
 from components.slurmconf.scripts import read_text
 from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, token_parameters
@@ -141,7 +140,7 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
         "AccountingStorageHost": c.accounting_address(settings.namespace, settings.cluster.domain),
         "AccountingStoragePort": str(c.SLURMDBD_PORT),
         "AccountingStorageEnforce": ",".join(sorted(settings.enforced())),
-        "AccountingStorageTRES": ",".join(tres(settings)),
+        "AccountingStorageTRES": ",".join(settings.tres()),
         "AccountingStoreFlags": flags,
         "JobAcctGatherType": f"jobacct_gather/{gather}",
         "JobAcctGatherFrequency": f"task={accounting.gather_interval}",
@@ -149,12 +148,3 @@ def accounting_lines(settings: Settings) -> dict[str, str]:
     if accounting.energy != "none":
         lines["AcctGatherEnergyType"] = f"acct_gather_energy/{accounting.energy}"
     return {key: value for key, value in lines.items() if value}
-
-
-def tres(settings: Settings) -> list[str]:
-    """Return AccountingStorageTRES beyond Slurm's defaults: GPUs, also by type, and shards."""
-    found = {f"gres/{kind}" for kind in gres_types(settings)}
-    for nodeset in settings.nodesets:
-        if nodeset.gpus:
-            found |= {f"gres/gpu:{kind}" for kind in nodeset.gpus.mig or (nodeset.gpus.type,)}
-    return sorted(found)

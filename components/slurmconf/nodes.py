@@ -156,12 +156,6 @@ def gres_lines(nodeset: Nodeset) -> list[str]:
     return lines
 
 
-def gres_types(settings: Settings) -> list[str]:
-    """Return GresTypes: the kinds of gres on any node."""
-    gpus = [nodeset.gpus for nodeset in settings.nodesets if nodeset.gpus]
-    return ["gpu"] * bool(gpus) + ["shard"] * any(gpu.shards for gpu in gpus)
-
-
 def words(ours: Mapping[str, object], further: Mapping[str, object]) -> str:
     """Write `Key=value` for each parameter. `further` replaces `ours` of the same name."""
     replaced = {name.lower() for name in further}

@@ -10,6 +10,8 @@ from tests.support.stack import VALID, settings
 Values = dict[str, Any]
 DIRECTORY = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 EXISTING: Values = {**VALID, "cluster": {"kind": "existing"}}
+USERS: Values = {"name": "users", "qos": ["high", "low"]}
+"""An account that may use the QOS of tests."""
 
 
 def warnings(values: Values, **changes: Any) -> list[str]:
@@ -129,7 +131,8 @@ def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
 
 
 def test_qos_with_preempt_causes_a_warning_if_preemption_is_disabled() -> None:
-    accounting = {"qos": [{"name": "high", "preempt": ["normal"]}]}
+    qos = [{"name": "high", "preempt": ["normal"]}, {"name": "low"}]
+    accounting = {"qos": qos, "accounts": [USERS]}
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
         "slurmstack:accounting.qos[high].preempt: normal: has no effect with "
@@ -149,7 +152,8 @@ def test_partition_that_probably_refuses_all_jobs_causes_a_warning(
     fields: Values, warning: str
 ) -> None:
     partition = {"name": "main", "nodesets": ["cpu"], "default": True, **fields}
-    (found,) = warnings(VALID, partitions=[partition], accounting={"qos": [{"name": "high"}]})
+    accounting = {"qos": [{"name": "high"}, {"name": "low"}], "accounts": [USERS]}
+    (found,) = warnings(VALID, partitions=[partition], accounting=accounting)
     assert found.startswith(f"slurmstack:partitions[main].{warning}")
 
 
@@ -201,7 +205,7 @@ LIMITED: Values = {
             "max_jobs": 5,
             "users": [{"name": "researcher", "grp_tres": {"cpu": 10}, "fairshare": 2}],
         },
-        {"name": "biology", "fairshare": 3},
+        {"name": "biology", "fairshare": 3, "qos": ["short"]},
     ],
     "qos": [{"name": "short", "max_wall": "01:00:00", "priority": 10}],
 }
@@ -310,7 +314,7 @@ def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str
         return warnings(
             VALID,
             partitions=[{**queue, **memory}],
-            accounting={"enabled": True, "qos": qos},
+            accounting={"enabled": True, "qos": qos, "accounts": [USERS]},
             slurm={"preemption": {"type": kind, "mode": mode}},
         )
 
@@ -388,3 +392,66 @@ def test_partitions_without_a_default_cause_a_warning() -> None:
 )
 def test_partition_that_the_site_chooses_elsewhere_causes_no_warning(chosen: Values) -> None:
     assert warnings(VALID, partitions=TWO_PARTITIONS, slurm=chosen) == []
+
+
+def tree(*labels: str) -> Values:
+    """Return edits for static nodes with a topology of labels."""
+    nodesets = [{**VALID["nodesets"][0], "kind": "static"}]
+    return {"nodesets": nodesets, "slurm": {"topology": {"kind": "tree", "labels": [*labels]}}}
+
+
+def test_misspelled_level_of_the_topology_causes_a_warning() -> None:
+    zone, rack = warnings(VALID, **tree("zones", "racks", "leaf"))
+    assert zone == (
+        "slurmstack:slurm.topology.labels: 'zones': is not a level, and nodes without a label of"
+        " this name have no place in the topology; did you mean 'zone'?"
+    )
+    assert rack.endswith("did you mean 'rack'?")
+    assert warnings(VALID, **tree("zone", "rack", "example.org/cabinet", "row")) == []
+
+
+def test_own_label_as_level_of_a_clouds_topology_causes_a_warning() -> None:
+    nodesets = [{**each, "kind": "static"} for each in EKS["nodesets"]]
+    (warning,) = warnings(EKS, **{**tree("zone", "row"), "nodesets": nodesets})
+    assert warning.startswith("slurmstack:slurm.topology.labels: 'row': is not a level")
+
+
+def test_qos_that_no_job_can_use_causes_a_warning() -> None:
+    accounting: Values = {"qos": [{"name": "long"}], "accounts": [{"name": "physics"}]}
+    (warning,) = warnings(VALID, accounting=accounting)
+    assert warning == (
+        "slurmstack:accounting.qos[long]: no account or user has it in qos, and no partition"
+        " either, so Slurm refuses its jobs unless sacctmgr allows it; add it to accounts[].qos"
+    )
+    anyone = {**accounting, "enforce": ["associations"]}
+    assert warnings(VALID, accounting=anyone) == []
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        {"qos": ["long"]},
+        {"default_qos": "long"},
+        {"users": [{"name": "student", "qos": ["long"]}]},
+    ],
+)
+def test_qos_of_an_account_or_user_causes_no_warning(account: Values) -> None:
+    accounts = [{"name": "physics", **account}]
+    assert warnings(VALID, accounting={"qos": [{"name": "long"}], "accounts": accounts}) == []
+
+
+def test_qos_of_a_partition_causes_no_warning() -> None:
+    partition = {"name": "main", "nodesets": ["cpu"], "default": True, "qos": "long"}
+    accounting = {"qos": [{"name": "long"}]}
+    assert warnings(VALID, accounting=accounting, partitions=[partition]) == []
+
+
+def test_limit_of_a_gpu_type_that_no_node_has_causes_a_warning() -> None:
+    accounts = [{"name": "physics", "grp_tres": {"gres/gpu:h10": 8, "gres/gpu": 8, "cpu": 1}}]
+    (warning,) = warnings(NEBIUS, accounting={"accounts": accounts})
+    assert warning == (
+        "slurmstack:accounting.accounts[physics].grp_tres.gres/gpu:h10: no node has this resource,"
+        " so Slurm may refuse the limit; did you mean 'gres/gpu:h100'?"
+    )
+    tracked = {"extra": {"slurm.conf": ["AccountingStorageTRES=gres/gpu,gres/gpu:h10"]}}
+    assert warnings(NEBIUS, accounting={"accounts": accounts}, slurm=tracked) == []
