@@ -1,6 +1,7 @@
 """Settings of metrics, alerts and logs."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +20,19 @@ from components.settings.types import (
     StorageClassName,
     Url,
     cross_field,
+    endpoint_host,
 )
+
+_RECEIVERS: Final[Mapping[str, str]] = {
+    "api.opsgenie.com": "opsgenie_configs",
+    "api.telegram.org": "telegram_configs",
+    "discord.com": "discord_configs",
+    "events.pagerduty.com": "pagerduty_configs",
+    "hooks.slack.com": "slack_configs",
+    "webhook.office.com": "msteams_configs",
+}
+"""Services that refuse Alertmanager's own format, by domain, and Alertmanager's settings for them
+(https://prometheus.io/docs/alerting/latest/configuration)."""
 
 
 class Exporter(Model):
@@ -69,6 +82,21 @@ class Bundled(Model):
                 "has no effect with alertmanager_secret; add this URL to the Secret's "
                 "alertmanager.yml instead",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _webhook_reads_alertmanagers_format(self) -> Self:
+        # The URL may be known only in its encrypted form.
+        url = self.webhook.get_secret_value() if self.webhook else ""
+        host = endpoint_host(url)
+        for domain, kind in _RECEIVERS.items():
+            if host == domain or host.endswith(f".{domain}"):
+                # The rest of the URL may be a credential.
+                raise cross_field(
+                    "webhook",
+                    f"{host}: does not accept Alertmanager's own format; use {kind} in the Secret "
+                    "of alertmanager_secret instead",
+                )
         return self
 
 

@@ -1678,6 +1678,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("secrets", {"oncall": {}}, "secrets.oncall", "has no entries", "add one, or remove it"),
     ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "",
      "add this URL to the Secret's alertmanager.yml instead"),
+    *(("monitoring.bundled.webhook", f"https://{host}/services/1", "monitoring.bundled.webhook",
+       host, f"use {kind}_configs in the Secret of alertmanager_secret instead")
+      for host, kind in (("hooks.slack.com", "slack"), ("lab.webhook.office.com", "msteams"))),
     ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
      "without kind: bundled; set kind, or remove bundled"),
     ("monitoring", {"operator": {}}, "monitoring.operator", "has no effect",
