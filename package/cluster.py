@@ -18,7 +18,7 @@ from components.settings import Settings, SettingsError, from_values
 from package.arguments import SlurmClusterArgs
 
 TYPE: Final = f"{PROJECT}:index:SlurmCluster"
-_UNSEEN: Final = "unseen"
+_UNSEEN: Final = {"secure": "unseen"}
 """Stands for a Secret's value in the settings; only the Secret itself contains the value."""
 
 Values = Mapping[str, Any]

@@ -27,6 +27,7 @@ from components.conventions import (
     USER_IDS,
     node_names,
 )
+from components.settings import contents
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL, ROOT
 from components.settings.cilium import Cilium
@@ -390,6 +391,9 @@ class Settings(Model):
                 )
             if not entries:
                 raise cross_field(f"secrets.{name}", "has no entries; add one, or remove it")
+            for entry, text in entries.items():
+                if problem := contents.problem(entry, text.get_secret_value()):
+                    raise cross_field(f"secrets.{name}", f"'{entry}': {problem}")
         return self
 
     @model_validator(mode="after")
@@ -818,11 +822,12 @@ class Settings(Model):
                 )
 
     def _secret_warnings(self) -> Iterator[tuple[str, str]]:
-        """Warn about names that are nearly those of `secrets`, and about readable credentials."""
+        """Warn about names that are probably mistakes for `secrets`, and readable credentials."""
         for key, name in self._named_secrets().items():
             close = difflib.get_close_matches(name, self.secrets, n=1, cutoff=0.75)
-            if name not in self.secrets and close:
-                yield key, f"'{name}' is not in secrets; did you mean '{close[0]}'?"
+            likely = close or self._unused_secrets(key)
+            if name not in self.secrets and likely:
+                yield key, f"'{name}' is not in secrets; did you mean '{likely[0]}'?"
         environments = {
             "containers.environment": self.containers.environment,
             **{
@@ -837,6 +842,15 @@ class Settings(Model):
                         f"{key}.{variable}",
                         "looks like a credential, and all users can read it; remove it",
                     )
+
+    def _unused_secrets(self, key: str) -> list[str]:
+        """Return the names in `secrets` that no setting has, with the entries that `key` needs."""
+        volumes = (self.jail.volumes, *(nodeset.volumes for nodeset in self.nodesets))
+        used = {volume.secret for group in volumes for volume in group}
+        used |= {*self._named_secrets().values()}
+        entries = {*_ENTRIES.get(key.partition("[")[0], ())}
+        unused = (name for name in sorted(self.secrets) if name not in used)
+        return [name for name in unused if entries and entries <= self.secrets[name].keys()]
 
     def _named_secrets(self) -> dict[str, str]:
         """Return the Secrets that the settings name, by key."""

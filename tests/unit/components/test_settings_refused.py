@@ -1893,6 +1893,49 @@ def test_wrong_credential_is_not_shown(key: str, value: object) -> None:
     assert not value or str(value) not in str(caught.value)
 
 
+_REGISTRIES = "expected JSON with the credentials of registries"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "problem"),
+    [
+        (".dockerconfigjson", "ada:pass4711", _REGISTRIES),
+        (".dockerconfigjson", '{"registry.lab": {"auth": "pass4711"}}', _REGISTRIES),
+        (".dockerconfigjson", '{"auths": ["pass4711"]}', _REGISTRIES),
+        (".dockerconfigjson", '{"auths": {"pass4711": {}}}', "auths has no credentials"),
+        ("alertmanager.yml", "pass4711", "expected Alertmanager's configuration in YAML"),
+        ("alertmanager.yml", "receivers: [{name: pass4711}]", "with route and receivers"),
+        (
+            "alertmanager.yml",
+            "{route: {receiver: pass4711}, receivers: [{name: b}]}",
+            "the receiver of route is not in receivers",
+        ),
+    ],
+)
+def test_wrong_content_of_a_secret_is_refused_and_not_shown(
+    entry: str, text: str, problem: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_config(config(base={**VALID, "secrets": {"ours": {entry: text}}}))
+
+    assert f"slurmstack:secrets.ours: '{entry}': " in str(caught.value)
+    assert problem in str(caught.value)
+    assert "pass4711" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (".dockerconfigjson", {"secure": "v1:abc"}),
+        (".dockerconfigjson", '{"auths": {"a": {}, "b": {"username": "u", "password": "p"}}}'),
+        ("alertmanager.yml", "{route: {receiver: a}, receivers: [{name: a}], templates: []}"),
+        ("password", "no JSON"),
+    ],
+)
+def test_right_content_of_a_secret_is_accepted(entry: str, text: object) -> None:
+    settings(base={**VALID, "secrets": {"ours": {entry: text}}})
+
+
 def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
     for valid in (VALID, FULL, BLOCKS, LABELLED, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)

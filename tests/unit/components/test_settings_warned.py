@@ -181,7 +181,26 @@ def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
     assert warning == (
         "slurmstack:pull_secrets[0]: 'regsitry' is not in secrets; did you mean 'registry'?"
     )
-    assert warnings(VALID, secrets=secrets, pull_secrets=["other"]) == []
+
+
+def test_unused_secret_with_the_entries_of_a_missing_one_causes_a_warning() -> None:
+    secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
+    (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["docker-login"])
+    assert warning == (
+        "slurmstack:pull_secrets[0]: 'docker-login' is not in secrets; did you mean 'registry'?"
+    )
+    both = ["registry", "docker-login"]
+    assert warnings(VALID, secrets=secrets, pull_secrets=both) == []
+    other = {"registry": {"password": {"secure": "v1:a"}}}
+    assert warnings(VALID, secrets=other, pull_secrets=["docker-login"]) == []
+
+
+def test_secret_of_a_volume_is_not_taken_for_a_missing_one() -> None:
+    secrets = {"files": {"password": {"secure": "v1:a"}}}
+    backup = {"backup": {"password_secret": "dumps"}}
+    assert len(warnings(VALID, secrets=secrets, accounting=backup)) == 1
+    jail = {"volumes": [{"name": "files", "path": "/files", "secret": "files"}]}
+    assert warnings(VALID, secrets=secrets, accounting=backup, jail=jail) == []
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "db_password"])

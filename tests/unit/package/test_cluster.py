@@ -86,7 +86,7 @@ def test_preview_with_an_unknown_setting_shows_only_the_component() -> None:
 def test_kubeconfig_and_secrets_may_be_unknown() -> None:
     def program() -> None:
         unknown = output("", known=False)
-        make(kubeconfig=unknown, secrets={"pull": {"key": unknown}})
+        make(kubeconfig=unknown, secrets={"pull": {"key": unknown, ".dockerconfigjson": unknown}})
 
     graph = record_program(program)
 

@@ -1,0 +1,54 @@
+"""Contents of the site's Secrets, where a mistake would show only after the deploy has begun."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import yaml
+
+_REGISTRIES: Final = (
+    'expected JSON with the credentials of registries, such as {"auths":'
+    ' {"registry.example.org": {"auth": "…"}}}'
+)
+_RECEIVERS: Final = "expected Alertmanager's configuration in YAML, with route and receivers"
+
+
+def problem(entry: str, text: str) -> str | None:
+    """Return the problem with an entry's text, without the text, or None.
+
+    The text is empty if only its encrypted form is known.
+    """
+    check = _CHECKS.get(entry)
+    return check(text) if check and text else None
+
+
+def _registries(text: str) -> str | None:
+    """Kubernetes refuses text that is not JSON, and the kubelet reads only `auths`."""
+    try:
+        auths = json.loads(text)["auths"]
+        entries = [entry for entry in auths.values() if isinstance(entry, dict)]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return _REGISTRIES
+    if not any(entry.get("auth") or entry.get("username") for entry in entries):
+        # With credsStore, `docker login` writes the credentials into the machine's own store.
+        return f"auths has no credentials: {_REGISTRIES}"
+    return None
+
+
+def _receivers(text: str) -> str | None:
+    """Alertmanager refuses a configuration without a route to one of its receivers."""
+    try:
+        document = yaml.safe_load(text)
+        first = document["route"]["receiver"]
+        names = [receiver["name"] for receiver in document["receivers"]]
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
+        return _RECEIVERS
+    if first not in names:
+        return f"the receiver of route is not in receivers: {_RECEIVERS}"
+    return None
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    ".dockerconfigjson": _registries,
+    "alertmanager.yml": _receivers,
+}
