@@ -729,7 +729,7 @@ class Settings(Model):
             *self._account_warnings(),
             *self._partition_warnings(),
             *self._accounting_warnings(),
-            *self.slurm.scheduler.warnings(),
+            *self.slurm.warnings(),
             *self._secret_warnings(),
             *self._image_warnings(),
             *self._log_warnings(),

@@ -66,6 +66,27 @@ _SCHEDULER_PARAMETERS: Final = frozenset(
     """.split()  # noqa: SIM905  # a list would take a line for each name
 )
 """SchedulerParameters of 24.11, from slurm.conf(5) and the source. Slurm ignores other names."""
+_SLURMCTLD_PARAMETERS: Final = frozenset(
+    """
+    allow_user_triggers cloud_dns conmgr_connect_timeout conmgr_max_connections
+    conmgr_read_timeout conmgr_threads conmgr_use_poll conmgr_wait_write_delay
+    conmgr_write_timeout disable_triggers enable_configless enable_rpc_queue enable_stepmgr
+    idle_on_node_suspend max_dbd_msg_action max_powered_nodes no_quick_restart
+    node_reg_mem_percent power_save_interval power_save_min_interval preempt_send_user_signal
+    reboot_from_controller rl_bucket_size rl_enable rl_log_freq rl_refill_period rl_refill_rate
+    rl_table_size user_resv_delete validate_nodeaddr_threads
+    """.split()  # noqa: SIM905  # a list would take a line for each name
+)
+"""SlurmctldParameters of 24.11, from slurm.conf(5) and the source. Slurm ignores other names."""
+
+
+def _unknown(key: str, given: Iterable[str], known: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yield keys and problems of parameters that Slurm ignores."""
+    for name in sorted(given):
+        if name.lower() not in known:
+            similar = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean '{similar[0]}'?" if similar else "remove it"
+            yield f"{key}.{name}", f"is unknown to Slurm 24.11; {hint}"
 
 
 class Scheduler(Model):
@@ -96,15 +117,6 @@ class Scheduler(Model):
     def effective(self) -> dict[str, str | int | bool]:
         """Return the defaults, overridden by the chosen parameters."""
         return {**self.DEFAULTS, **self.parameters}
-
-    def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield keys and problems of parameters that Slurm ignores."""
-        for name in sorted(self.parameters):
-            if name.lower() in _SCHEDULER_PARAMETERS:
-                continue
-            similar = difflib.get_close_matches(name.lower(), _SCHEDULER_PARAMETERS, n=1)
-            hint = f"did you mean '{similar[0]}'?" if similar else "remove it"
-            yield f"slurm.scheduler.parameters.{name}", f"is unknown to Slurm 24.11; {hint}"
 
 
 class Preemption(Model):
@@ -443,6 +455,12 @@ class Slurm(Model):
         tuple[Line, ...],
     ] = {}
     """Further lines of Slurm's files. In slurm.conf, a key overrides the stack's value."""
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield keys and problems of parameters that Slurm ignores."""
+        scheduler, slurmctld = self.scheduler.parameters, self.slurmctld_parameters
+        yield from _unknown("slurm.scheduler.parameters", scheduler, _SCHEDULER_PARAMETERS)
+        yield from _unknown("slurm.slurmctld_parameters", slurmctld, _SLURMCTLD_PARAMETERS)
 
     def confines(self) -> bool:
         """Return whether Slurm creates cgroups for jobs."""

@@ -130,6 +130,15 @@ def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
     )
 
 
+def test_slurmctld_parameter_that_slurm_ignores_causes_a_warning() -> None:
+    parameters = {"idle_on_nod_suspend": True, "RL_Enable": True, "conmgr_threads": 32}
+    (warning,) = warnings(VALID, slurm={"slurmctld_parameters": parameters})
+    assert warning == (
+        "slurmstack:slurm.slurmctld_parameters.idle_on_nod_suspend: is unknown to Slurm 24.11; "
+        "did you mean 'idle_on_node_suspend'?"
+    )
+
+
 def test_qos_with_preempt_causes_a_warning_if_preemption_is_disabled() -> None:
     qos = [{"name": "high", "preempt": ["normal"]}, {"name": "low"}]
     accounting = {"qos": qos, "accounts": [USERS]}
