@@ -98,10 +98,18 @@ def _expected(limit: str, default: Limit, value: JsonValue) -> str | None:
         return None if fits else f"a list, such as {json.dumps(default[:2])}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return "a number, at least 0"
-    if limit.endswith("_percent") and (0 < value < 1 or value > 100):
-        hint = f"; did you mean {100 * value:g}?" if value < 1 else ""
-        return f"a percentage from 0 to 100{hint}"
+    if limit.endswith("_percent"):
+        return _expected_percentage(limit, value)
     return None
+
+
+def _expected_percentage(limit: str, value: float) -> str | None:
+    # A maximum of 0 would drain every node.
+    least = 1 if limit.startswith("max_") else 0
+    if 1 <= value <= 100 or value == least:
+        return None
+    hint = f"; did you mean {100 * value:g}?" if 0 < value < 1 else ""
+    return f"a percentage from {least} to 100{hint}"
 
 
 def _fits(example: int | str, member: JsonValue) -> bool:
