@@ -231,6 +231,13 @@ USER_IDS: Final = range(1000, 60000)
 
 JAIL: Final = "/mnt/jail"
 """Mount point of the shared root in login and worker pods."""
+JAIL_SHELLS: Final = frozenset(
+    f"{usr}/{program}"
+    for usr in ("", "/usr")
+    for program in ("bin/bash", "bin/dash", "bin/false", "bin/rbash", "bin/sh", "sbin/nologin")
+)
+"""Paths of the login shells in the jail's image (images/jail), and of programs that refuse logins.
+In Debian, /bin and /sbin are links to the folders in /usr."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in the jail with the generation of the system files. It exists once these files exist."""
 JAIL_VOLUMES: Final = "/mnt/volumes"

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from components.conventions import JAIL
+from components.conventions import JAIL, JAIL_SHELLS
 from components.settings.accounts import granted
 from components.settings.slurm import LEVELS, key_of
 from components.settings.types import known_names
@@ -35,6 +35,7 @@ def warned(settings: Settings) -> Warnings:
     yield from _unknown_levels(settings)
     yield from _unusable_qos(settings)
     yield from _limits_of_unknown_gres(settings)
+    yield from _missing_shells(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:
@@ -228,3 +229,17 @@ def _limits_of_unknown_gres(settings: Settings) -> Warnings:
 
 def _slurm_conf(settings: Settings) -> tuple[str, ...]:
     return settings.slurm.extra.get("slurm.conf", ())
+
+
+def _missing_shells(settings: Settings) -> Warnings:
+    """Warn about shells that are neither in the jail's image nor on one of the site's volumes."""
+    volumes = tuple(f"{volume.path}/" for volume in settings.jail.volumes)
+    for user in settings.users:
+        if user.shell not in JAIL_SHELLS and not user.shell.startswith(volumes):
+            yield (
+                f"users[{user.name}].shell",
+                (
+                    f"{user.shell}: the jail's image does not have it, so the user cannot log in"
+                    " unless you install it in the jail; /bin/bash is always there"
+                ),
+            )

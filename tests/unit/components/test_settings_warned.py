@@ -483,3 +483,20 @@ def test_limit_of_a_gpu_type_that_no_node_has_causes_a_warning() -> None:
     )
     tracked = {"extra": {"slurm.conf": ["AccountingStorageTRES=gres/gpu,gres/gpu:h10"]}}
     assert warnings(NEBIUS, accounting={"accounts": accounts}, slurm=tracked) == []
+
+
+def test_shell_that_the_jail_may_not_have_causes_a_warning() -> None:
+    users = [{"name": "ada", "uid": 2000, "shell": "/bin/zsh"}]
+    assert warnings(VALID, users=users) == [
+        (
+            "slurmstack:users[ada].shell: /bin/zsh: the jail's image does not have it, so the user"
+            " cannot log in unless you install it in the jail; /bin/bash is always there"
+        )
+    ]
+
+
+@pytest.mark.parametrize("shell", ["/bin/bash", "/usr/bin/sh", "/usr/sbin/nologin", "/opt/zsh"])
+def test_shell_of_the_jail_or_of_a_volume_causes_no_warning(shell: str) -> None:
+    users = [{"name": "ada", "uid": 2000, "shell": shell}]
+    jail = {"volumes": [{"name": "opt", "path": "/opt", "claim": "opt"}]}
+    assert warnings(VALID, users=users, jail=jail) == []
