@@ -2,8 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
 from components.settings.types import (
     Cidr,
@@ -13,6 +12,7 @@ from components.settings.types import (
     Number,
     Seconds,
     Text,
+    at_least,
     cross_field,
 )
 
@@ -36,19 +36,10 @@ class Limits(Model):
 
     cpus: Annotated[float, Field(ge=0.1, le=4096), Number] | None = None
     """CPUs; by default all CPUs that other users do not use."""
-    memory: MemoryMiB | None = None
+    memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)] | None = None
     """Memory, such as '16GiB'; by default all of the node's memory."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] | None = None
     """Processes and threads, including two of sshd for each session; by default the pod's limit."""
-
-    @field_validator("memory")
-    @classmethod
-    def _is_enough_for_a_session(cls, value: int | None) -> int | None:
-        if value is not None and value < _LEAST_MEMORY:
-            raise PydanticCustomError(
-                "least_memory", "expected at least {least}MiB", {"least": _LEAST_MEMORY}
-            )
-        return value
 
 
 class Motd(Model):

@@ -78,6 +78,8 @@ _CREDENTIAL = re.compile(
     r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIALS?|API_?KEY|ACCESS_KEY)$", re.IGNORECASE
 )
 """Names of environment variables that usually contain credentials."""
+_LEAST_JAIL: Final = 1024
+"""Minimum size of the jail in MiB: the files of its image (images/jail) have nearly this size."""
 _GRPC = 4317
 """Port of OTLP over gRPC (OpenTelemetry protocol specification)."""
 
@@ -136,6 +138,18 @@ class Jail(Model):
             )
         if self.claim and "size" in self.model_fields_set:
             raise cross_field("size", f"{self.size} MiB: jail.claim sets the size; remove size")
+        return self
+
+    @model_validator(mode="after")
+    def _has_space_for_the_system(self) -> Self:
+        # The size of other volumes is only information for Kubernetes.
+        is_real = not (self.nfs or self.csi or self.host_path)
+        if is_real and self.size < _LEAST_JAIL:
+            raise cross_field(
+                "size",
+                f"{self.size}MiB: expected at least {_LEAST_JAIL // 1024}GiB, for the system files "
+                "alone",
+            )
         return self
 
     @model_validator(mode="after")

@@ -26,6 +26,7 @@ from components.settings.types import (
     Scalar,
     Seconds,
     SelectedValue,
+    at_least,
     cross_field,
     duplicates,
     known_names,
@@ -37,6 +38,8 @@ AMD: Final = "amd.com"
 """Domains of the vendors' GPU resources in Kubernetes."""
 INFINIBAND: Final = "infiniband"
 """Feature of nodesets whose InfiniBand ports are checked."""
+_LEAST_MEMORY: Final = 128
+"""Minimum memory of a node in MiB: its daemons do not start with less."""
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
@@ -134,7 +137,7 @@ class Nodeset(Model):
     cpu_request: Annotated[float, Field(gt=0), Number] | None = None
     """CPUs that a pod reserves in Kubernetes; by default all of them. A smaller number lets nodes
     share a machine, for development."""
-    memory: MemoryMiB
+    memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
     ephemeral_storage: MemoryMiB | None = None

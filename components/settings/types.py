@@ -525,6 +525,19 @@ MemoryMiB = Annotated[
     BeforeValidator(parse_memory),
     WithJsonSchema({"type": "string", "pattern": f"^{_MEMORY.pattern}$", "examples": ["16GiB"]}),
 ]
+
+
+def at_least(mib: int) -> AfterValidator:
+    """Return a validator of a size in MiB that refuses smaller sizes."""
+
+    def check(value: int) -> int:
+        if value < mib:
+            raise PydanticCustomError("least_size", "expected at least {least}MiB", {"least": mib})
+        return value
+
+    return AfterValidator(check)
+
+
 SlurmTime = Annotated[
     str,
     BeforeValidator(_slurm_time),

@@ -17,7 +17,7 @@ from components.settings import (
 from tests.support.stack import config, settings
 
 
-@given(number=st.integers(1, 4096), unit=st.sampled_from(["Mi", "MiB", "Gi", "GiB", "Ti"]))
+@given(number=st.integers(128, 4096), unit=st.sampled_from(["Mi", "MiB", "Gi", "GiB", "Ti"]))
 def test_memory_is_stored_in_mebibytes(number: int, unit: str) -> None:
     parsed = settings(lambda v: v["nodesets"][0].update(memory=f"{number}{unit}"))
 

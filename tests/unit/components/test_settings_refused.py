@@ -1357,6 +1357,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "jail.claim sets the size; remove size"),
     ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs",
      "cannot be combined with claim", "keep one"),
+    ("jail.size", "1MiB", "jail.size", "1MiB", "expected at least 1GiB"),
+    ("nodesets[0].memory", "127MiB", "nodesets[0].memory", "127MiB", "expected at least 128MiB"),
     ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class",
      "cannot be combined with host_path", "keep one"),
     ("jail", {"claim": "x", "server": {"machines": ["10.0.0.0/16"]}}, "jail.claim",
