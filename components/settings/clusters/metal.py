@@ -235,11 +235,52 @@ class MetalCluster(BaseCluster):
                     "add network.cilium: {}"
                 ),
             )
-        if not stack.jail.is_elsewhere() and stack.jail.storage_class is None:
+        yield from _storage_warnings(stack)
+        if "service" not in stack.login.model_fields_set:
             yield (
-                "jail.storage_class",
+                "login.service",
                 (
-                    "is not set, and kubeadm installs no storage, so the jail's volume stays "
-                    "pending until the cluster has a default StorageClass; add jail.storage_class"
+                    f"is not set, so it is {stack.login.service}, and kubeadm installs no load "
+                    "balancer: the deploy waits for an address and fails; set NodePort and "
+                    "login.node_port, or LoadBalancer if you install a load balancer"
                 ),
             )
+
+
+def _storage_warnings(stack: Settings) -> Iterator[Problem]:
+    """Warn about volumes of the default StorageClass, which kubeadm does not create."""
+    first, *others = _without_class(stack) or [""]
+    if first:
+        likewise = f" (likewise {', '.join(others)})" if others else ""
+        yield (
+            first,
+            (
+                f"is not set{likewise}, and kubeadm installs no storage, so the volumes stay "
+                "pending until the cluster has a default StorageClass; set a storage_class for each"
+            ),
+        )
+
+
+def _without_class(stack: Settings) -> list[str]:
+    """Return the keys of the StorageClasses of the stack's volumes that the settings leave out."""
+    accounting, jail = stack.accounting, stack.jail
+    backup = accounting.backup
+    on_volume = backup.enabled and not (backup.claim or backup.nfs or backup.s3)
+    volumes = {
+        "jail": None if jail.origin() else jail,
+        "jail.server": jail.server,
+        "controller": stack.controller,
+        "accounting.archive": accounting.archive,
+        "accounting.database": accounting.database if accounting.external is None else None,
+        "accounting.backup": backup if on_volume else None,
+        "long_checks": stack.long_checks if stack.long_checks.checks else None,
+        "monitoring.bundled": (
+            stack.monitoring.bundled if stack.monitoring.kind == "bundled" else None
+        ),
+    }
+    return [
+        f"{key}.storage_class"
+        for key, volume in volumes.items()
+        if volume and volume.storage_class is None
+        if accounting.enabled or not key.startswith("accounting.")
+    ]

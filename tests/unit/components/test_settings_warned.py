@@ -1,5 +1,6 @@
 """Warnings of a deploy about settings that are valid, but probably not complete."""
 
+import re
 from typing import Any
 
 import pytest
@@ -30,13 +31,64 @@ def test_existing_cluster_without_a_registry_causes_a_warning() -> None:
     assert warnings(EXISTING, registry="registry.example.org") == []
 
 
+_CLASS = {"storage_class": "fast"}
+ON_CLASSES: Values = {
+    **METAL,
+    "network": {"cilium": {}},
+    "jail": _CLASS,
+    "controller": _CLASS,
+    "accounting": {"database": _CLASS, "backup": _CLASS},
+    "monitoring": {"bundled": _CLASS},
+}
+
+
 def test_own_machines_without_network_plugin_and_storage_cause_warnings() -> None:
     found = warnings(METAL, network={}, jail={})
     assert [warning.split(": ")[0] for warning in found] == [
         "slurmstack:network.cilium",
         "slurmstack:jail.storage_class",
     ]
-    assert warnings(METAL, network={"cilium": {}}, jail={"storage_class": "fast"}) == []
+    assert warnings(ON_CLASSES) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "keys"),
+    [
+        ({"jail": {"nfs": {"server": "nfs.lab", "path": "/jail"}}}, []),
+        ({"jail": {"server": {"machines": ["192.0.2.0/24"]}}}, ["jail.server"]),
+        ({"controller": {}}, ["controller"]),
+        ({"accounting": {}}, ["accounting.database", "accounting.backup"]),
+        ({"accounting": {"enabled": False}}, []),
+        (
+            {
+                "accounting": {
+                    "external": {"host": "db.lab", "password_secret": "db"},
+                    "backup": {"claim": "dumps"},
+                    "purge": {"jobs": "12months"},
+                    "archive": {},
+                }
+            },
+            ["accounting.archive"],
+        ),
+        ({"long_checks": {"checks": [{"name": "nccl"}]}}, ["long_checks"]),
+        ({"monitoring": {}}, ["monitoring.bundled"]),
+        ({"monitoring": {"kind": "none"}}, []),
+    ],
+)
+def test_volume_without_class_on_own_machines_causes_a_warning(
+    edit: Values, keys: list[str]
+) -> None:
+    found = warnings(ON_CLASSES, **edit)
+    assert len(found) == bool(keys)
+    for warning in found:
+        assert re.findall(r"[a-z_.]+(?=\.storage_class)", warning) == keys
+        assert warning.endswith("; set a storage_class for each")
+
+
+def test_own_machines_with_the_default_login_service_cause_a_warning() -> None:
+    (warning,) = warnings(ON_CLASSES, login={})
+    assert warning.startswith("slurmstack:login.service: is not set, so it is LoadBalancer")
+    assert warnings(ON_CLASSES, login={"service": "NodePort", "node_port": 30022}) == []
 
 
 def test_several_large_machines_without_efa_cause_a_warning() -> None:
