@@ -69,7 +69,7 @@ _PATH = re.compile(r"(/[A-Za-z0-9_.@-]+)+")
 _MOUNT_OPTION = re.compile(r"[A-Za-z0-9_]+(=[A-Za-z0-9_.:/-]+)?")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_.-]*")
 _DEVICE = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*-]*")
-_KUBERNETES = re.compile(r"1\.\d{2}")
+_KUBERNETES = re.compile(r"1\.[3-9]\d", re.ASCII)
 _RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
 _NEBIUS_PROJECT = re.compile(r"project-[a-z0-9]+")
@@ -409,8 +409,14 @@ MigProfile = Annotated[
 ]
 
 KubernetesVersion = Annotated[
-    str, matches(_KUBERNETES, "kubernetes_version", "a minor version of Kubernetes, such as '1.33'")
+    str,
+    matches(
+        _KUBERNETES,
+        "kubernetes_version",
+        "a minor version of Kubernetes, 1.30 or later, such as '1.33'",
+    ),
 ]
+"""Kubernetes has ValidatingAdmissionPolicies since 1.30."""
 KubernetesRelease = Annotated[
     str,
     matches(

@@ -651,7 +651,7 @@ _DNS = "expected a DNS name, such as 'pypi.org' or '*.pypi.org'"
 _CHART = "expected a full chart version, such as '1.19.6'"
 _ARM = "has ARM CPUs, but the images require amd64"
 _INTERFACE = "expected a network interface, such as 'eth0'"
-_MINOR = "expected a minor version of Kubernetes"
+_MINOR = "expected a minor version of Kubernetes, 1.30 or later"
 _RELEASE = "expected a Kubernetes release, 1.31 or later"
 _IPV4 = "expected an IPv4 address"
 _ENDPOINT = "expected a server URL, such as 'https://s3.example.org'"
@@ -693,7 +693,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.kubeconfig": {5: _TEXT},
     "cluster.project": {"my project": _PROJECT, "e00example": _PROJECT},
     "cluster.subnet": {"a subnet": _WORD},
-    "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, 1.33: _TEXT},
+    "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, "1.29": _MINOR, 1.33: _TEXT},
     "cluster.api_from[0]": {"192.0.2.1/24": _MEANT, "0.0.0.0/0": _ALL},
     "cluster.machines.gpu.platform": {"h100": "expected a Nebius platform"},
     "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
