@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from components.conventions import AWS_CNI
+from components.settings.clusters import ec2
 from components.settings.clusters.base import Problem, blocked_pods
 from components.settings.clusters.machines import CloudCluster, Machines, System
 from components.settings.nodesets import AMD
@@ -44,28 +45,10 @@ _LUSTRE: Final = 1_228_800, 2_457_600
 StorageCapacity)."""
 
 
-_SIZE: Final = re.compile(r"(?P<family>[a-z]+)\d[^.]*\.(metal-)?(?P<size>\d*)(xlarge|xl|large)")
-_CPUS: Final = {"c4.8xlarge": 36, "d2.8xlarge": 36}
-"""Types with more CPUs than their size says (EC2, CPU options)."""
-_GIB: Final = {"c": 2, "m": 4, "r": 8}
-"""Memory per CPU of the families for general use, and for much computing or memory, in GiB."""
-
-
-def _cpus(type_: str) -> int | None:
-    """Return the largest number of CPUs that a type can have: 4 for `xlarge`, 4·n for `nxlarge`."""
-    match = _SIZE.fullmatch(type_)
-    if match is None:
-        return None
-    return _CPUS.get(type_) or (2 if type_.endswith(".large") else 4 * int(match["size"] or 1))
-
-
 def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
     """Require more CPUs and memory than the node has, for daemons, if the type's name says both."""
-    cpus = _cpus(type_)
-    if cpus is None:
-        return
-    family = type_.partition(".")[0]
-    if cpus <= nodeset.requested_cpus:
+    cpus, gib = ec2.cpus(type_), ec2.memory(type_)
+    if cpus is not None and cpus <= nodeset.requested_cpus:
         yield (
             "type",
             (
@@ -73,14 +56,40 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
                 f"{nodeset.requested_cpus:g}, because kubelet and other daemons need some"
             ),
         )
-    gib = _GIB.get(family[0]) if family[1:2].isdigit() and "n" not in family else None
-    if gib and cpus * gib * 1024 <= nodeset.memory:
+    if gib is None:
+        return
+    most = gib * 1024 - ec2.reserved(gib)
+    if most < nodeset.memory:
         yield (
             "type",
             (
-                f"'{type_}': has {cpus * gib} GiB of memory; expected a type with more than the "
-                f"nodeset's {nodeset.memory / 1024:g} GiB, because kubelet and other daemons need "
-                "some"
+                f"'{type_}': has {gib} GiB of memory, of which pods have at most "
+                f"{most / 1024:.1f}; expected more than the nodeset's {nodeset.memory / 1024:g} "
+                "GiB, because kubelet and other daemons need some"
+            ),
+        )
+
+
+def _card_problems(machines: EksMachines, nodeset: Nodeset) -> Iterator[Problem]:
+    """Refuse more GPUs and Elastic Fabric Adapters than the machines have."""
+    type_, wanted = machines.type, nodeset.gpus.count if nodeset.gpus else 0
+    gpus, adapters = ec2.gpus(type_), ec2.adapters(type_)
+    if gpus is not None and gpus < wanted:
+        yield (
+            "type",
+            (
+                f"'{type_}': has {gpus} GPUs; expected a type with at least the nodeset's "
+                f"{wanted} (gpus.count)"
+            ),
+        )
+    if adapters is not None and machines.efa and machines.efa > adapters:
+        number = f"at most {adapters}" if adapters else "no"
+        remedy = f"lower efa to {adapters}" if adapters else "remove efa"
+        yield (
+            "efa",
+            (
+                f"{machines.efa}: {type_} has {number} Elastic Fabric Adapters; "
+                f"{remedy}, or choose another type"
             ),
         )
 
@@ -182,6 +191,7 @@ class EksCluster(CloudCluster):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
             yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
             return
+        yield from _card_problems(machines, nodeset)
         yield from _size_problems(machines.type, nodeset)
         if nodeset.gpus and (
             (nodeset.gpus.vendor() == AMD) != machines.type.startswith(_AMD_TYPES)
@@ -195,16 +205,27 @@ class EksCluster(CloudCluster):
             )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn if jobs over several nodes would not use the machines' fast network."""
+        """Warn if jobs would not use all GPUs, or the fast network between the machines."""
         for nodeset in stack.nodesets:
-            machines = self.machines[nodeset.name]
-            if nodeset.replicas > 1 and machines.efa is None and _FAST.match(machines.type):
+            key, machines = f"cluster.machines.{nodeset.name}", self.machines[nodeset.name]
+            gpus = ec2.gpus(machines.type) or 0
+            if nodeset.gpus and nodeset.gpus.count < gpus:
                 yield (
-                    f"cluster.machines.{nodeset.name}.efa",
+                    f"{key}.type",
                     (
-                        f"is not set, so jobs over several nodes do not use the Elastic Fabric "
-                        f"Adapters of {machines.type}; add efa with their number, such as 32 for "
-                        "p5.48xlarge"
+                        f"'{machines.type}': has {gpus} GPUs, but the nodeset's gpus.count is "
+                        f"{nodeset.gpus.count}, so jobs cannot use the others; set gpus.count: "
+                        f"{gpus}, or choose a smaller type"
+                    ),
+                )
+            if nodeset.replicas > 1 and machines.efa is None and _FAST.match(machines.type):
+                number = ec2.adapters(machines.type)
+                remedy = f"add efa: {number}" if number else "add efa with their number"
+                yield (
+                    f"{key}.efa",
+                    (
+                        "is not set, so jobs over several nodes do not use the Elastic Fabric "
+                        f"Adapters of {machines.type}; {remedy}"
                     ),
                 )
 

@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from components.settings.models import Settings
     from components.settings.nodesets import Nodeset
 
-
 SYSTEM: Final = "system"
 """Name of the group of machines for everything except workers."""
+_PAGES: Final = 64
+"""Linux describes each page of 4096 bytes in 64 bytes (struct page)."""
+_FREE: Final = 100
+"""Memory in MiB that kubelet keeps free (kubelet, evictionHard)."""
+
+
+def least_overhead(memory: int) -> int:
+    """Return the least memory that pods cannot request on a machine with this memory, in MiB."""
+    return memory // _PAGES + _FREE
 
 
 class Autoscaling(Model):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from components.settings.clusters.base import Problem
-from components.settings.clusters.machines import CloudCluster, Machines, System
+from components.settings.clusters.machines import CloudCluster, Machines, System, least_overhead
 from components.settings.nodesets import INFINIBAND, NVIDIA
 from components.settings.types import DnsLabel, NebiusProject, Platform, Preset, Word
 
@@ -104,12 +104,14 @@ class NebiusCluster(CloudCluster):
                     f"{nodeset.requested_cpus:g}, because kubelet and other daemons need some"
                 ),
             )
-        if size.memory <= nodeset.memory:
+        most = size.memory - least_overhead(size.memory)
+        if most < nodeset.memory:
             yield (
                 "preset",
                 (
-                    f"'{machines.preset}': expected more memory than the nodeset's "
-                    f"{nodeset.memory} MiB, because kubelet and other daemons need some"
+                    f"'{machines.preset}': its pods have at most {most / 1024:.1f} GiB of memory;"
+                    f" expected more than the nodeset's {nodeset.memory / 1024:g} GiB, because"
+                    " kubelet and other daemons need some"
                 ),
             )
         if machines.fabric and size.gpus != 8:

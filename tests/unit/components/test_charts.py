@@ -15,7 +15,7 @@ from tests.support.graph import record_cluster
 from tests.support.stack import config
 from tests.unit.components import charts
 
-AMD = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}
+AMD = {"type": "v520", "count": 4, "resource": "amd.com/gpu"}
 SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 Case = tuple[str, Values, Change]
 CASES: dict[str, Case] = {
@@ -28,7 +28,7 @@ CASES: dict[str, Case] = {
     "amd-gpu": (
         "amd-gpu",
         EKS,
-        both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge")),
+        both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge", efa=None)),
     ),
 }
 """Chart, stack, and the edit with which the stack installs the chart. Cilium: test_cilium.py."""

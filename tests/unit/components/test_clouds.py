@@ -44,7 +44,7 @@ from tests.support.stack import FULL, VALID, config
 from tests.unit.components import sdk
 
 GraphOf = Callable[..., Graph]
-AMD = {"type": "mi300x", "count": 8, "resource": "amd.com/gpu"}
+AMD = {"type": "v520", "count": 4, "resource": "amd.com/gpu"}
 SLICED = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 
 
@@ -595,7 +595,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a larger disk", EKS, machines("cpu", disk="512GiB"), {"cpu": REPLACED}, {}),
     ("spot machines", EKS, machines("cpu", spot=True), {"cpu": REPLACED}, {}),
     ("GPUs of another vendor", EKS,
-     both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge")),
+     both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge", efa=None)),
      {"gpu": REPLACED}, {}),
     ("GPUs with MIG slices", EKS, nodeset("gpu", gpus=SLICED), {"gpu": UPDATED}, {}),
     ("fewer CPUs for Slurm", EKS, nodeset("gpu", cpus=100), NOTHING, {}),
@@ -875,7 +875,9 @@ OPERATORS = {"amd-gpu", "gpu-operator", "network-operator"}
         (EKS, as_it_is, {"gpu-operator"}),
         (
             EKS,
-            both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge")),
+            both(
+                nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge", efa=None)
+            ),
             {"amd-gpu"},
         ),
         (EXISTING, as_it_is, set()),

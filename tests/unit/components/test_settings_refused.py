@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from components.settings import SettingsError, from_config, read_stack
 from components.settings.slurmnames import SETTINGS
 from tests.support.clouds import EKS as CLOUD_EKS
+from tests.support.clouds import NEBIUS as CLOUD_NEBIUS
 from tests.support.stack import FULL, KEY, VALID, config, settings
 from tests.unit.components.bases import CILIUM, LOCAL, NETWORKED
 from tests.unit.components.fields import drop, fields, named, pattern, put
@@ -1259,7 +1260,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
      "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 63.5"),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
-     "'8gpu-128vcpu-500gb'", "expected more memory than the nodeset's 524288 MiB"),
+     "'8gpu-128vcpu-500gb'", "at most 492.1 GiB of memory; expected more than the nodeset's 512"),
+    ("cluster.machines.gpu.preset", "8gpu-128vcpu-512gb", "cluster.machines.gpu.preset",
+     "'8gpu-128vcpu-512gb'", "at most 503.9 GiB of memory; expected more than the nodeset's 512"),
     ("cluster.machines.slices.fabric", "fabric-6", "cluster.machines.slices.fabric", "'fabric-6'",
      "connects only machines with 8 GPUs"),
     ("cluster.machines.gpu.type", "m7i.48xlarge", "cluster.machines.gpu.type", "'m7i.48xlarge'",
@@ -2194,7 +2197,10 @@ def test_schedule_that_fires_in_some_year_is_accepted(cron: str) -> None:
     ("type_", "problem"),
     [
         ("m7i.2xlarge", "has 8 CPUs; expected a type with more than the nodeset's 12"),
-        ("c7i.4xlarge", "has 32 GiB of memory; expected a type with more than the nodeset's 48"),
+        (
+            "c7i.4xlarge",
+            "has 32 GiB of memory, of which pods have at most 30.8; expected more than the",
+        ),
         ("m7i.4xlarge", None),
         ("m7i.metal-24xl", None),
         ("m7i.metal", None),
@@ -2220,6 +2226,56 @@ def test_eks_machine_has_more_cpus_than_its_pod_requests() -> None:
     assert "expected a type with more than the nodeset's 9.5" in refused(values)
     cpu |= {"cpu_request": 4, "memory": "16GiB"}
     assert not refuses(values)
+
+
+@pytest.mark.parametrize(("memory", "fits"), [("62GiB", True), ("63GiB", False), ("64GiB", False)])
+@pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
+def test_node_leaves_memory_for_kubelet_and_linux(values: Values, memory: str, fits: bool) -> None:
+    values = copy.deepcopy(values)
+    next(each for each in values["nodesets"] if each["name"] == "cpu")["memory"] = memory
+
+    assert refuses(values) == (not fits)
+    if not fits:
+        assert f"expected more than the nodeset's {memory[:2]} GiB" in refused(values)
+
+
+@pytest.mark.parametrize(
+    ("group", "fields", "problem"),
+    [
+        (
+            "gpu",
+            {"type": "g6.12xlarge", "efa": None},
+            "type: 'g6.12xlarge': has 4 GPUs; expected a type with at least the nodeset's 8",
+        ),
+        ("gpu", {"type": "g6.48xlarge", "efa": 1}, None),
+        ("gpu", {"type": "p6-b200.48xlarge", "efa": 8}, None),
+        ("gpu", {"type": "g9.48xlarge", "efa": 32}, None),
+        (
+            "gpu",
+            {"type": "p5en.48xlarge"},
+            "efa: 32: p5en.48xlarge has at most 16 Elastic Fabric Adapters; lower efa to 16, or",
+        ),
+        (
+            "cpu",
+            {"efa": 1},
+            "efa: 1: m7i.4xlarge has no Elastic Fabric Adapters; remove efa, or choose",
+        ),
+        ("cpu", {"type": "m7i.48xlarge", "efa": 3}, "efa: 3: m7i.48xlarge has at most 2 Elastic"),
+        ("cpu", {"type": "c5n.9xlarge", "efa": 1}, None),
+        ("cpu", {"type": "m6i.metal", "efa": 1}, None),
+        ("cpu", {"type": "hpc7a.12xlarge", "efa": 2}, None),
+    ],
+)
+def test_eks_machine_has_its_nodes_gpus_and_adapters(
+    group: str, fields: Values, problem: str | None
+) -> None:
+    values = copy.deepcopy(CLOUD_EKS)
+    values["cluster"]["machines"][group].update(fields)
+
+    if problem is None:
+        assert not refuses(values)
+    else:
+        assert f"cluster.machines.{group}.{problem}" in refused(values)
 
 
 def test_public_key_as_key_file_is_refused() -> None:

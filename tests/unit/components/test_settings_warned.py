@@ -95,7 +95,17 @@ def test_several_large_machines_without_efa_cause_a_warning() -> None:
     machines = {**EKS["cluster"]["machines"], "gpu": {"type": "p5.48xlarge"}}
     (warning,) = warnings(EKS, cluster={**EKS["cluster"], "machines": machines})
     assert warning.startswith("slurmstack:cluster.machines.gpu.efa: is not set")
-    assert "p5.48xlarge" in warning
+    assert warning.endswith("Adapters of p5.48xlarge; add efa: 32")
+
+
+def test_more_gpus_than_the_nodes_use_cause_a_warning() -> None:
+    nodesets = [{**EKS["nodesets"][0], "gpus": {"type": "h100", "count": 4}}, *EKS["nodesets"][1:]]
+    (warning,) = warnings(EKS, nodesets=nodesets)
+    assert warning == (
+        "slurmstack:cluster.machines.gpu.type: 'p5.48xlarge': has 8 GPUs, but the nodeset's "
+        "gpus.count is 4, so jobs cannot use the others; set gpus.count: 8, or choose a smaller "
+        "type"
+    )
 
 
 def test_fabric_and_checks_of_its_ports_are_set_together() -> None:
