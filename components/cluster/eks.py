@@ -22,7 +22,7 @@ from components.cluster.interface import (
 from components.outputs import once_known
 from components.pods import Spec
 from components.settings import EksCluster, Nodeset
-from components.settings.clusters.eks import ZONES, EksMachines, EksReservation
+from components.settings.clusters.eks import SUBNET_BITS, ZONES, EksMachines, EksReservation
 from components.settings.clusters.machines import SYSTEM
 from components.settings.nodesets import NVIDIA
 
@@ -41,9 +41,6 @@ _EFS_CLIENT: Final = tuple(
 """Rights of machines on the file system, with root access: root owns the jail's system files."""
 _EFS_OPTIONS: Final = ("tls", "iam")
 """Mount through TLS, with the credentials of the machine's role (EFS, mount helper)."""
-_SUBNET_BITS: Final = 4
-"""Each subnet is a sixteenth of the network. Two are reserved for each zone from a to h, even if
-the stack does not use the zone."""
 _EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
 """Additional resources that EFA's library needs (EKS, machine learning training with EFA)."""
 _EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
@@ -156,7 +153,7 @@ class Eks(pulumi.ComponentResource):
             f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child
         )
         address = aws.ec2.Eip(f"{name}-nat-address", domain="vpc", tags=tags, opts=self._child)
-        ranges = ipaddress.ip_network(self._cluster.network).subnets(_SUBNET_BITS)
+        ranges = ipaddress.ip_network(self._cluster.network).subnets(SUBNET_BITS)
         blocks = [str(block) for block in ranges]
         public = self._subnets_of("public", blocks[0::2], "kubernetes.io/role/elb")
         private = self._subnets_of("private", blocks[1::2], "kubernetes.io/role/internal-elb")

@@ -36,6 +36,13 @@ _AMD_TYPES: Final = "g4ad."
 _FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
 """Instance families for training over several nodes (EC2, Elastic Fabric Adapter)."""
 _RESERVATION: Final = re.compile(r"cr-[0-9a-f]{17}")
+SUBNET_BITS: Final = 4
+"""Each subnet is a sixteenth of the network. Two are reserved for each zone from a to h, even if
+the stack does not use the zone."""
+_OF_AMAZON: Final = 5
+"""Addresses of each subnet that Amazon uses itself (VPC, subnet sizing)."""
+_OF_A_MACHINE: Final = 2
+"""Least number of addresses that a machine uses: its own, and one for its node's pod."""
 _WIDEST: Final = 20
 """Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
@@ -234,9 +241,29 @@ class EksCluster(CloudCluster):
         yield from super().problems(stack)
         # Amazon's network plugin gives pods addresses of the network.
         yield from blocked_pods(stack, self.network)
+        yield from self._address_problems(stack)
         yield from self._network_problems(stack)
         yield from self._snapshot_problems(stack)
         yield from self._lustre_problems(stack)
+
+    def _address_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Require an address for each worker and its pod: all are in one subnet."""
+        machines = 0
+        for nodeset in stack.nodesets:
+            bounds = self.bounds(nodeset)
+            machines += bounds.max if bounds else nodeset.replicas
+        length = ipaddress.ip_network(self.network).prefixlen + SUBNET_BITS
+        addresses = (1 << 32 - length) - _OF_AMAZON
+        if machines * _OF_A_MACHINE > addresses:
+            yield (
+                "cluster.network",
+                (
+                    f"'{self.network}': the workers' subnet, a /{length}, has {addresses} "
+                    f"addresses; expected at least {machines * _OF_A_MACHINE}, because each of "
+                    f"{machines} machines needs {_OF_A_MACHINE}; choose a larger range before the "
+                    "first deploy, or lower replicas"
+                ),
+            )
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
         """Allow Cilium only on top of Amazon's plugin, and with kube-proxy: EKS has both."""

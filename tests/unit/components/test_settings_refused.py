@@ -2278,6 +2278,31 @@ def test_eks_machine_has_its_nodes_gpus_and_adapters(
         assert f"cluster.machines.{group}.{problem}" in refused(values)
 
 
+@pytest.mark.parametrize(
+    ("network", "fields", "problem"),
+    [
+        ("10.0.0.0/20", {"replicas": 123}, None),
+        ("10.0.0.0/20", {"replicas": 124}, "/24, has 251 addresses; expected at least 252"),
+        ("10.0.0.0/19", {"replicas": 124}, None),
+        ("10.0.0.0/16", {"replicas": 2044}, "/20, has 4091 addresses; expected at least 4092"),
+    ],
+)
+def test_network_on_eks_has_addresses_for_all_workers(
+    network: str, fields: Values, problem: str | None
+) -> None:
+    values = copy.deepcopy(CLOUD_EKS)
+    values["cluster"]["network"] = network
+    next(each for each in values["nodesets"] if each["name"] == "cpu").update(fields)
+
+    if problem is None:
+        assert not refuses(values)
+    else:
+        text = refused(values)
+        assert f"cluster.network: '{network}': the workers' subnet, a {problem}" in text
+    values["cluster"]["machines"]["cpu"]["autoscaling"] = {"max": 3000}
+    assert refuses(values)
+
+
 def test_public_key_as_key_file_is_refused() -> None:
     text = refused(METAL, cluster={**METAL["cluster"], "key_file": "id_ed25519.pub"})
 
