@@ -18,6 +18,7 @@ from components.settings import Settings, SettingsError, from_values
 from package.arguments import SlurmClusterArgs
 
 TYPE: Final = f"{PROJECT}:index:SlurmCluster"
+_NO_CONTEXT: Final = f"{PROJECT}:cluster.context: "
 _UNSEEN: Final = {"secure": "unseen"}
 """Stands for a Secret's value in the settings; only the Secret itself contains the value."""
 
@@ -114,7 +115,9 @@ class SlurmCluster(pulumi.ComponentResource):
         except SettingsError as error:
             raise pulumi.RunError(str(error)) from None
         for warning in settings.warnings():
-            pulumi.log.warn(warning, self)
+            # A kubeconfig from the program usually has one context.
+            if self._kubeconfig is None or not warning.startswith(_NO_CONTEXT):
+                pulumi.log.warn(warning, self)
         return settings
 
 

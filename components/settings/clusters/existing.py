@@ -25,7 +25,15 @@ class ExistingCluster(BaseCluster):
     """Domain of the cluster's own DNS."""
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn if pods can have no images."""
+        """Warn if kubectl chooses the cluster, or if pods can have no images."""
+        if self.context is None:
+            yield (
+                "cluster.context",
+                (
+                    "is not set, so the kubeconfig's current context chooses the cluster, which "
+                    "`kubectl config use-context` changes; set it to the name of the context"
+                ),
+            )
         if stack.registry is None:
             yield (
                 "registry",

@@ -252,8 +252,14 @@ def _entry(
         if isinstance(entry, dict) and entry.get("name") == name:
             return entry.get(field) or {}
     names = ", ".join(str(e.get("name")) for e in entries if isinstance(e, dict)) or "none"
-    reason = f"kubeconfig: {source}: no {field} named {name!r} (found: {names}); correct the name"
-    raise Absent(field, reason) if field == "context" else EngineError(reason)
+    if field != "context":
+        raise EngineError(
+            f"kubeconfig: {source}: no {field} named {name!r} (found: {names}); correct the name"
+        )
+    problem = (
+        f"{name}: {source} has no such context" if name else f"{source} has no current context"
+    )
+    raise Absent(field, f"context: {problem} (found: {names}); set it to one of them")
 
 
 def is_loopback(server: str) -> bool:

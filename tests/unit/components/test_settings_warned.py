@@ -10,7 +10,7 @@ from tests.support.stack import VALID, settings
 
 Values = dict[str, Any]
 DIRECTORY = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
-EXISTING: Values = {**VALID, "cluster": {"kind": "existing"}}
+EXISTING: Values = {**VALID, "cluster": {"kind": "existing", "context": "lab"}}
 USERS: Values = {"name": "users", "qos": ["high", "low"]}
 """An account that may use the QOS of tests."""
 
@@ -29,6 +29,16 @@ def test_existing_cluster_without_a_registry_causes_a_warning() -> None:
     assert warning.startswith("slurmstack:registry: is not set")
     assert warning.endswith("; add registry")
     assert warnings(EXISTING, registry="registry.example.org") == []
+
+
+@pytest.mark.parametrize("kubeconfig", [None, "lab.yaml"])
+def test_existing_cluster_without_a_context_causes_a_warning(kubeconfig: str | None) -> None:
+    cluster = {"kind": "existing", "kubeconfig": kubeconfig}
+    (warning,) = warnings(EXISTING, cluster=cluster, registry="registry.example.org")
+    assert warning == (
+        "slurmstack:cluster.context: is not set, so the kubeconfig's current context chooses the "
+        "cluster, which `kubectl config use-context` changes; set it to the name of the context"
+    )
 
 
 _CLASS = {"storage_class": "fast"}

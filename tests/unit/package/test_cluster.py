@@ -94,6 +94,16 @@ def test_kubeconfig_and_secrets_may_be_unknown() -> None:
     assert graph.one("lab-secret-pull").inputs["metadata"]["name"] == "pull"
 
 
+def test_only_the_users_own_kubeconfig_needs_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: warned.append(text))
+
+    record_program(lambda: make(kubeconfig="{}"))
+    assert warned == []
+    record_program(make)
+    assert [text.split(": ")[0] for text in warned] == ["slurmstack:cluster.context"]
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_values_of_secrets_stay_secret(whole: bool) -> None:
     def program() -> None:

@@ -82,8 +82,11 @@ def test_provider_in_a_pod_uses_the_service_account(monkeypatch: pytest.MonkeyPa
 REFUSED: list[tuple[Properties, str]] = [
     ({"kubeconfig": ".local/dev/kubeconfig"}, ".local/dev/kubeconfig does not exist"),
     ({"kubeconfig": "a: [\nb"}, "is not valid YAML at line"),
-    ({"kubeconfig": json.dumps(kubeconfig()), "context": "x"}, "no context named 'x' (found:"),
-    ({"kubeconfig": "{}"}, "no context named None (found: none)"),
+    (
+        {"kubeconfig": json.dumps(kubeconfig()), "context": "x"},
+        "context: x: the provider's kubeconfig has no such context (found: one, two); set it to",
+    ),
+    ({"kubeconfig": "{}"}, "the provider's kubeconfig has no current context (found: none)"),
     ({}, "no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG"),
     ({"strictMode": True, "kubeconfig": "{}"}, "context: is required in strict mode"),
     ({"enableServerSideApply": False}, "enableServerSideApply: false"),
