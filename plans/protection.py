@@ -46,7 +46,7 @@ def _refusals(preview: Preview) -> Iterator[str]:
             keys = _SETTINGS.get(step.name)
             cause = f" (settings: {', '.join(keys)})" if keys else ""
             yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}{cause}; {remedy}"
-        if step.type == _CLAIM and step.op is Op.UPDATE:
+        if step.type in _SIZES and step.op is Op.UPDATE:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:
             yield from _fixed_parameters(step)
@@ -64,17 +64,23 @@ def loses_data(step: Step) -> bool:
     return step.op in _VERBS and step.type in HOLDS_DATA and not stays
 
 
-_CLAIM: Final = "kubernetes:core/v1:PersistentVolumeClaim"
+_SIZES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "kubernetes:core/v1:PersistentVolumeClaim": (("spec", "resources", "requests", "storage"), ""),
+    "nebius:index/computeV1Filesystem:ComputeV1Filesystem": (("sizeGibibytes",), "GiB"),
+    "aws:fsx/lustreFileSystem:LustreFileSystem": (("storageCapacity",), "GiB"),
+}
+"""Inputs with the sizes of volumes, and the inputs' units, by type. EFS has no size."""
 
 
 def _smaller_volume(step: Step) -> Iterator[str]:
-    before, after = (
-        at(inputs or {}, "spec", "resources", "requests", "storage")
-        for inputs in (step.old, step.new)
-    )
+    path, unit = _SIZES[step.type]
+    before, after = (at(inputs or {}, *path) for inputs in (step.old, step.new))
     sizes = quantity(before), quantity(after)
     if sizes[0] is not None and sizes[1] is not None and sizes[1] < sizes[0]:
-        yield f"{step.name}: {after}: a volume cannot shrink; set its size back to {before}"
+        yield (
+            f"{step.name}: {after}{unit}: a volume cannot shrink; set its size back to"
+            f" {before}{unit}"
+        )
 
 
 _CONFIGURATION: Final = "config-candidate"

@@ -150,6 +150,22 @@ def test_removed_key_in_use_is_refused(
     ]
 
 
+@pytest.mark.parametrize(
+    ("type_", "size"),
+    [
+        ("nebius:index/computeV1Filesystem:ComputeV1Filesystem", "sizeGibibytes"),
+        ("aws:fsx/lustreFileSystem:LustreFileSystem", "storageCapacity"),
+    ],
+)
+def test_smaller_file_system_of_a_cloud_is_refused(type_: str, size: str) -> None:
+    old, new = {size: 51200}, {size: 10240}
+
+    assert refusals(preview(step("update", type_, "files", old, new))) == [
+        "files: 10240GiB: a volume cannot shrink; set its size back to 51200GiB"
+    ]
+    assert refusals(preview(step("update", type_, "files", new, old))) == []
+
+
 FREE: list[tuple[str, str, str, dict[str, Any]]] = [
     ("an update of a claim", "update", CLAIM, {"protect": True}),
     ("workers", "delete", STATEFUL_SET, {"inputs": WORKERS}),
