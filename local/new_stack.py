@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from components.conventions import PROJECT, USER_IDS
 from components.settings import (
@@ -32,6 +33,7 @@ from components.settings import (
     Settings,
     SettingsError,
     User,
+    explained,
     parse_ssh_key,
     read_stack,
 )
@@ -120,12 +122,21 @@ class Interview:
         while True:
             text = self._reply(f"{'.'.join(key)}{'' if default is None else f' [{default}]'}: ")
             value = _understood(field, text.strip()) if text.strip() else default
-            problem = _problem(field, value)
-            if problem is None:
+            if value is None and field.is_required():
+                self._say("no value: is required")
+                continue
+            problems = [] if value is None else _problems(field, value)
+            if not problems:
                 if value is not None:
                     put(self.document, key, value)
                 return value
-            self._say(f"{text.strip() or 'no value'}: {problem}")
+            self._say(explained(problems[0], self.document, self._place(key)))
+
+    def _place(self, key: Key) -> list[str | int]:
+        """Return the key as the settings' errors have it: a cluster's fields are below its kind."""
+        place: list[str | int] = [int(step) if step.isdecimal() else step for step in key]
+        kind = look_up(self.document, ("cluster", "kind"))
+        return [*place[:1], kind, *place[1:]] if place[0] == "cluster" else place
 
     def stack(self, name: str) -> None:
         """Ask all questions for a new stack."""
@@ -183,7 +194,8 @@ class Interview:
         while kind not in models:
             kind = self._reply("cluster.kind: ").strip()
             if kind not in models:
-                self._say(f"{kind or 'no value'}: {known_names(kind, models)}")
+                problem = f"'{kind}' is unknown" if kind else "no value: is required"
+                self._say(f"{problem}; {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, field in models[kind].model_fields.items():
             # Ask for a list of machines too: it cannot be derived from the nodesets.
@@ -251,7 +263,7 @@ def _understood(field: FieldInfo, text: str) -> Any:
     readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
     # If no reading is valid, return the one with the most useful error.
     refused = readings[-1] if get_origin(field.annotation) is tuple else text
-    return next((value for value in readings if _problem(field, value) is None), refused)
+    return next((value for value in readings if not _problems(field, value)), refused)
 
 
 def _yaml(text: str) -> list[Any]:
@@ -262,18 +274,16 @@ def _yaml(text: str) -> list[Any]:
         return []
 
 
-def _problem(field: FieldInfo, value: Any) -> str | None:
-    """Return why the field rejects a value, None if it accepts it."""
-    if value is None:
-        return "is required" if field.is_required() else None
+def _problems(field: FieldInfo, value: Any) -> list[ErrorDetails]:
+    """Return why the field rejects a value; the list is empty if the field accepts it."""
     kind: Any = field.annotation
     if field.metadata:
         kind = Annotated[(kind, *field.metadata)]
     try:
         TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        return str(error.errors(include_url=False)[0]["msg"])
-    return None
+        return error.errors(include_url=False)
+    return []
 
 
 # --- The file ------------------------------------------------------------------------------------
@@ -375,6 +385,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     path = root / f"Pulumi.{options.name}.yaml"
+    document: Document = {}
     try:
         if not _NAME.fullmatch(options.name):
             raise SettingsError(
@@ -383,7 +394,6 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             )
         if path.exists():
             raise SettingsError(f"{path.name}: already exists; choose another name, or edit it")
-        document: Document = {}
         for option in options.set:
             put(document, *parse_option(option))
         interview = Interview(document, input, print) if sys.stdin.isatty() else None
@@ -397,8 +407,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         try:
             settings = interview.correct(check) if interview else check()
         except SettingsError:
-            if interview:  # print the answers, so that the user can reuse them
-                print(f"\n{written(document)}", file=sys.stderr)
+            if interview:
+                _print_answers(document)
             raise
         document.setdefault("policy", allowed(settings))
         with path.open("x") as file:
@@ -407,10 +417,16 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (EOFError, KeyboardInterrupt):
-        print("\nstopped: nothing was written", file=sys.stderr)
+        _print_answers(document)
+        print(f"stopped: {path.name} was not written; reuse the answers above", file=sys.stderr)
         return 1
     print(f"wrote {path.name}; run `make preview STACK={options.name}` to see what it deploys")
     return 0
+
+
+def _print_answers(document: Document) -> None:
+    """Print the answers, so that the user can reuse them."""
+    print(f"\n{written(document)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from components.settings.policy import Policy
 from components.settings.reading import (
     SettingsError,
     check_file,
+    explained,
     from_config,
     from_values,
     read_stack,
@@ -113,6 +114,7 @@ __all__ = [
     "check_file",
     "endpoint_host",
     "endpoint_port",
+    "explained",
     "from_config",
     "from_values",
     "parse_ssh_key",

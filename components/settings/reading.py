@@ -171,7 +171,7 @@ def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Set
             if details["type"] != "too_short"
             or not any(_is_within(details["loc"], other["loc"]) for other in found)
         ]
-        problems = [prefix + _problem(details, values) for details in reported]
+        problems = [prefix + explained(details, values) for details in reported]
         more = [f"{len(problems) - _MOST} more problems"] if len(problems) > _MOST else []
         raise SettingsError(*(f"{source}: {text}" for text in problems[:_MOST] + more)) from None
 
@@ -228,9 +228,11 @@ _EXPECTED: Mapping[str, str] = {
 """Expected value for each error type of pydantic; braces contain keys of the error's context."""
 
 
-def _problem(details: ErrorDetails, values: Mapping[str, Any]) -> str:
-    """Render one problem as `key: value: what is expected`."""
-    place = [part for part in details["loc"] if part != "[key]"]
+def explained(
+    details: ErrorDetails, values: Mapping[str, Any], within: Sequence[str | int] = ()
+) -> str:
+    """Render one problem as `key: value: what is expected`; its place is relative to `within`."""
+    place = [*within, *(part for part in details["loc"] if part != "[key]")]
     kind, context = details["type"], details.get("ctx", {})
     if kind == "cross_field":
         return f"{_key([*place, *context['key'].split('.')], values)}: {details['msg']}"

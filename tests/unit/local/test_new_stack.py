@@ -1,5 +1,6 @@
 """The file of a new stack: the questions, the content, and refused values."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from components.settings import (
     ExistingCluster,
     LocalCluster,
     Login,
+    MetalCluster,
     Settings,
     SettingsError,
     read_stack,
@@ -156,9 +158,14 @@ def test_question_is_repeated_after_an_invalid_answer() -> None:
         interview.stack("mine")
 
     assert document["nodesets"] == [{"name": "cpu", "replicas": 2, "cpus": 2, "memory": "1GiB"}]
-    wrong = ("CPU!", "-1", "two", "1GB")
-    assert tuple(line.split(":")[0] for line in lines if line.startswith(wrong)) == wrong
     assert "no value: is required" in lines
+    wrong = [line for line in lines if line.startswith("nodesets[")]
+    assert [re.split(r", |; |: '", line)[0] for line in wrong] == [
+        'nodesets[0].name: "CPU!": expected a DNS label: at most 63 lower-case letters',
+        'nodesets[cpu].replicas: "-1": expected at least 0',
+        'nodesets[cpu].replicas: "two": expected a whole number',
+        'nodesets[cpu].memory: "1GB": expected a number of at most seven digits with its unit',
+    ]
 
 
 def test_interview_asks_for_a_change_until_the_answers_fit_together() -> None:
@@ -194,8 +201,51 @@ def test_error_in_a_list_answer_names_the_item() -> None:
     interview = Interview({}, answering("10.0.0.0/8, home", "10.0.0.0/8"), lines.append)
 
     assert interview.ask(("login",), Login, "source_ranges") == ["10.0.0.0/8"]
-    (refusal,) = [line for line in lines if line.startswith("10.0.0.0/8, home: ")]
-    assert "network" in refusal or "address" in refusal
+    (refusal,) = lines[1:]
+    assert refusal.startswith('login.source_ranges[1]: "home": expected an address range, such as')
+
+
+def test_error_in_an_answer_names_the_field_inside_it() -> None:
+    lines: list[str] = []
+    document: Document = {"cluster": {"kind": "metal"}}
+    answers = ("{name: a, adress: 192.0.2.1}", '{name: a, address: "192.0.2.1", host_key: x}')
+    interview = Interview(document, answering(*answers), lines.append)
+
+    with pytest.raises(StopIteration):
+        interview.ask(("cluster",), MetalCluster, "machines")
+
+    assert [line.split(": ")[:2] for line in lines[1:]] == [
+        ["cluster.machines[0].address", "is required; add it"],
+        ["cluster.machines[0].host_key", '"x"'],
+    ]
+
+
+@pytest.mark.parametrize("end", [EOFError, KeyboardInterrupt])
+def test_interrupted_interview_prints_the_answers(
+    end: type[BaseException],
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter(["lab", "existing", "somewhere"])
+
+    def reply(_question: str) -> str:
+        for answer in answers:
+            return answer
+        raise end
+
+    monkeypatch.setattr("builtins.input", reply)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+
+    assert main(["lab"], project) == 1
+
+    assert not (project / "Pulumi.lab.yaml").exists()
+    head, _, last = capsys.readouterr().err.strip().rpartition("\n")
+    assert last == "stopped: Pulumi.lab.yaml was not written; reuse the answers above"
+    assert yaml.safe_load(head)["config"] == {
+        "slurmstack:cluster_name": "lab",
+        "slurmstack:cluster": {"kind": "existing", "context": "somewhere"},
+    }
 
 
 def test_interview_covers_gpus_nodesets_and_networks() -> None:
@@ -223,13 +273,17 @@ def test_interview_covers_gpus_nodesets_and_networks() -> None:
 
 def test_interview_offers_every_kind_of_cluster() -> None:
     lines: list[str] = []
-    interview = Interview({}, answering("mine", "nonsense"), lines.append)
+    interview = Interview({}, answering("mine", "", "metall"), lines.append)
 
     with pytest.raises(StopIteration):
         interview.stack("mine")
 
     assert {"existing", "local"} <= set(clusters())
     assert any(all(kind in line for kind in clusters()) for line in lines)
+    assert lines[-2:] == [
+        "no value: is required; known: eks, existing, local, metal, nebius",
+        "'metall' is unknown; did you mean 'metal'?",
+    ]
 
 
 class Machines(BaseModel):
