@@ -1,6 +1,7 @@
 """Run skopeo, umoci and other programs, report errors and progress, and limit their output."""
 
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -93,6 +94,11 @@ def run(
         process.kill()
         process.wait()
         raise
+    if process.returncode == -signal.SIGKILL:
+        raise ImageError(
+            f"{subject}: {command[0]} was killed: the job probably exceeded its memory: request "
+            "more with --mem"
+        )
     if process.returncode != 0:
         raise ImageError(f"{subject}: {_last_words(errors, process.returncode)}")
     return output

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -103,6 +104,10 @@ char *output_of(const char *const argv[])
 	text = read_all(output[0], &length);
 	(void)close(output[0]);
 	status = wait_for(pid);
+	/* A killed program prints no error itself. */
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+		tell("%s was killed: the job probably exceeded its memory: request more with --mem",
+		     argv[0]);
 	if (text == NULL || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
 		free(text);
 		return NULL;

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import pytest
+
 from agents.containers.counts import FILE, Counts
 from components import conventions as c
 from components.settings.containers import Containers, ImageRegistry
@@ -156,6 +158,35 @@ def test_cached_image_starts_without_the_registry(site: Site, image: str) -> Non
     assert fresh == "2000"
     assert old.splitlines()[-1] == "2000"
     assert "using the cached image" in old
+
+
+@contextmanager
+def program(site: Site, name: str, script: str) -> Iterator[str]:
+    """Put a script before a program of the importer. Provide the assignment of PATH."""
+    folder = f"{c.JAIL}/home/researcher/programs"
+    site.node.user(f"mkdir --parents {folder}")
+    put(site.node.worker.container, {f"{folder}/{name}": f"#!/bin/bash\n{script}\n"}, mode=0o755)
+    try:
+        yield f"PATH={folder.removeprefix(c.JAIL)}:$PATH"
+    finally:
+        site.node.root(f"rm -r {folder}")
+
+
+@pytest.mark.parametrize(
+    ("victim", "words"),
+    [("$$", "skopeo was killed: the job probably exceeded"), ("$PPID", "slurm-image was killed")],
+    ids=["skopeo", "importer"],
+)
+def test_killed_import_is_reported_in_one_line(site: Site, victim: str, words: str) -> None:
+    """The kernel kills a program of a job that exceeds its memory."""
+    step = f"srun --quiet --nodelist=cpu-0 --container-image={REGISTRY}/cache/none:1 true 2>&1"
+
+    with program(site, "skopeo", f"kill -KILL {victim}") as path:
+        output = site.node.user(f"{path} {step} || true")
+
+    (line,) = (line for line in output.splitlines() if "container: " in line)
+    assert words in line
+    assert line.endswith("request more with --mem")
 
 
 def test_image_of_a_running_step_is_not_removed(site: Site, image: str) -> None:

@@ -3,12 +3,13 @@
 import errno
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from agents.containers import cache
+from agents.containers import cache, watch
 from agents.containers import importer as importer_module
 from agents.containers.cache import Cache
 from agents.containers.errors import ImageError
@@ -112,6 +113,24 @@ def test_configuration_that_is_not_valid_unicode_is_refused(
 
     with pytest.raises(ImageError, match=r"^image docker.io/library/x:latest: the configuration"):
         importer.find("x")
+
+
+def test_download_reports_its_progress(
+    importer: Importer,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    push(programs, "one", "two")
+    monkeypatch.setattr(watch, "_POLL", 0.001)
+    monkeypatch.setattr(watch, "_FIRST_LINE", 0.0)
+
+    importer.find("x")
+
+    lines = capsys.readouterr().err.splitlines()
+    subject = "container: image docker.io/library/x:latest"
+    assert any(re.fullmatch(rf"{subject}: downloading: .* of 6 bytes in 0 s", x) for x in lines)
+    assert any(re.fullmatch(rf"{subject}: unpacking: .* in 0 s", x) for x in lines)
 
 
 # --- Full disks -----------------------------------------------------------------------------------
