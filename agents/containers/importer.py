@@ -38,6 +38,10 @@ image."""
 _COUNT: Final = 30.0
 """Seconds between two counts of the unpacked files, or longer if a count takes longer than 3 s."""
 _YES: Final = ("y", "yes", "true", "1")
+_ANSWER: Final = "60s"
+"""Time in which a registry must describe an image. skopeo itself has no limit."""
+_LOOK_UP_AGAIN: Final = 300
+"""Seconds before a registry that did not answer is asked again for an image in the cache."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,9 @@ class Importer:
         if cached is None or any(word in str(error).lower() for word in _DENIED):
             raise error
         tell(f"{error}: using the cached image")
+        # Each step would wait for the registry again. The disk may be full.
+        with suppress(OSError):
+            self.cache.record(text, cached.name, min(_LOOK_UP_AGAIN, self.settings.fresh_for))
         counts.report_hit()
         return cached
 
@@ -364,7 +371,9 @@ class _Skopeo:
 
     def inspect(self) -> _Found:
         """Return the digest and the sizes of the layers, from the source."""
-        text = self._run(["inspect", "--no-tags", *self.arguments, self.source])
+        in_registry = self.source.startswith("docker://")
+        limit = ("--command-timeout", _ANSWER) if in_registry else ()
+        text = self._run([*limit, "inspect", "--no-tags", *self.arguments, self.source])
         found: dict[str, Any] = json.loads(text)
         sizes = {
             str(layer.get("Digest")).rpartition(":")[2]: _count(layer.get("Size"))

@@ -21,6 +21,18 @@ from tests.support.waiting import becomes, eventually
 
 SETTINGS = f"{c.USER_IMAGES}/settings.json"
 CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
+SILENT = """
+import socket, ssl
+
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("/srv/registry/certificate.pem", "/srv/registry/key.pem")
+server, kept = socket.create_server(("", 443)), []
+while True:
+    try:
+        kept.append(context.wrap_socket(server.accept()[0], server_side=True))
+    except OSError:
+        pass  # The client has closed the connection.
+"""
 
 
 def blob_of(files: dict[str, bytes], size: int) -> str:
@@ -161,6 +173,20 @@ def test_cached_image_starts_without_the_registry(site: Site, image: str) -> Non
 
 
 @contextmanager
+def silent(site: Site) -> Iterator[None]:
+    """Replace the registry by a server that accepts connections and never answers."""
+    put(site.registry, {"/srv/silent.py": SILENT})
+    with registry_down(site):
+        site.registry.exec_run(["sh", "-c", "exec python3 /srv/silent.py"], detach=True)
+        look = "ss --listening --numeric | grep -c :443 || true"
+        eventually("the server listens", lambda: site.registry_run(look).strip() != "0")
+        try:
+            yield
+        finally:
+            site.registry_run("pkill --full silent.py")
+
+
+@contextmanager
 def program(site: Site, name: str, script: str) -> Iterator[str]:
     """Put a script before a program of the importer. Provide the assignment of PATH."""
     folder = f"{c.JAIL}/home/researcher/programs"
@@ -170,6 +196,21 @@ def program(site: Site, name: str, script: str) -> Iterator[str]:
         yield f"PATH={folder.removeprefix(c.JAIL)}:$PATH"
     finally:
         site.node.root(f"rm -r {folder}")
+
+
+def test_cached_image_starts_although_the_registry_never_answers(site: Site, image: str) -> None:
+    """The test shortens the minute in which a registry must answer."""
+    run(site, f"--container-image={image}", "true")
+    site.node.root(f"touch --date=yesterday {CACHE}/references/*")
+    shorter = 'exec /usr/bin/skopeo "${@/60s/1s}"'
+    step = f"srun --quiet --nodelist=cpu-0 --container-image={image} id -u 2>&1"
+
+    with silent(site), program(site, "skopeo", shorter) as path:
+        first, second = (site.node.user(f"{path} {step}") for _ in range(2))
+
+    assert "context deadline exceeded: using the cached image" in first
+    assert first.splitlines()[-1] == "2000"
+    assert second == "2000", "the second step does not wait for the registry"
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,14 @@ FAULTS: Final = (
         "::test_replaced_archive_does_not_change_the_image_of_the_registry",
     ),
     Fault(
+        "a registry that never answers blocks steps forever",
+        "agents",
+        "agents/containers/importer.py",
+        '("--command-timeout", _ANSWER) if in_registry else ()',
+        "()",
+        f"{_UNIT}/containers/test_importer.py::test_registry_must_answer_within_a_minute",
+    ),
+    Fault(
         "others can read skopeo's credentials",
         "agents",
         "agents/containers/credentials.py",

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,43 @@ def test_download_reports_its_progress(
     subject = "container: image docker.io/library/x:latest"
     assert any(re.fullmatch(rf"{subject}: downloading: .* of 6 bytes in 0 s", x) for x in lines)
     assert any(re.fullmatch(rf"{subject}: unpacking: .* in 0 s", x) for x in lines)
+
+
+# --- Registries that do not answer ----------------------------------------------------------------
+
+
+def test_registry_must_answer_within_a_minute(importer: Importer, programs: Path) -> None:
+    """Without this limit, skopeo waits forever for a registry that accepts connections."""
+    (programs / "skopeo").write_text('#!/bin/sh\necho "$@" >&2\nexit 1\n')
+
+    with pytest.raises(ImageError, match="--command-timeout 60s inspect"):
+        importer.find("x")
+
+
+def test_image_in_a_file_may_take_longer_than_a_minute(
+    importer: Importer, programs: Path, tmp_path: Path
+) -> None:
+    (programs / "skopeo").write_text('#!/bin/sh\necho "$@" >&2\nexit 1\n')
+
+    with pytest.raises(ImageError) as raised:
+        importer.find(f"oci-archive:{tmp_path}")
+
+    assert "inspect" in str(raised.value)
+    assert "timeout" not in str(raised.value)
+
+
+def test_steps_use_the_cached_image_for_some_minutes_after_no_answer(
+    importer: Importer, programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(programs, "one")
+    image = importer.find("x")
+    (record,) = (importer.cache.path / "references").iterdir()
+    os.utime(record, (0, 0))
+    (programs / "registry.json").unlink()
+
+    assert importer.find("x") == image
+    assert "using the cached image" in capsys.readouterr().err
+    assert 200 < record.stat().st_mtime - time.time() <= 300
 
 
 # --- Full disks -----------------------------------------------------------------------------------
