@@ -61,12 +61,14 @@ def run(
     subject: str,
     written: Callable[[int], None] = lambda count: None,
     descriptors: Collection[int] = (),
+    harmless: re.Pattern[str] | None = None,
 ) -> str:
     """Run a program, which inherits the descriptors, and return its output.
 
     `written` receives the number of bytes that the program has written so far. If it raises
     ImageError, the program is killed. If the program fails, this function raises ImageError with
-    `subject` and the last error message.
+    `subject` and the last error message. A program with the exit code 2, whose error messages all
+    match `harmless`, has succeeded.
     """
     try:
         process = subprocess.Popen(
@@ -99,9 +101,16 @@ def run(
             f"{subject}: {command[0]} was killed: the job probably exceeded its memory: request "
             "more with --mem"
         )
-    if process.returncode != 0:
+    if process.returncode != 0 and not (
+        process.returncode == 2 and harmless is not None and _all_match(harmless, errors)
+    ):
         raise ImageError(f"{subject}: {_last_words(errors, process.returncode)}")
     return output
+
+
+def _all_match(pattern: re.Pattern[str], errors: str) -> bool:
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return bool(lines) and all(pattern.fullmatch(line) for line in lines)
 
 
 def _written_by(pid: int) -> int:

@@ -191,6 +191,83 @@ def test_device_files_become_empty_files(site: Site) -> None:
     assert output == "regular empty file"
 
 
+PLAIN = "-quiet -no-progress -noappend -all-root -noI -noD -noF -noX"
+"""Options of mksquashfs without compression."""
+
+
+def pack(site: Site, name: str, *steps: str) -> str:
+    """Build a squashfs file with the small distribution, and return its path in jobs.
+
+    The steps are shell commands in the directory of the files. The step `squash` writes
+    `/srv/NAME.sqsh` without compression, so that later steps can edit the names of files in it.
+    """
+    put(site.registry, {"/srv/base.tar": site.base})
+    lines = (
+        "set -e; rm -rf /srv/packed; mkdir /srv/packed; cd /srv/packed; tar xf ../base.tar",
+        f'squash() {{ mksquashfs . /srv/{name}.sqsh {PLAIN} "$@"; }}',
+        *steps,
+        f"cp /srv/{name}.sqsh {c.JAIL}/home/researcher",
+    )
+    site.registry_run("\n".join(lines))
+    return f"/home/researcher/{name}.sqsh"
+
+
+def test_squashfs_file_with_device_files_runs_without_them(site: Site) -> None:
+    devices = ("null c 666 0 0 1 3", "disk b 660 0 6 8 0", "program f 4755 0 0 cat /bin/true")
+    arguments = " ".join(f"-p '/files/{device}'" for device in devices)
+    path = pack(site, "devices", "mkdir files", f"squash {arguments}")
+
+    output = run(
+        site, f"--container-image={path}", "bash -c 'cd /files; stat --format=\"%n %a\" *'"
+    )
+
+    assert output == "program 755"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(
+            ("mkdir sub; echo x >sub/@@", "squash", "sed -i 's/@@/../g' /srv/hostile.sqsh"),
+            id="a path with ..",
+        ),
+        pytest.param(
+            ("echo x >a@b", "squash", "sed -i 's/a@b/a\\/b/g' /srv/hostile.sqsh"), id="a slash"
+        ),
+        pytest.param(
+            (
+                "ln -s /home/researcher waa; mkdir wab; echo x >wab/outside",
+                "squash",
+                "sed -i 's/wa[ab]/way/g' /srv/hostile.sqsh",
+            ),
+            id="a link with the name of a directory",
+        ),
+        pytest.param(
+            ("squash", "truncate --size=-100K /srv/hostile.sqsh"), id="an incomplete file"
+        ),
+    ],
+)
+def test_refuses_a_hostile_squashfs_file_in_one_line(site: Site, steps: tuple[str, ...]) -> None:
+    path = pack(site, "hostile", *steps)
+
+    assert path in refusal(site, f"--container-image={path}")
+    assert "outside\n" not in site.node.root(f"ls {c.JAIL}/home/researcher")
+
+
+def test_files_of_an_image_with_special_kinds_do_not_stop_the_import(site: Site) -> None:
+    """Opening a FIFO waits for a writer. A link leads to the user's own files."""
+    path = pack(
+        site,
+        "special",
+        "mkfifo etc/environment; ln -s /home/researcher/.config/enroot/.credentials etc/rc",
+        "squash",
+    )
+
+    output = run(site, f"--container-image={path} --container-entrypoint", "env")
+
+    assert "password" not in output
+
+
 def test_links_in_the_image_do_not_redirect_mount_points(site: Site) -> None:
     """If the link were followed, its target would be created outside the container."""
     hostile = [link("etc/resolv.conf", "/home/researcher/made-by-a-mount")]

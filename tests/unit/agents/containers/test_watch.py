@@ -1,5 +1,6 @@
 """Programs of the importer: their progress, errors and ends."""
 
+import re
 import time
 
 import pytest
@@ -53,3 +54,22 @@ def test_bytes_that_a_program_writes_are_counted_while_it_runs() -> None:
 def test_killed_program_is_reported_with_a_remedy() -> None:
     with pytest.raises(ImageError, match=r"^x: sh was killed: .* request more with --mem$"):
         run(["sh", "-c", "kill -KILL $$"], subject="x")
+
+
+@pytest.mark.parametrize(
+    ("script", "works"),
+    [
+        ("echo no device 1 >&2; echo no device 2 >&2; exit 2", True),
+        ("echo no device 1 >&2; echo damaged >&2; exit 2", False),
+        ("echo no device 1 >&2; exit 1", False),
+        ("exit 2", False),
+    ],
+)
+def test_program_with_only_harmless_errors_has_succeeded(script: str, works: bool) -> None:
+    command, harmless = ["sh", "-c", f"echo output; {script}"], re.compile(r"no device \d")
+
+    if works:
+        assert run(command, subject="x", harmless=harmless) == "output\n"
+    else:
+        with pytest.raises(ImageError):
+            run(command, subject="x", harmless=harmless)
