@@ -7,6 +7,7 @@ import pytest
 from components import conventions as c
 from tests.support import ociimages
 from tests.support.imagesite import Site, refusal, run
+from tests.support.ociimages import Entry, layer
 
 
 def test_step_runs_in_the_image(site: Site, image: str) -> None:
@@ -71,6 +72,39 @@ def test_container_mounts_option_mounts_paths_of_the_job(site: Site, image: str)
     assert output.splitlines() == ["mine", "fast", "kept"]
 
 
+@pytest.mark.parametrize(
+    ("mounts", "command", "expected"),
+    [
+        ("umount:/home/researcher", "ls -A /home/researcher | wc -l", "0"),
+        ("tmpfs:/fast:size=64k+mode=0700", "stat --format=%a /fast", "700"),
+        (
+            "tmpfs:/fast:size=64k",
+            "cat /usr/bin/bash >/fast/a 2>&- || stat --format=%s /fast/a",
+            "65536",
+        ),
+        (
+            "tmpfs:/fast:noexec",
+            'cp /usr/bin/true /fast; /fast/true 2>&- || echo "refused"',
+            "refused",
+        ),
+        (
+            "/home/researcher:/h:ro+noexec+nodev+nosuid",
+            'read -r line < <(grep " /h " /proc/self/mountinfo); set -- $line; echo $6',
+            "ro,nosuid,nodev,noexec,relatime",
+        ),
+        ("/etc/hostname:/h:bind+nofail", "test -s /h && echo mounted", "mounted"),
+        ("/absent:/h:nofail+ro", "test -e /h || echo none", "none"),
+        ("/etc/hostname", "test -s /etc/hostname && echo mounted", "mounted"),
+    ],
+)
+def test_mounts_have_the_requested_kinds_and_flags(
+    site: Site, image: str, mounts: str, command: str, expected: str
+) -> None:
+    options = f"--container-image={image} --container-mounts={mounts}"
+
+    assert run(site, options, f"bash -c '{command}'") == expected
+
+
 def test_home_directory_is_mounted_by_default(site: Site, image: str) -> None:
     command = "bash -c 'ls -A /home 2>/dev/null; true'"
 
@@ -112,6 +146,21 @@ def test_entrypoint_runs_only_on_request(site: Site, image: str) -> None:
 
     assert with_it.splitlines() == ["blue", "/usr"]
     assert without.splitlines() == ["red and green", "/data"]
+
+
+def test_output_of_the_entrypoint_is_shown_on_request(site: Site) -> None:
+    files = [Entry("start", '#!/bin/sh\necho hello; exec "$@"\n', mode=0o755)]
+    layers = [site.base, layer(files)]
+    name = site.push(
+        "options/log:1", ociimages.layout(layers, Env=["PATH=/usr/bin"], Entrypoint=["/start"])
+    )
+    step = f"srun --quiet --container-image={name} --container-entrypoint"
+
+    shown = site.node.user(f"{step} --container-entrypoint-log id -u 2>&1")
+    hidden = site.node.user(f"{step} id -u 2>&1")
+
+    assert shown.splitlines() == ["hello", "2000"]
+    assert hidden == "2000"
 
 
 @pytest.mark.parametrize("kind", ["net", "ipc", "uts"])
@@ -237,6 +286,24 @@ def test_container_can_leave_out_the_driver(
     assert "slurmstack" not in output
 
 
+@pytest.mark.parametrize("devices", ["all", "0"])
+def test_other_selections_of_devices_keep_the_driver(
+    site: Site, image: str, driver: str, devices: str
+) -> None:
+    variable = f"--export=ALL,NVIDIA_VISIBLE_DEVICES={devices}"
+
+    assert run(site, f"{driver} --container-image={image} {variable}", "nvidia-smi") == "a GPU"
+
+
+def test_image_can_leave_out_the_driver(site: Site, driver: str) -> None:
+    variables = ["PATH=/usr/bin", "NVIDIA_VISIBLE_DEVICES=void"]
+    name = site.push("options/void:1", ociimages.layout([site.base], Env=variables))
+
+    command = "bash -c 'command -v nvidia-smi || echo none'"
+
+    assert run(site, f"{driver} --container-image={name}", command) == "none"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -245,6 +312,11 @@ def test_container_can_leave_out_the_driver(
         ("--container-workdir=here --container-image=x", "expected an absolute path"),
         ("--container-mounts=here --container-image=x", "expected a path that begins"),
         ("--container-mounts=/a:/b:huge --container-image=x", "flag huge of /b is unknown"),
+        (
+            "--container-mounts=/absent:/a --container-image={image}",
+            "cannot mount /absent: No such",
+        ),
+        ("--container-mounts=umount:/a --container-image={image}", "cannot open /a to unmount"),
         ("--container-unshare=pid --container-image=x", "expected net, ipc or uts"),
         ("--container-readonly --container-writable --container-image=x", "are both set"),
         ("--container-env=A,, --container-image=x", "--container-env=A,,: expected words"),
@@ -256,5 +328,7 @@ def test_container_can_leave_out_the_driver(
         ("--container-image=/etc/passwd", "expected a squashfs file"),
     ],
 )
-def test_reports_invalid_options_in_one_line(site: Site, options: str, words: str) -> None:
-    assert words in refusal(site, options)
+def test_reports_invalid_options_in_one_line(
+    site: Site, image: str, options: str, words: str
+) -> None:
+    assert words in refusal(site, options.format(image=image))
