@@ -108,12 +108,32 @@ def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
     assert output == ["ID=small", "RUNNING", f"{c.PROGRAMS}/clients/srun"]
 
 
+def test_slurm_commands_of_root_in_a_container_act_as_the_user(site: Site, image: str) -> None:
+    """Only `squeue --me`, which looks for jobs of root, finds nothing."""
+    commands = (
+        "cd /tmp; srun --quiet id -u; squeue --noheader --me --format=%T; "
+        "squeue --noheader --jobs=$SLURM_JOB_ID --format=%T,%U; "
+        "scontrol update JobId=$SLURM_JOB_ID Comment=mine && echo updated; "
+        "sbatch --parsable --output=/home/researcher/%j.txt --wrap true"
+    )
+    job = site.node.user(
+        f"sbatch --parsable --output=/home/researcher/%j.txt --container-image={image} "
+        f"--container-remap-root --wrap '{commands}'"
+    )
+
+    *output, second = ended(site, job).splitlines()
+
+    assert output == ["0", "RUNNING,2000", "updated"]
+    assert second.isdigit()
+    assert ended(site, second) == ""
+
+
 def test_later_steps_reuse_a_named_container(site: Site, image: str) -> None:
     job = site.job()
     step = f"--jobid={job} --overlap --container-name=mine"
 
     run(site, f"{step} --container-image={image}", "bash -c 'echo first >/made'")
-    assert run(site, step, "bash -c 'cat /made; echo second >>/made'") == "first"
+    assert run(site, f"{step}:auto", "bash -c 'cat /made; echo second >>/made'") == "first"
     assert run(site, step, "cat /made").splitlines() == ["first", "second"]
 
 
