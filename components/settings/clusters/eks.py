@@ -85,8 +85,8 @@ def _card_problems(machines: EksMachines, nodeset: Nodeset) -> Iterator[Problem]
         yield (
             "type",
             (
-                f"'{type_}': has {gpus} GPUs; expected a type with at least the nodeset's "
-                f"{wanted} (gpus.count)"
+                f"'{type_}': has only {gpus} of the nodeset's {wanted} GPUs (gpus.count); expected "
+                "a larger type"
             ),
         )
     if adapters is not None and machines.efa and machines.efa > adapters:

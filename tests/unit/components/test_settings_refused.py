@@ -1350,7 +1350,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("policy.exceptions", {"non-rot": {"login-sshd": "b"}}, "policy.exceptions.non-rot",
      "is not a policy", "did you mean 'non-root'?"),
     ("cluster.machines.gpu.type", "p5.4xlarge", "cluster.machines.gpu.type", "'p5.4xlarge'",
-     "has 16 CPUs; expected a type with more than the nodeset's 63.5"),
+     "has only 1 of the nodeset's 8 GPUs (gpus.count); expected a larger type"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
      "expected one filter in balanced parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
@@ -2245,7 +2245,7 @@ def test_node_leaves_memory_for_kubelet_and_linux(values: Values, memory: str, f
         (
             "gpu",
             {"type": "g6.12xlarge", "efa": None},
-            "type: 'g6.12xlarge': has 4 GPUs; expected a type with at least the nodeset's 8",
+            "type: 'g6.12xlarge': has only 4 of the nodeset's 8 GPUs (gpus.count); expected",
         ),
         ("gpu", {"type": "g6.48xlarge", "efa": 1}, None),
         ("gpu", {"type": "p6-b200.48xlarge", "efa": 8}, None),
