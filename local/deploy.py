@@ -174,8 +174,7 @@ def wait(process: subprocess.Popen[bytes]) -> int:
             continue
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the engine and return its exit code."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m local.deploy", description=__doc__)
     parser.add_argument("verb", choices=["up", "preview", "destroy", "down"])
     parser.add_argument("--stack", default="dev")
@@ -190,6 +189,12 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FOLDER",
         help="the program's folder (default: this checkout)",
     )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the engine and return its exit code."""
+    parser = _parser()
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if (options.json or options.markdown) and options.verb != "preview":
