@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
+from engine.excerpts import (
+    IDENTITIES,
+    are_words,
+    both_shortened,
+    changed_lines,
+    is_file,
+    joined,
+)
 from engine.paths import MISSING, Missing, contains, look_up, parse_path
 from engine.planning import Plan
 from engine.values import (
@@ -22,9 +26,6 @@ from engine.values import (
     plain,
 )
 
-_IDENTITIES: Final = ("name", "mountPath", "key", "ip")
-"""Keys that identify an object in a list of Kubernetes."""
-
 
 @dataclass(frozen=True)
 class Change:
@@ -36,7 +37,7 @@ class Change:
     new: str | None
     replaces: bool = False
     lines: tuple[str, ...] = ()
-    """Removed and added lines of a text, such as a file, with the prefix `- ` or `+ `."""
+    """Removed and added lines of a file, or items of a list, with the prefix `- ` or `+ `."""
     place: str = ""
     """Path for readers: items of lists have their names instead of their positions."""
 
@@ -52,52 +53,32 @@ class _Difference:
 def changes(
     old: Properties, new: Properties, planned: Plan, show: Callable[[Value], str]
 ) -> tuple[Change, ...]:
-    """Return what a plan changes, with one entry for each place that differs."""
+    """Return what a plan changes, with one entry for each place that differs.
+
+    ``show`` returns a value in full: long values are cut where both sides are equal.
+    """
     result: dict[str, Change] = {}
     forcing = [parse_path(key) for key in planned.replaces]
     for text in dict.fromkeys((*planned.changed, *planned.replaces)):
-        path = _up_to_moved_items(old, new, parse_path(text))
+        path = _up_to_list(old, new, parse_path(text))
         replaces = any(contains(key, path) or contains(path, key) for key in forcing)
         for found in _differences(old, new, path):
             change = Change(
                 format_path(found.path),
-                _shown(found.old, show),
-                _shown(found.new, show),
+                *_shown(found, show),
                 replaces,
-                _line_diff(found.old, found.new),
+                changed_lines(found.old, found.new),
                 found.place,
             )
             result.setdefault(change.place, change)
     return tuple(result.values())
 
 
-def _line_diff(before: Value | Missing, after: Value | Missing) -> tuple[str, ...]:
-    """Return the lines that differ between two files, one of which may be missing.
-
-    Return no lines for other values, and for texts of one line.
-    """
-    are_texts = isinstance(before, str | Missing) and isinstance(after, str | Missing)
-    if not are_texts or not (_is_file(before) or _is_file(after)):
-        return ()
-    old, new = (_lines(one) if isinstance(one, str) else [] for one in (before, after))
-    diff = difflib.unified_diff(old, new, lineterm="", n=0)
-    return tuple(f"{line[0]} {line[1:]}" for line in list(diff)[2:] if line[0] in "-+")
-
-
-def _is_file(value: Value | Missing) -> bool:
-    return isinstance(value, str) and ("\n" in value or len(_lines(value)) > 1)
-
-
-def _lines(text: str) -> list[str]:
-    """Return a text's lines. Data in JSON gets a line for each value."""
-    if text[:1] in ("{", "["):
-        with contextlib.suppress(ValueError, RecursionError):
-            return json.dumps(json.loads(text), indent=1, sort_keys=True).split("\n")
-    return text.splitlines()
-
-
-def _shown(value: Value | Missing, show: Callable[[Value], str]) -> str | None:
-    return None if isinstance(value, Missing) else show(value)
+def _shown(found: _Difference, show: Callable[[Value], str]) -> tuple[str | None, str | None]:
+    old, new = (
+        None if isinstance(value, Missing) else show(value) for value in (found.old, found.new)
+    )
+    return both_shortened(old, new)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -132,7 +113,7 @@ def _compare(whole: _Difference) -> Iterator[_Difference]:
             yield from _compare(_at_key(whole, key))
     elif isinstance(old, Missing) or isinstance(new, Missing):
         only = new if isinstance(old, Missing) else old
-        if isinstance(only, dict) and any(map(_is_file, only.values())):
+        if isinstance(only, dict) and any(map(is_file, only.values())):
             # Show each file of an object that is added or removed.
             yield from (_at_key(whole, key) for key in only)
         else:
@@ -142,7 +123,14 @@ def _compare(whole: _Difference) -> Iterator[_Difference]:
 
 
 def _compare_lists(whole: _Difference, old: list[Value], new: list[Value]) -> Iterator[_Difference]:
-    """Yield the differences between items of the same name, else of the same position."""
+    """Yield the differences between items of the same name, else of the same position.
+
+    Yield lists of words as a whole: an insertion is no change of the items after it.
+    """
+    if are_words(old, new):
+        if changed_paths(old, new):
+            yield whole
+        return
     named = _names(old, new)
     if named is None:
         for index in range(max(len(old), len(new))):
@@ -166,7 +154,7 @@ def _names(old: Value | Missing, new: Value | Missing) -> tuple[list[str], list[
     """Return the names of the items of two lists; None if names do not identify the items."""
     if not (isinstance(old, list) and isinstance(new, list)):
         return None
-    for key in _IDENTITIES:
+    for key in IDENTITIES:
         sides = [
             [item.get(key) if isinstance(item, dict) else None for item in items]
             for items in (old, new)
@@ -180,12 +168,15 @@ def _names(old: Value | Missing, new: Value | Missing) -> tuple[list[str], list[
     return None
 
 
-def _up_to_moved_items(old: Properties, new: Properties, path: Path) -> Path:
-    """Return the path up to the first list in which items have another position."""
+def _up_to_list(old: Properties, new: Properties, path: Path) -> Path:
+    """Return the path up to the first list of words, or with items in another position."""
     for depth, step in enumerate(path):
         if isinstance(step, int):
-            named = _names(look_up(old, path[:depth]), look_up(new, path[:depth]))
+            before, after = look_up(old, path[:depth]), look_up(new, path[:depth])
+            named = _names(before, after)
             if named and any(a != b for a, b in zip(*named, strict=False)):
+                return path[:depth]
+            if are_words(before, after):
                 return path[:depth]
     return path
 
@@ -195,7 +186,7 @@ def _place(old: Properties, new: Properties, path: Path) -> str:
     place = ""
     for depth, step in enumerate(path):
         if isinstance(step, str):
-            place = _joined(place, step)
+            place = joined(place, step)
             continue
         named = _names(look_up(old, path[:depth]), look_up(new, path[:depth]))
         longer = max(named, key=len) if named else []
@@ -203,17 +194,12 @@ def _place(old: Properties, new: Properties, path: Path) -> str:
     return place
 
 
-def _joined(place: str, key: str) -> str:
-    text = format_path((key,))
-    return f"{place}.{text}" if place and not text.startswith("[") else f"{place}{text}"
-
-
 def _at_key(whole: _Difference, key: str) -> _Difference:
     old, new = (
         side.get(key, MISSING) if isinstance(side, dict) else MISSING
         for side in (whole.old, whole.new)
     )
-    return _Difference((*whole.path, key), _joined(whole.place, key), old, new)
+    return _Difference((*whole.path, key), joined(whole.place, key), old, new)
 
 
 def _item(items: list[Value], index: int) -> Value | Missing:

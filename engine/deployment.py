@@ -23,7 +23,7 @@ from engine.policies import Policies, Subject
 from engine.providers import Operation, Provider
 from engine.recovery import recover
 from engine.removal import Removal
-from engine.show import shown
+from engine.show import in_full
 from engine.state import StoredResource, now
 from engine.urns import STACK_TYPE, is_provider, make_urn, short, split_reference
 from engine.values import (
@@ -271,7 +271,7 @@ class Deployment:
     async def _update(
         self, planned: Plan, manager: Provider, new: StoredResource, old: StoredResource
     ) -> StoredResource:
-        changed = changes(old.inputs, new.inputs, planned, shown)
+        changed = changes(old.inputs, new.inputs, planned, in_full)
         step = Step(new.urn, Op.UPDATE, new.parent, changed, old=old, new=new)
         inputs = plain_properties(new.inputs)
         new = replace(new, id=old.id)
@@ -297,7 +297,7 @@ class Deployment:
     ) -> StoredResource:
         # Check without the old inputs: the replacement needs newly generated names.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
-        changed = changes(old.inputs, new.inputs, planned, shown)
+        changed = changes(old.inputs, new.inputs, planned, in_full)
         step = Step(new.urn, Op.REPLACE, new.parent, changed, old=old, new=new)
         try:
             planning.refuse_replacing_protected(old, goal.protect, self._work.options.settings)

@@ -14,12 +14,17 @@ _WIDTH: Final = 72
 
 def shown(value: Value) -> str:
     """Return a value as JSON, truncated if long."""
+    text = in_full(value)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def in_full(value: Value) -> str:
+    """Return a value as JSON."""
     if isinstance(value, Secret):
         return SECRET_SHOWN
     if isinstance(value, Unknown):
         return UNKNOWN_SHOWN
-    text = json.dumps(redacted(value), ensure_ascii=False)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return json.dumps(redacted(value), ensure_ascii=False)
 
 
 def redacted(value: Value, unknown: str = UNKNOWN_SHOWN) -> Any:

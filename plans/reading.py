@@ -21,7 +21,6 @@ _OPS: Final = {op.value: op for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELE
 _PASSED_OVER: Final = frozenset(
     {"create-replacement", "delete-replaced", "read", "read-replacement", "refresh", "same"}
 )
-_WIDTH: Final = 60
 _KUBERNETES: Final = "kubernetes:"
 
 
@@ -96,7 +95,7 @@ class Preview:
 
 
 def _without_repeated_lines(steps: list[Step]) -> list[Step]:
-    """Return the steps with lines of files only where they first appear.
+    """Return the steps with several equal lines only where they first appear.
 
     The new slurm.conf, for example, is in two ConfigMaps: one for its test, one for slurmctld.
     """
@@ -111,7 +110,7 @@ def _without_repeated_lines(steps: list[Step]) -> list[Step]:
 
 
 def _referring(change: Change, step: Step, first: Mapping[tuple[str, ...], str]) -> Change:
-    if not change.lines or first[change.lines] == step.name:
+    if len(change.lines) < 2 or first[change.lines] == step.name:
         return change
     return replace(change, lines=(f"the same lines as in {first[change.lines]}",))
 
@@ -223,12 +222,11 @@ def _sources(state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON. Long values are cut; secret and unknown values become fixed words."""
+    """Return a value as JSON. Secret and unknown values become fixed words."""
     if value == SECRET_SHOWN:
         return SECRET_SHOWN
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    text = text.replace(f'"{UNKNOWN_STRING}"', "[not known yet]")
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return text.replace(f'"{UNKNOWN_STRING}"', "[not known yet]")
 
 
 def _messages(diagnostics: list[Mapping[str, Any]], *severities: str) -> Iterator[str]:
