@@ -1,11 +1,12 @@
 """Read the output of `pulumi preview --json`, or the same output of the embedded engine."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from components.conventions import COST_LOGGED
+from components.conventions import COST_LOGGED, PROJECT
 from engine.changes import Change, changes
 from engine.paths import parse_path
 from engine.planning import Op, Plan
@@ -22,6 +23,8 @@ _PASSED_OVER: Final = frozenset(
     {"create-replacement", "delete-replaced", "read", "read-replacement", "refresh", "same"}
 )
 _KUBERNETES: Final = "kubernetes:"
+_MARK: Final = re.compile(rf",{PROJECT}=[0-9a-f]+")
+"""Checksum of all Slurm's files in slurm.conf (components.slurmconf.config_digest)."""
 
 
 class PlanError(Exception):
@@ -203,7 +206,8 @@ def _step(
         paths = map(format_path, compared(before, after))
         replaces = tuple(entry.get("replaceReasons") or ())
         planned = Plan(op, tuple(dict.fromkeys((*paths, *reasons))), replaces)
-        changed = changes(before, after, planned, _shown)
+        found = changes(before, after, planned, _shown)
+        changed = tuple(filter(None, map(_without_mark, found))) or found
     return Step(
         op,
         urn,
@@ -214,6 +218,22 @@ def _step(
         changes=changed,
         sources=frozenset(_sources(old or {})),
     )
+
+
+def _without_mark(change: Change) -> Change | None:
+    """Leave out the mark in slurm.conf, which is another after each edit; None if nothing is left.
+
+    If only the mark differs, another file of the same ConfigMap also changes.
+    """
+    marked = {line for line in change.lines if _MARK.search(line)}
+    if not marked:
+        return change
+    plain = {_MARK.sub("", line) for line in marked}
+    equal = {line[1:] for line in plain if line[0] == "-"}
+    equal &= {line[1:] for line in plain if line[0] == "+"}
+    lines = ((line in marked, _MARK.sub("", line)) for line in change.lines)
+    kept = tuple(line for is_marked, line in lines if not (is_marked and line[1:] in equal))
+    return replace(change, lines=kept) if kept else None
 
 
 def _sources(state: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Show a preview on a terminal. In a pipe, it has no colours, and one line for each fact."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from rich.console import Console
@@ -16,12 +17,18 @@ from plans.reading import ORDER, Preview, Step, rolls_pods
 
 _HEAD: Final = "bold"
 _ALARM: Final = "bold red"
+_MOST_ALIKE: Final = 5
+"""Maximum number of lines for resources of one kind that have only a name to show."""
 
 
 def show(preview: Preview, stack: str, console: Console) -> None:
-    """Print resources, then what users notice, costs, and what is refused or has failed."""
-    for step in preview.shown():
-        console.print(Text("\n").join(_resource(step)), soft_wrap=True)
+    """Print resources, then what users notice, costs, and what is refused or has failed.
+
+    The most important lines come last: after a long preview, a terminal shows only the end.
+    """
+    for _, alike in groupby(preview.shown(), lambda step: (step.op, step.kind)):
+        for lines in _resources([*alike]):
+            console.print(Text("\n").join(lines), soft_wrap=True)
     if jobs := preview.jobs():
         console.print(
             f"Kubernetes Jobs that run again: {', '.join(jobs)}", soft_wrap=True, highlight=False
@@ -35,6 +42,17 @@ def show(preview: Preview, stack: str, console: Console) -> None:
     _section("Failed", preview.errors, console, _ALARM)
     if not preview.errors:
         console.print(Text(f"{stack}: {_summary(preview)}", _HEAD), soft_wrap=True)
+
+
+def _resources(alike: Sequence[Step]) -> Iterator[Iterable[Text]]:
+    """Yield the lines of each resource. The resources have the same kind and operation."""
+    plain = [step for step in alike if not step.changes]
+    if len(plain) > _MOST_ALIKE:
+        op, names = plain[0].op, ", ".join(step.name for step in plain)
+        what = f"{len(plain)} {plain[0].kind} resources: {names}"
+        yield [Text(f"{SYMBOLS[op]:>2} {what}", COLOURS[op])]
+        alike = [step for step in alike if step.changes]
+    yield from map(_resource, alike)
 
 
 def _resource(step: Step) -> Iterator[Text]:

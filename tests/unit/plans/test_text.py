@@ -1,13 +1,16 @@
 """A preview in a terminal or a pipe."""
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 
+from components.slurmconf import config_files
 from plans.reading import Preview
 from plans.text import show
 from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
+from tests.support.stack import settings
 
 NODESET = {"slurmstack.dev/nodeset": "cpu"}
 JOB = "kubernetes:batch/v1:Job"
@@ -88,6 +91,50 @@ def test_same_lines_of_two_resources_are_shown_once() -> None:
     ]
 
 
+def test_mark_of_the_configuration_is_not_shown() -> None:
+    def edited(name: str, edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        sides = ({"data": config_files(settings(change))} for change in (lambda _: None, edit))
+        return step("update", CONFIG_MAP, name, *sides)
+
+    prolog = {"prolog": {"text": "#!/bin/sh\n"}, "timeouts": {"kill_wait": 60}}
+    lines = shown(preview(edited("config-candidate", lambda v: v.update(slurm=prolog))))
+    (before, after) = (line.strip() for line in lines if "KillWait" in line)
+
+    assert (before, after) == ("- KillWait=30", "+ KillWait=60")
+    assert not any("SlurmctldParameters" in line for line in lines)
+
+    parameters = {"slurmctld_parameters": {"idle_on_node_suspend": True}}
+    lines = shown(preview(edited("config-candidate", lambda v: v.update(slurm=parameters))))
+    assert "       - SlurmctldParameters=enable_configless" in lines
+    assert "       + SlurmctldParameters=enable_configless,idle_on_node_suspend" in lines
+
+
+def test_file_with_only_another_mark_is_not_shown() -> None:
+    before, after = (
+        {"data": {"slurm.conf": f"A=1\nB=c,slurmstack={mark}\n", "prolog": f"{mark}\n"}}
+        for mark in ("0a", "0b")
+    )
+
+    lines = shown(preview(step("update", CONFIG_MAP, "config-candidate", before, after)))
+
+    assert lines[1:4] == ["     data.prolog:", "       - 0a", "       + 0b"]
+    assert not any("slurm.conf" in line for line in lines)
+
+
+def test_many_resources_without_details_share_a_line() -> None:
+    def deleted(number: int) -> list[str]:
+        steps = (step("delete", CONFIG_MAP, f"c{index}", {}) for index in range(number))
+        edited = step("update", CONFIG_MAP, "edited", file("a\n"), file("b\n"))
+        return shown(preview(edited, step("delete", JOB, "job", {}), *steps))
+
+    assert deleted(6)[:3] == [
+        " - 6 ConfigMap resources: c0, c1, c2, c3, c4, c5",
+        " - Job job",
+        " ~ ConfigMap edited",
+    ]
+    assert deleted(5)[:2] == [" - ConfigMap c0", " - ConfigMap c1"]
+
+
 def test_nothing_to_change_is_one_line() -> None:
     assert shown(preview()) == ["lab: 7 unchanged"]
 
@@ -98,10 +145,19 @@ def test_cost_of_nodes_on_demand_is_shown_without_changes() -> None:
     assert shown(preview(logged=(line,))) == ["Costs:", f"  {line}", "lab: 7 unchanged"]
 
 
-def test_refusals_and_errors_are_listed() -> None:
+def test_single_line_is_repeated_for_each_resource() -> None:
+    before, after = ({"spec": {"except": items}} for items in (["b"], ["a", "b"]))
+    steps = (step("update", CONFIG_MAP, name, before, after) for name in ("one", "two"))
+
+    assert shown(preview(*steps)).count("       + a") == 2
+
+
+def test_refusals_and_errors_are_listed_last() -> None:
     kept = step("delete", JOB, "kept", {"spec": 1}, protect=True)
 
     lines = shown(preview(kept, errors=("no way",)))
 
-    assert "Job kept: would be deleted and is protected" in lines[lines.index("Refused:") + 1]
-    assert lines[lines.index("Failed:") :] == ["Failed:", "  no way"]
+    assert lines[:2] == [" - Job kept", "What users and jobs notice:"]
+    assert lines[-4] == "Refused:"
+    assert "Job kept: would be deleted and is protected" in lines[-3]
+    assert lines[-2:] == ["Failed:", "  no way"]
