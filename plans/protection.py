@@ -6,6 +6,7 @@ Refuse changes that slurmctld would refuse too, so that they do not fail only du
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
 _PROTECTED: Final = (
-    "`make up` would refuse it; revert the edit, or take a backup, set slurmstack:protect_data:"
-    " false and deploy it by hand"
+    "`make up` would refuse it; revert the edit, or take a backup and deploy by hand three times:"
+    " slurmstack:protect_data: false alone, which unprotects all data of the stack, then this edit,"
+    " then protect_data: true"
 )
 _UNPROTECTED: Final = (
     "`make up` would do it, because protect_data does not protect it; revert the edit, or take a"
@@ -30,6 +32,19 @@ _SETTINGS: Final[Mapping[str, list[str]]] = yaml.safe_load(
     (Path(__file__).parents[1] / "protected.yaml").read_text()
 )
 """The settings whose edit would replace or delete a resource, by the resource's name."""
+_HELD: Final[Mapping[str, tuple[str, str]]] = {
+    "accounting-archive": ("old records of jobs", "accounting.archive.size"),
+    "backup-volume": ("dumps of the accounting database", "accounting.backup.size"),
+    "controller-state": ("the queue", "controller.state_size"),
+    "database-data": ("records of jobs, accounts and limits", "accounting.database.size"),
+    "eks-lustre": ("users' homes and files", "jail.size"),
+    "jail-claim": ("users' homes and files", "jail.size"),
+    "jail-server-volume": ("users' homes and files", "jail.size"),
+    "longchecks-volume": ("measurements of long checks", "long_checks.size"),
+    "monitoring-data": ("stored metrics", "monitoring.bundled.size"),
+    "nebius-files": ("users' homes and files", "jail.size"),
+}
+"""What a volume holds, and the setting of its size, by the resource's name."""
 _VERBS: Final = {Op.REPLACE: "would be replaced", Op.DELETE: "would be deleted"}
 
 
@@ -45,7 +60,9 @@ def _refusals(preview: Preview) -> Iterator[str]:
             remedy = _PROTECTED if step.protected else _UNPROTECTED
             keys = _SETTINGS.get(step.name)
             cause = f" (settings: {', '.join(keys)})" if keys else ""
-            yield f"{step.type} {step.name}: {_VERBS[step.op]} and {reason}{cause}; {remedy}"
+            held = f" ({_HELD[step.name][0]})" if step.name in _HELD else ""
+            what = f"{step.type} {step.name}{held}"
+            yield f"{what}: {_VERBS[step.op]} and {reason}{cause}; {remedy}"
         if step.type in _SIZES and step.op is Op.UPDATE:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:
@@ -66,21 +83,28 @@ def loses_data(step: Step) -> bool:
 
 _SIZES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "kubernetes:core/v1:PersistentVolumeClaim": (("spec", "resources", "requests", "storage"), ""),
-    "nebius:index/computeV1Filesystem:ComputeV1Filesystem": (("sizeGibibytes",), "GiB"),
-    "aws:fsx/lustreFileSystem:LustreFileSystem": (("storageCapacity",), "GiB"),
+    "nebius:index/computeV1Filesystem:ComputeV1Filesystem": (("sizeGibibytes",), "Gi"),
+    "aws:fsx/lustreFileSystem:LustreFileSystem": (("storageCapacity",), "Gi"),
 }
-"""Inputs with the sizes of volumes, and the inputs' units, by type. EFS has no size."""
+"""Inputs with the sizes of volumes, and the units of plain numbers, by type. EFS has no size."""
 
 
 def _smaller_volume(step: Step) -> Iterator[str]:
     path, unit = _SIZES[step.type]
-    before, after = (at(inputs or {}, *path) for inputs in (step.old, step.new))
+    before, after = (f"{at(inputs or {}, *path)}{unit}" for inputs in (step.old, step.new))
     sizes = quantity(before), quantity(after)
     if sizes[0] is not None and sizes[1] is not None and sizes[1] < sizes[0]:
-        yield (
-            f"{step.name}: {after}{unit}: a volume cannot shrink; set its size back to"
-            f" {before}{unit}"
-        )
+        _, key = _HELD.get(step.name, ("", step.name))
+        sizes_shown = _size(sizes[1], after), _size(sizes[0], before)
+        yield f"{key}: {sizes_shown[0]}: a volume cannot shrink; set it back to {sizes_shown[1]}"
+
+
+def _size(size: Decimal, text: str) -> str:
+    """Return a number of bytes as in settings; `text` if settings cannot express it."""
+    for exponent, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB")):
+        if size and size % 1024**exponent == 0:
+            return f"{int(size / 1024**exponent)}{unit}"
+    return text
 
 
 _CONFIGURATION: Final = "config-candidate"

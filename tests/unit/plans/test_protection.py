@@ -66,7 +66,8 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
         return line
 
     assert "`make up` would refuse it" in refusal(protect=True)
-    assert "set slurmstack:protect_data: false" in refusal(protect=True)
+    assert "three times: slurmstack:protect_data: false alone, which" in refusal(protect=True)
+    assert "jail-claim (users' homes and files): would be replaced and" in refusal(protect=True)
     assert "`make up` would do it, because protect_data does not protect it" in refusal()
     assert "revert the edit, or take a backup and deploy it by hand" in refusal()
     assert "holds data (settings: jail.storage_class);" in refusal()
@@ -103,9 +104,63 @@ def test_smaller_volume_is_refused() -> None:
     larger = step("update", CLAIM, "jail-claim", claim("5Gi"), claim("10Gi"))
     smaller = step("update", CLAIM, "jail-claim", claim("10Gi"), claim("5Gi"))
     assert refusals(preview(smaller)) == [
-        "jail-claim: 5Gi: a volume cannot shrink; set its size back to 10Gi"
+        "jail.size: 5GiB: a volume cannot shrink; set it back to 10GiB"
     ]
     assert refusals(preview(larger)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("2097152Mi", "1048576Mi", ("1TiB", "2TiB")),
+        ("1536Gi", "512Mi", ("512MiB", "1536GiB")),
+        ("2000", "1k", ("1k", "2000")),
+    ],
+)
+def test_size_of_a_smaller_volume_has_the_units_of_settings(
+    before: str, after: str, shown: tuple[str, str]
+) -> None:
+    (line,) = refusals(preview(step("update", CLAIM, "other", claim(before), claim(after))))
+
+    assert line == f"other: {shown[0]}: a volume cannot shrink; set it back to {shown[1]}"
+
+
+def test_refusal_of_a_smaller_volume_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def claims(size: str, **jail: Any) -> dict[str, dict[str, Any]]:
+        def resize(values: dict[str, Any]) -> None:
+            values["jail"] = {"size": size, **jail}
+            values["controller"] = {"state_size": size}
+            values["accounting"] = {
+                "database": {"size": size},
+                "archive": {"size": size},
+                "purge": {"jobs": "24months"},
+                "backup": {"size": size},
+            }
+            values["monitoring"] = {"bundled": {"size": size}}
+            values["long_checks"] = {"size": size, "checks": [{"name": "cpu-memory"}]}
+
+        graph = record(monkeypatch, config(resize))
+        return {found.name: dict(found.inputs) for found in graph.of_type(CLAIM)}
+
+    found = set()
+    servers: list[dict[str, Any]] = [{}, {"server": {"machines": ["10.0.0.0/16"]}}]
+    for jail in servers:
+        large, small = claims("200GiB", **jail), claims("100GiB", **jail)
+        changed = (step("update", CLAIM, name, large[name], small[name]) for name in large)
+        found |= set(refusals(preview(*changed)))
+
+    keys = (
+        "accounting.archive.size",
+        "accounting.backup.size",
+        "accounting.database.size",
+        "controller.state_size",
+        "jail.size",
+        "long_checks.size",
+        "monitoring.bundled.size",
+    )
+    assert sorted(found) == [
+        f"{key}: 100GiB: a volume cannot shrink; set it back to 200GiB" for key in keys
+    ]
 
 
 def test_state_says_which_keys_are_in_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,19 +206,23 @@ def test_removed_key_in_use_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("type_", "size"),
+    ("type_", "name", "size"),
     [
-        ("nebius:index/computeV1Filesystem:ComputeV1Filesystem", "sizeGibibytes"),
-        ("aws:fsx/lustreFileSystem:LustreFileSystem", "storageCapacity"),
+        (
+            "nebius:index/computeV1Filesystem:ComputeV1Filesystem",
+            "nebius-files",
+            "sizeGibibytes",
+        ),
+        ("aws:fsx/lustreFileSystem:LustreFileSystem", "eks-lustre", "storageCapacity"),
     ],
 )
-def test_smaller_file_system_of_a_cloud_is_refused(type_: str, size: str) -> None:
-    old, new = {size: 51200}, {size: 10240}
+def test_smaller_file_system_of_a_cloud_is_refused(type_: str, name: str, size: str) -> None:
+    old, new = {size: 51200}, {size: 10000.0}
 
-    assert refusals(preview(step("update", type_, "files", old, new))) == [
-        "files: 10240GiB: a volume cannot shrink; set its size back to 51200GiB"
+    assert refusals(preview(step("update", type_, name, old, new))) == [
+        "jail.size: 10000GiB: a volume cannot shrink; set it back to 50TiB"
     ]
-    assert refusals(preview(step("update", type_, "files", new, old))) == []
+    assert refusals(preview(step("update", type_, name, new, old))) == []
 
 
 FREE: list[tuple[str, str, str, dict[str, Any]]] = [
