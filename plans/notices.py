@@ -29,7 +29,7 @@ from plans.facts import (
     shrinks,
     starts,
 )
-from plans.protection import loses_data
+from plans.protection import loses_data, refusals
 from plans.reading import Preview, Step, rolls_pods
 
 NOTHING: Final = "Users and running jobs notice nothing."
@@ -37,12 +37,16 @@ UNDESCRIBED: Final = "No rule describes what users notice of these changes: {}. 
 
 
 def notices(preview: Preview) -> list[str]:
-    """Return the sentences in the order of their rules; only NOTHING if no change matters."""
+    """Return the sentences in the order of their rules; only NOTHING if no change matters.
+
+    Without sentences, a refused preview has no NOTHING: its steps may be incomplete.
+    """
     noticed = _of_first_deploy(preview) if _is_first_deploy(preview) else preview
     found = [text for rule in _RULES for text in rule.sentences(noticed)]
     names = sorted(step.name for step in noticed.steps if not _is_described(step))
     found += [UNDESCRIBED.format(", ".join(names))] if names else []
-    return list(dict.fromkeys(found)) or ([NOTHING] if preview.steps else [])
+    nothing = [NOTHING] if preview.steps and not refusals(preview) else []
+    return list(dict.fromkeys(found)) or nothing
 
 
 def _is_first_deploy(preview: Preview) -> bool:

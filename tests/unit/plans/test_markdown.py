@@ -84,6 +84,13 @@ def test_comment_says_what_users_notice() -> None:
     assert "> **Users**: `slurmctld and the nodes read the new configuration of Slurm" in text
 
 
+def test_comment_on_a_refused_preview_does_not_say_that_users_notice_nothing() -> None:
+    text = render(preview(step("update", CLAIM, "jail-claim", claim("2Ti"), claim("1Ti"))), "lab")
+
+    assert "**Refused**" in text
+    assert "**Users**" not in text
+
+
 def test_reasons_for_failure_or_refusal_are_listed_first() -> None:
     text = render(recorded("protected"), "dev")
 

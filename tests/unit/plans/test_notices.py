@@ -13,6 +13,7 @@ from tests.support.clouds import EKS, METAL, NEBIUS
 from tests.support.documents import (
     CONFIG_MAP,
     STATEFUL_SET,
+    claim,
     key_secret,
     preview,
     removed_key,
@@ -535,3 +536,9 @@ def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> Non
 
     assert any("less than three minutes in the future" in text for text in found) == soon
     assert any("All pods switch" in text for text in found)
+
+
+def test_refused_preview_does_not_say_that_users_notice_nothing() -> None:
+    shrunk = step("update", CLAIM, "jail-claim", claim("2Ti"), claim("1Ti"))
+
+    assert notices(preview(shrunk)) == []

@@ -9,7 +9,15 @@ from rich.console import Console
 from components.slurmconf import config_files
 from plans.reading import Preview
 from plans.text import show
-from tests.support.documents import CONFIG_MAP, STATEFUL_SET, preview, stateful_set, step
+from tests.support.documents import (
+    CLAIM,
+    CONFIG_MAP,
+    STATEFUL_SET,
+    claim,
+    preview,
+    stateful_set,
+    step,
+)
 from tests.support.stack import settings
 
 NODESET = {"slurmstack.dev/nodeset": "cpu"}
@@ -150,6 +158,13 @@ def test_single_line_is_repeated_for_each_resource() -> None:
     steps = (step("update", CONFIG_MAP, name, before, after) for name in ("one", "two"))
 
     assert shown(preview(*steps)).count("       + a") == 2
+
+
+def test_refused_preview_has_no_sentence_about_users_who_notice_nothing() -> None:
+    lines = shown(preview(step("update", CLAIM, "jail-claim", claim("2Ti"), claim("1Ti"))))
+
+    assert "Refused:" in lines
+    assert "What users and jobs notice:" not in lines
 
 
 def test_refusals_and_errors_are_listed_last() -> None:
