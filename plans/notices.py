@@ -11,6 +11,7 @@ from typing import Final
 
 from components.conventions import CONFINEMENT_REQUIRED, NODE_CHECKS, NODE_OPTIONS
 from engine.planning import Op
+from plans.connections import allows_less, allows_more, newly_refused, no_longer_refused
 from plans.facts import (
     AHEAD,
     KEY,
@@ -108,6 +109,8 @@ def _facts(step: Step) -> dict[str, object]:
         "users": ", ".join(removed_users(step)),
         "moved": ", ".join(changed_uids(step)),
         "reused": ", ".join(reused_uids(step)),
+        "refused": ", ".join(newly_refused(step)),
+        "reachable": ", ".join(no_longer_refused(step)),
         "kept": ", ".join(removed_associations(step, with_jobs=False)),
         "cancelled": ", ".join(removed_associations(step, with_jobs=True)),
     }
@@ -163,10 +166,20 @@ def _is_too_soon(step: Step) -> bool:
     return step.op is Op.CREATE and (starts(step.name) or 0) < time.time() + AHEAD
 
 
+def _adds_policies(preview: Preview) -> bool:
+    """Return whether pods get policies of a kind that they do not have yet."""
+    return any(
+        re.fullmatch(_DEFAULT_POLICY, step.name) and step.op is Op.CREATE for step in preview.steps
+    )
+
+
 _NODESET: Final = r"nodeset-(.+)-slurmd"
 _ON_DEMAND: Final = r"nodeset-(.+)-template"
 _NODES: Final = r"nodeset-(.+)-(?:slurmd|template)"
 _CILIUM: Final = "cilium-release"
+_POLICY: Final = "network-.+"
+_DEFAULT_POLICY: Final = "network-(?:cilium-)?default"
+"""Policy of all pods, without which the other policies of its kind do not exist."""
 _DRIVERS: Final = "equipment-(?!class-)(.+)"
 _JAIL: Final = "jail-(?:claim|volume|server-volume)"
 _RULES: Final = (
@@ -403,14 +416,36 @@ _RULES: Final = (
         "Other images of users may be refused or allowed, for jobs that start later.",
     ),
     _Rule(
-        "network-.+",
+        _DEFAULT_POLICY,
         _is(Op.DELETE),
         "Network policies are removed: connections that they refused become possible.",
+        applies=lambda preview: not _adds_policies(preview),
     ),
     _Rule(
-        "network-.+|hosts",
+        _DEFAULT_POLICY,
+        _is(Op.CREATE),
+        "Network policies are added: connections that they do not allow fail.",
+    ),
+    _Rule(
+        _POLICY,
+        lambda step: bool(newly_refused(step)),
+        "Users' programs can no longer reach: {refused}.",
+    ),
+    _Rule(
+        _POLICY,
+        lambda step: bool(no_longer_refused(step)),
+        "Network policies no longer refuse users' programs these addresses: {reachable}.",
+    ),
+    _Rule(
+        _POLICY,
+        allows_less,
+        "Network policies change: a connection that they no longer allow fails.",
+    ),
+    _Rule(_POLICY, allows_more, "Network policies allow further connections."),
+    _Rule(
+        "hosts",
         _is(Op.CREATE, Op.UPDATE, Op.REPLACE),
-        "Network policies or names change: a connection that they no longer allow fails.",
+        "The names of pods change: a connection to an old name may fail.",
     ),
     _Rule(
         _CILIUM,
@@ -501,7 +536,7 @@ _HARMLESS: Final = "|".join(
         *("database-(mariadb|password|secret|service)", "jail-homes", "jail-origin"),
         *("jail-populate", "jail-server-service", "jwt-(password|secret)"),
         *("login-config", "login-host-key(-seed)?", "login-sshd", "metal-certificate-key"),
-        *("namespace", "node-ssh-(secret|seed)", "nodeset-.+-(isolation|slurmd|template)"),
+        *("namespace", _POLICY, "node-ssh-(secret|seed)", "nodeset-.+-(isolation|slurmd|template)"),
         *("rest-slurmrestd", "secret-.+", "user-images-config", "users-(accounts|keys)"),
     )
 )

@@ -1428,6 +1428,18 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
     "The jail's volume is deleted": lambda of: "jail-claim" in of.replaced | of.deleted,
 }
 """Starts of the preview's sentences, and the effects that have these sentences."""
+NOTICED: Mapping[str, str] = {
+    "users come from a directory": "Network policies allow further connections.",
+    "users reach fewer addresses": "Users' programs can no longer reach: 10.0.0.0/16.",
+    "users reach fewer addresses through Cilium's policies": (
+        "Users' programs can no longer reach: 10.0.0.0/16."
+    ),
+    "both kinds of policies are created": "Network policies are added: connections that they do",
+    # Prometheus may connect to port 443 anyway, for Kubernetes' API.
+    "alerts go to a webhook": "Users and running jobs notice nothing.",
+    "snapshots are disabled": "Users and running jobs notice nothing.",
+}
+"""Parts of the preview's sentences about some edits."""
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.sentence)
@@ -1437,6 +1449,7 @@ def test_edit_has_exactly_the_expected_effect(graph_of: GraphOf, edit: Edit) -> 
     assert effect(before, after) == edit.expected
     texts = notices(previewed(before, after, edit.expected))
     assert [text for text in texts if text.startswith("No rule")] == []
+    assert NOTICED.get(edit.sentence, "") in "\n".join(texts)
     for start, is_true in NAMED.items():
         assert any(text.startswith(start) for text in texts) == bool(is_true(edit.expected)), start
 
@@ -1477,6 +1490,10 @@ def test_edits_cover_every_section_of_the_settings() -> None:
     sections = {path[0] for edit in EDITS for path in touched(edit)}
 
     assert sections == set(Settings.model_fields)
+
+
+def test_sentences_belong_to_edits() -> None:
+    assert NOTICED.keys() <= {edit.sentence for edit in EDITS}
 
 
 def test_edits_that_do_not_move_data_never_delete_it(graph_of: GraphOf) -> None:

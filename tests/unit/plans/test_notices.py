@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -536,6 +537,73 @@ def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> Non
 
     assert any("less than three minutes in the future" in text for text in found) == soon
     assert any("All pods switch" in text for text in found)
+
+
+LESS = "Network policies change: a connection that they no longer allow fails."
+MORE = "Network policies allow further connections."
+
+
+def policy(*ports: int, refused: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    world = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(refused)}}]}
+    reached = [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}] if ports else []
+    return {"spec": {"egress": [world, *reached], **more}}
+
+
+def cilium(*ports: int, refused: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    to_ports = [{"ports": [{"protocol": "TCP", "port": str(port)} for port in ports]}]
+    world = {"toCIDRSet": [{"cidr": "0.0.0.0/0", "except": list(refused)}]}
+    reached = [{"toEntities": ["all"], "toPorts": to_ports}] if ports else []
+    return {"spec": {"egress": [world, *reached], **more}}
+
+
+@pytest.mark.parametrize("rules", [policy, cilium])
+def test_changed_policy_says_which_connections_it_affects(
+    rules: Callable[..., dict[str, Any]],
+) -> None:
+    def texts(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+        return notices(preview(step("update", POLICY, "network-worker", before, after)))
+
+    refused = rules(refused=("10.0.0.0/16", "10.2.0.0/16"))
+    assert texts(rules(refused=("10.2.0.0/16",)), refused) == [
+        "Users' programs can no longer reach: 10.0.0.0/16."
+    ]
+    assert texts(refused, rules(refused=("10.2.0.0/16",))) == [
+        "Network policies no longer refuse users' programs these addresses: 10.0.0.0/16."
+    ]
+    assert texts(rules(443), rules(443, 636)) == [MORE]
+    assert texts(rules(443), rules(443, 443)) == [NOTHING]
+    assert texts(rules(443, 636), rules(443)) == [LESS]
+    assert texts(rules(443), rules(636)) == [LESS, MORE]
+    assert texts(rules(443), {"spec": UNKNOWN_STRING}) == [LESS]
+
+
+def test_denied_connections_are_no_longer_allowed() -> None:
+    before, after = cilium(443), cilium(443, egressDeny=[{"toEntities": ["world"]}])
+
+    for old, new, sentence in ((before, after, LESS), (after, before, MORE)):
+        change = step("update", POLICY, "network-cilium-worker", old, new)
+        assert notices(preview(change)) == [sentence]
+
+
+def test_first_policies_refuse_connections() -> None:
+    created, more = (
+        step("create", POLICY, name, None, policy(443))
+        for name in ("network-default", "network-snapshots")
+    )
+
+    assert notices(preview(created, more)) == [
+        "Network policies are added: connections that they do not allow fail."
+    ]
+    assert notices(preview(more)) == [NOTHING], "the policy of a new component"
+
+
+def test_policies_of_another_kind_leave_no_gap() -> None:
+    deleted = step("delete", POLICY, "network-default", policy())
+    created = step("create", POLICY, "network-cilium-default", None, cilium())
+
+    assert notices(preview(deleted, created)) == [
+        "Network policies are added: connections that they do not allow fail."
+    ]
 
 
 def test_refused_preview_does_not_say_that_users_notice_nothing() -> None:
