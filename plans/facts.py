@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from components.conventions import ACCOUNTS_FILE, ANNOTATION_NODES, GUARD
+from components.conventions import (
+    ACCOUNTS_FILE,
+    ANNOTATION_NODES,
+    ANNOTATION_ROLL,
+    GUARD,
+    NODE_CHECKS,
+    NODE_OPTIONS,
+)
 from engine.paths import parse_path
 from engine.planning import Op
 from engine.values import UNKNOWN_STRING
@@ -49,16 +56,36 @@ def is_static(step: Step) -> bool:
 
 def grace(step: Step) -> str:
     """Name the drain_grace that applies to present pods."""
+    which, seconds = _grace(step, "drain_grace")
+    return f"{which} ({seconds} s)" if seconds else which
+
+
+def session_grace(step: Step) -> str:
+    """Return the seconds after which a leaving login node ends its sessions."""
+    which, seconds = _grace(step, "login.drain_grace")
+    return f"{seconds} s ({which})" if seconds else which
+
+
+def _grace(step: Step, key: str) -> tuple[str, str]:
+    """Return the setting that applies to present pods, and its seconds, "" if they are unknown."""
     old, new = (_variable(inputs, "DRAIN_GRACE") for inputs in (step.old, step.new))
-    if not old:
-        return "drain_grace"
-    which = "drain_grace" if new in (old, "") else "the old drain_grace"
-    return f"{which} ({old} s)"
+    return key if not old or new in (old, "") else f"the old {key}", old
+
+
+def share(step: Step) -> str:
+    """Say how many nodes an update of a nodeset takes out of service at once."""
+    roll = _parsed(at(step.new or {}, "metadata", "annotations", ANNOTATION_ROLL))
+    if roll.get("in_maintenance"):
+        return "only in a maintenance reservation of Slurm"
+    if roll.get("share"):
+        return f"at most {100 * roll['share']:g} % of them (or one node) at once"
+    return "a share of them at once"
 
 
 def changes_guard(step: Step) -> bool:
     """Return whether the packet filter of the pods changes, and not only its image."""
-    return _guard(step.old) != _guard(step.new) and loses_pods(step)
+    is_removed = step.op is Op.DELETE
+    return not is_removed and _guard(step.old) != _guard(step.new) and loses_pods(step)
 
 
 def changes_data(step: Step) -> bool:
@@ -122,6 +149,115 @@ def _uids(passwd: str) -> dict[str, str]:
     return {fields[0]: fields[2] for fields in lines}
 
 
+_STEPS: Final = {"steps": "of one job", "node_steps": "of all jobs"}
+"""Limits of steps at once on a node, which depend on the node's memory."""
+
+
+def changes_isolation(step: Step) -> bool:
+    """Return whether a nodeset's isolation changes, and not only the limits of steps."""
+    before, after = (
+        [line for line in _lines(file_of(inputs, NODE_OPTIONS) or "") if not _is_of_steps(line)]
+        for inputs in (step.old, step.new)
+    )
+    return step.op is Op.UPDATE and before != after
+
+
+def changed_steps(step: Step) -> list[str]:
+    """Return the changed limits of steps, each with the old limit."""
+    before, after = (
+        dict(
+            line.split("=", 1)
+            for line in _lines(file_of(inputs, NODE_OPTIONS) or "")
+            if _is_of_steps(line)
+        )
+        for inputs in (step.old, step.new)
+    )
+    return [
+        f"{after[key]} {whose} (before: {before[key]})"
+        for key, whose in _STEPS.items()
+        if key in before and key in after and before[key] != after[key]
+    ]
+
+
+def _is_of_steps(line: str) -> bool:
+    name, is_option, _ = line.partition("=")
+    return bool(is_option) and name in _STEPS
+
+
+def changes_checks(step: Step) -> bool:
+    """Return whether a nodeset's nodes run other health checks, or get the first ones."""
+    before, after = (_checks(inputs) for inputs in (step.old, step.new))
+    return step.op is Op.UPDATE and before != after and not ends_checks(step)
+
+
+def ends_checks(step: Step) -> bool:
+    """Return whether a nodeset's nodes no longer run health checks."""
+    before, after = (_checks(inputs) for inputs in (step.old, step.new))
+    files = at(step.new or {}, "data")
+    is_known = isinstance(files, Mapping) and files.get(NODE_CHECKS) != UNKNOWN_STRING
+    return step.op is Op.UPDATE and is_known and bool(before) and not after
+
+
+def _checks(inputs: Inputs | None) -> Mapping[str, Any]:
+    """Return the limits of each check, without the generation of the jail, which limits nothing."""
+    found = dict(_parsed(file_of(inputs, NODE_CHECKS)))
+    if isinstance(found.get("jail"), Mapping):
+        found["jail"] = {**found["jail"], "generation": None}
+    return found
+
+
+def changed_refresh(step: Step) -> str:
+    """Return the old and the new `jail.refresh`; "" if it does not change."""
+    before, after = (_variable(inputs, "JAIL_REFRESH") for inputs in (step.old, step.new))
+    return f"{before} to {after}" if before and after and before != after else ""
+
+
+def mount_points(step: Step, *, added: bool) -> list[str]:
+    """Return the paths in the jail at which pods mount other volumes than before.
+
+    With `added`, return the additional ones, else those at which they no longer mount a volume.
+    """
+    before, after = (
+        set(_variable(inputs, "JAIL_SUBMOUNTS").split()) for inputs in (step.old, step.new)
+    )
+    return sorted(after - before if added else before - after)
+
+
+def changes_image(step: Step) -> bool:
+    """Return whether the pods get other images, and not the same ones of another registry."""
+    before, after = (
+        [str(at(one, "image")).rpartition("/")[2] for one in _containers(inputs)]
+        for inputs in (step.old, step.new)
+    )
+    return bool(before and after) and UNKNOWN_STRING not in after and before != after
+
+
+def changed_limits(step: Step) -> list[str]:
+    """Return the changed fields of QOS, accounts and users that stay; [] if there are many."""
+    wanted = [_parsed(file_of(inputs, ACCOUNTS_FILE)) for inputs in (step.old, step.new)]
+    before, after = ({**_fields(side), **_fields_in_partitions(side)} for side in wanted)
+    changed = [
+        f"{name} {field} from {_amount(field, old)} to {_amount(field, new)}"
+        for name in sorted(before.keys() & after.keys())
+        for field in sorted({*before[name], *after[name]})
+        if (old := before[name].get(field, "")) != (new := after[name].get(field, ""))
+    ]
+    return changed if len(changed) <= _FEW else []
+
+
+_FEW: Final = 5
+_SECONDS: Final = ("gracetime", "grpwall", "maxwall", "preemptexempttime")
+"""Fields with seconds (agents/accounts/fields.py); amounts of memory are in MiB."""
+
+
+def _amount(field: str, value: str) -> str:
+    if not value:
+        return "none"
+    if field in _SECONDS:
+        return f"{value} s"
+    return f"{value} MiB" if field.endswith(":mem") and "mins" not in field else value
+
+
 def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
     """Return the accounts, users in accounts, and QOS that Slurm removes.
 
@@ -129,7 +265,7 @@ def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
     names are those of `accounting.remove_with_jobs`. An account includes its users.
     """
     gone = _gone(step, ACCOUNTS_FILE, _associations)
-    wanted = _wanted(file_of(step.new, ACCOUNTS_FILE) or "")
+    wanted = _parsed(file_of(step.new, ACCOUNTS_FILE))
     cancelled = set(wanted.get("remove_with_jobs") or ())
     alone = [
         name
@@ -154,22 +290,36 @@ def _partitions(text: str) -> set[str]:
 
 
 def _associations(text: str) -> set[str]:
-    wanted = _wanted(text)
+    return set(_fields(_parsed(text)))
+
+
+def _fields(wanted: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    """Return the fields of each QOS, account, and user in an account."""
     return {
-        *(f"qos {name}" for name in wanted.get("qos") or ()),
-        *(f"account {name}" for name in wanted.get("accounts") or ()),
-        *(
-            f"user {name} account {account}"
+        **{f"qos {name}": fields for name, fields in (wanted.get("qos") or {}).items()},
+        **{f"account {name}": fields for name, fields in (wanted.get("accounts") or {}).items()},
+        **{
+            f"user {name} account {account}": fields
             for name, accounts in (wanted.get("users") or {}).items()
-            for account in accounts
-        ),
+            for account, fields in accounts.items()
+        },
     }
 
 
-def _wanted(text: str) -> Mapping[str, Any]:
+def _fields_in_partitions(wanted: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    return {
+        f"user {name} account {account} partition {partition}": fields
+        for name, accounts in (wanted.get("partitions") or {}).items()
+        for account, partitions in accounts.items()
+        for partition, fields in partitions.items()
+    }
+
+
+def _parsed(text: Any) -> Mapping[str, Any]:
+    """Return the object of a JSON text; an empty one if it is missing or has another format."""
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = json.loads(text or "")
+    except (TypeError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

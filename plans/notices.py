@@ -7,26 +7,37 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
-from components.conventions import CONFINEMENT_REQUIRED, NODE_CHECKS, NODE_OPTIONS
+from components.conventions import CHECKS_PARTITION, CONFINEMENT_REQUIRED
 from engine.planning import Op
 from plans.connections import allows_less, allows_more, newly_refused, no_longer_refused
 from plans.facts import (
     AHEAD,
     KEY,
+    changed_limits,
+    changed_refresh,
+    changed_steps,
     changed_uids,
+    changes_checks,
     changes_data,
     changes_guard,
+    changes_image,
+    changes_isolation,
+    ends_checks,
     file_of,
     grace,
     is_static,
+    mount_points,
     removed_associations,
     removed_keys_in_use,
     removed_partitions,
     removed_users,
     replicas,
     reused_uids,
+    session_grace,
+    share,
     shrinks,
     starts,
 )
@@ -105,10 +116,18 @@ def _facts(step: Step) -> dict[str, object]:
         "before": replicas(step.old) or 0,
         "after": replicas(step.new) or 0,
         "grace": grace(step),
+        "session_grace": session_grace(step),
+        "share": share(step),
         "partitions": ", ".join(removed_partitions(step)),
         "users": ", ".join(removed_users(step)),
         "moved": ", ".join(changed_uids(step)),
         "reused": ", ".join(reused_uids(step)),
+        "refresh": changed_refresh(step),
+        "mounted": ", ".join(mount_points(step, added=True)),
+        "unmounted": ", ".join(mount_points(step, added=False)),
+        "steps": ", ".join(changed_steps(step)),
+        "limits": ", ".join(changed_limits(step)),
+        "since": f"{datetime.fromtimestamp(starts(step.name) or 0, UTC):%Y-%m-%dT%H:%M:%SZ}",
         "refused": ", ".join(newly_refused(step)),
         "reachable": ", ".join(no_longer_refused(step)),
         "kept": ", ".join(removed_associations(step, with_jobs=False)),
@@ -166,6 +185,15 @@ def _is_too_soon(step: Step) -> bool:
     return step.op is Op.CREATE and (starts(step.name) or 0) < time.time() + AHEAD
 
 
+def _is_in_time(step: Step) -> bool:
+    return step.op is Op.CREATE and not _is_too_soon(step)
+
+
+def _keeps_files_of_jail(step: Step) -> bool:
+    """Return whether the jail's image changes, but the jail keeps its system files."""
+    return step.op is Op.REPLACE and changes_image(step) and not changed_refresh(step)
+
+
 def _adds_policies(preview: Preview) -> bool:
     """Return whether pods get policies of a kind that they do not have yet."""
     return any(
@@ -216,8 +244,7 @@ _RULES: Final = (
     _Rule(
         _NODESET,
         rolls_pods,
-        "The nodes of nodeset {0} are replaced, a share of them at once, each when its jobs have"
-        " ended.",
+        "The nodes of nodeset {0} are replaced, {share}, each when its jobs have ended.",
     ),
     _Rule(
         _NODESET,
@@ -247,17 +274,20 @@ _RULES: Final = (
     _Rule(
         "login-sshd",
         rolls_pods,
-        "Login nodes are replaced one by one, each after its sessions or {grace}.",
+        "Login nodes are replaced one by one. Sessions that are still open on a leaving login node"
+        " after {session_grace} end.",
     ),
     _Rule(
         "login-sshd",
         _is(Op.REPLACE, Op.DELETE),
-        "All login nodes are replaced at once, after their sessions or {grace}.",
+        "All login nodes are replaced at once. Sessions that are still open on a leaving login node"
+        " after {session_grace} end.",
     ),
     _Rule(
         "login-sshd",
         shrinks,
-        "The last login nodes are removed, each after its sessions or {grace}.",
+        "The last login nodes are removed. Sessions that are still open on a leaving login node"
+        " after {session_grace} end.",
     ),
     _Rule(
         f"{_NODES}|login-sshd",
@@ -290,6 +320,12 @@ _RULES: Final = (
         " Slurm changes.",
     ),
     _Rule(
+        "config-candidate",
+        lambda step: bool({*removed_partitions(step)} - {CHECKS_PARTITION}),
+        "To remove a partition with jobs, set its `state: drain` first; remove it when its jobs"
+        " have ended.",
+    ),
+    _Rule(
         "controller-topology",
         _is(Op.CREATE, Op.DELETE),
         "The topology has another source: for some minutes, Slurm may choose nodes that are far"
@@ -305,6 +341,11 @@ _RULES: Final = (
         _changes,
         "Accounts, limits or QOS change in Slurm; running jobs continue.",
         applies=lambda preview: not _cancels_jobs(preview),
+    ),
+    _Rule(
+        "accounts-wanted",
+        lambda step: bool(changed_limits(step)),
+        "Slurm changes: {limits}.",
     ),
     _Rule(
         "accounts-wanted",
@@ -331,9 +372,10 @@ _RULES: Final = (
     _Rule(
         "users-accounts",
         lambda step: bool(changed_uids(step)),
-        "Users get another uid: {moved}. Their homes and files keep the old uid, so these users"
-        " cannot read their homes, and running jobs keep the old uid: set the old uids back, or"
-        " change the owner of their files as root (docs/settings.md, `users[].uid`).",
+        "Users get another uid: {moved}. Their homes, files and running jobs keep the old uid, so"
+        " these users cannot read their homes: set the old uids back; or end the users' jobs and"
+        " sessions before the deploy, and change the owner of their files as root after it"
+        " (docs/settings.md, `users[].uid`).",
     ),
     _Rule(
         "users-accounts",
@@ -389,13 +431,24 @@ _RULES: Final = (
     ),
     _Rule(
         "nodeset-(.+)-isolation",
-        _changes_file(NODE_OPTIONS),
+        changes_isolation,
         "Jobs of nodeset {0} that start a minute later have another isolation; running jobs keep"
         " theirs.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
-        _changes_file(NODE_CHECKS),
+        lambda step: bool(changed_steps(step)),
+        "Nodes of nodeset {0} limit steps at once to {steps}.",
+    ),
+    _Rule(
+        "nodeset-(.+)-isolation",
+        ends_checks,
+        "Within about a minute, nodes of nodeset {0} no longer run the stack's health checks; a"
+        " broken node may get jobs.",
+    ),
+    _Rule(
+        "nodeset-(.+)-isolation",
+        changes_checks,
         "Other health checks of nodeset {0} run within about a minute. A node that fails one is"
         " drained; its jobs continue.",
     ),
@@ -511,13 +564,31 @@ _RULES: Final = (
     ),
     _Rule(
         KEY,
-        _is(Op.CREATE),
-        "All pods switch to a new authentication key at the time in auth.rotations.",
+        _is_in_time,
+        "All pods switch to a new authentication key at {since} (UTC); jobs, and users' commands,"
+        " continue.",
     ),
     _Rule(
         "jail-populate",
-        _is(Op.REPLACE),
-        "The jail's system files or mount points change; jobs and users' own files stay.",
+        lambda step: step.op is Op.REPLACE and bool(changed_refresh(step)),
+        "The jail's system files change (jail.refresh: {refresh}); running programs keep theirs,"
+        " and users' files stay.",
+    ),
+    _Rule(
+        "jail-populate",
+        _keeps_files_of_jail,
+        "The jail keeps its system files; raise jail.refresh by one to get those of the new image.",
+    ),
+    _Rule(
+        "jail-populate",
+        lambda step: step.op is Op.REPLACE and bool(mount_points(step, added=True)),
+        "The jail gets mount points: {mounted}. New pods mount volumes there.",
+    ),
+    _Rule(
+        "jail-populate",
+        lambda step: step.op is Op.REPLACE and bool(mount_points(step, added=False)),
+        "New pods no longer mount volumes at these paths in the jail: {unmounted}. The files on the"
+        " volumes stay.",
     ),
 )
 _HARMLESS: Final = "|".join(

@@ -1422,13 +1422,24 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
         "rest-slurmrestd" in of.rolled | of.replaced | of.deleted
     ),
     "Nodes use new scripts": lambda of: "config-scripts" in of.updated,
-    "The jail's system files": lambda of: "jail-populate" in of.replaced,
+    # The nodes' checks know the jail's generation.
+    "The jail's system files change": lambda of: (
+        "jail-populate" in of.replaced and CHECKED.updated <= of.updated
+    ),
     "The namespace is deleted": lambda of: "namespace" in of.replaced,
     "slurmctld's volume is deleted": lambda of: "controller-state" in of.replaced | of.deleted,
     "The jail's volume is deleted": lambda of: "jail-claim" in of.replaced | of.deleted,
 }
 """Starts of the preview's sentences, and the effects that have these sentences."""
 NOTICED: Mapping[str, str] = {
+    "nodes get more CPUs": "are replaced, at most 20 % of them (or one node) at once, each when",
+    "jobs may have more steps at once": "limit steps at once to 500 of one job (before: 256).",
+    "health checks are disabled": "nodes of nodeset cpu no longer run the stack's health checks",
+    "the jail is filled again": "The jail's system files change (jail.refresh: 0 to 1);",
+    "the jail gets an additional volume": "The jail gets mount points: /data.",
+    "the jail loses an additional volume": "mount volumes at these paths in the jail: /data.",
+    "sessions get a longer drain grace": "after 30 s (the old login.drain_grace) end.",
+    "a user gets another share": "user student account lab fairshare from none to 5.",
     "users come from a directory": "Network policies allow further connections.",
     "users reach fewer addresses": "Users' programs can no longer reach: 10.0.0.0/16.",
     "users reach fewer addresses through Cilium's policies": (

@@ -32,6 +32,7 @@ CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 POLICY = "kubernetes:networking.k8s.io/v1:NetworkPolicy"
 GROUP = "nebius:index/mk8SV1NodeGroup:Mk8SV1NodeGroup"
 TEMPLATE = "kubernetes:core/v1:PodTemplate"
+PASSWORD = "random:index/randomPassword:RandomPassword"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 NO_FILES: dict[str, Any] = {"data": {}}
 CPU = {"slurmstack.dev/nodeset": "cpu"}
@@ -56,6 +57,26 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
         "metadata": {"labels": CPU, "annotations": annotations},
         "template": {"metadata": {"labels": labels}},
     }
+
+
+def file(name: str, text: str) -> dict[str, Any]:
+    return {"data": {name: text}}
+
+
+def checks(**limits: dict[str, Any]) -> dict[str, Any]:
+    return file("checks.json", json.dumps(limits))
+
+
+def populate(refresh: int = 0, image: str = "lab/jail:1", submounts: str = "") -> dict[str, Any]:
+    """Return the inputs of the Job for the jail's system files."""
+    variables = {"JAIL_REFRESH": str(refresh), "JAIL_SUBMOUNTS": submounts}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    container = {"name": "populate", "image": image, "env": env}
+    return {"spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return step("replace", JOB, "jail-populate", before, after)
 
 
 @pytest.mark.parametrize(
@@ -112,14 +133,12 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
             "Jobs of nodeset a-b that start a minute later",
         ),
         (
-            step(
-                "update",
-                CONFIG_MAP,
-                "nodeset-cpu-isolation",
-                {"data": {"checks.json": "1"}},
-                NO_FILES,
-            ),
+            step("update", CONFIG_MAP, "nodeset-cpu-isolation", NO_FILES, checks(disk={})),
             "Other health checks of nodeset cpu run",
+        ),
+        (
+            step("update", CONFIG_MAP, "nodeset-cpu-isolation", checks(disk={}), NO_FILES),
+            "nodes of nodeset cpu no longer run the stack's health checks",
         ),
         (
             step(
@@ -143,7 +162,7 @@ def on_demand(most: int, **labels: str) -> dict[str, Any]:
         (step("update", POLICY, "network-default", BEFORE, AFTER), "no longer allow fails"),
         (step("update", CONFIG_MAP, "jail-server-config", BEFORE, AFTER), "The jail's server"),
         (step("update", GROUP, "gpu", BEFORE, AFTER), "Machines, networks or disks of the cloud"),
-        (step("replace", JOB, "jail-populate", BEFORE, AFTER), "The jail's system files"),
+        (populated(populate(), populate(refresh=1)), "The jail's system files change"),
     ],
 )
 def test_change_that_users_notice_has_a_sentence(change: dict[str, Any], sentence: str) -> None:
@@ -186,7 +205,9 @@ def workers(grace: int, replicas: int = 2, conf: str = "CPUs=8", **spec: Any) ->
         ("nodeset-cpu-slurmd", workers(60, priority=1), "each when its jobs have ended."),
         ("nodeset-cpu-slurmd", workers(90, 1), "drain first, for the old drain_grace (60 s)."),
         ("nodeset-cpu-slurmd", workers(60, 1), "drain first, for drain_grace (60 s)."),
-        ("login-sshd", workers(90), "after its sessions or the old drain_grace (60 s)."),
+        ("login-sshd", workers(90), "after 60 s (the old login.drain_grace) end."),
+        ("login-sshd", workers(60, priority=1), "after 60 s (login.drain_grace) end."),
+        ("login-sshd", workers(60, 1), "after 60 s (login.drain_grace) end."),
     ],
 )
 def test_present_pods_leave_within_the_old_grace(
@@ -233,6 +254,35 @@ def test_changed_packet_filter_has_a_sentence(after: dict[str, Any]) -> None:
 
     assert "The packet filter of users' pods changes (network.guard" in texts(after)
     assert "packet filter" not in texts(same), "another image of the guard changes no rule"
+
+
+def test_removed_nodeset_changes_no_packet_filter() -> None:
+    before = workers(60, initContainers=[{"name": "guard", "env": [{"name": "A", "value": "b"}]}])
+
+    texts = notices(preview(step("delete", STATEFUL_SET, "nodeset-cpu-slurmd", before)))
+
+    assert "packet filter" not in str(texts)
+
+
+@pytest.mark.parametrize(
+    ("roll", "sentence"),
+    [
+        ('{"share": 0.07}', "are replaced, at most 7 % of them (or one node) at once, each when"),
+        ('{"share": 0.2, "in_maintenance": true}', "replaced, only in a maintenance reservation"),
+        (UNKNOWN_STRING, "are replaced, a share of them at once, each when"),
+    ],
+)
+def test_update_of_a_nodeset_names_the_share_of_nodes(roll: str, sentence: str) -> None:
+    after = {
+        **stateful_set({**CPU, "a": "b"}),
+        "metadata": {"annotations": {"slurmstack.dev/roll": roll}},
+    }
+
+    (text,) = notices(
+        preview(step("update", STATEFUL_SET, "nodeset-cpu-slurmd", stateful_set(CPU), after))
+    )
+
+    assert sentence in text
 
 
 def replaced(type_: str, name: str, **data: Any) -> dict[str, Any]:
@@ -282,10 +332,6 @@ def test_new_contents_of_a_key_have_a_sentence(name: str, sentence: str) -> None
     assert sentence in text
 
 
-def file(name: str, text: str) -> dict[str, Any]:
-    return {"data": {name: text}}
-
-
 def test_new_configuration_beside_leaving_nodes_does_not_say_that_jobs_continue() -> None:
     candidate = step("update", CONFIG_MAP, "config-candidate", BEFORE, AFTER)
 
@@ -301,10 +347,27 @@ def test_removed_partition_with_jobs_fails_the_deploy() -> None:
 
     texts = notices(preview(step("update", CONFIG_MAP, "config-candidate", before, after)))
 
-    assert texts[1] == (
-        "Partitions are removed: long. If one of them has jobs, the deploy fails before Slurm"
-        " changes."
+    assert texts[1:] == [
+        (
+            "Partitions are removed: long. If one of them has jobs, the deploy fails before Slurm"
+            " changes."
+        ),
+        (
+            "To remove a partition with jobs, set its `state: drain` first; remove it when its jobs"
+            " have ended."
+        ),
+    ]
+
+
+def test_partition_of_long_checks_has_no_setting_to_drain_it() -> None:
+    before = file("slurm.conf", "PartitionName=slurmstack-checks Nodes=cpu\n")
+
+    texts = notices(
+        preview(step("update", CONFIG_MAP, "config-candidate", before, file("slurm.conf", "")))
     )
+
+    assert "Partitions are removed: slurmstack-checks." in texts[1]
+    assert "drain" not in str(texts)
 
 
 def test_removed_users_are_named() -> None:
@@ -333,9 +396,10 @@ def test_sentence_says_what_happens_to_the_home_of_a_changed_uid() -> None:
 
     assert texts[1:] == [
         (
-            "Users get another uid: ada. Their homes and files keep the old uid, so these users"
-            " cannot read their homes, and running jobs keep the old uid: set the old uids back, or"
-            " change the owner of their files as root (docs/settings.md, `users[].uid`)."
+            "Users get another uid: ada. Their homes, files and running jobs keep the old uid, so"
+            " these users cannot read their homes: set the old uids back; or end the users' jobs"
+            " and sessions before the deploy, and change the owner of their files as root after it"
+            " (docs/settings.md, `users[].uid`)."
         )
     ]
 
@@ -383,6 +447,46 @@ def test_account_that_is_removed_with_its_jobs_cancels_them() -> None:
     texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
 
     assert texts == ["Slurm cancels the jobs of these, and removes them: account old."]
+
+
+def limits(**given: Any) -> dict[str, Any]:
+    return file("wanted.json", json.dumps(given))
+
+
+def test_changed_limits_are_named_with_both_values() -> None:
+    before = limits(
+        qos={"high": {"maxtresperuser:cpu": "64", "maxwall": "3600"}, "low": {"priority": "1"}},
+        accounts={"lab": {"grptres:mem": "1024", "grptresmins:mem": "1"}},
+        users={"ada": {"lab": {"maxjobs": "5"}}},
+        partitions={"ada": {"lab": {"main": {"maxjobs": "7"}}}},
+    )
+    after = limits(
+        qos={"high": {"maxtresperuser:cpu": "32"}, "low": {"priority": "1"}, "new": {"a": "1"}},
+        accounts={"lab": {"grptres:mem": "2048", "grptresmins:mem": "1"}},
+        users={"ada": {"lab": {"maxjobs": "6"}}},
+        partitions={"ada": {"lab": {"main": {"maxjobs": "8"}}}},
+    )
+
+    texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
+
+    assert texts[1:] == [
+        (
+            "Slurm changes: account lab grptres:mem from 1024 MiB to 2048 MiB,"
+            " qos high maxtresperuser:cpu from 64 to 32, qos high maxwall from 3600 s to none,"
+            " user ada account lab maxjobs from 5 to 6,"
+            " user ada account lab partition main maxjobs from 7 to 8."
+        )
+    ]
+
+
+def test_many_changed_limits_are_not_named() -> None:
+    before, after = (
+        limits(qos={f"q{index}": {"priority": value} for index in range(6)}) for value in "12"
+    )
+
+    texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
+
+    assert texts == ["Accounts, limits or QOS change in Slurm; running jobs continue."]
 
 
 @pytest.mark.parametrize("after", [{"data": UNKNOWN_STRING}, file("passwd", UNKNOWN_STRING)])
@@ -536,7 +640,113 @@ def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> Non
     )
 
     assert any("less than three minutes in the future" in text for text in found) == soon
-    assert any("All pods switch" in text for text in found)
+    assert any("All pods switch" in text for text in found) != soon
+
+
+def test_rotation_has_its_time_in_the_sentence() -> None:
+    created = step("create", PASSWORD, "auth-password-4102444800", None, {})
+
+    assert notices(preview(created)) == [
+        (
+            "All pods switch to a new authentication key at 2100-01-01T00:00:00Z (UTC); jobs, and"
+            " users' commands, continue."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "sentences"),
+    [
+        (
+            populate(refresh=1, image="lab/jail:2"),
+            [
+                (
+                    "The jail's system files change (jail.refresh: 0 to 1); running programs keep"
+                    " theirs, and users' files stay."
+                )
+            ],
+        ),
+        (
+            populate(image="lab/jail:2"),
+            [
+                (
+                    "The jail keeps its system files; raise jail.refresh by one to get those of the"
+                    " new image."
+                )
+            ],
+        ),
+        (populate(image="mirror/lab/jail:1"), [NOTHING]),
+        (populate(image=UNKNOWN_STRING), [NOTHING]),
+        (
+            populate(submounts="/data /home"),
+            ["The jail gets mount points: /data, /home. New pods mount volumes there."],
+        ),
+    ],
+)
+def test_sentence_says_what_changes_in_the_jail(
+    after: dict[str, Any], sentences: list[str]
+) -> None:
+    assert notices(preview(populated(populate(), after))) == sentences
+
+
+def test_sentence_names_mount_points_that_pods_no_longer_use() -> None:
+    assert notices(preview(populated(populate(submounts="/data"), populate()))) == [
+        (
+            "New pods no longer mount volumes at these paths in the jail: /data. The files on the"
+            " volumes stay."
+        )
+    ]
+
+
+def isolation(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return notices(preview(step("update", CONFIG_MAP, "nodeset-cpu-isolation", before, after)))
+
+
+def test_checks_of_another_generation_of_the_jail_are_the_same_checks() -> None:
+    before, after = (checks(jail={"generation": number}, disk={}) for number in (0, 1))
+
+    assert isolation(before, after) == [NOTHING]
+
+
+@pytest.mark.parametrize("after", [NO_FILES, checks()])
+def test_disabled_checks_drain_no_node(after: dict[str, Any]) -> None:
+    assert isolation(checks(jail={"generation": 0}), after) == [
+        (
+            "Within about a minute, nodes of nodeset cpu no longer run the stack's health checks; a"
+            " broken node may get jobs."
+        )
+    ]
+
+
+@pytest.mark.parametrize("after", [{"data": UNKNOWN_STRING}, file("checks.json", UNKNOWN_STRING)])
+def test_unknown_checks_are_not_disabled(after: dict[str, Any]) -> None:
+    assert "Other health checks" in isolation(checks(disk={}), after)[0]
+
+
+STEPS = "Nodes of nodeset cpu limit steps at once to 128 of one job (before: 64)."
+ISOLATED = (
+    "Jobs of nodeset cpu that start a minute later have another isolation; running jobs keep"
+    " theirs."
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "sentences"),
+    [
+        ("overlay=no\nsteps=128\nnode_steps=64\n", [STEPS]),
+        (
+            "overlay=no\nsteps=128\nnode_steps=256\n",
+            [STEPS.replace(").", "), 256 of all jobs (before: 64).")],
+        ),
+        ("overlay=yes\nsteps=64\nnode_steps=64\n", [ISOLATED]),
+        ("overlay=yes\nsteps=128\nnode_steps=64\n", [ISOLATED, STEPS]),
+        ("overlay=no\n", [NOTHING]),
+    ],
+)
+def test_limits_of_steps_are_no_other_isolation(after: str, sentences: list[str]) -> None:
+    before = "overlay=no\nsteps=64\nnode_steps=64\n"
+
+    assert isolation(file("node.conf", before), file("node.conf", after)) == sentences
 
 
 LESS = "Network policies change: a connection that they no longer allow fails."
