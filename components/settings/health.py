@@ -94,8 +94,7 @@ def _expected(limit: str, default: Limit, value: JsonValue) -> str | None:
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(default, tuple):
-        fits = isinstance(value, list) and all(_fits(default[0], member) for member in value)
-        return None if fits else f"a list, such as {json.dumps(default[:2])}"
+        return _expected_list(default, value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return "a number, at least 0"
     if limit.endswith("_percent"):
@@ -112,16 +111,25 @@ def _expected_percentage(limit: str, value: float) -> str | None:
     return f"a percentage from {least} to 100{hint}"
 
 
-def _fits(example: int | str, member: JsonValue) -> bool:
-    """Return whether `member` is of the same kind as `example`: a number, a path or a pattern."""
+def _expected_list(default: tuple[int, ...] | tuple[str, ...], value: JsonValue) -> str | None:
+    """Return what is expected instead of the first wrong member, or None if the list is valid."""
+    if not isinstance(value, list):
+        return f"a list, such as {json.dumps(default[:2])}"
+    return next((why for member in value if (why := _misfit(default[0], member))), None)
+
+
+def _misfit(example: int | str, member: JsonValue) -> str | None:
+    """Return what a member should be instead: like the example, a number, a path or a pattern."""
+    shown = json.dumps(member, ensure_ascii=False)
     if isinstance(example, int):
-        return isinstance(member, int) and not isinstance(member, bool)
-    if not isinstance(member, str) or not member.isprintable():
-        return False
+        is_number = isinstance(member, int) and not isinstance(member, bool)
+        return None if is_number else f"a whole number instead of {shown}"
+    if not isinstance(member, str) or not member or not member.isprintable():
+        return f"printable text instead of {shown}"
     if example.startswith("/"):
-        return member.startswith("/")
+        return None if member.startswith("/") else f"an absolute path instead of {shown}"
     try:
         re.compile(member)
-    except re.error:
-        return False
-    return bool(member)
+    except re.error as error:
+        return f"a regular expression instead of {shown} ({error})"
+    return None

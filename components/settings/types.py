@@ -73,6 +73,7 @@ _KUBERNETES = re.compile(r"1\.[3-9]\d", re.ASCII)
 _RELEASE = re.compile(r"1\.(3[1-9]|[4-9]\d)\.\d{1,3}", re.ASCII)
 _PLATFORM = re.compile(r"(cpu|gpu)(-[a-z0-9]+)+")
 _NEBIUS_PROJECT = re.compile(r"project-[a-z0-9]+")
+_REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 # Amazon's instance families with ARM CPUs have a 'g' after the generation. Exceptions are the first
@@ -119,10 +120,23 @@ def in_cycle(next_of: Mapping[str, Iterable[str]]) -> str | None:
 def known_names(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar known name, or all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.62)
-    if close:
-        return f"did you mean '{close[0]}'?"
+    if close := closest_name(name, names):
+        return f"did you mean '{close}'?"
     return f"known: {', '.join(names) or 'none'}"
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the most similar known name, or None; ignore case and underscores.
+
+    Slurm writes `MaxTRESPerUser` for `max_tres_per_user`.
+    """
+    names = {_plain(one): one for one in known}
+    close = difflib.get_close_matches(_plain(name), names, n=1, cutoff=0.62)
+    return names[close[0]] if close else None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def matches(pattern: re.Pattern[str], kind: str, expected: str) -> AfterValidator:
@@ -428,6 +442,9 @@ Platform = Annotated[
 ]
 NebiusProject = Annotated[
     str, matches(_NEBIUS_PROJECT, "project", "an id of a Nebius project, such as 'project-e00…'")
+]
+Region = Annotated[
+    str, matches(_REGION, "region", "a region that ends in a digit, such as 'eu-central-1'")
 ]
 Preset = Annotated[str, matches(_PRESET, "preset", "a preset, such as '8gpu-128vcpu-1600gb'")]
 

@@ -19,6 +19,7 @@ from components.settings.types import (
     InstanceType,
     Model,
     Number,
+    Region,
     Word,
     cross_field,
     duplicates,
@@ -145,7 +146,7 @@ class EksCluster(CloudCluster):
 
     brings_driver: ClassVar[bool] = True
     kind: Literal["eks"]
-    region: Word
+    region: Region
     """Region, such as 'eu-central-1'."""
     zones: Annotated[tuple[Word, ...], Field(min_length=2, max_length=4)]
     """Availability zones of the region, such as 'eu-central-1a'. The workers and the file system

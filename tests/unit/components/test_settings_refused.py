@@ -617,6 +617,7 @@ _HOST = "expected a host name or address"
 _UNIT = "with its unit: '512MiB'"
 _TIME = "expected a time above zero, in quotes"
 _WORD = "expected one word"
+_REGION = "expected a region that ends in a digit, such as 'eu-central-1'"
 _KEY_OF_KUBERNETES = "expected a Kubernetes key"
 _USER = "expected a user name"
 _PATH = "expected an absolute path, such as '/data'"
@@ -715,7 +716,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.machines[0].host_key": {"AAAA": "expected an OpenSSH public key"},
     "cluster.machines[0].user": {"The Admin": _USER},
     "cluster.machines[0].nodeset": {"CPU": _LABEL},
-    "cluster.region": {"eu central": _WORD},
+    "cluster.region": dict.fromkeys(("eu central", "eu-central-l"), _REGION),
     "cluster.zones[0]": {"zone a": _WORD},
     "cluster.network": {"10.0.0.1/16": _MEANT},
     "operators.gpu_version": {"latest": _CHART},
@@ -1089,7 +1090,7 @@ UNKNOWN: dict[str, str] = {
     "operators.instal": "did you mean 'install'?",
     "jail.sice": "did you mean 'size'?",
     "jail.nfs.export": "known: options, path, server",
-    "jail.csi.volumeHandle": "known: attributes, driver, handle",
+    "jail.csi.volumeHandle": "did you mean 'handle'?",
     "jail.server.class": "known: machines, storage_class",
     "snapshots.class": "known: jail, keep, schedule, state",
     "jail.volumes[0].readOnly": "did you mean 'read_only'?",
@@ -1128,7 +1129,9 @@ UNKNOWN: dict[str, str] = {
     "placement.controller.cpu": "did you mean 'cpus'?",
     "placement.controller.tolerations[0].second": "did you mean 'seconds'?",
     "cluster.machines.gpu.reservation.type": "known: id, kind",
-    "accounting.qos[0].GrpTRES": "known: ",
+    "accounting.accounts[0].GrpTRES": "did you mean 'grp_tres'?",
+    "accounting.qos[0].MaxTRESPerUser": "did you mean 'max_tres_per_user'?",
+    "accounting.qos[0].GrpTRES": "did you mean 'grp_tres'?",
     "accounting.purge.job": "did you mean 'jobs'?",
     "accounting.backup.schedules": "did you mean 'schedule'?",
     "accounting.backup.keep.days": "did you mean 'daily'?",
@@ -1522,9 +1525,11 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ("disk", {"max_percent": -1}, "disk.max_percent", "-1", "a number, at least 0"),
           ("disk", {"max_percent": True}, "disk.max_percent", "true", "a number, at least 0"),
           ("disk", {"paths": "/"}, "disk.paths", '"/"', 'a list, such as ["/", "/tmp"]'),
-          ("disk", {"paths": ["tmp"]}, "disk.paths", '["tmp"]', 'a list, such as ["/", "/tmp"]'),
-          ("gpu-xid", {"xids": ["79"]}, "gpu-xid.xids", '["79"]', "a list, such as [46, 48]"),
-          ("kernel-log", {"patterns": ["("]}, "kernel-log.patterns", '["("]', "a list, such as"),
+          ("disk", {"paths": ["tmp"]}, "disk.paths", '["tmp"]', 'absolute path instead of "tmp"'),
+          ("gpu-xid", {"xids": ["79"]}, "gpu-xid.xids", '["79"]', 'a whole number instead of "79"'),
+          ("gpu-xid", {"xids": 79}, "gpu-xid.xids", "79", "a list, such as [46, 48]"),
+          ("kernel-log", {"patterns": ["a", "(b"]}, "kernel-log.patterns", '["a", "(b"]',
+           'expected a regular expression instead of "(b" (missing ), unterminated subpattern'),
           ("gpu-busy", {"shared": 1}, "gpu-busy.shared", "1", "true or false"),
           ("gpu-count", {"count": None}, "gpu-count.count", "null", "a number, at least 0"),
       )),
