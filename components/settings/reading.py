@@ -1,11 +1,12 @@
 """Read a stack's settings, and report each error in one line."""
 
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -13,8 +14,9 @@ from pydantic_core import ErrorDetails
 from components.conventions import PROJECT
 from components.settings.clusters import KINDS
 from components.settings.models import Settings
+from components.settings.slurm import Slurm
 from components.settings.slurmnames import SETTINGS
-from components.settings.types import known_names
+from components.settings.types import closest_name, known_names
 from stackfile import Ciphertext, ConfigValue, StackFileError, as_text, parse_config, read
 
 
@@ -163,14 +165,8 @@ def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Set
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        # pydantic also reports a list with invalid items as too short. Report only the items.
         found = error.errors(include_url=False)
-        reported = [
-            details
-            for details in found
-            if details["type"] != "too_short"
-            or not any(_is_within(details["loc"], other["loc"]) for other in found)
-        ]
+        reported = [details for details in found if not _is_result(details, found)]
         problems = [prefix + explained(details, values) for details in reported]
         more = [f"{len(problems) - _MOST} more problems"] if len(problems) > _MOST else []
         raise SettingsError(*(f"{source}: {text}" for text in problems[:_MOST] + more)) from None
@@ -190,6 +186,10 @@ _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 _MAPPING = "a mapping, such as {{key: value}}"
 _IN_A_CLUSTER = 3
 """Number of parts in the place of a field of `cluster`: cluster, its kind and the field."""
+_IN_SLURM = 2
+"""Number of parts in the place of a field of `slurm`."""
+_FILES: Sequence[str] = get_args(get_args(Slurm.model_fields["extra"].annotation)[0])
+"""Slurm's files to which the user may add lines."""
 _MOMENT = "a date and time with a time zone, such as '2026-12-01T03:00:00Z'"
 _NUMBER = "a number"
 _SWITCH = "true or false"
@@ -241,7 +241,7 @@ def explained(
         case "secret":  # hide the value
             return f"{key}: {details['msg']}"
         case "extra_forbidden":
-            return f"{key}: {_unknown(place)}"
+            return f"{key}: {_unknown(place, details['input'])}"
         case "missing":
             return f"{key}: is required; add it"
         case "model_type" | "model_attributes_type":
@@ -277,23 +277,57 @@ def _hint(kind: str, place: Sequence[str | int], value: object) -> str:
     return " without a unit" if re.fullmatch(r"[\d.]+ ?[A-Za-z]+", value, re.ASCII) else ""
 
 
-def _unknown(place: Sequence[str | int]) -> str:
+def _unknown(place: Sequence[str | int], value: object) -> str:
     """Return the problem with an unknown key."""
     name = str(place[-1])
     kinds = [kind for kind in KINDS if name in KINDS[kind].model_fields]
     if place[0] == "cluster" and len(place) == _IN_A_CLUSTER and kinds:
         return f"belongs to kind: {' or '.join(kinds)}; remove it, or change kind"
     fields = _fields_at([*place[:-1]])
-    return f"unknown key; {_elsewhere(place, fields) or known_names(name, fields)}"
+    remedy = _respelled(place, fields, value) or _elsewhere(place, fields)
+    return f"unknown key; {remedy or known_names(name, fields)}"
+
+
+def _respelled(place: Sequence[str | int], fields: Sequence[str], value: object) -> str | None:
+    """Return how to write a key without its blank or in dotted form, None for another key."""
+    name = str(place[-1])
+    key, colon, text = name.partition(":")
+    if colon and key in fields and value is None:
+        return f"put a blank after the colon: {key}: {text}"
+    if name in _FILES and len(place) <= _IN_SLURM:
+        return f"add lines to slurm.extra: {{{name}: […]}}"
+    parts = name.split(".")
+    if len(parts) == 1 or parts[0] not in fields:
+        return None
+    if remedy := _misspelled_part(place[:-1], parts):
+        return remedy
+    nested = f"{parts[-1]}: …"
+    for part in reversed(parts[:-1]):
+        nested = f"{part}: {{{nested}}}"
+    command = ", or use `pulumi config set --path`" if len(place) == 1 else ""
+    return f"write it as {nested}{command}"
+
+
+def _misspelled_part(path: Sequence[str | int], parts: Sequence[str]) -> str | None:
+    """Return the problem with the first part of a dotted key that is no field, or None."""
+    models = _models_at([*path])
+    for index, (outer, part) in enumerate(itertools.pairwise(parts), start=2):
+        models = [
+            inner
+            for model in models
+            if outer in model.model_fields
+            for inner in _alternatives(model.model_fields[outer].annotation)
+        ]
+        known = _names(models)
+        if known and part not in known:
+            remedy = _elsewhere([*path, *parts[:index]], known) or known_names(part, known)
+            return f"'{part}' is not in {outer}; {remedy}"
+    return None
 
 
 def _elsewhere(place: Sequence[str | int], fields: Sequence[str]) -> str | None:
     """Return where an unknown key belongs, None if that is not known."""
     section, name = str(place[0]), str(place[-1])
-    first, dot, rest = name.partition(".")
-    if dot and first in fields:
-        command = ", or use `pulumi config set --path`" if len(place) == 1 else ""
-        return f"write it as {first}: {{{rest}: …}}{command}"
     if section in _SLURMS and name.lower() in SETTINGS:
         return f"use {SETTINGS[name.lower()]}"
     is_direct = len(place) == (2 if section == "slurm" else 3)
@@ -331,6 +365,29 @@ def _example(fields: Sequence[str], given: object) -> str:
     field = next((name for name in ("name", "text") if name in fields), fields[0])
     is_name = isinstance(given, str) and field == "name" and _NAME.fullmatch(given)
     return f"{{{field}: {given if is_name else '…'}}}"
+
+
+def _is_result(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+    """Return whether another problem causes this one.
+
+    pydantic also reports a list with invalid items as too short, and the correct name of a
+    misspelled key as missing.
+    """
+    place = details["loc"]
+    if details["type"] == "too_short":
+        return any(_is_within(place, other["loc"]) for other in found)
+    return details["type"] == "missing" and any(
+        other["loc"][:-1] == place[:-1] and _meant(other["loc"]) == place[-1]
+        for other in found
+        if other["type"] == "extra_forbidden"
+    )
+
+
+def _meant(place: Sequence[str | int]) -> str | None:
+    """Return the field that the user meant by an unknown key, None if that is not known."""
+    fields, name = _fields_at([*place[:-1]]), str(place[-1])
+    first = re.split("[.:]", name)[0]
+    return first if first in fields else closest_name(name, fields)
 
 
 def _is_within(place: Sequence[str | int], other: Sequence[str | int]) -> bool:
@@ -377,6 +434,11 @@ def _with_names(key: str, values: Any) -> str:
 
 def _fields_at(path: list[str | int]) -> list[str]:
     """Return the names of the fields that are allowed at a place in the settings."""
+    return _names(_models_at(path))
+
+
+def _models_at(path: list[str | int]) -> list[type[BaseModel]]:
+    """Return the possible models of the value at a place in the settings."""
     models: list[type[BaseModel]] = [Settings]
     for index, part in enumerate(path):
         if index == 1 and path[0] == "cluster":
@@ -389,7 +451,16 @@ def _fields_at(path: list[str | int]) -> list[str]:
                 for found in _models_in(model.model_fields[part].annotation)
             ]
             models = inner or models  # a key of a mapping is not a field
+    return models
+
+
+def _names(models: Sequence[type[BaseModel]]) -> list[str]:
     return sorted({name for model in models for name in model.model_fields})
+
+
+def _alternatives(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models that a value itself may be; it is none if it is a list or a mapping."""
+    return [] if get_origin(annotation) in (dict, tuple) else _models_in(annotation)
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -2378,6 +2378,47 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
             3,
             "slurm.timeouts.kill_wait: unknown key; write it as timeouts: {kill_wait: …}",
         ),
+        (
+            "{slurm.preemption.type}",
+            "qos",
+            "write it as slurm: {preemption: {type: …}}, or use `pulumi config set --path`",
+        ),
+        (
+            "{cluster.machines.gpu.type}",
+            "p5.48xlarge",
+            "write it as cluster: {machines: {gpu: {type: …}}}, or use `pulumi config set --path`",
+        ),
+        (
+            "{slurm.preemptoin.type}",
+            "qos",
+            "unknown key; 'preemptoin' is not in slurm; did you mean 'preemption'?",
+        ),
+        ("{slurm.KillWait}", 30, "'KillWait' is not in slurm; use slurm.timeouts.kill_wait"),
+        (
+            "{slurm.conf}",
+            {"KillWait": 60},
+            "slurm.conf: unknown key; add lines to slurm.extra: {slurm.conf: […]}",
+        ),
+        (
+            "slurm.{gres.conf}",
+            ["AutoDetect=nvml"],
+            "slurm.gres.conf: unknown key; add lines to slurm.extra: {gres.conf: […]}",
+        ),
+        (
+            "jail",
+            {"size:10GiB": None},
+            "jail.size:10GiB: unknown key; put a blank after the colon: size: 10GiB",
+        ),
+        (
+            "users[0]",
+            {"name:ada": None, "uid": 2000},
+            "users[0].name:ada: unknown key; put a blank after the colon: name: ada",
+        ),
+        (
+            "nodesets[0]",
+            {"name": "cpu", "replica": 16, "cpus": 60, "memory": "240GiB"},
+            "nodesets[cpu].replica: unknown key; did you mean 'replicas'?",
+        ),
         ("slurm.KillWait", 30, "slurm.KillWait: unknown key; use slurm.timeouts.kill_wait"),
         ("slurm.MaxJobCount", 9, "slurm.MaxJobCount: unknown key; use slurm.max_jobs"),
         ("slurm.timeouts.SlurmdTimeout", 9, "unknown key; use slurm.timeouts.slurmd"),
@@ -2466,6 +2507,7 @@ def test_error_about_another_notation_names_the_remedy(
     text = refused(values)
 
     assert text.endswith(message)
+    assert text.count("slurmstack:") == 1, "one mistake must cause only one reported problem"
 
 
 def test_slurms_names_in_errors_lead_to_existing_settings() -> None:
