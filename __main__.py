@@ -13,8 +13,8 @@ from components.settings import SettingsError, check_file, from_config
 ROOT = Path(__file__).parent
 
 try:
-    check_file(pulumi.get_stack(), ROOT)
-    settings = from_config(pulumi.runtime.get_config_env())
+    config = pulumi.runtime.get_config_env()
+    settings = from_config(config, check_file(pulumi.get_stack(), ROOT, config))
     for warning in settings.warnings():
         pulumi.log.warn(warning)
     cluster = clusters.make(settings, pulumi.get_stack())

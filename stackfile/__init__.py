@@ -7,6 +7,7 @@ lost, and numbers with a leading zero, which YAML reads as octal.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -54,7 +55,9 @@ def read(path: Path) -> dict[str, Any]:
         raise StackFileError("expected a mapping with the key `config`")
     unknown = sorted(str(key) for key in document if key not in _FIELDS)
     if unknown:
-        raise StackFileError(f"{unknown[0]}: unknown key; move it under `config`")
+        close = difflib.get_close_matches(unknown[0].lower(), _FIELDS, n=1, cutoff=0.8)
+        remedy = f"did you mean '{close[0]}'?" if close else "move it under `config`"
+        raise StackFileError(f"{unknown[0]}: unknown key; {remedy}")
     return document
 
 

@@ -19,6 +19,9 @@ from components.settings.slurmnames import SETTINGS
 from components.settings.types import closest_name, known_names
 from stackfile import Ciphertext, ConfigValue, StackFileError, as_text, parse_config, read
 
+_CONFIGURATION = "the stack's configuration"
+"""Source of settings that are not, or not all, in the stack's file."""
+
 
 class SettingsError(Exception):
     """Invalid settings: a line for each problem, with the key, its value and the expected value."""
@@ -33,13 +36,13 @@ class SettingsError(Exception):
         )
 
 
-def from_config(config: Mapping[str, str]) -> Settings:
+def from_config(config: Mapping[str, str], source: str = _CONFIGURATION) -> Settings:
     """Return the settings from Pulumi's configuration, which has full keys, and objects as JSON.
 
-    Keys of other namespaces (`kubernetes:…`) are ignored. Raises `SettingsError`, also for a key
-    with a misspelled namespace.
+    Ignore keys of other namespaces (`kubernetes:…`). Raises `SettingsError`, also for a key with a
+    misspelled namespace. Each line begins with the source.
     """
-    return _settings(config, "the stack's configuration")
+    return _settings(config, source)
 
 
 def read_stack(stack: str, root: Path) -> Settings:
@@ -49,21 +52,33 @@ def read_stack(stack: str, root: Path) -> Settings:
     """
     name, document = _file(stack, root)
     if document is None:
-        raise SettingsError(
-            f"no stack '{stack}': {name} does not exist; "
-            f"existing stacks: {', '.join(_stacks(root)) or 'none'}"
-        )
+        raise _absent(stack, root)
     if not document:
         raise SettingsError(f"{name}: add a mapping 'config' with {_PREFIX}… keys")
     return _settings({key: as_text(value) for key, value in document.items()}, name)
 
 
-def check_file(stack: str, root: Path) -> None:
-    """Refuse a stack file with duplicate keys: the `pulumi` command would ignore one of them.
+def check_file(stack: str, root: Path, config: Mapping[str, str]) -> str:
+    """Return the name of the file that has the configuration, for `from_config`.
 
-    A stack may have no file, or another one (`--config-file`). Raises `SettingsError`.
+    Refuse a stack file with duplicate keys: the `pulumi` command would ignore one of them. A stack
+    may have another file (`--config-file`), but not none. Raises `SettingsError`.
     """
-    _file(stack, root)
+    name, document = _file(stack, root)
+    ours = {key for key in config if key.startswith(_PREFIX)}
+    if document is None and not ours:
+        raise _absent(stack, root)
+    return name if document is not None and ours <= {*document} else _CONFIGURATION
+
+
+def _absent(stack: str, root: Path) -> SettingsError:
+    """Return the error about a stack without a file."""
+    name, other = f"Pulumi.{stack}.yaml", f"Pulumi.{stack}.yml"
+    if (root / other).exists():
+        remedy = f"rename {other} to {name}"
+    else:
+        remedy = f"existing stacks: {', '.join(_stacks(root)) or 'none'}"
+    return SettingsError(f"no stack '{stack}': {name} does not exist; {remedy}")
 
 
 def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:

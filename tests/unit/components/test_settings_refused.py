@@ -2538,7 +2538,9 @@ def written(text: str, folder: Path) -> str:
     [
         ("", "add a mapping 'config' with slurmstack:… keys"),
         ("- a\n", "expected a mapping with the key `config`"),
-        ("conifg: {}\n", "conifg: unknown key; move it under `config`"),
+        ("confg: {}\n", "confg: unknown key; did you mean 'config'?"),
+        ("Config: {}\n", "Config: unknown key; did you mean 'config'?"),
+        ("slurmstack:jail: {}\n", "slurmstack:jail: unknown key; move it under `config`"),
         ("config:\n", "add a mapping 'config'"),
         ("config: [a]\n", "config: expected a mapping of <namespace>:<name> to values"),
         ("config: {}\n", "add a mapping 'config' with slurmstack:… keys"),

@@ -95,6 +95,14 @@ def test_new_stack_can_be_previewed_without_credentials(path: Path, project: Pat
     assert "controller-slurmctld create" in done.stdout
 
 
+def test_preview_refuses_a_stack_without_a_file(project: Path) -> None:
+    done = engine("preview", "--stack", "nosuch", project=project)
+
+    assert done.returncode != 0
+    assert "no stack 'nosuch': Pulumi.nosuch.yaml does not exist; existing" in done.stderr
+    assert "is required" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("values", "package", "made"),
     [

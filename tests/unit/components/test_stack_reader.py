@@ -72,12 +72,44 @@ def test_program_refuses_a_second_block_of_users(tmp_path: Path) -> None:
         "config:\n  slurmstack:users: [{name: ada}]\n  slurmstack:users: []\n"
     )
     with pytest.raises(SettingsError) as caught:
-        check_file("lab", tmp_path)
+        check_file("lab", tmp_path, {})
     assert str(caught.value) == (
         "Pulumi.lab.yaml: invalid YAML: line 3, column 3: "
         "duplicate key 'slurmstack:users'; keep one"
     )
 
 
-def test_program_accepts_a_stack_without_a_file(tmp_path: Path) -> None:
-    check_file("lab", tmp_path)
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        ("Pulumi.other.yaml", "existing stacks: other"),
+        ("Pulumi.lab.yml", "rename Pulumi.lab.yml to Pulumi.lab.yaml"),
+    ],
+)
+def test_program_refuses_a_stack_without_a_file(file: str, remedy: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("config: {}\n")
+
+    with pytest.raises(SettingsError) as caught:
+        check_file("lab", tmp_path, {"kubernetes:context": "a"})
+
+    assert str(caught.value) == f"no stack 'lab': Pulumi.lab.yaml does not exist; {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("key", "source"),
+    [("login", "Pulumi.lab.yaml"), ("jail", "the stack's configuration")],
+)
+def test_errors_name_the_file_that_has_the_configuration(
+    key: str, source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "Pulumi.lab.yaml").write_text("config: {slurmstack:login: {}}\n")
+    config = {f"slurmstack:{key}": "{}", "kubernetes:context": "a"}
+
+    with pytest.raises(SettingsError) as caught:
+        from_config(config, check_file("lab", tmp_path, config))
+
+    assert str(caught.value).startswith(f"{source}: slurmstack:cluster_name: ")
+
+
+def test_program_accepts_a_configuration_from_another_file(tmp_path: Path) -> None:
+    assert check_file("lab", tmp_path, {"slurmstack:login": "{}"}) == "the stack's configuration"
