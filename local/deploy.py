@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from components.conventions import PROJECT
-from components.settings import LocalCluster, Settings, SettingsError, read_stack
+from components.settings import LocalCluster, Settings, SettingsError, read_stack, require_file
 from local.paths import ROOT
 from plans import REFUSED
 
@@ -201,14 +201,16 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--json and --markdown require the command preview")
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
+    try:
+        if options.verb in ("up", "preview") and "--config-file" not in " ".join(extra):
+            require_file(options.stack, root)
+        if options.verb == "down" and goes_with_its_cluster(options.stack, root):
+            forget(options.stack, root)
+            return 0
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     if options.verb == "down":
-        try:
-            if goes_with_its_cluster(options.stack, root):
-                forget(options.stack, root)
-                return 0
-        except SettingsError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
         options.verb = "destroy"
     engine = options.engine or default_engine()
     if engine == "pulumi" and not shutil.which("pulumi"):
@@ -227,7 +229,7 @@ def main(arguments: Sequence[str]) -> int:
         # Make the paths absolute: the `pulumi` command resolves them in the program's folder.
         packs = [str(ROOT / pack) for pack in packs]
     form = "show" if options.markdown else "text"
-    reader = [sys.executable, "-m", "plans", form, "-", "--stack", options.stack]
+    reader = [sys.executable, "-m", "plans", form, "-", "--stack", options.stack, "--skip-empty"]
     is_read = options.markdown or (options.verb == "preview" and not options.json)
     in_json = ["--json", *extra] if options.json or is_read else extra
     ask = partial(commands, options.verb, options.stack, engine, python=sys.executable)

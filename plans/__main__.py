@@ -9,7 +9,8 @@ python -m plans fetch plan.json --stack gpu       save the plan of the merged ch
 `text`, `show` and `check` end with exit code 3 if they refuse the plan.
 
 `preview.json` is the output of `pulumi preview --json`; `-` is standard input. --status is the exit
-code of the preview command.
+code of the preview command. With --skip-empty, an empty standard input causes no error message: the
+preview before it in the pipe has printed its own.
 """
 
 import argparse
@@ -28,6 +29,10 @@ from plans.protection import refusals
 from plans.reading import PlanError, Preview, read
 
 
+class _EmptyError(PlanError):
+    """The preview printed nothing, because it failed."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m plans", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -40,13 +45,15 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--stack", required=True)
         if name != "fetch":
             command.add_argument("--status", type=int, default=0)
+        if name in ("text", "show"):
+            command.add_argument("--skip-empty", action="store_true")
     return parser
 
 
 def _preview(file: Path, status: int) -> Preview:
     if str(file) == "-":
         if not (found := sys.stdin.read()):
-            raise PlanError(
+            raise _EmptyError(
                 "standard input is empty: expected the output of `pulumi preview --json`; "
                 "see the preview's own error"
             )
@@ -93,6 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(forge(os.environ).comment(marker(options.stack), body))
             case "fetch":
                 options.file.write_bytes(forge(os.environ).plan(options.stack))
+    except _EmptyError as error:
+        if not vars(options).get("skip_empty"):
+            print(f"error: {error}", file=sys.stderr)
+        return 1
     except PlanError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -50,6 +50,7 @@ from components.settings.reading import (
     from_config,
     from_values,
     read_stack,
+    require_file,
 )
 from components.settings.reconciler import Reconciler
 from components.settings.schema import STACK_SCHEMA, stack_schema
@@ -121,5 +122,6 @@ __all__ = [
     "parse_time",
     "place_of",
     "read_stack",
+    "require_file",
     "stack_schema",
 ]

@@ -71,6 +71,15 @@ def check_file(stack: str, root: Path, config: Mapping[str, str]) -> str:
     return name if document is not None and ours <= {*document} else _CONFIGURATION
 
 
+def require_file(stack: str, root: Path) -> None:
+    """Refuse a stack without a file before the `pulumi` command creates both.
+
+    Raises `SettingsError`.
+    """
+    if not (root / f"Pulumi.{stack}.yaml").exists():
+        raise _absent(stack, root)
+
+
 def _absent(stack: str, root: Path) -> SettingsError:
     """Return the error about a stack without a file."""
     name, other = f"Pulumi.{stack}.yaml", f"Pulumi.{stack}.yml"

@@ -78,6 +78,8 @@ def test_policy_of_this_checkout_judges_the_program_of_another_checkout(
     pulumi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     change = tmp_path / "change"
+    change.mkdir()
+    (change / "Pulumi.gpu.yaml").write_text(STACK_FILE)
 
     words = ["--stack", "gpu", "--engine", "pulumi", "--policy-pack", "policy"]
     assert main(["preview", *words, "--program", str(change), "--json"]) == 0
@@ -199,6 +201,38 @@ def test_reader_does_not_start_if_a_command_before_the_last_fails(
     assert capfd.readouterr().out == "read half\n\n", "the output says why the command failed"
 
 
+@pytest.mark.parametrize("verb", ["up", "preview"])
+@pytest.mark.parametrize("engine", ["pulumi", "embedded"])
+def test_stack_without_a_file_is_refused_before_the_engine_runs(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    engine: str,
+) -> None:
+    """`pulumi stack select --create` would write the file."""
+    ends = [0]
+    monkeypatch.setattr("local.deploy.run", lambda *_: ends.pop())
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/pulumi")
+    words = [verb, "--stack", "lab", "--engine", engine, "--program", str(project)]
+
+    assert main(words) == 1
+    assert capsys.readouterr().err == (
+        "error: no stack 'lab': Pulumi.lab.yaml does not exist; existing stacks: dev\n"
+    )
+    assert ends, "the engine must not run"
+    assert main([*words, "--", "--config-file", "lab.yaml"]) == 0
+
+
+def test_error_of_a_failed_preview_is_printed_once(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["preview", "--engine", "embedded", "--program", str(project)]) != 0
+
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: no Pulumi.yaml in ")
+
+
 @pytest.mark.parametrize("arguments", [["up", "--json"], ["down", "--markdown"]])
 def test_only_preview_accepts_json_and_markdown(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
@@ -216,6 +250,7 @@ def test_refused_preview_also_shows_violations_of_policies_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], status: int
 ) -> None:
     left = list(codes)
+    (tmp_path / "Pulumi.dev.yaml").write_text(STACK_FILE)
     monkeypatch.setattr("local.deploy.run", lambda *_: left.pop(0))
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/pulumi")
 

@@ -107,6 +107,16 @@ def test_post_command_requires_a_pipeline(
     assert "make preview ARGS=--markdown" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["text", "show"])
+def test_error_of_a_failed_preview_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+    assert main([verb, "-", "--stack", "dev", "--skip-empty"]) == 1
+    assert capsys.readouterr() == ("", "")
+
+
 def test_empty_preview_on_standard_input_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
