@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -11,6 +11,8 @@ from agents.checks.registry import CHECKS, Effect, Limit
 from components.settings.slurm import Script
 from components.settings.types import Model, Number, cross_field, known_names
 
+GPU_COUNT: Final = "gpu-count"
+"""Check that no GPU of a node is missing."""
 Choices = dict[str, JsonValue]
 """For each check by name: a mapping with its `effect` and limits, or false to disable it."""
 
@@ -54,6 +56,13 @@ class Health(Model):
     def _checks_are_known(self) -> Self:
         refuse_choices(self.checks)
         return self
+
+
+def expected_gpus(choices: Choices) -> float | None:
+    """Return the number of GPUs that valid choices expect on a node, or None."""
+    choice = choices.get(GPU_COUNT)
+    count = choice.get("count") if isinstance(choice, dict) else None
+    return count if isinstance(count, int | float) else None
 
 
 def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
@@ -103,12 +112,12 @@ def _expected(limit: str, default: Limit, value: JsonValue) -> str | None:
 
 
 def _expected_percentage(limit: str, value: float) -> str | None:
-    # A maximum of 0 would drain every node.
-    least = 1 if limit.startswith("max_") else 0
-    if 1 <= value <= 100 or value == least:
+    # A maximum of 0, or a minimum of 100, would drain every node.
+    least, most = (1, 100) if limit.startswith("max_") else (0, 99)
+    if 1 <= value <= most or value == least:
         return None
     hint = f"; did you mean {100 * value:g}?" if 0 < value < 1 else ""
-    return f"a percentage from {least} to 100{hint}"
+    return f"a percentage from {least} to {most}{hint}"
 
 
 def _expected_list(default: tuple[int, ...] | tuple[str, ...], value: JsonValue) -> str | None:

@@ -34,7 +34,7 @@ from components.settings.cilium import Cilium
 from components.settings.clusters import Cluster
 from components.settings.containers import Containers
 from components.settings.directory import Directory
-from components.settings.health import Health
+from components.settings.health import GPU_COUNT, Health, expected_gpus
 from components.settings.login import Login
 from components.settings.longchecks import LongChecks
 from components.settings.monitoring import Monitoring
@@ -715,6 +715,21 @@ class Settings(Model):
             return None
         installed = self.installs_operators() and NVIDIA in self.gpu_vendors()
         return self.monitoring.dcgm_namespace or (GPU_NAMESPACE if installed else None)
+
+    @model_validator(mode="after")
+    def _checks_expect_present_gpus(self) -> Self:
+        everywhere = expected_gpus(self.health.checks)
+        for index, nodeset in enumerate(self.nodesets):
+            key, wanted = f"nodesets[{index}].checks", expected_gpus(nodeset.checks)
+            if wanted is None and nodeset.runs_gpu_count():
+                key, wanted = "health.checks", everywhere
+            if nodeset.gpus and wanted and wanted > nodeset.gpus.count:
+                raise cross_field(
+                    f"{key}.{GPU_COUNT}.count",
+                    f"{wanted:g}: nodeset '{nodeset.name}' has only {nodeset.gpus.count} GPUs, so "
+                    "the check would drain its nodes; remove count",
+                )
+        return self
 
     @model_validator(mode="after")
     def _slices_are_of_all_gpus(self) -> Self:

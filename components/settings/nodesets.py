@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from components.conventions import FEATURE_ON_DEMAND, MAX_REPLICAS, node_names
-from components.settings.health import Choices, refuse_choices
+from components.settings.health import GPU_COUNT, Choices, refuse_choices
 from components.settings.isolation import Isolation
 from components.settings.ondemand import OnDemand
 from components.settings.placement import Toleration
@@ -179,6 +179,17 @@ class Nodeset(Model):
     def requested_cpus(self) -> float:
         """Number of CPUs that each pod reserves on its machine."""
         return self.cpu_request or self.cpus
+
+    @property
+    def requested_memory(self) -> int:
+        """Memory that each pod reserves on its machine in MiB, including huge pages."""
+        return self.memory + sum(self.pod.hugepages.values())
+
+    def runs_gpu_count(self) -> bool:
+        """Return whether the nodes run the check gpu-count with the limits of `health.checks`."""
+        gpus = self.gpus
+        whole = gpus is not None and gpus.vendor() == NVIDIA and not gpus.mig
+        return whole and self.checks.get(GPU_COUNT) is not False
 
     @model_validator(mode="before")
     @classmethod

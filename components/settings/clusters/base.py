@@ -6,6 +6,8 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from components.conventions import LABEL_NODESET
+from components.settings.placement import Toleration, place_of
 from components.settings.types import Model
 
 if TYPE_CHECKING:
@@ -25,6 +27,39 @@ def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
                 "network.refuse",
                 f"'{value}': contains addresses of pods ({pods}); choose smaller ranges",
             )
+
+
+def unreachable_machines(stack: Settings) -> Iterator[Problem]:
+    """Refuse to select machines whose taint repels the pods: each nodeset's machines have one."""
+    selected = {
+        f"placement.{name}": (place_of(name, stack.placement).tolerations, place.node_selector)
+        for name, place in stack.placement.items()
+    }
+    selected |= {
+        f"nodesets[{index}]": (nodeset.tolerations, nodeset.node_selector)
+        for index, nodeset in enumerate(stack.nodesets)
+        if nodeset.node_selector.get(LABEL_NODESET) != nodeset.name
+    }
+    for place, (tolerations, selector) in selected.items():
+        name = selector.get(LABEL_NODESET)
+        if name is None or any(_tolerates(each, name) for each in tolerations):
+            continue
+        yield (
+            f"{place}.node_selector.{LABEL_NODESET}",
+            (
+                f"'{name}': only machines of this nodeset have the label, and these pods do not "
+                "tolerate their taint; remove it"
+            ),
+        )
+
+
+def _tolerates(toleration: Toleration, nodeset: str) -> bool:
+    """Return whether pods with this toleration may run on the machines of a nodeset."""
+    return (
+        toleration.key in (None, LABEL_NODESET)
+        and toleration.value in (None, nodeset)
+        and toleration.effect in (None, "NoSchedule")
+    )
 
 
 class BaseCluster(Model):

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from components.conventions import AWS_CNI
 from components.settings.clusters import ec2
 from components.settings.clusters.base import Problem, blocked_pods
-from components.settings.clusters.machines import CloudCluster, Machines, System
+from components.settings.clusters.machines import CloudCluster, Machines, System, shown_memory
 from components.settings.nodesets import AMD
 from components.settings.types import (
     Cidr,
@@ -67,13 +67,13 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
     if gib is None:
         return
     most = gib * 1024 - ec2.reserved(gib)
-    if most < nodeset.memory:
+    if most < nodeset.requested_memory:
         yield (
             "type",
             (
                 f"'{type_}': has {gib} GiB of memory, of which pods have at most "
-                f"{most / 1024:.1f}; expected more than the nodeset's {nodeset.memory / 1024:g} "
-                "GiB, because kubelet and other daemons need some"
+                f"{most / 1024:.1f}; expected more than the nodeset's {shown_memory(nodeset)}, "
+                "because kubelet and other daemons need some"
             ),
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 from pydantic import Field, model_validator
 
 from components.conventions import CLUSTER_DOMAIN, MAX_REPLICAS
-from components.settings.clusters.base import BaseCluster, Problem
+from components.settings.clusters.base import BaseCluster, Problem, unreachable_machines
 from components.settings.types import (
     Cidr,
     KubernetesVersion,
@@ -34,6 +34,13 @@ _FREE: Final = 100
 def least_overhead(memory: int) -> int:
     """Return the least memory that pods cannot request on a machine with this memory, in MiB."""
     return memory // _PAGES + _FREE
+
+
+def shown_memory(nodeset: Nodeset) -> str:
+    """Return the memory that a node requests of its machine, for errors."""
+    pages = sum(nodeset.pod.hugepages.values())
+    also = f" and the {pages / 1024:g} GiB of its pod.hugepages" if pages else ""
+    return f"{nodeset.memory / 1024:g} GiB{also}"
 
 
 class Autoscaling(Model):
@@ -113,6 +120,8 @@ class CloudCluster(BaseCluster):
                     "give the jail a volume of another driver"
                 ),
             )
+        yield from unreachable_machines(stack)
+        yield from self._disk_problems(stack)
         groups = self.groups()
         nodesets = {nodeset.name: nodeset for nodeset in stack.nodesets}
         for index, nodeset in enumerate(stack.nodesets):
@@ -135,6 +144,22 @@ class CloudCluster(BaseCluster):
                 continue
             for key, problem in (*self._bound_problems(nodeset), *self.machine_problems(nodeset)):
                 yield f"cluster.machines.{name}.{key}", problem
+
+    def _disk_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Require disks that are larger than their pods' limits, which Kubernetes reserves."""
+        groups = self.groups()
+        for index, nodeset in enumerate(stack.nodesets):
+            machines, wanted = groups.get(nodeset.name), nodeset.ephemeral_storage
+            # Part of the disk is for the operating system and for kubelet's reserve.
+            if machines and wanted and wanted >= machines.disk:
+                yield (
+                    f"nodesets[{index}].ephemeral_storage",
+                    (
+                        f"{wanted / 1024:g}GiB: expected less than the disk of its machines, "
+                        f"{machines.disk / 1024:g}GiB; lower it, or raise "
+                        f"cluster.machines.{nodeset.name}.disk"
+                    ),
+                )
 
     def _bound_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
         bounds = self.bounds(nodeset)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from components.conventions import CLUSTER_DOMAIN
-from components.settings.clusters.base import BaseCluster, Problem, blocked_pods
+from components.settings.clusters.base import (
+    BaseCluster,
+    Problem,
+    blocked_pods,
+    unreachable_machines,
+)
 from components.settings.types import (
     Address,
     Cidr,
@@ -194,6 +199,8 @@ class MetalCluster(BaseCluster):
                 f"'{self.key_file}': is a public key; expected the file of the private key",
             )
         yield from blocked_pods(stack, self.pods)
+        yield from unreachable_machines(stack)
+        yield from self._jail_problems(stack)
         if stack.registry is None:
             yield "registry", f"is required with cluster.kind: {self.kind}; add it"
         nodesets = {nodeset.name for nodeset in stack.nodesets}
@@ -223,6 +230,28 @@ class MetalCluster(BaseCluster):
                         "machines"
                     ),
                 )
+
+    def _jail_problems(self, stack: Settings) -> Iterator[Problem]:
+        """Require the addresses of all machines: workers and login nodes mount the jail."""
+        ranges = stack.jail.server.machines if stack.jail.server else ()
+        networks = [ipaddress.ip_network(text) for text in ranges]
+        outside = [
+            machine
+            for machine in self.machines
+            if not machine.lost
+            and not any(ipaddress.ip_address(machine.address) in each for each in networks)
+        ]
+        if networks and outside:
+            first, *others = outside
+            likewise = f" (likewise {', '.join(each.name for each in others)})" if others else ""
+            yield (
+                "jail.server.machines",
+                (
+                    f"{', '.join(ranges)}: does not contain the address of machine '{first.name}' "
+                    f"({first.address}){likewise}, so it could not mount the jail; add "
+                    f"{first.address}/32, or a range with all machines"
+                ),
+            )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
         """Warn about parts that kubeadm does not install."""

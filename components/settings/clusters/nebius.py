@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from components.settings.clusters.base import Problem
-from components.settings.clusters.machines import CloudCluster, Machines, System, least_overhead
+from components.settings.clusters.machines import (
+    CloudCluster,
+    Machines,
+    System,
+    least_overhead,
+    shown_memory,
+)
 from components.settings.nodesets import INFINIBAND, NVIDIA
 from components.settings.types import DnsLabel, NebiusProject, Platform, Preset, Word
 
@@ -105,13 +111,13 @@ class NebiusCluster(CloudCluster):
                 ),
             )
         most = size.memory - least_overhead(size.memory)
-        if most < nodeset.memory:
+        if most < nodeset.requested_memory:
             yield (
                 "preset",
                 (
                     f"'{machines.preset}': its pods have at most {most / 1024:.1f} GiB of memory;"
-                    f" expected more than the nodeset's {nodeset.memory / 1024:g} GiB, because"
-                    " kubelet and other daemons need some"
+                    f" expected more than the nodeset's {shown_memory(nodeset)}, because kubelet"
+                    " and other daemons need some"
                 ),
             )
         if machines.fabric and size.gpus != 8:

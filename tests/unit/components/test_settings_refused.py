@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from components.settings import SettingsError, from_config, read_stack
 from components.settings.slurmnames import SETTINGS
 from tests.support.clouds import EKS as CLOUD_EKS
+from tests.support.clouds import METAL as CLOUD_METAL
 from tests.support.clouds import NEBIUS as CLOUD_NEBIUS
 from tests.support.stack import FULL, KEY, VALID, config, settings
 from tests.unit.components.bases import CILIUM, LOCAL, NETWORKED
@@ -72,7 +73,7 @@ NEBIUS: Values = {
                 "platform": "gpu-h100-sxm",
                 "preset": "8gpu-128vcpu-1600gb",
                 "fabric": "fabric-6",
-                "disk": "1TiB",
+                "disk": "2TiB",
                 "spot": True,
                 "autoscaling": {"min": 1, "max": 8},
             },
@@ -94,6 +95,7 @@ EKS: Values = {
         "machines": {
             "gpu": {
                 "type": "p5.48xlarge",
+                "disk": "2TiB",
                 "efa": 32,
                 "reservation": {"id": "cr-0123456789abcdef0", "kind": "block"},
             },
@@ -1653,7 +1655,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("health.checks.disk", {"max_percent": 0}, "health.checks.disk.max_percent", "0",
      "expected a percentage from 1 to 100"),
     ("nodesets[0].checks.memory", {"min_percent": 101}, "nodesets[0].checks.memory.min_percent",
-     "101", "expected a percentage from 0 to 100"),
+     "101", "expected a percentage from 0 to 99"),
+    ("health.checks.memory", {"min_percent": 100}, "health.checks.memory.min_percent", "100",
+     "expected a percentage from 0 to 99"),
+    ("nodesets[0].checks.gpu-count", {"count": 9}, "nodesets[0].checks.gpu-count.count", "9",
+     "nodeset 'gpu' has only 8 GPUs, so the check would drain its nodes; remove count"),
+    ("health.checks.gpu-count", {"count": 9}, "health.checks.gpu-count.count", "9",
+     "nodeset 'gpu' has only 8 GPUs, so the check would drain its nodes; remove count"),
     ("directory.base", "example.org", "directory.base", "example.org",
      "did you mean 'dc=example,dc=org'?"),
     ("directory.base", "dc=lab?sub", "directory.base", "dc=lab?sub", "a distinguished name"),
@@ -2306,6 +2314,153 @@ def test_network_on_eks_has_addresses_for_all_workers(
         assert f"cluster.network: '{network}': the workers' subnet, a {problem}" in text
     values["cluster"]["machines"]["cpu"]["autoscaling"] = {"max": 3000}
     assert refuses(values)
+
+
+@pytest.mark.parametrize(
+    ("disk", "space", "problem"),
+    [
+        (None, "255GiB", None),
+        (None, "256GiB", "256GiB: expected less than the disk of its machines, 256GiB"),
+        ("1TiB", "500GiB", None),
+        ("400GiB", "500GiB", "500GiB: expected less than the disk of its machines, 400GiB"),
+    ],
+)
+@pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
+def test_pod_has_less_disk_than_its_machine(
+    values: Values, disk: str | None, space: str, problem: str | None
+) -> None:
+    values = copy.deepcopy(values)
+    put(values, "nodesets[1].ephemeral_storage", space)
+    if disk:
+        put(values, "cluster.machines.cpu.disk", disk)
+
+    assert refuses(values) == (problem is not None)
+    if problem:
+        remedy = "lower it, or raise cluster.machines.cpu.disk"
+        assert f"nodesets[cpu].ephemeral_storage: {problem}; {remedy}" in refused(values)
+
+
+@pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
+def test_machine_has_memory_for_the_huge_pages_of_its_node(values: Values) -> None:
+    values = copy.deepcopy(values)
+    put(values, "nodesets[1].pod", {"hugepages": {"hugepages-2Mi": "14GiB"}})
+    assert not refuses(values)
+
+    put(
+        values, "nodesets[1].pod", {"hugepages": {"hugepages-2Mi": "8GiB", "hugepages-1Gi": "8GiB"}}
+    )
+    text = refused(values)
+    assert "expected more than the nodeset's 48 GiB and the 16 GiB of its pod.hugepages" in text
+
+
+_OWN_LABEL = "slurmstack.dev/nodeset"
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "refused_"),
+    [
+        ([], True),
+        ([{"key": "other"}], True),
+        ([{"key": _OWN_LABEL, "operator": "Equal", "value": "gpu"}], True),
+        ([{"key": _OWN_LABEL, "effect": "NoExecute"}], True),
+        ([{"key": _OWN_LABEL}], False),
+        ([{"key": _OWN_LABEL, "operator": "Equal", "value": "cpu"}], False),
+        ([{}], False),
+    ],
+)
+@pytest.mark.parametrize("place", ["placement.default", "placement.controller", "nodesets[0]"])
+@pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_METAL], ids=["eks", "metal"])
+def test_pods_outside_a_nodeset_cannot_select_its_machines(
+    values: Values, place: str, tolerated: list[Values], refused_: bool
+) -> None:
+    values = {**copy.deepcopy(values), "placement": {"controller": {}, "default": {}}}
+    put(values, f"{place}.node_selector", {_OWN_LABEL: "cpu"})
+    put(values, f"{place}.tolerations", tolerated)
+
+    assert refuses(values) == refused_
+    if refused_:
+        key = place.replace("[0]", "[gpu]")
+        assert refused(values).endswith(
+            f"slurmstack:{key}.node_selector.{_OWN_LABEL}: 'cpu': only machines of this nodeset "
+            "have the label, and these pods do not tolerate their taint; remove it"
+        )
+
+
+def test_service_may_select_a_nodeset_that_all_services_tolerate() -> None:
+    values = copy.deepcopy(CLOUD_METAL)
+    selector = {"node_selector": {_OWN_LABEL: "cpu"}}
+    values["placement"] = {"default": {"tolerations": [{}]}, "controller": selector}
+    assert not refuses(values)
+
+    values["nodesets"][1] |= selector
+    assert not refuses(values)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "problem"),
+    [
+        (["192.0.2.0/24"], None),
+        (["192.0.2.8/29", "192.0.2.16/29"], None),
+        (
+            ["192.0.3.0/24"],
+            (
+                "192.0.3.0/24: does not contain the address of machine 'head' (192.0.2.10) "
+                "(likewise gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare), so it could not mount "
+                "the jail; add 192.0.2.10/32, or a range with all machines"
+            ),
+        ),
+        (["192.0.2.8/29"], "machine 'cpu-d' (192.0.2.16) (likewise spare), so it"),
+        (["fd00::/64", "192.0.2.0/28", "192.0.2.17/32"], "machine 'cpu-d' (192.0.2.16), so it"),
+    ],
+)
+def test_own_machines_are_in_the_ranges_of_the_jails_server(
+    ranges: list[str], problem: str | None
+) -> None:
+    values = copy.deepcopy(CLOUD_METAL)
+    values["jail"] = {"server": {"machines": ranges}}
+
+    assert refuses(values) == (problem is not None)
+    if problem:
+        text = refused(values)
+        assert "slurmstack:jail.server.machines: " in text
+        assert problem in text
+        for machine in values["cluster"]["machines"]:
+            machine["lost"] = machine["name"] in problem
+        assert "does not contain" not in (refused(values) if refuses(values) else "")
+
+
+@pytest.mark.parametrize(
+    ("edits", "where"),
+    [
+        ({"health.checks.gpu-count": {"count": 8}}, None),
+        ({"health.checks.gpu-count": {"count": 8}, "nodesets[0].gpus.count": 4}, "health"),
+        (
+            {
+                "health.checks.gpu-count": {"count": 8},
+                "nodesets[0].gpus.count": 4,
+                "nodesets[0].checks.gpu-count": {"count": 3},
+            },
+            None,
+        ),
+        (
+            {
+                "health.checks.gpu-count": {"count": 8},
+                "nodesets[0].gpus.count": 4,
+                "nodesets[0].checks.gpu-count": False,
+            },
+            None,
+        ),
+        ({"nodesets[1].checks": {"gpu-count": {"count": 2}}}, "nodesets[slices]"),
+    ],
+)
+def test_nodes_have_the_gpus_that_their_checks_expect(edits: Values, where: str | None) -> None:
+    values = copy.deepcopy(FULL)
+    for key, value in edits.items():
+        put(values, key, value)
+
+    assert refuses(values) == (where is not None)
+    if where:
+        assert f"slurmstack:{where}.checks.gpu-count.count: " in refused(values)
 
 
 def test_public_key_as_key_file_is_refused() -> None:
