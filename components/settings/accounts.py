@@ -253,6 +253,18 @@ class Qos(Limits):
     min_tres_per_job: Tres | None = None
     """Smallest amounts that a job may request."""
 
+    @model_validator(mode="after")
+    def _some_job_fits(self) -> Self:
+        least, most = self.min_tres_per_job or {}, self.max_tres_per_job or {}
+        for name in sorted(least.keys() & most.keys()):
+            if least[name] > most[name]:
+                raise cross_field(
+                    f"min_tres_per_job.{name}",
+                    f"{least[name]}: expected at most max_tres_per_job.{name}, which is "
+                    f"{most[name]}",
+                )
+        return self
+
 
 Removal = Annotated[str, AfterValidator(_thing)]
 Enforced = Literal["associations", "limits", "qos", "safe"]

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from components.settings.types import (
@@ -107,6 +107,17 @@ class Containers(Model):
     """By default, run the image's entrypoint."""
     writable: bool = True
     """By default, let a container write to its own files."""
+
+    @field_validator("allowed")
+    @classmethod
+    def _empty_list_is_no_ban(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise PydanticCustomError(
+                "allowed",
+                "would permit all images; add patterns such as 'nvcr.io/*', or set "
+                "containers.enabled: false",
+            )
+        return value
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

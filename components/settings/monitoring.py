@@ -34,6 +34,9 @@ _RECEIVERS: Final[Mapping[str, str]] = {
 """Services that refuse Alertmanager's own format, by domain, and Alertmanager's settings for them
 (https://prometheus.io/docs/alerting/latest/configuration)."""
 
+_LOKI_PUSH: Final = "/loki/api/v1/push"
+"""Path of Loki that does not accept OpenTelemetry's protocol (Loki, HTTP API)."""
+
 
 class Exporter(Model):
     """Exporter of Slurm's state as metrics for Prometheus."""
@@ -127,6 +130,13 @@ class Logs(Model):
 
     @model_validator(mode="after")
     def _is_above_the_protocols_path(self) -> Self:
+        server, found, _ = self.endpoint.partition(_LOKI_PUSH)
+        if found:
+            raise cross_field(
+                "endpoint",
+                f"{self.endpoint}: is Loki's path for Promtail; expected its path for "
+                f"OpenTelemetry: {server}/otlp",
+            )
         if "?" in self.endpoint or self.endpoint.rstrip("/").endswith("/v1/logs"):
             raise cross_field(
                 "endpoint",

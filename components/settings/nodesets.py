@@ -40,6 +40,9 @@ INFINIBAND: Final = "infiniband"
 """Feature of nodesets whose InfiniBand ports are checked."""
 _LEAST_MEMORY: Final = 128
 """Minimum memory of a node in MiB: its daemons do not start with less."""
+_MIG_SHARES: Final = 7
+"""Largest number of compute slices of a GPU; a profile such as `3g.40gb` begins with its number of
+slices (NVIDIA, MIG user guide)."""
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
@@ -82,6 +85,19 @@ class Gpus(Model):
     def _shards_are_of_whole_gpus(self) -> Self:
         if self.mig and self.shards:
             raise cross_field("shards", f"{self.shards}: MIG slices have no shards; remove shards")
+        return self
+
+    @model_validator(mode="after")
+    def _slices_fit_the_gpus(self) -> Self:
+        shares = sum(int(profile[0]) * number for profile, number in self.mig.items())
+        most = _MIG_SHARES * self.count
+        if shares > most:
+            mig = ", ".join(f"{profile}: {number}" for profile, number in self.mig.items())
+            raise cross_field(
+                "mig",
+                f"{mig}: {shares} compute slices, but gpus.count ({self.count}) gives at most "
+                f"{most}, {_MIG_SHARES} of each GPU; lower the numbers",
+            )
         return self
 
     @model_validator(mode="after")
