@@ -628,6 +628,15 @@ def _cron_values(field: str, allowed: range) -> set[int]:
     return found
 
 
+def cron_times(schedule: str) -> tuple[int, int]:
+    """Return how often a `Cron` schedule comes in each of its hours, and on each of its days."""
+    minutes, hours = (
+        len(_cron_values(field, _CRON[name]))
+        for field, name in zip(schedule.split(" "), ("minute", "hour"), strict=False)
+    )
+    return minutes, minutes * hours
+
+
 def _is_cron_field(field: str, allowed: range) -> bool:
     """Return whether each part of a cron field is `*`, a number or a range; steps are optional."""
     for part in field.split(","):

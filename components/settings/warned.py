@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from components.conventions import JAIL, JAIL_SHELLS
 from components.settings.accounts import granted
 from components.settings.slurm import LEVELS, key_of
-from components.settings.types import known_names
+from components.settings.types import cron_times, known_names
 from components.settings.volumes import system_folder
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def warned(settings: Settings) -> Warnings:
     yield from _unusable_qos(settings)
     yield from _limits_of_unknown_gres(settings)
     yield from _missing_shells(settings)
+    yield from _indistinguishable_slices(settings)
+    yield from _short_histories(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:
@@ -243,3 +245,34 @@ def _missing_shells(settings: Settings) -> Warnings:
                     " unless you install it in the jail; /bin/bash is always there"
                 ),
             )
+
+
+def _indistinguishable_slices(settings: Settings) -> Warnings:
+    """Warn about several MIG profiles on nodes whose image cannot tell them apart."""
+    for nodeset in settings.nodesets:
+        mig = nodeset.gpus.mig if nodeset.gpus else {}
+        if len(mig) > 1 and nodeset.pod.image is None:
+            yield (
+                f"nodesets[{nodeset.name}].gpus.mig",
+                (
+                    f"{', '.join(mig)}: only NVIDIA's library distinguishes the profiles, and the"
+                    " stack's image does not use it; set pod.image to an image with the package"
+                    " slurm-wlm-nvml-plugin, or use one profile"
+                ),
+            )
+
+
+def _short_histories(settings: Settings) -> Warnings:
+    """Warn about snapshots that are so frequent that those to keep span less than a day."""
+    snapshots = settings.snapshots
+    if snapshots is None:
+        return
+    hourly, daily = cron_times(snapshots.schedule)
+    if hourly > 1 and snapshots.keep < daily:
+        yield (
+            "snapshots.schedule",
+            (
+                f"'{snapshots.schedule}': is {daily} snapshots a day, of which snapshots.keep"
+                f" keeps only {snapshots.keep}; choose fewer minutes, or raise keep"
+            ),
+        )

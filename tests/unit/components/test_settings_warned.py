@@ -572,3 +572,41 @@ def test_shell_of_the_jail_or_of_a_volume_causes_no_warning(shell: str) -> None:
     users = [{"name": "ada", "uid": 2000, "shell": shell}]
     jail = {"volumes": [{"name": "opt", "path": "/opt", "claim": "opt"}]}
     assert warnings(VALID, users=users, jail=jail) == []
+
+
+def test_several_mig_profiles_without_an_image_of_the_site_cause_a_warning() -> None:
+    mig = {"1g.10gb": 3, "4g.40gb": 1}
+    nodeset = {**VALID["nodesets"][0], "gpus": {"type": "h100", "count": 1, "mig": mig}}
+    (warning,) = warnings(VALID, nodesets=[nodeset])
+    assert warning == (
+        "slurmstack:nodesets[cpu].gpus.mig: 1g.10gb, 4g.40gb: only NVIDIA's library distinguishes"
+        " the profiles, and the stack's image does not use it; set pod.image to an image with the"
+        " package slurm-wlm-nvml-plugin, or use one profile"
+    )
+    image = {**nodeset, "pod": {"image": "registry.example.org/worker:1"}}
+    assert warnings(VALID, nodesets=[image]) == []
+    nodeset["gpus"]["mig"] = {"1g.10gb": 7}
+    assert warnings(VALID, nodesets=[nodeset]) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "keep", "daily"),
+    [
+        ("* * * * *", 7, 1440),
+        ("*/15 * * * *", 95, 96),
+        ("0,30 8-17 * * 1-5", 19, 20),
+        ("*/15 * * * *", 96, None),
+        ("0 * * * *", 7, None),
+        ("47 2 * * *", 1, None),
+    ],
+)
+def test_frequent_snapshots_of_which_few_are_kept_cause_a_warning(
+    schedule: str, keep: int, daily: int | None
+) -> None:
+    snapshots = {"state": "fast", "schedule": schedule, "keep": keep}
+    found = warnings(VALID, snapshots=snapshots)
+    expected = (
+        f"slurmstack:snapshots.schedule: '{schedule}': is {daily} snapshots a day, of which"
+        f" snapshots.keep keeps only {keep}; choose fewer minutes, or raise keep"
+    )
+    assert found == ([expected] if daily else [])
