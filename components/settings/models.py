@@ -141,6 +141,15 @@ class Jail(Model):
         return self
 
     @model_validator(mode="after")
+    def _is_writable(self) -> Self:
+        for kind, volume in (("nfs", self.nfs), ("csi", self.csi)):
+            if volume and "ro" in volume.options:
+                raise cross_field(
+                    f"{kind}.options", "'ro': the deploy and users write to the jail; remove it"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _has_space_for_the_system(self) -> Self:
         # The size of other volumes is only information for Kubernetes.
         is_real = not (self.nfs or self.csi or self.host_path)

@@ -278,6 +278,18 @@ class Nodeset(Model):
         return self
 
     @model_validator(mode="after")
+    def _volumes_fit_memory(self) -> Self:
+        for index, volume in enumerate(self.volumes):
+            space = volume.empty
+            if space and space.medium == "memory" and (space.size or 0) > self.memory:
+                raise cross_field(
+                    f"volumes[{index}].empty.size",
+                    f"{space.size} MiB: medium: memory uses the pod's memory: expected at most "
+                    f"memory, which is {self.memory} MiB",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _cpus_divide(self) -> Self:
         parts = (self.sockets or 1) * (self.threads_per_core or 1)
         if self.cpus % parts:

@@ -41,6 +41,8 @@ _OURS: Final[Mapping[str, str]] = {
 """Variables that the stack sets in slurmd's container, and what to do instead."""
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
 """Prefixes of variables that would change what slurmd does as root."""
+_CAP: Final = "CAP_"
+"""Prefix of capabilities in Linux. Container runtimes add it to the names in pods."""
 _WORDS: Final = ("unlimited", "none")
 
 
@@ -69,6 +71,12 @@ def _not_ours(value: str) -> str:
 
 
 def _capability(value: str) -> str:
+    if value.startswith(_CAP):
+        raise PydanticCustomError(
+            "capability",
+            "expected a name without CAP_, as in Kubernetes: '{name}'",
+            {"name": value.removeprefix(_CAP)},
+        )
     if not re.fullmatch(r"[A-Z][A-Z_]{2,30}", value):
         raise PydanticCustomError("capability", "expected a capability, such as 'NET_ADMIN'")
     return value

@@ -85,6 +85,8 @@ _COLONS_OF_IPV6 = 3
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
               "sk-ecdsa-sha2-nistp256@openssh.com")  # fmt: skip
+_LENGTH = 4
+"""Bytes of a field's length in the blob of a key (RFC 4251, section 5)."""
 
 
 class Model(BaseModel):
@@ -223,6 +225,11 @@ def _nodeset_name(value: str) -> str:
         raise PydanticCustomError("nodeset_name", "expected at most 56 characters")
     if not value[0].isalpha():
         raise PydanticCustomError("nodeset_name", "expected a name that begins with a letter")
+    # A partition's `Nodes=ALL` is all nodes, in any case of letters (slurm.conf(5), Nodes).
+    if value == "all":
+        raise PydanticCustomError(
+            "nodeset_name", "is Slurm's word for all nodes; choose another name"
+        )
     if value in RESERVED_NAMES:
         raise PydanticCustomError(
             "nodeset_name", "is reserved for another component; choose another name"
@@ -830,9 +837,22 @@ def parse_ssh_key(value: str) -> str:
     # RFC 4253, section 6.6: the blob begins with its own type as a length-prefixed string.
     if data[4 : 4 + len(kind)] != kind.encode() or data[:4] != len(kind).to_bytes(4, "big"):
         raise ValueError(f"the part after '{kind}' is not a key of this type; copy the whole key")
+    if not _is_whole(data):
+        raise ValueError("the key is cut off, or has bytes after its end; copy the whole key")
     if not comment.isprintable():
         raise ValueError("expected one key on one line")
     return f"{kind} {blob} {comment}".strip()
+
+
+def _is_whole(blob: bytes) -> bool:
+    """Return whether a blob consists of its type and at least one field, with their lengths."""
+    fields = 0
+    while len(blob) >= _LENGTH:
+        size = int.from_bytes(blob[:_LENGTH], "big")
+        if size > len(blob) - _LENGTH:
+            return False
+        blob, fields = blob[_LENGTH + size :], fields + 1
+    return not blob and fields > 1
 
 
 def _ssh_key(value: str) -> str:
