@@ -265,6 +265,7 @@ class MetalCluster(BaseCluster):
                 ),
             )
         yield from _storage_warnings(stack)
+        yield from self._lost_nodes(stack)
         if "service" not in stack.login.model_fields_set:
             yield (
                 "login.service",
@@ -274,6 +275,22 @@ class MetalCluster(BaseCluster):
                     "login.node_port, or LoadBalancer if you install a load balancer"
                 ),
             )
+
+    def _lost_nodes(self, stack: Settings) -> Iterator[Problem]:
+        """Warn about nodes whose machines are lost: the next deploy may come before new ones."""
+        for nodeset in stack.nodesets:
+            own = [machine for machine in self.machines if machine.nodeset == nodeset.name]
+            lost = [machine.name for machine in own if machine.lost]
+            left = len(own) - len(lost)
+            if lost and nodeset.replicas > left:
+                yield (
+                    f"nodesets[{nodeset.name}].replicas",
+                    (
+                        f"{nodeset.replicas}: only {left} machines remain without the lost ones "
+                        f"({', '.join(lost)}), so pods stay pending; lower replicas, or add "
+                        "machines"
+                    ),
+                )
 
 
 def _storage_warnings(stack: Settings) -> Iterator[Problem]:

@@ -610,3 +610,20 @@ def test_frequent_snapshots_of_which_few_are_kept_cause_a_warning(
         f" snapshots.keep keeps only {keep}; choose fewer minutes, or raise keep"
     )
     assert found == ([expected] if daily else [])
+
+
+def test_nodes_whose_machines_are_lost_cause_a_warning() -> None:
+    machines = [
+        {**machine, "lost": machine["name"] in ("cpu-a", "cpu-b", "spare")}
+        for machine in METAL["cluster"]["machines"]
+    ]
+    cluster = {**METAL["cluster"], "machines": machines}
+    login = {"service": "LoadBalancer"}
+    (warning,) = warnings(ON_CLASSES, cluster=cluster, login=login)
+    assert warning == (
+        "slurmstack:nodesets[cpu].replicas: 4: only 2 machines remain without the lost ones"
+        " (cpu-a, cpu-b), so pods stay pending; lower replicas, or add machines"
+    )
+    gpu, cpu = METAL["nodesets"]
+    nodesets = [gpu, {**cpu, "replicas": 2}]
+    assert warnings(ON_CLASSES, cluster=cluster, login=login, nodesets=nodesets) == []
