@@ -30,12 +30,16 @@ REPEATABLE = frozenset(("downnodes", "epilog", "include", "nodename", "partition
 """Keys of slurm.conf, in lower case, that may occur on several lines."""
 
 _OWNED_KEYS: Mapping[str, str] = {
+    "authtype": "use auth.type",
     "clustername": "use cluster_name",
+    "credtype": "use auth.type",
     "nodeset": "use nodesets",
     "slurmctldhost": "remove it: the controller's pod determines the value",
     "slurmctldparameters": "use slurm.slurmctld_parameters",
     "slurmctldport": "remove it: the controller's Service determines the value",
     "slurmdport": "remove it: the workers' pods determine the value",
+    "slurmdspooldir": "remove it: the workers' pods determine the value",
+    "slurmduser": "remove it: the workers' pods determine the value",
     "slurmuser": "remove it: the controller's image determines the value",
     "statesavelocation": "remove it: the controller's volume determines the value",
 }

@@ -1598,6 +1598,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "is in 'left' and 'right'; keep one"),
     ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
     ("slurm.extra", {"slrum.conf": []}, "slurm.extra.slrum.conf", '"slrum.conf"', "'slurm.conf'"),
+    *(("slurm.extra.{slurm.conf}", [f"{key}=x"], "slurm.extra.slurm.conf", f"'{key.lower()}'",
+       f"is reserved; {remedy}")
+      for key, remedy in (("AuthType", "use auth.type"), ("CredType", "use auth.type"),
+                          ("SlurmdSpoolDir", "remove it"), ("SlurmdUser", "remove it"))),
     ("jail.nfs.options", ["hard", "ro"], "jail.nfs.options", "'ro'", "remove it"),
     ("jail.csi.options", ["ro"], "jail.csi.options", "'ro'", "remove it"),
     ("nodesets[0].volumes[2].empty", {"size": "513GiB", "medium": "memory"},

@@ -324,14 +324,25 @@ def test_slurm_conf_line_in_the_settings_replaces_the_derived_one(line: str) -> 
     assert lines(text)[-1] == line
 
 
+RESERVED = {
+    "AuthType",
+    "ClusterName",
+    "CredType",
+    "SlurmUser",
+    "SlurmdPort",
+    "SlurmdSpoolDir",
+    "SlurmdUser",
+}
+
+
 @given(
     chosen=st.lists(
-        st.sampled_from([key for key in conf() if key not in {"ClusterName", "SlurmUser"}]),
+        st.sampled_from([key for key in conf() if key not in RESERVED]),
         unique=True,
     )
 )
 def test_slurm_conf_has_no_duplicate_keys(chosen: list[str]) -> None:
-    owned = ("Communication", "Slurmctld", "SlurmdPort", "StateSave")
+    owned = ("Communication", "Slurmctld", "StateSave")
     keys = [key for key in chosen if not key.startswith(owned)]
 
     # SelectTypeParameters accepts only values with memory.
