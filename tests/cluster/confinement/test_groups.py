@@ -161,8 +161,11 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
 
 @pytest.mark.usefixtures("nothing_left")
 def test_pod_with_a_suspended_job_ends_in_time(cluster: Cluster, folder: str) -> None:
-    """In cgroups of version 1, SIGKILL does not end the frozen processes of the job."""
-    options = ("--mem=20", "--nodelist=cpu-0", "--requeue")
+    """In cgroups of version 1, SIGKILL does not end the frozen processes of the job.
+
+    slurmctld 24.11 does not notice that the job has ended (docs/health.md, restarts).
+    """
+    options = ("--mem=20", "--nodelist=cpu-0")
     job = cluster.submit(folder, "#!/bin/sh\ntouch begun; sleep 600", *options)
     eventually("the script runs", lambda: cluster.run(f"ls {folder}/begun 2>/dev/null || true"))
     cluster.as_user(0, 0, f"scontrol suspend {job}")
@@ -172,7 +175,5 @@ def test_pod_with_a_suspended_job_ends_in_time(cluster: Cluster, folder: str) ->
     cluster.kubectl("delete", "pod", "cpu-0", "--grace-period=15", timeout=180)
 
     assert time.monotonic() - begin < 60
-    shown = f"scontrol show job {job}"
-    eventually("the job is requeued", lambda: "Restarts=1" in cluster.run(shown), 180)
     cluster.run(f"scancel {job}")
     becomes("the state of cpu-0", lambda: cluster.nodes().get("cpu-0"), "idle", timeout=180)
