@@ -46,13 +46,16 @@ def use(container: Slurmctld, keys: Mapping[int, str]) -> None:
 def test_jobs_run_while_one_side_has_already_taken_over_the_key(
     start_container: Start, first: str
 ) -> None:
-    old, new, now = secrets.token_hex(64), secrets.token_hex(64), int(time.time())
-    ahead, behind = {0: old, now - MINUTE: new}, {0: old, now + MINUTE - 1: new}
-    of_controller, of_node = (ahead, behind) if first == "the controller" else (behind, ahead)
+    old, new = secrets.token_hex(64), secrets.token_hex(64)
+
+    def keys(side: str) -> dict[int, str]:
+        """Return the keys of a side that signs with the new key, or does so in a minute."""
+        return {0: old, int(time.time()) + (-MINUTE if side == first else MINUTE - 1): new}
+
     controller = start_controller(start_container, old)
     config = alone()
     controller.install(config, without_jail(config))
-    use(controller, of_controller)
+    use(controller, keys("the controller"))
     controller.start()
     start_worker(
         start_container,
@@ -60,7 +63,7 @@ def test_jobs_run_while_one_side_has_already_taken_over_the_key(
         NODE,
         "CPUs=1 RealMemory=1000 Feature=cpu",
         controller,
-        before=lambda node: use(node, of_node),
+        before=lambda node: use(node, keys("the node")),
     )
 
     state = partial(controller.run, f"sinfo --noheader --nodes={NODE} --format=%T")

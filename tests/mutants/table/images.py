@@ -105,8 +105,8 @@ FAULTS: Final = (
         "a message signed with the other key is refused while the key changes",
         "images",
         "images/base/munge_keys.c",
-        "	result = ask_all(&r, folder);\n",
-        "	result = EMUNGE_CRED_INVALID;\n",
+        '#define SUFFIX ".socket"\n',
+        '#define SUFFIX ".none"\n',
         f"{_CONTAINER}/slurmctld/test_munge_keys.py::"
         "test_jobs_run_while_one_side_has_already_taken_over_the_key",
         "container",
