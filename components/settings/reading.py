@@ -483,7 +483,7 @@ def _names(models: Sequence[type[BaseModel]]) -> list[str]:
 
 
 def _alternatives(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that a value itself may be; it is none if it is a list or a mapping."""
+    """Return the possible models of a value. Lists and mappings have none."""
     return [] if get_origin(annotation) in (dict, tuple) else _models_in(annotation)
 
 
