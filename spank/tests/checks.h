@@ -1,4 +1,4 @@
-/* The runner of the tests of containers. */
+/* The checks and the runner of the C tests. */
 #ifndef SLURMSTACK_TESTS_CHECKS_H
 #define SLURMSTACK_TESTS_CHECKS_H
 
@@ -22,8 +22,8 @@ struct test {
 	void (*run)(void);
 };
 
-/* Runs the tests, each after `prepare`. Returns an exit status. */
-static int run_tests(const struct test *all, size_t n, void (*prepare)(void))
+/* Runs the tests, each between `prepare` and `clean` (NULL: nothing). Returns an exit status. */
+static int run_tests(const struct test *all, size_t n, void (*prepare)(void), void (*clean)(void))
 {
 	unsigned int failed = 0;
 
@@ -31,6 +31,8 @@ static int run_tests(const struct test *all, size_t n, void (*prepare)(void))
 		failures_in_test = 0;
 		prepare();
 		all[i].run();
+		if (clean != NULL)
+			clean();
 		printf("%s %s\n", failures_in_test == 0 ? "ok  " : "FAIL", all[i].name);
 		failed += failures_in_test != 0;
 	}

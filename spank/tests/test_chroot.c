@@ -3,6 +3,8 @@
  * fakes that record the calls in order; a test can make any call fail. Only the removal of the
  * directories of ended jobs runs on real files.
  */
+#include "tests/checks.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,16 +41,6 @@
 #define FIRST_FD 1000
 #define KEEPER 4711
 #define NAME_SIZE (PATH_MAX + 64)
-
-static unsigned int failures_in_test;
-
-#define CHECK(condition)                                                                   \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			failures_in_test++;                                                \
-			printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);             \
-		}                                                                          \
-	} while (0)
 
 /* ---- the fake node ---- */
 
@@ -2667,12 +2659,7 @@ static void epilog_reports_its_failures(void)
 
 /* ---- */
 
-#define TEST(name) {#name, name}
-
-static const struct {
-	const char *name;
-	void (*run)(void);
-} tests[] = {
+static const struct test tests[] = {
 	TEST(first_step_creates_the_root_and_keeper_of_the_job),
 	TEST(later_step_joins_the_namespaces_of_the_first_step),
 	TEST(only_the_jobs_user_can_connect_to_the_step_socket),
@@ -2777,23 +2764,17 @@ static void remove_root(void)
 		printf("cannot remove %s: %s\n", root, strerror(errno));
 }
 
+static void prepare(void)
+{
+	memcpy(root + strlen(root) - 6, "XXXXXX", 6);
+	if (mkdtemp(root) == NULL) {
+		perror(root);
+		exit(EXIT_FAILURE);
+	}
+	restart();
+}
+
 int main(void)
 {
-	unsigned int failed = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
-		memcpy(root + strlen(root) - 6, "XXXXXX", 6);
-		if (mkdtemp(root) == NULL) {
-			perror(root);
-			return 1;
-		}
-		failures_in_test = 0;
-		restart();
-		tests[i].run();
-		remove_root();
-		printf("%s %s\n", failures_in_test == 0 ? "ok  " : "FAIL", tests[i].name);
-		failed += failures_in_test != 0;
-	}
-	printf("%zu passed, %u failed\n", ARRAY_SIZE(tests) - failed, failed);
-	return failed == 0 ? 0 : 1;
+	return run_tests(tests, ARRAY_SIZE(tests), prepare, remove_root);
 }

@@ -442,7 +442,7 @@ int main(void)
 	int status;
 
 	memcpy(initial, given.switches, sizeof(initial));
-	status = run_tests(tests, ARRAY_SIZE(tests), reset);
+	status = run_tests(tests, ARRAY_SIZE(tests), reset, NULL);
 	reset();
 	forget();
 	return status;

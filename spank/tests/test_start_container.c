@@ -458,7 +458,7 @@ int main(void)
 		perror(place);
 		return EXIT_FAILURE;
 	}
-	status = run_tests(tests, ARRAY_SIZE(tests), prepare);
+	status = run_tests(tests, ARRAY_SIZE(tests), prepare, NULL);
 	(void)nftw(place, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	return status;
 }
