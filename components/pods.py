@@ -121,6 +121,12 @@ def requests(cpu: str, memory: str) -> Spec:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory}}}
 
 
+def exactly(cpu: str, memory: str) -> Spec:
+    """Reserve resources for a container, and limit it to them."""
+    size = {"cpu": cpu, "memory": memory}
+    return {"resources": {"requests": size, "limits": size}}
+
+
 def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
     """Return probes of a daemon that is ready while the probe `asked` succeeds.
 

@@ -777,6 +777,9 @@ class Nodeset(TypedDict):
     cpu_request: NotRequired[Input[float]]
     """CPUs that a pod reserves in Kubernetes; by default all of them. A smaller number lets nodes
     share a machine, for development."""
+    exclusive_cpus: NotRequired[Input[bool]]
+    """Make the pods 'Guaranteed', so that the kubelet's CPU manager (policy 'static') gives each
+    node CPUs that no other pod uses. The small containers of these pods then have limits."""
     memory: Input[str]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""

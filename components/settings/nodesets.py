@@ -153,6 +153,9 @@ class Nodeset(Model):
     cpu_request: Annotated[float, Field(gt=0), Number] | None = None
     """CPUs that a pod reserves in Kubernetes; by default all of them. A smaller number lets nodes
     share a machine, for development."""
+    exclusive_cpus: bool = False
+    """Make the pods 'Guaranteed', so that the kubelet's CPU manager (policy 'static') gives each
+    node CPUs that no other pod uses. The small containers of these pods then have limits."""
     memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
@@ -257,6 +260,16 @@ class Nodeset(Model):
         if self.cpu_request is not None and self.cpu_request > self.cpus:
             raise cross_field(
                 "cpu_request", f"{self.cpu_request:g}: expected at most cpus, which is {self.cpus}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _exclusive_cpus_are_reserved(self) -> Self:
+        if self.exclusive_cpus and self.requested_cpus != self.cpus:
+            raise cross_field(
+                "cpu_request",
+                f"{self.cpu_request:g}: a node with exclusive_cpus reserves all its cpus, which "
+                f"are {self.cpus}; remove cpu_request",
             )
         return self
 

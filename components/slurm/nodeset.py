@@ -201,12 +201,7 @@ def _template(
             # A StatefulSet sets it for its own pods.
             **({"subdomain": c.HOSTS} if settings.on_demand else {}),
             "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
-            "initContainers": [
-                *args.guard,
-                *map(_site_container, settings.pod.init_containers),
-                *args.site.sidecars(Conf(server=args.slurmctld.server)),
-                _join(args),
-            ],
+            "initContainers": _init_containers(args),
             "containers": [_slurmd(args, mounted)],
             "volumes": [
                 *args.site.volumes(),
@@ -216,6 +211,19 @@ def _template(
             ],
         },
     }
+
+
+def _init_containers(args: NodesetArgs) -> list[pods.Spec]:
+    settings = args.settings
+    containers = [
+        *args.guard,
+        *map(_site_container, settings.pod.init_containers),
+        *args.site.sidecars(Conf(server=args.slurmctld.server)),
+        _join(args),
+    ]
+    if not settings.exclusive_cpus:
+        return containers
+    return [_guaranteed(container, settings) for container in containers]
 
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
@@ -251,6 +259,17 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     size |= {pages: f"{memory}Mi" for pages, memory in settings.pod.hugepages.items()}
     reserved = {**size, "cpu": f"{settings.requested_cpus:g}"}
     return {"resources": {"requests": reserved, "limits": size}}
+
+
+def _guaranteed(container: pods.Spec, settings: NodesetSettings) -> pods.Spec:
+    """Return an init container or sidecar whose limits equal its requests.
+
+    The kubelet gives exclusive CPUs only to pods in which this holds for all containers. Containers
+    that end before slurmd starts share slurmd's reservation.
+    """
+    if container.get("restartPolicy") == "Always":
+        return {**container, **pods.exactly("200m", "64Mi")}
+    return {**container, **pods.exactly(str(settings.cpus), f"{settings.memory}Mi")}
 
 
 def _environment(args: NodesetArgs) -> list[pods.Spec]:

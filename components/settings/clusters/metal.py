@@ -266,6 +266,7 @@ class MetalCluster(BaseCluster):
             )
         yield from _storage_warnings(stack)
         yield from self._lost_nodes(stack)
+        yield from self._shared_cpus(stack)
         if "service" not in stack.login.model_fields_set:
             yield (
                 "login.service",
@@ -275,6 +276,20 @@ class MetalCluster(BaseCluster):
                     "login.node_port, or LoadBalancer if you install a load balancer"
                 ),
             )
+
+    def _shared_cpus(self, stack: Settings) -> Iterator[Problem]:
+        """Warn about nodes that want exclusive CPUs, if the kubelet gives pods none."""
+        policy = self.kubeadm.get("KubeletConfiguration", {}).get("cpuManagerPolicy", "none")
+        for nodeset in stack.nodesets:
+            if nodeset.exclusive_cpus and policy != "static":
+                yield (
+                    f"nodesets[{nodeset.name}].exclusive_cpus",
+                    (
+                        f"true: has no effect, because the kubelet's CPU manager has the policy "
+                        f"'{policy}'; set cluster.kubeadm.KubeletConfiguration.cpuManagerPolicy to "
+                        "static, and reservedSystemCPUs"
+                    ),
+                )
 
     def _lost_nodes(self, stack: Settings) -> Iterator[Problem]:
         """Warn about nodes whose machines are lost: the next deploy may come before new ones."""

@@ -481,6 +481,7 @@ EDITS = [
     ),
     # --- Nodesets: pods
     Edit("pods reserve fewer CPUs", big(cpu_request=0.5), effect_of(rolled={BIG})),
+    Edit("pods get exclusive CPUs", big(exclusive_cpus=True), effect_of(rolled={BIG})),
     Edit(
         "pods get a limit on their ephemeral storage",
         big(ephemeral_storage="9GiB"),

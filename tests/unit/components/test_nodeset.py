@@ -90,6 +90,37 @@ def test_custom_init_container_runs_directly_after_the_guard(
     assert not added(found)
 
 
+def amounts(container: dict[str, Any], kind: str) -> dict[str, str]:
+    given = container.get("resources", {}).get(kind, {})
+    return {name: given[name] for name in ("cpu", "memory") if name in given}
+
+
+def is_guaranteed(pods: dict[str, Any]) -> bool:
+    """Return whether Kubernetes would give these pods the QoS class 'Guaranteed'."""
+    containers = [*pods["spec"]["containers"], *pods["spec"]["initContainers"]]
+    return all(
+        amounts(container, "requests") == amounts(container, "limits")
+        and len(amounts(container, "limits")) == 2
+        for container in containers
+    )
+
+
+@pytest.mark.parametrize("auth", ["munge", "slurm"])
+def test_pods_with_exclusive_cpus_are_guaranteed(
+    monkeypatch: pytest.MonkeyPatch, auth: str
+) -> None:
+    base = {**VALID, "auth": {"type": auth}}
+    script = {"name": "tune", "image": "busybox", "command": ["true"]}
+    pod = {"init_containers": [script]}
+
+    assert not is_guaranteed(worker(monkeypatch, base, pod=pod))
+
+    pods = worker(monkeypatch, base, exclusive_cpus=True, pod=pod)
+    assert is_guaranteed(pods)
+    # The kubelet gives exclusive CPUs only to containers that request whole ones.
+    assert amounts(slurmd(pods), "requests")["cpu"] == str(base["nodesets"][0]["cpus"])
+
+
 @pytest.mark.parametrize(
     ("fields", "limits", "raised"),
     [

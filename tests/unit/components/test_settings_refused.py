@@ -368,6 +368,7 @@ CHOICES: dict[str, str] = {
 SWITCHES = (
     "nodesets[1].roll.in_maintenance",
     "nodesets[1].keep_machine",
+    "nodesets[1].exclusive_cpus",
     "protect_data",
     "containers.enabled",
     "containers.registries[0].insecure",
@@ -1411,6 +1412,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
     ("nodesets[0].cpu_request", "two", "nodesets[0].cpu_request", '"two"', "expected a number"),
     ("nodesets[0].cpu_request", True, "nodesets[0].cpu_request", "true", "expected a number"),
+    ("nodesets[0].exclusive_cpus", True, "nodesets[0].cpu_request", "63.5", "remove cpu_request"),
     ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "a multiple of sockets times"),
     ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "remove one"),
     ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "is the nodeset's name"),

@@ -52,6 +52,17 @@ ON_CLASSES: Values = {
 }
 
 
+@pytest.mark.parametrize("kubelet", [None, {"cpuManagerPolicy": "static"}])
+def test_exclusive_cpus_need_a_kubelet_that_gives_them(kubelet: dict[str, str] | None) -> None:
+    cluster = {**METAL["cluster"], "kubeadm": {"KubeletConfiguration": kubelet} if kubelet else {}}
+    nodesets = [{**METAL["nodesets"][0], "exclusive_cpus": True}, *METAL["nodesets"][1:]]
+
+    found = warnings(METAL, cluster=cluster, nodesets=nodesets)
+
+    expected = [] if kubelet else ["slurmstack:nodesets[gpu].exclusive_cpus"]
+    assert [line.split(": ")[0] for line in found if "exclusive_cpus" in line] == expected
+
+
 def test_own_machines_without_network_plugin_and_storage_cause_warnings() -> None:
     found = warnings(METAL, network={}, jail={})
     assert [warning.split(": ")[0] for warning in found] == [
