@@ -94,7 +94,8 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         files["gres.conf"] = render("gres.conf", {"lines": lines})
     # A site with its own lines in oci.conf uses another runtime.
     if settings.containers.enabled and "oci.conf" not in slurm.extra:
-        files["oci.conf"] = render("oci.conf", {"program": f"{c.PROGRAMS}/start-container"})
+        program = f"{c.PROGRAMS}/start-container"
+        files["oci.conf"] = render("oci.conf", {"program": program, "bundles": c.BUNDLES})
     # If labels define the topology, images/controller/gather-config adds the file.
     if slurm.topology.groups():
         files["topology.conf"] = render("topology.conf", {"lines": _topology(settings)})

@@ -13,10 +13,19 @@
  * slurmstepd has write access to cgroups. It also opens the files of a job's standard streams, as
  * root for root's jobs. This library refuses to open files of cgroups with O_CREAT.
  *
+ * While a step runs, PMIx's plugin has a TCP port open, on which slurmstepd would believe every
+ * sender, and would use numbers in messages as indexes into its memory. Tasks inherit the port.
+ * Steps do not need it (mpi.conf), so this library opens none.
+ *
+ * With --container, slurmstepd creates files as root below ContainerPath (oci.conf) and removes them
+ * with all that they contain, so users must not own this directory. slurmd must find the files, too.
+ * But each task also writes files there as the user. This library moves the latter to the job's /tmp.
+ *
  * All nodes get the same configuration, but hosts differ in how they can confine jobs, and in their
  * GPUs. agents/node.py writes additional lines for this node. This library appends them to
  * slurm.conf and cgroup.conf, where the last value of a key wins, and replaces gres.conf by them.
  */
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,17 +33,24 @@
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 /* FOLDER of agents/node.py. */
 #define OVERRIDES "/run/slurmstack/node"
 #define GRES "/gres.conf"
+/* Beginning of ContainerPath in oci.conf; the number of the job follows. */
+#define OF_BUNDLES "/var/spool/slurmd/bundles/"
+/* The same for the files of tasks. BUNDLES of spank/containers/plugin.c. */
+#define OF_TASKS "/tmp/.oci-"
 
 typedef int open_function(const char *path, int flags, ...);
 typedef FILE *fopen_function(const char *path, const char *mode);
@@ -49,10 +65,68 @@ __attribute__((constructor)) static void end_with_slurmstepd(void)
 		unsetenv("LD_PRELOAD");
 }
 
+/* slurmstepd would make the user the owner if this directory did not exist. */
+__attribute__((constructor)) static void make_bundles(void)
+{
+	(void)syscall(SYS_mkdirat, AT_FDCWD, OF_BUNDLES, 0755);
+}
+
 void pmix_execute_epilog(void *epilog)
 {
 	(void)epilog;
 }
+
+/*
+ * PMIx's plugin calls this function of Slurm in slurmstepd, which calls it for nothing else. The
+ * descriptor never becomes readable.
+ */
+int slurm_net_stream_listen(int *fd, uint16_t *port)
+{
+	*fd = eventfd(0, EFD_CLOEXEC);
+	*port = 0;
+	return *fd < 0 ? -1 : 1;
+}
+
+/* ---- files of tasks with --container ---- */
+
+/* Returns the path in the job's /tmp, in `moved`, if it is a file of a task; otherwise `path`. */
+static const char *move(const char *path, char moved[PATH_MAX])
+{
+	const char *rest = path + strlen(OF_BUNDLES);
+
+	if (strncmp(path, OF_BUNDLES, strlen(OF_BUNDLES)) != 0 || !isdigit((unsigned char)*rest))
+		return path;
+	(void)snprintf(moved, PATH_MAX, "%s%s", OF_TASKS, rest);
+	return moved;
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+	int (*make)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");
+	char moved[PATH_MAX];
+
+	return make(move(path, moved), mode);
+}
+
+int chmod(const char *path, mode_t mode)
+{
+	int (*change)(const char *, mode_t) =
+		(int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "chmod");
+	char moved[PATH_MAX];
+
+	return change(move(path, moved), mode);
+}
+
+int chown(const char *path, uid_t uid, gid_t gid)
+{
+	int (*change)(const char *, uid_t, gid_t) =
+		(int (*)(const char *, uid_t, gid_t))dlsym(RTLD_NEXT, "chown");
+	char moved[PATH_MAX];
+
+	return change(move(path, moved), uid, gid);
+}
+
+/* ---- opening files ---- */
 
 static int open_own_file(open_function *open_it, const char *path, int flags, mode_t mode)
 {
@@ -92,7 +166,9 @@ static int open_no_cgroup(open_function *open_it, const char *path, int flags, m
 static int open_by(const char *name, const char *path, int flags, mode_t mode)
 {
 	open_function *open_it = (open_function *)dlsym(RTLD_NEXT, name);
+	char moved[PATH_MAX];
 
+	path = move(path, moved);
 	if (!(flags & O_CREAT))
 		return open_it(path, flags, mode);
 	if (slurmstack_opens_for_user)

@@ -34,7 +34,7 @@ extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *
 /* Directory in the job's own /tmp, which also contains the writable layers of containers. */
 #define STATE "/tmp/.containers"
 #define MAX_ARGUMENTS 256
-/* Prefix of ContainerPath in oci.conf. */
+/* Beginning of each task's directory with --container (OF_TASKS of images/worker/preload.c). */
 #define BUNDLES "/tmp/.oci-"
 
 /* ---- the arguments of plugstack.conf ---- */
@@ -280,8 +280,7 @@ static int prepend(spank_t spank, const struct arguments *arguments)
 /* ---- bundles (--container) ---- */
 
 /*
- * Returns a descriptor of the directory that slurmstepd created for a task with --container
- * (ContainerPath of oci.conf); or -1.
+ * Returns a descriptor of the directory that slurmstepd created for a task with --container; or -1.
  */
 static int open_task_of_bundle(spank_t spank)
 {

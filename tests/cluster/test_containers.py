@@ -1,5 +1,6 @@
 """Jobs in containers on a real cluster, from login to accounting."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +74,18 @@ def test_mpi_works_across_nodes_in_a_container(cluster: Cluster, images: str) ->
     image = f"--container-image={images}/small.sqsh"
 
     output = cluster.run(f"srun --quiet --mpi=pmix --nodes=2 --ntasks=4 {image} {images}/sum")
+
+    assert output.splitlines() == ["6"] * 4
+
+
+def test_mpi_works_across_nodes_in_a_bundle(cluster: Cluster, images: str) -> None:
+    shown = {"destination": "/home", "source": "/home", "type": "bind", "options": ["rbind"]}
+    bundle = {"ociVersion": "1.0.2", "root": {"path": "small"}, "mounts": [shown]}
+    cluster.run(f"cat >{images}/config.json <<'END'\n{json.dumps(bundle)}\nEND")
+
+    output = cluster.run(
+        f"srun --quiet --mpi=pmix --nodes=2 --ntasks=4 --container={images} {images}/sum"
+    )
 
     assert output.splitlines() == ["6"] * 4
 

@@ -15,6 +15,13 @@ PLACE = f"{HOME}/bundle"
 PASS_ARGUMENT = """
 srun --quiet "$1" bash -c 'printf "%s." "$1"' sh "$(cat /mnt/jail/home/researcher/argument; echo .)"
 """
+LINK_TO_OTHERS = """
+find /tmp /var/spool -depth -type d -name "*pmix*" | while read -r folder; do
+  mv "$folder" "$folder-moved" && ln -s /home/student/own "$folder"
+done
+true
+"""
+"""Script that replaces the directories that slurmstepd has made for PMIx."""
 AWAIT_SIGNAL = """
 trap 'echo heard; exit' USR1
 echo ready
@@ -180,3 +187,16 @@ def test_temporary_files_of_a_bundle_are_removed_after_the_step(site: Site, root
     run(site, configure(site), "true")
 
     assert site.node.root("ls --almost-all /tmp | grep oci; true") == ""
+
+
+def test_slurmstepd_removes_nothing_outside_its_directories(site: Site, rootfs: str) -> None:
+    """After a step, slurmstepd removes PMIx's directories as root, with all that they contain."""
+    there = f"{c.JAIL}/home/student/own"
+    site.node.root(f"install -d -o student -m 700 {there}; touch {there}/file")
+    put(site.node.worker.container, {f"{c.JAIL}{PLACE}/rootfs/script": LINK_TO_OTHERS})
+
+    tools = {"destination": "/usr", "source": "/usr", "type": "bind", "options": ["rbind"]}
+
+    run(site, configure(site, mounts=[tools]), "bash /script 2>/dev/null")
+
+    assert site.node.root(f"ls {there}") == "file"

@@ -118,3 +118,28 @@ def test_user_cannot_choose_the_pmix_directory(node: Node) -> None:
 
     assert "SLURM_PMIX_TMPDIR=/tmp/.pmix" in output
     assert "PMIX_MCA_gds=hash" in output
+
+
+# --- Ports and descriptors of slurmstepd ----------------------------------------------------------
+
+ROOTS_PORTS = 'grep -hE "^ +[0-9]+:( [^ ]+){2} 0A( [^ ]+){3} +0 " /proc/net/tcp /proc/net/tcp6'
+"""Command that prints the ports at which programs of root listen."""
+
+
+def reachable(lines: str) -> set[str]:
+    """Return the addresses and ports that other machines can reach."""
+    found = {line.split()[1] for line in lines.splitlines()}
+    return {address for address in found if not address.startswith("0100007F")}
+
+
+@pytest.mark.parametrize("mpi", ["pmix", "none"])
+def test_step_opens_no_port_to_others_and_inherits_no_descriptor(node: Node, mpi: str) -> None:
+    """slurmstepd would trust every sender, and would use numbers in messages as indexes."""
+    before = reachable(node.root(ROOTS_PORTS))
+    assert before
+
+    output = node.user(f"srun --quiet --mpi={mpi} sh -c '{ROOTS_PORTS}; echo; ls /proc/self/fd'")
+
+    during, _, descriptors = output.partition("\n\n")
+    assert descriptors.split() == ["0", "1", "2", "3"]
+    assert reachable(during) == before
