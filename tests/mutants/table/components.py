@@ -83,12 +83,12 @@ FAULTS: Final = (
         "other containers of a worker start before its guard",
         "components",
         "components/slurm/nodeset.py",
-        "                *args.guard,\n"
-        "                *map(_site_container, settings.pod.init_containers),\n"
-        "                *args.site.sidecars(Conf(server=args.slurmctld.server)),\n",
-        "                *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
-        "                *args.guard,\n"
-        "                *map(_site_container, settings.pod.init_containers),\n",
+        "        *args.guard,\n"
+        "        *map(_site_container, settings.pod.init_containers),\n"
+        "        *args.site.sidecars(Conf(server=args.slurmctld.server)),\n",
+        "        *args.site.sidecars(Conf(server=args.slurmctld.server)),\n"
+        "        *args.guard,\n"
+        "        *map(_site_container, settings.pod.init_containers),\n",
         f"{_UNIT}/test_network.py::test_guard_is_the_first_container_of_user_pods",
     ),
     Fault(

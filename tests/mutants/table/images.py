@@ -157,6 +157,26 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
+        "slurmstepd opens a port for other steps",
+        "images",
+        "images/worker/preload.c",
+        "int slurm_net_stream_listen(int *fd, uint16_t *port)\n",
+        "int slurm_net_stream_listens(int *fd, uint16_t *port)\n",
+        f"{_CONTAINER}/spank/test_paths.py"
+        "::test_step_opens_no_port_to_others_and_inherits_no_descriptor[pmix]",
+        "container",
+    ),
+    Fault(
+        "root removes directories that the user of a bundle can replace",
+        "components",
+        "components/slurmconf/oci.conf.j2",
+        "ContainerPath={{ bundles }}/",
+        "ContainerPath=/tmp/.oci-",
+        f"{_CONTAINER}/containers/test_bundles.py"
+        "::test_slurmstepd_removes_nothing_outside_its_directories",
+        "container",
+    ),
+    Fault(
         "a job of root can write its output to a cgroup of the node",
         "images",
         "images/worker/preload.c",
