@@ -1,6 +1,7 @@
 """Images from registries and files, and hostile images."""
 
 import base64
+import io
 import json
 import tarfile
 
@@ -13,6 +14,11 @@ from tests.support.imagesite import REGISTRY, Site, refusal, run
 from tests.support.ociimages import Entry, folder, layer, link
 
 CACHE = f"{c.JAIL}/home/researcher/.cache/slurmstack"
+CAPABILITY = "\x01\0\0\x02\0\x20" + "\0" * 14
+"""File capability cap_net_raw, permitted and effective; see linux/capability.h."""
+LIST_ATTRIBUTES = """python3 -c 'import os; print(*sorted(os.listxattr("/tagged")))'"""
+JAIL_PROGRAMS = "--container-mounts=/usr:/usr"
+"""Option that shows the programs of the jail, such as Python, in a container."""
 STATIC = """
 #include <stdio.h>
 #include <unistd.h>
@@ -83,6 +89,26 @@ def test_import_drops_other_owners_and_setuid_bits(site: Site) -> None:
 
     assert output.splitlines() == ["755 researcher"] * 2
     assert site.node.root(f"stat --format=%a {CACHE}") == "700"
+
+
+def program(site: Site, name: str) -> bytes:
+    """Return a program of the small distribution."""
+    with tarfile.open(fileobj=io.BytesIO(site.base)) as archive:
+        file = archive.extractfile(f"./usr/bin/{name}")
+        assert file is not None
+        return file.read()
+
+
+def test_files_of_a_layer_have_the_attributes_of_users_but_no_capabilities(site: Site) -> None:
+    attributes = {"user.note": "kept", "security.capability": CAPABILITY}
+    tagged = Entry("tagged", program(site, "cat"), mode=0o755, attributes=attributes)
+    name = site.push("kinds/tagged:1", ociimages.layout([site.base, layer([tagged])]))
+
+    names = run(site, f"--container-image={name} {JAIL_PROGRAMS}", LIST_ATTRIBUTES)
+    status = run(site, f"--container-image={name}", "/tagged /proc/self/status")
+
+    assert names == "user.note"
+    assert "CapEff:\t0000000000000000" in status
 
 
 def test_step_runs_the_image_for_the_nodes_architecture(site: Site) -> None:
@@ -191,6 +217,17 @@ def test_device_files_become_empty_files(site: Site) -> None:
     assert output == "regular empty file"
 
 
+def test_layers_cannot_redirect_directories_with_attributes_of_overlayfs(site: Site) -> None:
+    """overlayfs reads such attributes of the image, because containers mount it as a user."""
+    redirect = {"user.overlay.redirect": "/etc", "user.overlay.opaque": "y"}
+    way = Entry("way", kind=tarfile.DIRTYPE, mode=0o755, attributes=redirect)
+    name = site.push(
+        "hostile/overlay:1", ociimages.layout([site.base, layer([way, Entry("way/own")])])
+    )
+
+    assert run(site, f"--container-image={name}", "ls /way") == "own"
+
+
 PLAIN = "-quiet -no-progress -noappend -all-root -noI -noD -noF -noX"
 """Options of mksquashfs without compression."""
 
@@ -222,6 +259,13 @@ def test_squashfs_file_with_device_files_runs_without_them(site: Site) -> None:
     )
 
     assert output == "program 755"
+
+
+def test_files_of_a_squashfs_image_have_no_attributes(site: Site) -> None:
+    tag = 'import os; os.setxattr("tagged", "user.note", b"kept")'
+    path = pack(site, "tagged", "touch tagged", f"python3 -c '{tag}'", "squash -xattrs")
+
+    assert run(site, f"--container-image={path} {JAIL_PROGRAMS}", LIST_ATTRIBUTES) == ""
 
 
 @pytest.mark.parametrize(
