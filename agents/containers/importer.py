@@ -33,9 +33,15 @@ _DENIED: Final = (
     "manifest unknown",
     "not found",
     "authentication required",
+    "no image for",
 )
-"""Words in the error of a registry that refuses an image. After a refusal, do not use the cached
-image."""
+"""Words in the error of a registry that refuses or lacks an image. Do not use the cached image
+then."""
+_NO_INSTANCE: Final = "no image found in"
+"""Words in skopeo's error about an index without an image for this node's platform."""
+_PLATFORM: Final = "linux/amd64"
+_NAME: Final = re.compile(r"[\w.-]+")
+"""Operating system, architecture or variant in an index."""
 _COUNT: Final = 30.0
 """Seconds between two counts of the unpacked files, or longer if a count takes longer than 3 s."""
 _YES: Final = ("y", "yes", "true", "1")
@@ -377,7 +383,17 @@ class _Skopeo:
         """Return the digest and the sizes of the layers, from the source."""
         in_registry = self.source.startswith("docker://")
         limit = ("--command-timeout", _ANSWER) if in_registry else ()
-        text = self._run([*limit, "inspect", "--no-tags", *self.arguments, self.source])
+        look = [*limit, "inspect", "--no-tags", *self.arguments]
+        try:
+            text = self._run([*look, self.source])
+        except ImageError as error:
+            if _NO_INSTANCE not in str(error):
+                raise
+            others = _platforms(json.loads(self._run([*look, "--raw", self.source])))
+            raise ImageError(
+                f"{self.subject}: no image for {_PLATFORM}, but for {', '.join(others)}: choose "
+                f"another tag, or build the image for {_PLATFORM}"
+            ) from None
         found: dict[str, Any] = json.loads(text)
         sizes = {
             str(layer.get("Digest")).rpartition(":")[2]: _count(layer.get("Size"))
@@ -416,6 +432,16 @@ class _Skopeo:
             written=progress.reached,
         )
         return layout
+
+
+def _platforms(index: Mapping[str, Any]) -> list[str]:
+    """Return the platforms of the images in an index, such as linux/arm64/v8."""
+    keys = ("os", "architecture", "variant")
+    found = (each.get("platform", {}) for each in index["manifests"])
+    parts = [[platform[key] for key in keys if platform.get(key)] for platform in found]
+    # Indexes list signatures of images with the platform unknown/unknown.
+    known = ["/".join(each) for each in parts if each and all(map(_NAME.fullmatch, each))]
+    return sorted({platform for platform in known if "unknown" not in platform}) or ["none"]
 
 
 def _count(value: object) -> int | None:

@@ -120,6 +120,15 @@ def test_step_runs_the_image_for_the_nodes_architecture(site: Site) -> None:
     assert run(site, f"--container-image={name}", "cat /architecture") == "amd64"
 
 
+def test_refuses_an_index_without_an_image_for_the_node_in_one_line(site: Site) -> None:
+    images = {name: [layer([Entry("architecture", name)])] for name in ("arm64", "ppc64le")}
+    name = site.push("kinds/foreign:1", ociimages.many_architectures(images))
+
+    line = refusal(site, f"--container-image={name}")
+
+    assert "no image for linux/amd64, but for linux/arm64, linux/ppc64le: choose" in line
+
+
 def test_runs_an_image_by_digest(site: Site, image: str) -> None:
     digest = site.registry_run(
         f"skopeo inspect --creds 'reader:open sesame' --format '{{{{.Digest}}}}' docker://{image}"

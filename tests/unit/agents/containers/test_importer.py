@@ -41,7 +41,11 @@ manifest = json.dumps({{
     "config": {{"digest": digest_of(config)}},
     "layers": [{{"digest": digest_of(layer)}} for layer in layers],
 }}).encode()
-if command == "inspect":
+if "index" in said and "--raw" in words:
+    print(json.dumps({{"manifests": said["index"]}}))
+elif "index" in said:
+    sys.exit("no image found in image index for architecture amd64")
+elif command == "inspect":
     data = [{{"Digest": digest_of(layer), "Size": len(layer)}} for layer in layers]
     found = {{"Digest": digest_of(manifest), "Architecture": "amd64", "LayersData": data}}
     print(json.dumps(found))
@@ -114,6 +118,30 @@ def test_configuration_that_is_not_valid_unicode_is_refused(
 
     with pytest.raises(ImageError, match=r"^image docker.io/library/x:latest: the configuration"):
         importer.find("x")
+
+
+def test_index_without_an_image_for_the_node_is_refused_with_its_platforms(
+    importer: Importer, programs: Path
+) -> None:
+    push(programs, "one")
+    importer.find("x")
+    (record,) = (importer.cache.path / "references").iterdir()
+    os.utime(record, (0, 0))
+    platforms = (
+        {"os": "linux", "architecture": "s390x"},
+        {"os": "linux", "architecture": "arm", "variant": "v7"},
+        {"os": "unknown", "architecture": "unknown"},
+        {"os": "two\nlines", "architecture": "arm"},
+    )
+    push(programs, index=[{}, *({"platform": platform} for platform in platforms)])
+
+    with pytest.raises(ImageError) as raised:
+        importer.find("x")
+
+    assert str(raised.value) == (
+        "image docker.io/library/x:latest: no image for linux/amd64, but for linux/arm/v7, "
+        "linux/s390x: choose another tag, or build the image for linux/amd64"
+    )
 
 
 def test_download_reports_its_progress(
