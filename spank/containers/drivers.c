@@ -22,12 +22,17 @@ static bool has_files(const char *path)
 	return found;
 }
 
-/* Whether the image or the user wants drivers. */
+/* Whether a variable of the image or the user refuses all devices of a kind. */
+static bool refuses(const char *variable)
+{
+	const char *devices = getenv(variable);
+
+	return devices != NULL && (strcmp(devices, "void") == 0 || strcmp(devices, "none") == 0);
+}
+
 static bool wants_drivers(void)
 {
-	const char *devices = getenv("NVIDIA_VISIBLE_DEVICES");
-
-	return devices == NULL || (strcmp(devices, "void") != 0 && strcmp(devices, "none") != 0);
+	return !refuses("NVIDIA_VISIBLE_DEVICES");
 }
 
 bool uses_libraries_of_driver(void)
@@ -38,4 +43,9 @@ bool uses_libraries_of_driver(void)
 bool uses_programs_of_driver(void)
 {
 	return has_files(DRIVERS "/bin") && wants_drivers();
+}
+
+bool refuses_infiniband(void)
+{
+	return refuses("MELLANOX_VISIBLE_DEVICES");
 }

@@ -390,3 +390,12 @@ void make_root_read_only(void)
 	restrict_tree(fd, "/", MOUNT_ATTR_RDONLY, false);
 	(void)close(fd);
 }
+
+void hide_directory(const char *path)
+{
+	const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+	if (mount("tmpfs", path, "tmpfs", flags, "mode=0755") < 0 && errno != ENOENT &&
+	    errno != ENOTDIR)
+		fail("cannot hide %s in the container: %s", path, strerror(errno));
+}

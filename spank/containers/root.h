@@ -49,6 +49,12 @@ void enter_root(const struct root *root, const char *directory);
 void make_root_read_only(void);
 
 /*
+ * Mounts an empty directory over `path`, if it exists, because the mounts below /dev belong to the
+ * job, and no container can unmount them. Call this after enter_root.
+ */
+void hide_directory(const char *path);
+
+/*
  * Opens a path below `root_fd`, and resolves symbolic links as if `root_fd` were the root. Returns
  * a descriptor, or -1 with errno.
  */

@@ -677,6 +677,8 @@ __attribute__((noreturn)) static void be_container(int container_fd, int keepers
 	enter_root(&request.root, surroundings.directory);
 	set_variables(surroundings.variables, surroundings.length, request.kept_variables);
 	add_drivers_to_loader();
+	if (refuses_infiniband())
+		hide_directory("/dev/infiniband");
 	if (request.read_only)
 		make_root_read_only();
 	if (length > 0)

@@ -304,6 +304,39 @@ def test_image_can_leave_out_the_driver(site: Site, driver: str) -> None:
     assert run(site, f"{driver} --container-image={name}", command) == "none"
 
 
+@pytest.fixture
+def infiniband(site: Site) -> Iterator[str]:
+    """Add a file in place of an InfiniBand device to the first node."""
+    site.node.root("mkdir /dev/infiniband; touch /dev/infiniband/uverbs0")
+    yield "--nodelist=cpu-0"
+    site.node.root("rm -r /dev/infiniband")
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ("OTHER=void", "uverbs0"),
+        ("MELLANOX_VISIBLE_DEVICES=all", "uverbs0"),
+        ("MELLANOX_VISIBLE_DEVICES=1", "uverbs0"),
+        ("MELLANOX_VISIBLE_DEVICES=void", ""),
+        ("MELLANOX_VISIBLE_DEVICES=none", ""),
+    ],
+)
+def test_image_can_leave_out_infiniband_devices(
+    site: Site, infiniband: str, variable: str, expected: str
+) -> None:
+    layout = ociimages.layout([site.base], Env=["PATH=/usr/bin", variable])
+    name = site.push("options/infiniband:1", layout)
+
+    assert run(site, f"{infiniband} --container-image={name}", "ls /dev/infiniband") == expected
+
+
+def test_container_that_refuses_infiniband_starts_on_nodes_without(site: Site, image: str) -> None:
+    variable = "--export=ALL,MELLANOX_VISIBLE_DEVICES=void"
+
+    assert run(site, f"--container-image={image} {variable}", "id -u") == "2000"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
