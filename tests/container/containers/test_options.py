@@ -326,7 +326,7 @@ def test_image_can_leave_out_infiniband_devices(
     site: Site, infiniband: str, variable: str, expected: str
 ) -> None:
     layout = ociimages.layout([site.base], Env=["PATH=/usr/bin", variable])
-    name = site.push("options/infiniband:1", layout)
+    name = site.push(f"options/infiniband:{variable.replace('=', '-')}", layout)
 
     assert run(site, f"{infiniband} --container-image={name}", "ls /dev/infiniband") == expected
 
