@@ -51,6 +51,14 @@ static void set_master_address(const char *nodes)
 	free(name);
 }
 
+/* Returns the number in a variable, or 1 if the variable is missing. */
+static long number_in(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value == NULL ? 1 : strtol(value, NULL, 10);
+}
+
 /* Sets the variables of torch.distributed in PyTorch images, which set PYTORCH_VERSION. */
 static void set_for_pytorch(void)
 {
@@ -69,6 +77,9 @@ static void set_for_pytorch(void)
 		(void)setenv("MASTER_PORT", port, 0);
 		free(port);
 	}
+	/* Like torchrun: otherwise each task of a node starts threads for all its CPUs. */
+	if (number_in("SLURM_STEP_NUM_TASKS") > number_in("SLURM_STEP_NUM_NODES"))
+		(void)setenv("OMP_NUM_THREADS", "1", 0);
 }
 
 /* Appends the directory to PATH, so that an image's own commands come first. */

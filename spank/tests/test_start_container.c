@@ -410,6 +410,46 @@ static void image_variables_do_not_override_those_of_slurm(void)
 	free(text);
 }
 
+static bool has_for_pytorch(const char *nodes, const char *tasks, const char *expected)
+{
+	static const char variables[] = "PYTORCH_VERSION=2";
+	static const char command[] = "echo $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR "
+				      "$MASTER_PORT $OMP_NUM_THREADS";
+	char *text;
+	bool same;
+
+	(void)setenv("SLURM_STEP_NODELIST", nodes, 1);
+	(void)setenv("SLURM_STEP_NUM_TASKS", tasks, 1);
+	text = output_in_container(variables, sizeof(variables), command);
+	same = strcmp(text, expected) == 0;
+	if (!same)
+		printf("The variables are %s", text);
+	free(text);
+	return same;
+}
+
+static void pytorch_images_have_the_variables_of_torch_distributed(void)
+{
+	(void)setenv("SLURM_JOB_ID", "70000", 1);
+	(void)setenv("SLURM_PROCID", "5", 1);
+	(void)setenv("SLURM_LOCALID", "1", 1);
+	(void)setenv("SLURM_NTASKS", "8", 1);
+	(void)setenv("SLURM_STEP_NUM_NODES", "2", 1);
+	CHECK(has_for_pytorch("gpu-[3-4,7],cpu-0", "8", "5 1 8 gpu-3 62960 1\n"));
+	CHECK(has_for_pytorch("gpu-[07,09]", "2", "5 1 8 gpu-07 62960\n"));
+	CHECK(has_for_pytorch("cpu-0", "2", "5 1 8 cpu-0 62960\n"));
+	CHECK(has_for_pytorch("cpu-1,gpu-[0-1]", "2", "5 1 8 cpu-1 62960\n"));
+
+	/* Variables of the user. Each task needs its own ranks, which a batch script passes on. */
+	(void)setenv("RANK", "0", 1);
+	(void)setenv("LOCAL_RANK", "0", 1);
+	(void)setenv("WORLD_SIZE", "4", 1);
+	(void)setenv("MASTER_ADDR", "head", 1);
+	(void)setenv("MASTER_PORT", "1234", 1);
+	(void)setenv("OMP_NUM_THREADS", "6", 1);
+	CHECK(has_for_pytorch("cpu-0", "8", "5 1 4 head 1234 6\n"));
+}
+
 static void programs_of_the_driver_are_on_path(void)
 {
 	make_directory("drivers");
@@ -446,6 +486,7 @@ static const struct test tests[] = {
 	TEST(restarted_container_keeps_its_image),
 	TEST(running_container_is_not_started_again),
 	TEST(image_variables_do_not_override_those_of_slurm),
+	TEST(pytorch_images_have_the_variables_of_torch_distributed),
 	TEST(programs_of_the_driver_are_on_path),
 	TEST(node_without_a_driver_has_only_a_broken_link),
 };

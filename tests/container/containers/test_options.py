@@ -304,6 +304,29 @@ def test_image_can_leave_out_the_driver(site: Site, driver: str) -> None:
     assert run(site, f"{driver} --container-image={name}", command) == "none"
 
 
+def test_pytorch_image_has_the_variables_of_torch_distributed(site: Site) -> None:
+    variables = ["PATH=/usr/bin", "PYTORCH_VERSION=2"]
+    name = site.push("options/pytorch:1", ociimages.layout([site.base], Env=variables))
+    step = f"--nodes=2 --ntasks-per-node=2 --container-image={name}"
+    names = "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $OMP_NUM_THREADS $MASTER_PORT"
+
+    output = run(site, step, f"bash -c 'echo {names}'")
+    own = run(
+        site, f"--export=ALL,MASTER_ADDR=mine,MASTER_PORT=1 {step}", f"bash -c 'echo {names}'"
+    )
+
+    lines = [line.split() for line in sorted(output.splitlines())]
+    assert [line[:-1] for line in lines] == [
+        ["0", "0", "4", "cpu-0", "1"],
+        ["1", "1", "4", "cpu-0", "1"],
+        ["2", "0", "4", "cpu-0", "1"],
+        ["3", "1", "4", "cpu-0", "1"],
+    ]
+    (port,) = {int(line[-1]) for line in lines}
+    assert 61000 <= port < 65536
+    assert {tuple(line.split()[3:]) for line in own.splitlines()} == {("mine", "1", "1")}
+
+
 @pytest.fixture
 def infiniband(site: Site) -> Iterator[str]:
     """Add a file in place of an InfiniBand device to the first node."""
