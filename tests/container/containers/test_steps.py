@@ -182,6 +182,25 @@ def try_to(site: Site, options: str, command: str) -> str:
     return site.node.user(f"srun --quiet {options} {command} 2>/dev/null || true")
 
 
+def test_full_writable_layer_ends_neither_the_job_nor_the_node(site: Site, image: str) -> None:
+    fill = "head -c 64M /dev/zero >/big; head -c 64M /dev/zero >/usr/bin/cat"
+    script = f"{{ {fill}; rm /big /usr/bin/cat; echo fine >/small; head /small; }} 2>&1"
+    step = f"--nodelist=cpu-0 --container-image={image}"
+
+    site.node.isolate(tmp="32MiB")
+    try:
+        output = run(site, step, f"bash -c '{script}'").splitlines()
+    finally:
+        site.node.isolate()
+
+    assert len(output) == 3, output
+    assert all(line.endswith("No space left on device") for line in output[:2])
+    assert output[2] == "fine"
+    assert run(site, step, "cat /etc/os-release") == "ID=small"
+    state = site.node.controller.run("sinfo --noheader --nodes=cpu-0 --format=%T,%E")
+    assert state.split(",")[1].strip() == "none"
+
+
 def test_named_container_exists_only_in_its_job(site: Site, image: str) -> None:
     run(site, f"--container-name=mine --container-image={image}", "true")
 
