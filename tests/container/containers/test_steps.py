@@ -201,6 +201,19 @@ def test_full_writable_layer_ends_neither_the_job_nor_the_node(site: Site, image
     assert state.split(",")[1].strip() == "none"
 
 
+def test_task_in_an_image_reaches_the_pmix_server_of_slurmstepd(site: Site, image: str) -> None:
+    """A PMIx library of each version needs this. Without munge, a library prints warnings."""
+    script = (
+        "ls $PMIX_SERVER_TMPDIR && echo $PMIX_RANK $PMIX_SECURITY_MODE; "
+        "for uri in $PMIX_SERVER_URI2 $PMIX_SERVER_URI21 $PMIX_SERVER_URI3 $PMIX_SERVER_URI4 "
+        "$PMIX_SERVER_URI41; do : <>/dev/tcp/127.0.0.1/${uri##*:} && echo connected; done"
+    )
+
+    output = run(site, f"--mpi=pmix --container-image={image}", f"bash -c '{script}'")
+
+    assert output.splitlines() == ["0 native", *["connected"] * 5]
+
+
 def test_named_container_exists_only_in_its_job(site: Site, image: str) -> None:
     run(site, f"--container-name=mine --container-image={image}", "true")
 

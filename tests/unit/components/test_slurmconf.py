@@ -40,6 +40,12 @@ def test_mpi_of_job_steps_opens_no_listening_ports() -> None:
     assert "SLURM_PMIX_DIRECT_CONN=false" in given.split(";")
 
 
+def test_pmix_does_not_offer_munge_that_users_images_lack() -> None:
+    given = options(config_files(settings())["mpi.conf"])["PMIxEnv"]
+
+    assert "PMIX_MCA_psec=native" in given.split(";")
+
+
 def test_nodesets_have_a_feature_and_are_in_the_default_partition() -> None:
     text = config_files(settings())["slurm.conf"]
 
