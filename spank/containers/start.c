@@ -270,6 +270,17 @@ static int lock_container(int container_fd)
 	return fd;
 }
 
+/* Opens a file in the container's directory, which the file's new content replaces. */
+static int open_record(int container_fd, const char *name)
+{
+	int fd = openat(container_fd, name,
+			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		fail("cannot record the container's %s: %s", name, strerror(errno));
+	return fd;
+}
+
 /* ---- answer to the tasks ---- */
 
 /* Working directory and variables of a container; `length` is in bytes. */
@@ -280,10 +291,9 @@ struct surroundings {
 
 static void write_report(int container_fd, const struct surroundings *surroundings)
 {
-	int fd = openat(container_fd, REPORT,
-			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd = open_record(container_fd, REPORT);
 
-	if (fd < 0 || dprintf(fd, "%s%c", surroundings->directory, '\0') < 0 ||
+	if (dprintf(fd, "%s%c", surroundings->directory, '\0') < 0 ||
 	    write(fd, surroundings->variables, surroundings->length) !=
 		    (ssize_t)surroundings->length)
 		fail("cannot write the container's variables: %s", strerror(errno));
@@ -540,16 +550,13 @@ static void record_options(int container_fd)
 {
 	char *list[MAX_OPTIONS];
 	size_t n = list_options(list);
-	int fd = openat(container_fd, OPTIONS,
-			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd = open_record(container_fd, OPTIONS);
 
 	for (size_t i = 0; i < n; i++) {
-		if (fd >= 0 && dprintf(fd, "%s%c", list[i], '\0') < 0)
+		if (dprintf(fd, "%s%c", list[i], '\0') < 0)
 			fail("cannot record the container's options: %s", strerror(errno));
 		free(list[i]);
 	}
-	if (fd < 0)
-		fail("cannot record the container's options: %s", strerror(errno));
 	(void)close(fd);
 }
 
@@ -746,11 +753,10 @@ static pid_t join_container(int container_fd, int keepers_fd, pid_t keeper)
 
 static void record_text(int container_fd, const char *name, const char *text)
 {
-	int fd = openat(container_fd, name,
-			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd = open_record(container_fd, name);
 
-	if (fd < 0 || dprintf(fd, "%s", text) < 0)
-		fail("cannot record the container's image: %s", strerror(errno));
+	if (dprintf(fd, "%s", text) < 0)
+		fail("cannot record the container's %s: %s", name, strerror(errno));
 	(void)close(fd);
 }
 
