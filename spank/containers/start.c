@@ -54,7 +54,9 @@ extern char **environ;
 #define REPORT "report"
 /* File in the container's directory with the options that take effect when the container starts. */
 #define OPTIONS "options"
-#define MAX_OPTIONS 8
+#define MAX_OPTIONS 16
+/* File in the container's directory with the CLONE_* flags of its private namespaces. */
+#define KINDS "kinds"
 /* First argument of this program as the command of an entrypoint. */
 #define TELL_ENVIRONMENT "tell-environment"
 /* First argument in RunTimeRun of oci.conf, before the task's directory and the bundle. */
@@ -281,6 +283,15 @@ static int open_record(int container_fd, const char *name)
 	return fd;
 }
 
+static void record_text(int container_fd, const char *name, const char *text)
+{
+	int fd = open_record(container_fd, name);
+
+	if (dprintf(fd, "%s", text) < 0)
+		fail("cannot record the container's %s: %s", name, strerror(errno));
+	(void)close(fd);
+}
+
 /* ---- answer to the tasks ---- */
 
 /* Working directory and variables of a container; `length` is in bytes. */
@@ -300,7 +311,10 @@ static void write_report(int container_fd, const struct surroundings *surroundin
 	(void)close(fd);
 }
 
-/* Writes the keeper's pid, the working directory and the variables for all tasks of the step. */
+/*
+ * Writes the keeper's pid, the kinds of its private namespaces, the working directory and the
+ * variables for all tasks of the step.
+ */
 static void answer(int answer_fd, int container_fd, pid_t keeper)
 {
 	size_t length;
@@ -308,7 +322,7 @@ static void answer(int answer_fd, int container_fd, pid_t keeper)
 
 	if (report == NULL)
 		fail("cannot read the container's variables: %s", strerror(errno));
-	if (dprintf(answer_fd, "%d%c", (int)keeper, '\0') < 0 ||
+	if (dprintf(answer_fd, "%d %d%c", (int)keeper, request.kinds, '\0') < 0 ||
 	    write(answer_fd, report, length) != (ssize_t)length)
 		fail("cannot write the step's answer file: %s", strerror(errno));
 	free(report);
@@ -536,6 +550,9 @@ static size_t list_options(char *list[MAX_OPTIONS])
 		{request.as_root, "--container-remap-root", ""},
 		{request.read_only, "--container-readonly", ""},
 		{request.entrypoint, "--container-entrypoint", ""},
+		{(request.kinds & CLONE_NEWNET) != 0, "--container-unshare=net", ""},
+		{(request.kinds & CLONE_NEWIPC) != 0, "--container-unshare=ipc", ""},
+		{(request.kinds & CLONE_NEWUTS) != 0, "--container-unshare=uts", ""},
 	};
 	size_t n = 0;
 
@@ -698,9 +715,12 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 			     const struct image *image, const char *image_path)
 {
 	char *access = read_text(image->fd, "access", NULL);
+	char *kinds = format_text("%d", request.kinds);
 	int ready_fd, hear_fd;
 
 	record_options(container_fd);
+	record_text(container_fd, KINDS, kinds);
+	free(kinds);
 	/* A bundle can request a read-only root. */
 	if (access != NULL && strcmp(access, "ro") == 0)
 		request.read_only = true;
@@ -723,6 +743,19 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 static char *earlier_image(int container_fd)
 {
 	return read_text(container_fd, "image", NULL);
+}
+
+/* Returns the kinds of private namespaces that the running container has. */
+static int earlier_kinds(int container_fd)
+{
+	char *kinds = read_text(container_fd, KINDS, NULL);
+	int number;
+
+	if (kinds == NULL)
+		fail("cannot read the container's namespaces: %s", strerror(errno));
+	number = atoi(kinds);
+	free(kinds);
+	return number;
 }
 
 /*
@@ -750,15 +783,6 @@ static pid_t join_container(int container_fd, int keepers_fd, pid_t keeper)
 }
 
 /* ---- main ---- */
-
-static void record_text(int container_fd, const char *name, const char *text)
-{
-	int fd = open_record(container_fd, name);
-
-	if (dprintf(fd, "%s", text) < 0)
-		fail("cannot record the container's %s: %s", name, strerror(errno));
-	(void)close(fd);
-}
 
 /* Uses the reference with which an earlier step created the container. */
 static void keep_reference(int container_fd)
@@ -817,6 +841,7 @@ static pid_t begin(int container_fd)
 		     request.name);
 	if (keeper > 0 && request.reuse != CREATE) {
 		warn_of_options(container_fd);
+		request.kinds = earlier_kinds(container_fd);
 		return join_container(container_fd, keepers_fd, keeper);
 	}
 	account = find_account();
@@ -873,19 +898,20 @@ static int open_answer(int state_fd)
 static struct entry read_answer(int answer_fd)
 {
 	struct entry entry = {
-		.kinds = CLONE_NEWUSER | CLONE_NEWNS | request.kinds,
+		.kinds = CLONE_NEWUSER | CLONE_NEWNS,
 		.kept_variables = request.kept_variables,
 		.clients = request.clients,
 		.as_root = request.as_root,
 	};
 	size_t length, keeper, directory;
-	char *text;
+	char *text, *kinds;
 
 	(void)lseek(answer_fd, 0, SEEK_SET);
 	text = read_all(answer_fd, &length);
 	if (text == NULL)
 		fail("cannot read the step's answer file: %s", strerror(errno));
-	entry.keeper = (pid_t)strtol(text, NULL, 10);
+	entry.keeper = (pid_t)strtol(text, &kinds, 10);
+	entry.kinds |= atoi(kinds);
 	keeper = strlen(text) + 1;
 	/* The first task has printed an error. */
 	if (entry.keeper <= 0 || keeper >= length)

@@ -36,7 +36,11 @@ uid_t __wrap_geteuid(void)
 int __wrap_setns(int fd, int kinds);
 int __wrap_setns(int fd, int kinds)
 {
-	(void)kinds;
+	int file_fd = open("entered", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	if (file_fd < 0 || dprintf(file_fd, "%d", kinds) < 0)
+		abort();
+	(void)close(file_fd);
 	return fd < 0 ? -1 : 0;
 }
 
@@ -93,6 +97,7 @@ static void prepare(void)
 	request.reuse = AUTO;
 	request.image = request.mounts = NULL;
 	request.read_only = false;
+	request.kinds = 0;
 	(void)nftw(place, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	if (mkdir(place, 0700) < 0 || chdir(place) < 0)
 		abort();
@@ -185,6 +190,7 @@ static int open_container(const char *image)
 	make_directory("container");
 	write_lines("container/image", image);
 	write_lines("container/reference", "small:1");
+	write_lines("container/kinds", format_text("%d", CLONE_NEWNET));
 	request.image = "small:1";
 	record_options(AT_FDCWD);
 	if (rename("options", "container/options") < 0)
@@ -312,6 +318,20 @@ static void step_that_joins_with_the_same_image_is_silent(void)
 	CHECK(strcmp(errors_of_join(container_fd), "") == 0);
 	request.image = "small:1";
 	CHECK(strcmp(errors_of_join(container_fd), "") == 0);
+	(void)close(container_fd);
+}
+
+static void step_that_joins_enters_the_namespaces_of_the_container(void)
+{
+	int container_fd = open_container("imported");
+	char *kinds = format_text("%d", CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET);
+
+	request.kinds = CLONE_NEWIPC | CLONE_NEWUTS;
+	CHECK(strcmp(errors_of_join(container_fd),
+		     "container: the container mine already runs, so these options have no effect: "
+		     "--container-unshare=ipc, --container-unshare=uts\n") == 0);
+	CHECK(strcmp(read_text(AT_FDCWD, "entered", NULL), kinds) == 0);
+	free(kinds);
 	(void)close(container_fd);
 }
 
@@ -482,6 +502,7 @@ static const struct test tests[] = {
 	TEST(step_that_joins_a_container_locks_its_image),
 	TEST(step_cannot_join_a_container_without_image),
 	TEST(step_that_joins_with_the_same_image_is_silent),
+	TEST(step_that_joins_enters_the_namespaces_of_the_container),
 	TEST(warning_lists_options_that_a_running_container_lacks),
 	TEST(restarted_container_keeps_its_image),
 	TEST(running_container_is_not_started_again),

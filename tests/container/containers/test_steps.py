@@ -178,6 +178,23 @@ def test_step_that_joins_reports_options_without_effect(site: Site, image: str) 
     assert sorted(other.splitlines()) == ["2000", warning]
 
 
+def test_step_that_joins_enters_the_namespaces_of_the_container(site: Site, image: str) -> None:
+    job = site.job()
+    step = f"--jobid={job} --overlap --container-name=mine"
+    site.node.user(
+        f"srun --quiet {step} --container-image={image} --container-unshare=net sleep 1000 "
+        ">/dev/null 2>&1 & sleep 0"
+    )
+    link = "readlink /proc/self/ns/net"
+
+    first = eventually("the step runs", lambda: try_to(site, f"{step}:exec", link))
+    other = run(site, f"{step} --container-unshare=uts", f"{link} 2>&1").splitlines()
+
+    assert first != run(site, f"--jobid={job} --overlap", link)
+    assert first in other
+    assert any(line.endswith("no effect: --container-unshare=uts") for line in other)
+
+
 def try_to(site: Site, options: str, command: str) -> str:
     return site.node.user(f"srun --quiet {options} {command} 2>/dev/null || true")
 
