@@ -279,7 +279,8 @@ static int open_record(int container_fd, const char *name)
 			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0)
-		fail("cannot record the container's %s: %s", name, strerror(errno));
+		fail("cannot write %s/%s/%s: %s", request.state, request.container, name,
+		     strerror(errno));
 	return fd;
 }
 
@@ -288,7 +289,8 @@ static void record_text(int container_fd, const char *name, const char *text)
 	int fd = open_record(container_fd, name);
 
 	if (dprintf(fd, "%s", text) < 0)
-		fail("cannot record the container's %s: %s", name, strerror(errno));
+		fail("cannot write %s/%s/%s: %s", request.state, request.container, name,
+		     strerror(errno));
 	(void)close(fd);
 }
 
@@ -869,9 +871,12 @@ static void begin_step(int state_fd, int answer_fd)
 	status = wait_for(pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
-	/* The child has printed an error. The empty word makes the other tasks exit silently. */
+	/*
+	 * The child has printed an error. The empty word makes the other tasks exit silently. On a
+	 * full disk, they try to start the container as well.
+	 */
 	if (ftruncate(answer_fd, 0) < 0 || write(answer_fd, "", 1) != 1)
-		fail("cannot write the step's answer file: %s", strerror(errno));
+		_Exit(CANNOT_START);
 }
 
 /* Opens a file of the step for reading and appending. */

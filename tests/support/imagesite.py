@@ -104,9 +104,9 @@ class Site:
         assert code == 0, f"{command}: {code}: {text}"
         return text
 
-    def job(self) -> str:
+    def job(self, *options: str) -> str:
         """Start a job in which tests run steps, and return its id."""
-        job = self.node.submit("sleep 1000")
+        job = self.node.submit("sleep 1000", *options)
         becomes("the job's state", lambda: self.node.controller.job_state(job), "RUNNING")
         return job
 

@@ -218,6 +218,19 @@ def test_full_writable_layer_ends_neither_the_job_nor_the_node(site: Site, image
     assert state.split(",")[1].strip() == "none"
 
 
+def test_step_on_a_full_disk_is_refused_in_one_line(site: Site, image: str) -> None:
+    site.node.isolate(tmp="16MiB")
+    try:
+        step = f"--jobid={site.job('--nodelist=cpu-0')} --overlap"
+        site.node.user(f"srun {step} bash -c 'head -c 64M /dev/zero >/tmp/big' 2>/dev/null || true")
+        line = refusal(site, f"{step} --container-image={image}")
+    finally:
+        site.node.isolate()
+
+    assert "cannot write /tmp/.containers/" in line
+    assert line.endswith("No space left on device")
+
+
 def test_task_in_an_image_reaches_the_pmix_server_of_slurmstepd(site: Site, image: str) -> None:
     """A PMIx library of each version needs this. Without munge, a library prints warnings."""
     script = (
