@@ -164,6 +164,14 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
+        "a step that joins a private network uses the network of the job",
+        "spank",
+        "spank/containers/start.c",
+        "\t\trequest.kinds = earlier_kinds(container_fd);\n",
+        "\t\t(void)earlier_kinds(container_fd);\n",
+        _TESTS,
+    ),
+    Fault(
         "two containers write to the same layer",
         "spank",
         "spank/containers/start.c",
