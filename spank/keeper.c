@@ -19,6 +19,8 @@
 
 /* File in the job's directory. Its lock identifies the keeper, even if the pid is used again. */
 #define LOCK_FILE "keeper"
+/* The keeper in messages: users do not know this word. */
+#define KEEPS_JOB "the process that keeps the job's namespaces"
 /* Milliseconds to wait until the processes of a job have ended. */
 #define END_TIMEOUT 10000
 
@@ -30,10 +32,10 @@ static int lock_holder(int lock_fd, pid_t *pid)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
 	if (fcntl(lock_fd, F_GETLK, &lock) < 0)
-		return refuse("cannot look up the job's keeper: %s", strerror(errno));
+		return refuse("cannot look up " KEEPS_JOB ": %s", strerror(errno));
 	*pid = lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 	if (*pid < 0)
-		return refuse("the job's keeper is not visible in this pid namespace");
+		return refuse(KEEPS_JOB " is not visible in this pid namespace");
 	return ACCEPTED;
 }
 
@@ -48,7 +50,7 @@ static int open_keeper(int lock_fd, int *keeper_fd)
 			return ACCEPTED;
 		*keeper_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 		if (*keeper_fd < 0 && errno != ESRCH)
-			return refuse("cannot open the job's keeper: %s", strerror(errno));
+			return refuse("cannot open " KEEPS_JOB ": %s", strerror(errno));
 		if (*keeper_fd < 0)
 			continue;
 		/* Check again: another process may have got this pid before pidfd_open(2). */
@@ -71,7 +73,8 @@ int find_keeper(int job_fd, int *keeper_fd)
 	if (lock_fd < 0 && errno == ENOENT)
 		return ACCEPTED;
 	if (lock_fd < 0)
-		return refuse("cannot open the lock of the job's keeper: %s", strerror(errno));
+		return refuse("cannot open the lock file " LOCK_FILE " of " KEEPS_JOB ": %s",
+			      strerror(errno));
 	rc = open_keeper(lock_fd, keeper_fd);
 	close_fd(&lock_fd);
 	return rc;
@@ -105,18 +108,17 @@ static int become_keeper(uid_t uid)
 	 */
 	(void)sigfillset(&all);
 	if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || sigaction(SIGCHLD, &ignore, NULL) < 0)
-		return refuse("the job's keeper cannot block its signals: %s", strerror(errno));
+		return refuse(KEEPS_JOB " cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
-		return refuse("the job's keeper cannot start a session: %s", strerror(errno));
+		return refuse(KEEPS_JOB " cannot start a session: %s", strerror(errno));
 	/* Root in the job sees the keeper, but must not access its memory and files. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return refuse("the job's keeper cannot clear its dumpable flag: %s",
-			      strerror(errno));
+		return refuse(KEEPS_JOB " cannot clear its dumpable flag: %s", strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
 	/* Take the lock last: from then on, other steps join the keeper's namespaces. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
-		return refuse("the job's keeper cannot lock its file: %s", strerror(errno));
+		return refuse(KEEPS_JOB " cannot lock its lock file: %s", strerror(errno));
 	return ACCEPTED;
 }
 
@@ -131,7 +133,7 @@ __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_
 	refuse_silently = true;
 	refusal[0] = '\0';
 	if (keep_files(lock_fd, report_fd, proc_fd) < 0) {
-		rc = refuse("the job's keeper cannot close files: %s", strerror(errno));
+		rc = refuse(KEEPS_JOB " cannot close files: %s", strerror(errno));
 	} else {
 		report_fd = REPORT;
 		rc = become_keeper(uid);
@@ -161,9 +163,9 @@ static int hear_keeper(int report_fd)
 	} while ((n > 0 && reason[length - 1] != '\0' && length < sizeof(reason)) ||
 		 (n < 0 && errno == EINTR));
 	if (n < 0)
-		return refuse("cannot read the report of the job's keeper: %s", strerror(errno));
+		return refuse("cannot read the report of " KEEPS_JOB ": %s", strerror(errno));
 	if (length == 0 || reason[length - 1] != '\0')
-		return refuse("the job's keeper ended before it was ready");
+		return refuse(KEEPS_JOB " ended before it was ready");
 	if (reason[0] != '\0')
 		return refuse("%s", reason);
 	return ACCEPTED;
@@ -178,9 +180,10 @@ int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_f
 	*keeper_fd = -1;
 	lock_fd = openat(job_fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (lock_fd < 0)
-		return refuse("cannot make the lock of the job's keeper: %s", strerror(errno));
+		return refuse("cannot make the lock file " LOCK_FILE " of " KEEPS_JOB ": %s",
+			      strerror(errno));
 	if (pipe2(report, O_CLOEXEC) < 0) {
-		(void)refuse("cannot make a pipe for the job's keeper: %s", strerror(errno));
+		(void)refuse("cannot make a pipe for " KEEPS_JOB ": %s", strerror(errno));
 		goto out;
 	}
 	/* Do not use fork(3), which would also run handlers of pthread_atfork(3). */
@@ -188,7 +191,7 @@ int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_f
 	if (pid == 0)
 		keep(lock_fd, report[1], proc_fd, uid);
 	if (pid < 0) {
-		(void)refuse("cannot start the job's keeper: %s", strerror(errno));
+		(void)refuse("cannot start " KEEPS_JOB ": %s", strerror(errno));
 		goto out;
 	}
 	close_fd(&report[1]);
@@ -198,7 +201,7 @@ int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_f
 	if (rc == ACCEPTED) {
 		*keeper_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 		if (*keeper_fd < 0)
-			rc = refuse("cannot open the job's keeper: %s", strerror(errno));
+			rc = refuse("cannot open " KEEPS_JOB ": %s", strerror(errno));
 	}
 	if (rc < 0) {
 		(void)kill(pid, SIGKILL);
@@ -221,11 +224,11 @@ void end_keeper(int job_fd)
 	if (find_keeper(job_fd, &ended.fd) < 0 || ended.fd < 0)
 		return;
 	if (syscall(SYS_pidfd_send_signal, ended.fd, SIGKILL, NULL, 0) < 0 && errno != ESRCH) {
-		(void)refuse("cannot end the job's keeper: %s", strerror(errno));
+		(void)refuse("cannot end " KEEPS_JOB ": %s", strerror(errno));
 	} else {
 		n = poll(&ended, 1, END_TIMEOUT);
 		if (n < 0)
-			(void)refuse("cannot wait for the job's keeper: %s", strerror(errno));
+			(void)refuse("cannot wait for " KEEPS_JOB ": %s", strerror(errno));
 		else if (n == 0)
 			(void)refuse("processes of the job still run %d s after SIGKILL",
 				     END_TIMEOUT / 1000);

@@ -114,20 +114,20 @@ static uint64_t size_of(const char *value)
 
 /* ---- options ---- */
 
-static int add_bind(struct config *config, const char *path, bool read_only)
+static int add_bind(struct config *config, const char *path, bool read_only,
+		    const char *where)
 {
 	if (config->n_binds == MAX_LISTED)
-		return refuse("plugstack.conf: more than %d bind= and bind_ro= options: remove "
-			      "some", MAX_LISTED);
+		return refuse("%s: more than %d bind= and bind_ro= options: remove some", where,
+			      MAX_LISTED);
 	config->binds[config->n_binds++] = (struct bind){.path = path, .read_only = read_only};
 	return ACCEPTED;
 }
 
-static int add_to(struct list *list, const char *key, const char *value)
+static int add_to(struct list *list, const char *key, const char *value, const char *where)
 {
 	if (list->n == MAX_LISTED)
-		return refuse("plugstack.conf: more than %d %s= options: remove some", MAX_LISTED,
-			      key);
+		return refuse("%s: more than %d %s= options: remove some", where, MAX_LISTED, key);
 	list->values[list->n++] = value;
 	return ACCEPTED;
 }
@@ -202,11 +202,11 @@ static int set_option(struct config *config, const struct option *option, const 
 		return set_switch(config, option, value, where);
 	case BIND:
 	case BIND_RO:
-		return add_bind(config, value, option->kind == BIND_RO);
+		return add_bind(config, value, option->kind == BIND_RO, where);
 	case THROUGH:
-		return add_to(&config->through, option->key, value);
+		return add_to(&config->through, option->key, value, where);
 	case DEVICE:
-		return add_to(&config->devices, option->key, value);
+		return add_to(&config->devices, option->key, value, where);
 	}
 	return refuse("%s: %s= cannot be set", where, option->key);
 }
@@ -298,6 +298,16 @@ static int check_node_file(const struct config *config)
 
 /* ---- all options ---- */
 
+static int refuse_without(const struct config *config, const char *key, const char *value,
+			  const char *needed)
+{
+	const char *file = config->node != NULL ? config->node : "";
+
+	/* Either file may contain the options. */
+	return refuse("%s%s%s: %s=%s requires %s=yes: set it, or remove %s=", plugstack,
+		      file[0] != '\0' ? " or " : "", file, key, value, needed, key);
+}
+
 static int check_together(const struct config *config)
 {
 	if (config->jail == NULL)
@@ -307,11 +317,9 @@ static int check_together(const struct config *config)
 	if (config->spool == NULL)
 		return refuse("plugstack.conf: spool= is missing: see slurmstack-chroot(8)");
 	if (config->through.n > 0 && !config->overlay)
-		return refuse("plugstack.conf: through=%s requires overlay=yes",
-			      config->through.values[0]);
+		return refuse_without(config, "through", config->through.values[0], "overlay");
 	if (config->devices.n > 0 && !config->private_dev)
-		return refuse("plugstack.conf: device=%s requires private_dev=yes",
-			      config->devices.values[0]);
+		return refuse_without(config, "device", config->devices.values[0], "private_dev");
 	return ACCEPTED;
 }
 

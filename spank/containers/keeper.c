@@ -17,10 +17,10 @@ int open_keepers(int container_fd)
 	int fd;
 
 	if (mkdirat(container_fd, "keepers", 0700) < 0 && errno != EEXIST)
-		fail("cannot make the container's directory of keepers: %s", strerror(errno));
+		fail("cannot make directory keepers of the container: %s", strerror(errno));
 	fd = openat(container_fd, "keepers", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		fail("cannot open the container's directory of keepers: %s", strerror(errno));
+		fail("cannot open directory keepers of the container: %s", strerror(errno));
 	return fd;
 }
 
@@ -49,7 +49,7 @@ pid_t find_keeper(int keepers_fd)
 	pid_t pid = 0;
 
 	if (stream == NULL)
-		fail("cannot list the container's keepers: %s", strerror(errno));
+		fail("cannot list directory keepers of the container: %s", strerror(errno));
 	while (pid == 0 && (entry = readdir(stream)) != NULL)
 		if (entry->d_name[0] != '.')
 			pid = holder(keepers_fd, entry->d_name);
@@ -63,6 +63,7 @@ int record_keeper(int keepers_fd, const char *name)
 
 	/* Keep the file open: the kernel releases the lock when this process ends. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || dprintf(fd, "%d", (int)getpid()) < 0)
-		fail("cannot record the container's keeper: %s", strerror(errno));
+		fail("cannot record the process that keeps the container's namespaces: %s",
+		     strerror(errno));
 	return fd;
 }

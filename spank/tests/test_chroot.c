@@ -1679,7 +1679,7 @@ static void step_is_refused_if_its_keeper_ends_at_once(void)
 	node.report_length = 0;
 	node.fail_at = 0;
 	CHECK(start_step() < 0);
-	CHECK(error_contains("ended before it was ready"));
+	CHECK(error_contains("the process that keeps the job's namespaces ended before"));
 	CHECK(open_descriptors() == 0);
 }
 
@@ -2129,6 +2129,35 @@ static void switches_may_be_arguments_instead_of_lines(void)
 	node.node_file = "";
 	CHECK(slurm_spank_init_post_opt(NULL, ARRAY_SIZE(options), options) == 0);
 	CHECK(config.no_new_privs);
+}
+
+static void refusal_of_options_together_names_both_files(void)
+{
+	static const struct file_case cases[] = {
+		{"no_new_privs=yes\nprivate_dev=no\noverlay=no\nthrough=/home\n",
+		 "plugstack.conf or /etc/node.conf: through=/home requires overlay=yes: set it, "
+		 "or remove through="},
+		{"no_new_privs=yes\nprivate_dev=no\noverlay=no\ndevice=fuse\n",
+		 "plugstack.conf or /etc/node.conf: device=fuse requires private_dev=yes"},
+	};
+
+	check_refused_files(cases, ARRAY_SIZE(cases));
+	restart();
+	check_option_refused("through=/home", "plugstack.conf: through=/home requires overlay=yes");
+}
+
+static void refusal_of_too_many_lines_names_the_node_file(void)
+{
+	static const char line[] = "device=fuse\n";
+	static char text[(MAX_LISTED + 1) * sizeof(line)];
+
+	for (size_t i = 0; i <= MAX_LISTED; i++)
+		memcpy(text + i * strlen(line), line, strlen(line));
+	check_refused(enter_with_file(text), "/etc/node.conf: more than 64 device= options");
+	restart();
+	for (size_t i = 0; i <= MAX_LISTED; i++)
+		memcpy(text + i * strlen(line), "bind=/run/a\n", strlen(line));
+	check_refused(enter_with_file(text), "/etc/node.conf: more than 64 bind= and bind_ro=");
 }
 
 static void node_file_is_refused_if_missing_or_writable_by_others(void)
@@ -2724,6 +2753,8 @@ static const struct test tests[] = {
 	TEST(refusal_of_an_invalid_line_names_the_node_file),
 	TEST(node_file_without_a_switch_is_refused),
 	TEST(switches_may_be_arguments_instead_of_lines),
+	TEST(refusal_of_options_together_names_both_files),
+	TEST(refusal_of_too_many_lines_names_the_node_file),
 	TEST(node_file_is_refused_if_missing_or_writable_by_others),
 	TEST(node_file_above_the_size_limit_is_refused),
 	TEST(each_failed_system_call_on_the_node_file_is_reported),
