@@ -123,7 +123,7 @@ class Interview:
             text = self._reply(f"{'.'.join(key)}{'' if default is None else f' [{default}]'}: ")
             value = _understood(field, text.strip()) if text.strip() else default
             if value is None and field.is_required():
-                self._say("no value: is required")
+                self._say("a value is required")
                 continue
             problems = [] if value is None else _problems(field, value)
             if not problems:
@@ -194,7 +194,7 @@ class Interview:
         while kind not in models:
             kind = self._reply("cluster.kind: ").strip()
             if kind not in models:
-                problem = f"'{kind}' is unknown" if kind else "no value: is required"
+                problem = f"'{kind}' is unknown" if kind else "a value is required"
                 self._say(f"{problem}; {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, field in models[kind].model_fields.items():

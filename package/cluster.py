@@ -99,8 +99,8 @@ class SlurmCluster(pulumi.ComponentResource):
         def refuse(is_secret: bool) -> None:
             if is_secret:
                 raise pulumi.RunError(
-                    f"{self._name}: an argument other than `secrets` and `kubeconfig` is secret, "
-                    "but would not stay secret; move its value to `secrets`"
+                    f"{self._name}: only `secrets` and `kubeconfig` may be secret: the state has "
+                    "all other arguments in plain text; move the secret value to `secrets`"
                 )
 
         is_secret: pulumi.Input[bool] = ensure_future(pulumi.Output.is_secret(output))

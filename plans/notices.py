@@ -356,7 +356,7 @@ _RULES: Final = (
     _Rule(
         "accounts-wanted",
         lambda step: bool(removed_associations(step, with_jobs=True)),
-        "Slurm cancels the jobs of these, and removes them: {cancelled}.",
+        "Slurm cancels their jobs, and removes: {cancelled}.",
     ),
     _Rule(
         "users-accounts",
@@ -432,8 +432,8 @@ _RULES: Final = (
     _Rule(
         "nodeset-(.+)-isolation",
         changes_isolation,
-        "Jobs of nodeset {0} that start a minute later have another isolation; running jobs keep"
-        " theirs.",
+        "The isolation of jobs on nodeset {0} changes for jobs that start a minute later; running"
+        " jobs keep theirs.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
@@ -449,24 +449,25 @@ _RULES: Final = (
     _Rule(
         "nodeset-(.+)-isolation",
         changes_checks,
-        "Other health checks of nodeset {0} run within about a minute. A node that fails one is"
+        "The health checks of nodeset {0} change within about a minute. A node that fails one is"
         " drained; its jobs continue.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
         _changes_file(CONFINEMENT_REQUIRED),
-        "Nodes of nodeset {0} that cannot confine jobs are drained within about a minute, or no"
-        " longer (slurm.cgroups); running jobs keep their confinement.",
+        "slurm.cgroups changes: within about a minute, nodes of nodeset {0} that cannot confine"
+        " jobs are drained (required) or resumed; running jobs keep their confinement.",
     ),
     _Rule(
         "config-scripts",
         _changes,
-        "Nodes use new scripts within about a minute, for jobs that start or end later.",
+        "Nodes use the new scripts of the site (task prolog and epilog, health check) within about"
+        " a minute.",
     ),
     _Rule(
         "user-images-config",
         _changes,
-        "Other images of users may be refused or allowed, for jobs that start later.",
+        "The rules for users' images change (containers), for jobs that start later.",
     ),
     _Rule(
         _DEFAULT_POLICY,
@@ -565,7 +566,7 @@ _RULES: Final = (
     _Rule(
         KEY,
         _is_in_time,
-        "All pods switch to a new authentication key at {since} (UTC); jobs, and users' commands,"
+        "All pods switch to a new authentication key at {since}; jobs, and users' commands,"
         " continue.",
     ),
     _Rule(

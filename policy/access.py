@@ -129,7 +129,7 @@ RBAC = Rule(
     About(
         "rbac",
         "Roles list each right, and cannot grant more rights than they have",
-        "wildcards and verbs such as escalate allow unintended actions, even to read Secrets",
+        "wildcards and verbs such as escalate allow unintended actions, such as reading Secrets",
         "list only the resources and verbs that are needed",
     ),
     _rbac,
@@ -151,7 +151,7 @@ def _namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
 NAMESPACES = Rule(
     About(
         "namespaces",
-        "A namespace defines which pods it admits, and logs pods that baseline would refuse",
+        "A namespace defines which pods it admits, and logs pods that `baseline` would refuse",
         "without these labels, defaults of the cluster decide which pods may start",
         f"set the labels {_POD_SECURITY}/enforce and {_POD_SECURITY}/audit",
     ),

@@ -107,7 +107,7 @@ NON_ROOT = Rule(
     About(
         "non-root",
         "No container runs as root, unless its daemon requires it",
-        "root in a container is root on the node, except for what the kernel restricts",
+        "root in a container is root on the node, limited only by restrictions of the kernel",
         "set runAsNonRoot: true and a runAsUser other than 0",
     ),
     _non_root,

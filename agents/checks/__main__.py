@@ -43,7 +43,7 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
         chosen = [one for one in read(SETTINGS) if occasion in one.check.when]
         code = interval(chosen) if occasion == When.INTERVAL else around_job(occasion, chosen)
     except SettingsError as error:
-        _say("error", f"no checks run: {error}")
+        _say("error", f"cannot run the checks: {error}")
         code = 0
     if occasion == When.INTERVAL and os.access(SCRIPT, os.X_OK):
         os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own script

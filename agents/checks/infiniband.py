@@ -75,7 +75,7 @@ def _errors(
             new = int(port[counter]) - int(then)
             new = int(port[counter]) if new < 0 else new
             if new / hours > (max_downed if counter == DOWNED else max_errors):
-                yield f"{name}: {new} {counter}"
+                yield f"{name}: {counter} rose by {new}"
 
 
 def _ports(text: str) -> dict[str, Port]:

@@ -106,15 +106,15 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"Quantile `share` of the waiting times of pending jobs of {whose} that could start; "
-            "1 is the longest.",
+            f"The fraction `share` of the pending jobs of {whose} that could start has waited at "
+            "most this long; for `share` 1, it is the longest wait.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"Quantile `share` of the waiting times of jobs of {whose} that started in the last "
-            "half hour.",
+            f"The fraction `share` of the jobs of {whose} that started in the last half hour had "
+            "waited at most this long.",
             "seconds",
             *(label, "share"),
         ),

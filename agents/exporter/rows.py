@@ -127,8 +127,8 @@ def parse(lines: Iterable[str]) -> Tables:
         except (KeyError, TypeError, ValueError) as error:
             # Do not show the line itself, because it may contain names that must not be in logs.
             raise UnexpectedError(
-                f"cannot parse a record {kind[:20]!r} with {len(row)} columns; Slurm and the"
-                " exporter differ: run `make up`"
+                f"cannot parse a record {kind[:20]!r} with {len(row)} columns; the versions of"
+                " Slurm and the exporter do not match: run `make up`"
             ) from error
     return tables
 

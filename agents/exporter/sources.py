@@ -91,7 +91,7 @@ class Slurm:
                 where = ".".join(map(str, first["loc"]))
                 raise ReadError(
                     f"sdiag: {where}: {first['msg'].lower()}; "
-                    "Slurm and the exporter differ: run `make up`"
+                    "the versions of Slurm and the exporter do not match: run `make up`"
                 ) from error
         return list(measure.scheduler(diagnosis.statistics, self.top, user_name))
 

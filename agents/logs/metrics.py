@@ -30,7 +30,7 @@ LAST_SEND = Metric(
 )
 WAITING = Metric(
     "slurmstack_logs_waiting_seconds",
-    "Time for which the next lines have waited to be sent; 0 if no lines wait.",
+    "Time for which the oldest unsent lines have waited; 0 if no lines wait.",
     "seconds",
 )
 CONTAINERS = Metric("slurmstack_logs_containers", "Containers whose logs are read.", "containers")

@@ -67,8 +67,9 @@ def main(
     try:
         if options.command == "serve":
             return _serve(environment)
-        wanted = Wanted.model_validate_json(Path(environment["LONG_CHECKS"]).read_bytes())
-        series = Series(Path(environment["SERIES"]), wanted.keep)
+        path = Path(_variable(environment, "LONG_CHECKS"))
+        wanted = Wanted.model_validate_json(path.read_bytes())
+        series = Series(Path(_variable(environment, "SERIES")), wanted.keep)
         if options.command == "history":
             return _history(options, series)
         check = wanted.check(options.name)
@@ -82,7 +83,7 @@ def main(
             ask(ADMINISTRATOR),
             ask(wanted.user),
             series,
-            Path(environment["OUTPUTS"]),
+            Path(_variable(environment, "OUTPUTS")),
             clock=clock,
             sleep=sleep,
             # With --json, stdout contains only JSON.
@@ -92,7 +93,7 @@ def main(
             summary = runner.record(_target(options.node, check.nodes), sys.stdin.read())
         else:
             summary = runner.run(options.node, options.reservation)
-    except (KeyError, ValidationError, ValueError) as error:
+    except (ValidationError, ValueError) as error:
         return _fail(UNUSABLE, f"invalid input: {error}")
     except (BusyError, OSError, SlurmError) as error:
         return _fail(FAILED, f"not finished: {error}; run the command again")
@@ -123,8 +124,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _variable(environment: Mapping[str, str], name: str) -> str:
+    """Return an environment variable. Raises ValueError if it is not set."""
+    if name not in environment:
+        raise ValueError(
+            f"{name}: the environment variable is not set; run this in a pod of the long checks, "
+            "which has it"
+        )
+    return environment[name]
+
+
 def _connect(environment: Mapping[str, str]) -> Connect:
-    url, key = environment["REST_URL"], Path(environment["JWT_KEY"])
+    url = _variable(environment, "REST_URL")
+    key = Path(_variable(environment, "JWT_KEY"))
     return lambda user: Client(url, from_key(key, user))
 
 
@@ -148,8 +160,10 @@ def _fail(code: int, text: str) -> int:
 def _serve(environment: Mapping[str, str]) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    collector = Newest(Path(environment["LONG_CHECKS"]), Path(environment["SERIES"]))
-    metrics.serve(collector, int(environment["PORT"]))
+    collector = Newest(
+        Path(_variable(environment, "LONG_CHECKS")), Path(_variable(environment, "SERIES"))
+    )
+    metrics.serve(collector, int(_variable(environment, "PORT")))
     stop.wait()
     return DONE
 

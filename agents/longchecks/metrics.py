@@ -31,12 +31,12 @@ GOOD = Metric(
 )
 MINIMUM = Metric(
     "slurmstack_longcheck_minimum",
-    "Lowest good value, if there is a threshold.",
+    "Lowest good value; no series without a threshold.",
     *("the check's", _LABELS),
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
-    "Highest good value, for checks that count faults.",
+    "Highest good value; only checks that count faults have it.",
     *("the check's", _LABELS),
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)

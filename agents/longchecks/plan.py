@@ -169,9 +169,15 @@ def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
         return Move("collect", target)
     if submission.job is None:
         lost = seen.now - submission.at >= SETTLES
-        return Move("forget" if lost else "wait", target, "job request lost" if lost else "")
+        return Move(
+            "forget" if lost else "wait",
+            target,
+            "Slurm does not know the requested job" if lost else "",
+        )
     move = _of_output(submission, target, seen, "")
-    return Move("forget", target, "job left no output") if move.kind == "collect" else move
+    return (
+        Move("forget", target, "the job ended without output") if move.kind == "collect" else move
+    )
 
 
 def _of_output(submission: Submission, target: Target, seen: Seen, why: str) -> Move:

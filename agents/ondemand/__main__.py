@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None, agent: Agent | None = None) -> 
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--dry-run", action="store_true", help="look once, and change nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="make one pass, show the plan, and change nothing"
+    )
     options = parser.parse_args(arguments)
     try:
         agent = agent or _agent()
@@ -127,7 +129,7 @@ def _once(agent: Agent) -> int:
     try:
         made, _ = agent.look(time.time(), dry_run=True)
     except PROBLEMS as error:
-        fail(f"cannot look at the nodes: {error}")
+        fail(f"the pass over the nodes did not finish: {error}")
         return 2
     for action in made.actions:
         print(action)
@@ -169,7 +171,7 @@ def _look(agent: Agent) -> float:
     try:
         made, carried = agent.look(time.time())
     except PROBLEMS as error:
-        say("error", f"the look at the nodes did not finish: {error}; the next one tries again")
+        say("error", f"the pass over the nodes did not finish: {error}; the next pass tries again")
         return QUIET
     for action in carried.done:
         say("info", str(action))

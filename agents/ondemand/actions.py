@@ -75,7 +75,7 @@ class GiveUp:
     """Number of failed starts in a row, with this one unless only the budget was short."""
 
     def __str__(self) -> str:
-        return f"{self.node}: start given up: {self.reason}"
+        return f"{self.node}: set to DOWN, because it did not start: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Hold:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: held: {self.reason}"
+        return f"{self.node}: drained, so that it does not start: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Release:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: no longer held"
+        return f"{self.node}: no longer drained for {self.reason}"
 
 
 Action = Create | Delete | Wake | Sleep | Asleep | Lose | GiveUp | Retry | Started | Hold | Release

@@ -70,7 +70,7 @@ class Carrier:
                 done.append(made)
                 continue
             if not error.is_overtaken:
-                notes.append(f"not done: {made}: {error.said}")
+                notes.append(f"cannot carry out '{made}': {error.said}")
             if isinstance(made, Create):
                 others += self._given_up(made, error)
         others += [action for action in actions if not isinstance(action, Create | Delete)]
@@ -101,11 +101,11 @@ class Carrier:
         try:
             self._change_node(action)
         except OvertakenError as error:
-            return f"not done: {action}: {error}"
+            return f"cannot carry out '{action}': {error}"
         except SlurmError as error:
             if error.fault is not Fault.SLURM:
                 raise
-            return f"not done: {action}: {error}"
+            return f"cannot carry out '{action}': {error}"
         return ""
 
     # --- Pods -------------------------------------------------------------------------------------

@@ -144,15 +144,15 @@ class Carrier:
                 try:
                     self._change(action, machines, command)
                 except OvertakenError as error:
-                    notes.append(f"not done: {action}: {error}")
+                    notes.append(f"cannot carry out '{action}': {error}")
                 except SlurmError as error:
                     if error.fault is not Fault.SLURM:
                         raise
-                    notes.append(f"not done: {action}: {error}")
+                    notes.append(f"cannot carry out '{action}': {error}")
                 except KubernetesError as error:
                     if not (error.is_overtaken or error.is_refused):
                         raise
-                    notes.append(f"not done: {action}: {error}")
+                    notes.append(f"cannot carry out '{action}': {error}")
                 else:
                     _mark_done(climbs, action)
                     self._count(action)

@@ -318,7 +318,12 @@ def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
         yield Finding(CORDONED, Kind.WISH, f"machine {machine.name}", drains=True)
     keys = {*machine.annotations, *(taint["key"] for taint in machine.taints)}
     for key in sorted(keys & wanted.maintenance):
-        yield Finding(MAINTENANCE, Kind.WISH, f"machine {machine.name} has {key}", drains=True)
+        yield Finding(
+            MAINTENANCE,
+            Kind.WISH,
+            f"machine {machine.name} has the taint or annotation {key}",
+            drains=True,
+        )
     for name, cause in sorted(wanted.conditions.items()):
         condition = machine.conditions.get(name)
         if condition and condition.status == "True":

@@ -28,12 +28,12 @@ PASSES = Metric(
 )
 LAST_PASS = Metric(
     "slurmstack_reconciler_last_pass_timestamp_seconds",
-    "End of the last pass that was `done`.",
+    "End of the last successful (`done`) pass.",
     "Unix time",
 )
 PASS_SECONDS = Metric(
     "slurmstack_reconciler_pass_duration_seconds",
-    "Duration of the last pass, `failed` or not.",
+    "Duration of the last pass, successful or failed.",
     "seconds",
 )
 STEPS = Metric(
@@ -43,27 +43,29 @@ STEPS = Metric(
 )
 SILENCES = Metric(
     "slurmstack_node_silences_total",
-    "Number of times that a wanted node became down or not responding in Slurm.",
+    "Number of times that a node became down or not responding in Slurm.",
     *("times", ("node",), "counter"),
 )
 WANTED = Metric("slurmstack_nodes_wanted", "Nodes in the settings.", "nodes")
-IN_SERVICE = Metric("slurmstack_nodes_in_service", "Wanted nodes that are in service.", "nodes")
+IN_SERVICE = Metric(
+    "slurmstack_nodes_in_service", "Nodes in the settings that are in service.", "nodes"
+)
 WITHOUT_MUNGED = Metric(
     "slurmstack_nodes_without_munged",
-    "Wanted nodes whose munged does not run, or was restarted in the last five minutes.",
+    "Nodes in the settings whose munged does not run, or was restarted in the last five minutes.",
     "nodes",
 )
 UNCHECKED = Metric(
     "slurmstack_nodes_unchecked",
-    "Nodes in service whose checks have never reported, or not for three intervals.",
+    "Nodes in service whose checks have reported nothing for three intervals, or never.",
     "nodes",
 )
 OUTDATED = Metric(
     "slurmstack_nodes_outdated",
-    "Nodes whose pods wait for new settings, in each nodeset with such nodes.",
+    "Nodes whose pods still have old settings; a nodeset without such nodes has no series.",
     *("nodes", ("nodeset",)),
 )
-FINDINGS = Metric("slurmstack_findings", "Nodes by finding.", "nodes", ("finding",))
+FINDINGS = Metric("slurmstack_findings", "Nodes with each finding.", "nodes", ("finding",))
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
     "1 for each finding of a node, with the last step taken against it.",

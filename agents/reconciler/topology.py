@@ -127,7 +127,7 @@ def tree(places: Places) -> Rendered:
     summary = f"{_count(len(leaves), 'leaf switch', 'leaf switches')} for {_nodes(places)}"
     if depth < whole:
         summary += (
-            f"; without the lowest {_count(whole - depth, 'level')}: with it, there would be more "
+            f"; the lowest {_count(whole - depth, 'level')} left out, because all levels have more "
             f"than {MOST_SWITCHES} switches; choose other slurm.topology.labels"
         )
     return Rendered(_text(lines), summary)

@@ -162,7 +162,8 @@ class _Association(Limits):
     def _default_is_allowed(self) -> Self:
         if self.default_qos and self.qos and self.default_qos not in self.qos:
             raise cross_field(
-                "default_qos", f"'{self.default_qos}': is not in qos beside it; add it there"
+                "default_qos",
+                f"'{self.default_qos}': is not in the list qos of the same entry; add it there",
             )
         return self
 

@@ -286,7 +286,7 @@ class Nodeset(Model):
             raise cross_field(
                 "isolation",
                 f"tmp, var_tmp and shm use {self.isolation.in_memory()} MiB of memory: "
-                f"expected at most memory, which is {self.memory} MiB",
+                f"expected at most the nodeset's memory, {self.memory} MiB",
             )
         return self
 

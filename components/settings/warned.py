@@ -132,9 +132,10 @@ def _suspended_jobs_keep_all_memory(settings: Settings) -> Warnings:
             yield (
                 key,
                 (
-                    "suspend: suspended jobs keep their memory, and jobs that request none have all"
-                    f" memory of their CPUs (partitions {whole}), so no job can preempt them on a"
-                    " full node; set memory_per_cpu of the partitions, or requeue"
+                    "suspend: suspended jobs keep their memory. Jobs without a memory request get"
+                    f" all memory of their CPUs (partitions {whole}), so a full node has no"
+                    " memory for the job that preempts them; set memory_per_cpu in these"
+                    " partitions, or use requeue"
                 ),
             )
 

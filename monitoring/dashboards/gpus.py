@@ -93,7 +93,7 @@ DASHBOARD = board(
     ),
     table(
         "Nodes with allocated but idle GPUs",
-        "Nodes with allocated GPUs that were idle for half an hour. Ask the owners of the jobs: "
+        "Nodes whose allocated GPUs were idle for half an hour. Ask the owners of the jobs: "
         "other jobs may wait for these GPUs.",
         ["node"],
         Column(

@@ -44,8 +44,8 @@ DASHBOARD = board(
     ),
     stat(
         "Jail full in",
-        "Time until the first volume is full, at the growth of the last six hours. If it is less "
-        "than a day, free space or enlarge the volume now.",
+        "Time until the first volume is full, at the growth rate of the last six hours. If it is "
+        "less than a day, free space or enlarge the volume now.",
         units.Seconds,
         f"bottomk(1, {_FREE} / -({_GROWTH} < 0))",
         legend=_VOLUME,

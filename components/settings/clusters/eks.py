@@ -71,7 +71,7 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
         yield (
             "type",
             (
-                f"'{type_}': has {gib} GiB of memory, of which pods have at most "
+                f"'{type_}': has {gib} GiB of memory, and leaves pods at most "
                 f"{most / 1024:.1f}; expected more than the nodeset's {shown_memory(nodeset)}, "
                 "because kubelet and other daemons need some"
             ),

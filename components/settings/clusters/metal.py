@@ -271,9 +271,9 @@ class MetalCluster(BaseCluster):
             yield (
                 "login.service",
                 (
-                    f"is not set, so it is {stack.login.service}, and kubeadm installs no load "
-                    "balancer: the deploy waits for an address and fails; set NodePort and "
-                    "login.node_port, or LoadBalancer if you install a load balancer"
+                    f"is not set, so it is {stack.login.service}, but kubeadm installs no load "
+                    "balancer, so the deploy would wait for an address, and fail; set NodePort and "
+                    "login.node_port, or set LoadBalancer if you install a load balancer yourself"
                 ),
             )
 

@@ -115,7 +115,7 @@ class NebiusCluster(CloudCluster):
             yield (
                 "preset",
                 (
-                    f"'{machines.preset}': its pods have at most {most / 1024:.1f} GiB of memory;"
+                    f"'{machines.preset}': leaves pods at most {most / 1024:.1f} GiB of memory;"
                     f" expected more than the nodeset's {shown_memory(nodeset)}, because kubelet"
                     " and other daemons need some"
                 ),

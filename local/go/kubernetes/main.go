@@ -63,7 +63,7 @@ func main() {
 			names = append(names, name)
 		}
 		sort.Strings(names)
-		fmt.Fprintf(os.Stderr, "%s: no such program; use one of %s\n", name, strings.Join(names, ", "))
+		fmt.Fprintf(os.Stderr, "%s: is not a program of this binary; start it as one of %s\n", name, strings.Join(names, ", "))
 		os.Exit(64)
 	}
 	program()

@@ -316,10 +316,10 @@ def answer(cluster: Cluster, pod: dict[str, Any], *request: str) -> str:
 
 def test_nodeset_with_nodes_does_not_change_its_kind(cluster: Cluster) -> None:
     edits = {
-        "cannot put cpu on demand: the node cpu-0 exists": edit_nodeset(
+        "cannot add on_demand to nodeset cpu: its node cpu-0 exists": edit_nodeset(
             "cpu", on_demand={"idle": IDLE}
         ),
-        "cannot keep cloud awake: it has nodes on demand": edit_nodeset(
+        "cannot remove on_demand from nodeset cloud: it has nodes on demand": edit_nodeset(
             "cloud", kind="static", on_demand=None
         ),
     }

@@ -1422,7 +1422,7 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
     "slurmrestd restarts or ends": lambda of: (
         "rest-slurmrestd" in of.rolled | of.replaced | of.deleted
     ),
-    "Nodes use new scripts": lambda of: "config-scripts" in of.updated,
+    "Nodes use the new scripts": lambda of: "config-scripts" in of.updated,
     # The nodes' checks know the jail's generation.
     "The jail's system files change": lambda of: (
         "jail-populate" in of.replaced and CHECKED.updated <= of.updated

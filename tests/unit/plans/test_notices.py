@@ -130,11 +130,11 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
                 NO_FILES,
                 {"data": {"node.conf": "1"}},
             ),
-            "Jobs of nodeset a-b that start a minute later",
+            "The isolation of jobs on nodeset a-b changes",
         ),
         (
             step("update", CONFIG_MAP, "nodeset-cpu-isolation", NO_FILES, checks(disk={})),
-            "Other health checks of nodeset cpu run",
+            "The health checks of nodeset cpu change",
         ),
         (
             step("update", CONFIG_MAP, "nodeset-cpu-isolation", checks(disk={}), NO_FILES),
@@ -148,7 +148,7 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
                 NO_FILES,
                 {"data": {"confinement-required": "yes"}},
             ),
-            "Nodes of nodeset cpu that cannot confine jobs",
+            "nodes of nodeset cpu that cannot confine jobs",
         ),
         (step("create", CONFIG_MAP, "directory-config", None, AFTER), "users of the directory"),
         (step("delete", CONFIG_MAP, "directory-config", BEFORE), "no longer known"),
@@ -156,8 +156,8 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         (step("update", RELEASE, "cilium-release", BEFORE, AFTER), "Connections continue"),
         (step("delete", RELEASE, "cilium-release", BEFORE), "pods have no network"),
         (step("update", SECRET, "secret-oncall", BEFORE, AFTER), "The Secret oncall changes"),
-        (step("update", CONFIG_MAP, "config-scripts", BEFORE, AFTER), "Nodes use new scripts"),
-        (step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER), "images of users"),
+        (step("update", CONFIG_MAP, "config-scripts", BEFORE, AFTER), "Nodes use the new scripts"),
+        (step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER), "users' images"),
         (step("delete", POLICY, "network-default", BEFORE), "that they refused become possible"),
         (step("update", POLICY, "network-default", BEFORE, AFTER), "no longer allow fails"),
         (step("update", CONFIG_MAP, "jail-server-config", BEFORE, AFTER), "The jail's server"),
@@ -446,7 +446,7 @@ def test_account_that_is_removed_with_its_jobs_cancels_them() -> None:
 
     texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
 
-    assert texts == ["Slurm cancels the jobs of these, and removes them: account old."]
+    assert texts == ["Slurm cancels their jobs, and removes: account old."]
 
 
 def limits(**given: Any) -> dict[str, Any]:
@@ -648,7 +648,7 @@ def test_rotation_has_its_time_in_the_sentence() -> None:
 
     assert notices(preview(created)) == [
         (
-            "All pods switch to a new authentication key at 2100-01-01T00:00:00Z (UTC); jobs, and"
+            "All pods switch to a new authentication key at 2100-01-01T00:00:00Z; jobs, and"
             " users' commands, continue."
         )
     ]
@@ -720,13 +720,13 @@ def test_disabled_checks_drain_no_node(after: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("after", [{"data": UNKNOWN_STRING}, file("checks.json", UNKNOWN_STRING)])
 def test_unknown_checks_are_not_disabled(after: dict[str, Any]) -> None:
-    assert "Other health checks" in isolation(checks(disk={}), after)[0]
+    assert "The health checks" in isolation(checks(disk={}), after)[0]
 
 
 STEPS = "Nodes of nodeset cpu limit steps at once to 128 of one job (before: 64)."
 ISOLATED = (
-    "Jobs of nodeset cpu that start a minute later have another isolation; running jobs keep"
-    " theirs."
+    "The isolation of jobs on nodeset cpu changes for jobs that start a minute later; running"
+    " jobs keep theirs."
 )
 
 

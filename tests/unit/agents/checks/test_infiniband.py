@@ -73,14 +73,14 @@ def test_counters_pass_at_any_value_if_they_do_not_change() -> None:
 
 
 def test_flapping_link_fails_the_check() -> None:
-    assert errors(edited("link_downed", "2"), PORTS) == "mlx5_0/1: 2 link_downed"
+    assert errors(edited("link_downed", "2"), PORTS) == "mlx5_0/1: link_downed rose by 2"
     assert errors(edited("link_downed", "1"), PORTS) is None
 
 
 def test_error_limit_is_per_hour() -> None:
     many = edited("symbol_error", "1500")
 
-    assert errors(many, PORTS) == "mlx5_0/1: 1500 symbol_error"
+    assert errors(many, PORTS) == "mlx5_0/1: symbol_error rose by 1500"
     assert errors(many, PORTS, age=7200) is None
 
 

@@ -81,6 +81,17 @@ def test_unavailable_slurm_fails_the_run(
 
 
 @pytest.mark.parametrize(
+    ("command", "variable"), [("run", "LONG_CHECKS"), ("serve", "LONG_CHECKS")]
+)
+def test_missing_environment_variable_is_named(
+    command: str, variable: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [command] if command == "serve" else [command, "cpu-memory"]
+    assert main(arguments, {}) == UNUSABLE
+    assert f"{variable}: the environment variable is not set; run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (

@@ -140,8 +140,8 @@ def test_failed_look_is_reported_and_repeated(
 
     assert main([], agent) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "the look at the nodes did not finish: " in line
-    assert "the next one tries again" in line
+    assert "the pass over the nodes did not finish: " in line
+    assert "the next pass tries again" in line
 
 
 def test_log_shows_only_what_was_done(
@@ -158,8 +158,11 @@ def test_log_shows_only_what_was_done(
     assert main([], agent) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" msg=")[2] for line in lines] == [
-        '"gpu-1: start given up: slurmstack:start:quota: volumes must be that of the template"',
-        '"not done: gpu-1: pod created: volumes must be that of the template"',
+        (
+            '"gpu-1: set to DOWN, because it did not start: slurmstack:start:quota: '
+            'volumes must be that of the template"'
+        ),
+        "\"cannot carry out 'gpu-1: pod created': volumes must be that of the template\"",
     ]
 
 
@@ -190,4 +193,4 @@ def test_dry_run_without_an_answer_exits_with_2(
         world.kubernetes_silent_at = 1
 
     assert main(["--dry-run"], agent) == 2
-    assert "cannot look at the nodes" in capsys.readouterr().err
+    assert "the pass over the nodes did not finish" in capsys.readouterr().err

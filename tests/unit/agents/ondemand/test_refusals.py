@@ -48,7 +48,7 @@ def test_refusal_by_an_api_server_that_starts_is_tried_again(
 ) -> None:
     world.refusal = refusal
     plan, carried = agent.look(world.now)
-    assert carried.notes == (f"not done: {NODE}: pod created: {refusal}",)
+    assert carried.notes == (f"cannot carry out '{NODE}: pod created': {refusal}",)
     assert carried.done == ()
     assert not plan.is_settled
     assert world.boxes[NODE].reason == ""

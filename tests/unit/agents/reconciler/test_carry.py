@@ -137,7 +137,7 @@ def test_reason_that_others_set_meanwhile_is_not_overwritten(record: Object) -> 
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
-    assert note.startswith("not done: cpu-1: drained: ")
+    assert note.startswith("cannot carry out 'cpu-1: drained: ")
     assert world.changes == []
 
 
