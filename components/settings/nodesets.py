@@ -298,7 +298,7 @@ class Nodeset(Model):
                 raise cross_field(
                     f"volumes[{index}].empty.size",
                     f"{space.size} MiB: medium: memory uses the pod's memory: expected at most "
-                    f"memory, which is {self.memory} MiB",
+                    f"the nodeset's memory, {self.memory} MiB",
                 )
         return self
 
