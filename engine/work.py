@@ -106,7 +106,7 @@ class Work:
         The caller records and saves the outcome.
         """
         if not resource.custom or is_provider(resource.type):
-            result = call(Operation())  # it exists only in the state
+            result = call(Operation())  # the resource exists only in the state
             self.done(step, 0.0)
             return result
         async with self._slots:

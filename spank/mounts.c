@@ -201,7 +201,10 @@ static int show_device(int node_dev_fd, int dev_fd, const char *name)
 	struct stat status;
 	int tree_fd, file_fd, made, rc = REFUSED;
 
-	/* Jobs can write to read-only mounted devices, but sbcast cannot change their owner. */
+	/*
+	 * A read-only mount still permits writing to the device. However, it prevents sbcast from
+	 * changing the owner of the device file.
+	 */
 	tree_fd = copy_tree(node_dev_fd, name, AT_RECURSIVE | AT_SYMLINK_NOFOLLOW, name,
 			    MOUNT_ATTR_RDONLY);
 	if (tree_fd < 0)
@@ -330,7 +333,7 @@ struct private_mount {
 	const char *base;
 	const char *name;
 	const char *target;
-	/* Size in bytes of a tmpfs in place of the directory; or 0. */
+	/* Size in bytes of the tmpfs that replaces the directory; 0 if there is no tmpfs. */
 	uint64_t size;
 	bool for_pmix;
 };
@@ -647,7 +650,10 @@ int enter_own_view(const struct config *config, struct own_trees *trees)
 
 int return_to_node(const struct config *config, struct own_trees *trees)
 {
-	/* An open directory, such as a task's standard input, still leads to the old namespace. */
+	/*
+	 * Mount the node's trees in a new namespace: a task can reach the old one through an open
+	 * directory, such as its standard input.
+	 */
 	if (unshare(CLONE_NEWNS) < 0)
 		return refuse("cannot unshare the mount namespace of slurmstepd: %s",
 			      strerror(errno));
@@ -685,7 +691,7 @@ static int check_directory(const struct jail *jail, const char *path)
 
 int check_jail(const struct config *config)
 {
-	/* Without /dev/shm: the file system that is mounted on /dev contains it. */
+	/* /dev/shm is not listed, because the file system mounted on /dev contains it. */
 	static const char *const directories[] = {"/proc", "/sys", "/dev", "/tmp", "/var/tmp"};
 	struct jail jail = {-1, config->jail};
 	int rc = ACCEPTED;

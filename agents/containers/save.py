@@ -101,7 +101,8 @@ def _write_surroundings(folder: Path, image: Path) -> Path:
     words = (image / "entrypoint").read_bytes().decode(errors="replace").split("\0")
     directory = surroundings.quote((image / "directory").read_text())
     entrypoint = " ".join(shlex.quote(word) for word in words if word)
-    # A line of the file with variables has one variable, and spaces at its ends are ignored.
+    # enroot reads one variable from each line of /etc/environment, and ignores spaces at the ends
+    # of the line. Export all other variables in /etc/rc.
     lines = [each for each in variables if each and each == each.strip() and "\n" not in each]
     others = [each for each in variables if each and each not in lines]
     (folder / "environment").write_text("".join(f"{each}\n" for each in lines))

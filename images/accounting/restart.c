@@ -72,7 +72,10 @@ static void send_again(MYSQL *connection)
 		    ", so that slurmctld sends the records again");
 }
 
-/* PAUSE makes the script START wait first: the cause, such as a missing right, can remain. */
+/*
+ * The cause, such as a missing right, can persist. Therefore, PAUSE makes the script START wait
+ * before its next attempt.
+ */
 static void read_again(const char *reason)
 {
 	setenv("PAUSE", "2", 1);
@@ -112,7 +115,10 @@ my_bool mysql_commit(MYSQL *connection)
 	return failed;
 }
 
-/* Whether the last query of this thread has a result to store: only then is its error new. */
+/*
+ * Whether the last query of this thread succeeded, and its result is not yet stored. Only then does
+ * mysql_errno() report an error of this result, and not an earlier error.
+ */
 static __thread bool answered;
 
 int mysql_query(MYSQL *connection, const char *statement)

@@ -112,7 +112,7 @@ class Column:
 
     expr: str
     title: str = ""
-    """Empty to hide the values, if the labels suffice."""
+    """Header of the column. An empty title hides the values, for tables that need only labels."""
     unit: str = units.Short
     steps: Steps = ()
     words: Words | None = None
@@ -392,7 +392,7 @@ def _links(queries: Sequence[Query]) -> list[Builder[DashboardLink]]:
 
 
 def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard.QueryVariable:
-    """Return a variable for choosing one of the values in the shown time."""
+    """Return a variable for choosing one of the values that occur in the shown time range."""
     return (
         dashboard.QueryVariable(name)
         .label(label)

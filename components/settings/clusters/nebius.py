@@ -78,7 +78,7 @@ class NebiusCluster(CloudCluster):
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Require a machine with the node's GPUs, and with more CPUs and memory, for daemons."""
+        """Require machines with as many GPUs as the node, and more CPUs and memory for daemons."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
@@ -127,7 +127,7 @@ class NebiusCluster(CloudCluster):
             )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn if only one of a fabric and the checks of its ports is set."""
+        """Warn about a fabric whose ports are not checked, and about checks without a fabric."""
         for nodeset in stack.nodesets:
             machines = self.machines.get(nodeset.name)
             fabric = machines.fabric if machines else None
@@ -150,7 +150,7 @@ class NebiusCluster(CloudCluster):
                 )
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
-        """Refuse one fabric for two platforms, and a second Cilium."""
+        """Refuse a fabric that two platforms share, and a second installation of Cilium."""
         yield from super().problems(stack)
         if stack.network.cilium:
             yield (

@@ -1,7 +1,7 @@
 """The reconciler can change only its own fields of Nodes and delete only pods of nodesets.
 
-Every request is a dry run, which the API server judges but does not store. test_machines.py covers
-how the reconciler removes its marks.
+Every request is a dry run: the API server accepts or refuses it, but stores nothing.
+test_machines.py tests that the reconciler removes its taint, condition and annotation.
 """
 
 import json
@@ -48,7 +48,7 @@ def delete(api: Api, pod: Object) -> None:
 
 
 def and_taints(machine: Object, *further: Object) -> Object:
-    """Return a patch of the list of taints: the current ones except TAINT, and `further`."""
+    """Return a patch that replaces the taint TAINT of a Node with the taints `further`."""
     kept = [one for one in machine["spec"].get("taints", []) if one["key"] != TAINT["key"]]
     return {"spec": {"taints": [*kept, *further]}}
 

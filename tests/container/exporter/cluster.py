@@ -69,7 +69,8 @@ class Cluster:
     def now(self, intervals: int = 1) -> Scrape:
         """Return a scrape with data of Slurm that is not older than this call.
 
-        The exporter alternates between reservations and licenses, so both need two intervals.
+        The exporter reads reservations and licenses in turn, so new values of both take two
+        intervals.
         """
 
         def reads(scrape: Scrape) -> float:

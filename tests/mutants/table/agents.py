@@ -203,7 +203,7 @@ FAULTS: Final = (
         "agents/reconciler/judge.py",
         "        return self._is_fresh and passed\n",
         "        return passed\n",
-        f"{_UNIT}/reconciler/test_judge.py::test_drain_stays_if_checks_failed_or_cannot_lift_it",
+        f"{_UNIT}/reconciler/test_judge.py::test_drain_stays_without_passed_checks_or_for_other_reasons",
     ),
     Fault(
         "a node returns while a job that slurmctld started twice may run",

@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def filled(text: str, pattern: str) -> Any:
-    """Return YAML with answers; `pattern` finds the questions."""
+    """Replace each match of `pattern`, a question, with its answer, and parse the YAML."""
     return yaml.safe_load(re.sub(pattern, lambda found: f'"{GIVEN[found[1]]}"', text))
 
 
@@ -81,7 +81,7 @@ def same(one: Graph, other: Graph) -> None:
     assert first == second
 
 
-def test_template_in_typescript_has_the_settings_of_the_others() -> None:
+def test_template_in_typescript_has_the_settings_of_the_other_templates() -> None:
     text = (TEMPLATES / "typescript/index.ts").read_text()
     literal = text.partition('SlurmCluster("lab", ')[2].partition(");\n")[0]
 
@@ -93,7 +93,7 @@ def test_template_in_typescript_has_the_settings_of_the_others() -> None:
     assert exported == [(name, name) for name in sorted(EXPORTED)]
 
 
-def test_templates_ask_only_for_what_they_use() -> None:
+def test_templates_ask_only_for_the_registry_and_the_ssh_key() -> None:
     files = sorted(TEMPLATES.glob("*/Pulumi.yaml"))
 
     assert [file.parent.name for file in files] == ["python", "typescript", "yaml"]

@@ -341,7 +341,7 @@ def test_jobs_that_are_not_yet_eligible_have_no_wait_time() -> None:
     }
 
 
-def test_wait_times_of_smaller_users_are_combined() -> None:
+def test_wait_times_of_all_but_the_largest_users_are_combined() -> None:
     large = job(cpus=100, node="gpu-0", eligible=NOW - 90, start=NOW - 80)
     others = [
         job(uid=uid, node="gpu-0", eligible=NOW - 100 * uid, start=NOW) for uid in range(1, 11)
@@ -370,13 +370,13 @@ def test_recently_started_job_has_a_wait_time_in_any_state(state: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        # Slurm's estimate of the start.
+        # The start is only Slurm's estimate.
         {"state": "PENDING", "start": NOW + 60},
-        # It was requeued.
+        # The job was requeued.
         {"state": "PENDING", "node": "gpu-0", "start": NOW - 60},
-        # It was cancelled before it started.
+        # The job was cancelled before it started.
         {"state": "CANCELLED", "start": NOW - 60},
-        # It started long ago.
+        # The job started long ago.
         {"state": "RUNNING", "node": "gpu-0", "start": NOW - 1801},
     ],
 )
@@ -485,7 +485,8 @@ def test_only_users_with_the_longest_rpc_time_are_shown() -> None:
     users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
     shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
 
-    # The other users share no series: the sum would fall when one of them joins the largest.
+    # The other users have no combined series: its total would fall when one of them joins the
+    # largest users.
     assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
     assert calls(*users, top=0) == {}
 

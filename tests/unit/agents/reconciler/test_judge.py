@@ -293,7 +293,7 @@ def test_node_whose_job_slurmctld_started_twice_returns_to_service(reason: str) 
         ("Duplicate jobid", evidence(SINCE + 1, failed=["disk"])),
     ],
 )
-def test_drain_stays_if_checks_failed_or_cannot_lift_it(reason: str, extra: str) -> None:
+def test_drain_stays_without_passed_checks_or_for_other_reasons(reason: str, extra: str) -> None:
     assert not view(observed(drained("cpu-1", reason, extra=extra))).may_be_lifted
 
 
@@ -303,7 +303,7 @@ def test_unknown_result_of_another_check_does_not_keep_a_drain() -> None:
     assert view(observed(passed)).may_be_lifted
 
 
-def test_drain_for_kubernetes_is_lifted_if_no_checks_run() -> None:
+def test_drain_caused_by_kubernetes_is_lifted_if_no_checks_run() -> None:
     assert view(observed(drained("cpu-1", CORDON))).may_be_lifted
 
 
@@ -328,7 +328,7 @@ def test_cause_of_a_drained_node_is_the_failed_check(
     assert [(one.cause, one.kind) for one in found.findings] == [(cause, Kind.FAULT)]
 
 
-def test_forged_name_of_a_check_is_no_cause() -> None:
+def test_forged_check_name_is_not_reported_as_the_cause() -> None:
     reason = f"slurmstack:check:{'x' * 1000}: forged"
     found = view(observed(drained("cpu-1", reason)))
 
