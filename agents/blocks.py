@@ -6,14 +6,14 @@ from typing import Final
 from agents.hostlist import compress
 
 _STEPS: Final = (1, 2, 4, 8, 16)
-"""Sizes in blocks. These are Slurm's own if BlockSizes is missing."""
+"""Multiples of the smallest block. Slurm uses the same multiples if BlockSizes is missing."""
 
 
 def block_sizes(blocks: Iterable[int]) -> list[int]:
-    """Return BlockSizes for blocks of these numbers of nodes.
+    """Return BlockSizes; `blocks` contains the number of nodes of each block.
 
-    Without BlockSizes, Slurm would take the first block instead of the smallest, and slurmctld
-    would not start (block_record.c, 24.11.5).
+    Without BlockSizes, Slurm would use multiples of the first block instead of the smallest. If the
+    first block is larger, slurmctld would not start (block_record.c, 24.11.5).
     """
     smallest = min(blocks, default=1)
     return [smallest * step for step in _STEPS]

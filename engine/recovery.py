@@ -19,7 +19,7 @@ _INTERRUPTED: Final = "an earlier run was interrupted during this operation"
 async def recover(
     interrupted: tuple[Pending, ...], work: Work, managers: Managers
 ) -> dict[str, StoredResource]:
-    """Update the state to what exists. Raises EngineError if a provider fails.
+    """Make the state match the resources that exist. Raises EngineError if a provider fails.
 
     Mark a resource that was being created or updated, so that the next update includes it.
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 @dataclass(frozen=True)
 class Memory:
     recovering: Mapping[str, float] = field(default_factory=dict)
-    """Unix time since which each node that sleeps or starts has been seen with a ready pod."""
+    """Unix time at which a ready pod was first seen, for each node that sleeps or starts."""
     ended: Mapping[str, str] = field(default_factory=dict)
     """UID of the first pod that ended during the present start of each node."""
     troubles: Mapping[str, tuple[str, str, float]] = field(default_factory=dict)
     """Trouble of each starting node's pod: the pod's UID, the kind, and the Unix time at which the
     agent first saw it. Kubernetes' objects do not contain this time."""
     blocked: Mapping[str, float] = field(default_factory=dict)
-    """Unix time since which each starting node waits until its last pod has ended."""
+    """Unix time at which each starting node began to wait for the end of its last pod."""
     starting: frozenset[str] = frozenset()
     """Nodes that were in service at some time of their present start. Slurm wakes a node that is
     out of service only if a person asks for it."""

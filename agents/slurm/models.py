@@ -1,7 +1,7 @@
 """Fields of Slurm's nodes, jobs, partitions, reservations and statistics that the agents use.
 
 Memory is in MiB and times are in UTC, unless a field says otherwise. Sets of nodes are hostlist
-expressions. A field that Slurm no longer sends is an error, never a default.
+expressions. If Slurm no longer sends a field, parsing fails; no field has a default.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ class Node(Record):
     started: Time = Field(validation_alias="slurmd_start_time")
     """Time of slurmd's first registration after it read its configuration."""
     last_busy: Time
-    """Time since which the node has no job."""
+    """Time at which the node last had a job."""
     cpus: int
     alloc_cpus: int
     memory: int = Field(validation_alias="real_memory")
@@ -43,12 +43,12 @@ class Node(Record):
 
     @property
     def is_allocated(self) -> bool:
-        """Whether jobs have resources of the node. A suspended job has only memory."""
+        """Whether jobs hold CPUs or memory of the node. A suspended job holds only memory."""
         return bool(self.alloc_cpus or self.alloc_memory)
 
     @property
     def has_jobs(self) -> bool:
-        """Whether jobs run, are suspended or end on the node."""
+        """Whether the node has jobs that run, are suspended, or are completing."""
         return self.is_allocated or "COMPLETING" in self.state
 
 

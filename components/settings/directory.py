@@ -69,7 +69,7 @@ class Directory(Model):
         return self
 
     @model_validator(mode="after")
-    def _filter_is_one(self) -> Self:
+    def _user_filter_has_balanced_parentheses(self) -> Self:
         found = self.user_filter
         if found and (not found.startswith("(") or found.count("(") != found.count(")")):
             raise cross_field(

@@ -67,5 +67,6 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Remove compiled code: Python compares only the size of a source and its mtime in seconds.
+    # Remove compiled code: Python compares only the size and the mtime in seconds of a source file,
+    # so it would not notice a change of the same length.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

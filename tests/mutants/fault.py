@@ -33,8 +33,8 @@ class Fault:
     """Node id of the test that must fail, or several node ids: then each test must fail."""
     tier: Tier = "unit"
     setup_may_fail: bool = False
-    """Whether an error in the test's setup also detects the fault. True if the setup uses the changed
-    code."""
+    """Whether an error in the test's setup also detects the fault, because the setup uses the
+    changed code."""
 
     @property
     def tests(self) -> tuple[str, ...]:

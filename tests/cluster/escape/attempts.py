@@ -545,7 +545,7 @@ SECRETS = (
     ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
     ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
 )
-"""Files of the table below that exist, each with a pod and a container that has the file."""
+"""Files of the next table that really exist, each with the pod and the container that has it."""
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),

@@ -352,7 +352,7 @@ def test_previous_generation_is_restored_with_little_free_space(
 # --- Interruptions -------------------------------------------------------------------------------
 
 CALLS = ("chown", "fchmod", "link", "mkdir", "rename", "rmdir", "unlink")
-"""System calls that change something."""
+"""System calls that change files of the jail."""
 
 
 class Killed(BaseException):
@@ -390,7 +390,7 @@ def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) 
 
 
 def every_moment() -> Iterator[int]:
-    """Yield numbers of calls, for a caller that interrupts a run after each number of calls."""
+    """Yield the numbers of calls after which a test interrupts a run."""
     yield from range(1, 5000, 2)
 
 
