@@ -197,7 +197,7 @@ def access_options(stack: str, settings: Settings) -> list[str]:
         case LocalCluster():
             return ["--kubeconfig", str(_own_kubeconfig(stack))]
         case ExistingCluster(kubeconfig=path, context=context):
-            # Not from the stack's outputs: their path is valid only where the last deploy ran.
+            # Do not use the stack's outputs: their path is valid only where the last deploy ran.
             named = ["--kubeconfig", str(Path(path).expanduser())] if path else []
             return [*named, *(["--context", context] if context else [])]
     return ["--kubeconfig", str(_written_kubeconfig(stack))]

@@ -133,7 +133,7 @@ class Interview:
             self._say(explained(problems[0], self.document, self._place(key)))
 
     def _place(self, key: Key) -> list[str | int]:
-        """Return the key as the settings' errors have it: a cluster's fields are below its kind."""
+        """Return the key as errors show it: fields of `cluster` are preceded by the kind."""
         place: list[str | int] = [int(step) if step.isdecimal() else step for step in key]
         kind = look_up(self.document, ("cluster", "kind"))
         return [*place[:1], kind, *place[1:]] if place[0] == "cluster" else place
@@ -292,8 +292,7 @@ def _problems(field: FieldInfo, value: Any) -> list[ErrorDetails]:
 def allowed(settings: Settings) -> Document:
     """Return the policy settings that a stack needs, from an example in the repository.
 
-    Omit the example's other exceptions: the policy pack reports them as idle, and their reasons do
-    not apply.
+    Omit exceptions that this stack does not need: the policy pack would report them as unused.
     """
     is_local = settings.cluster.kind == "local"
     example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())

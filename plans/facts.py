@@ -127,7 +127,7 @@ def changed_uids(step: Step) -> list[str]:
 
 
 def reused_uids(step: Step) -> list[str]:
-    """Return the users who get the uid of another user, each with the uid and this user."""
+    """Return the users who get the uid of another user, with the uid and its former user."""
     before, after = _uids_of(step)
     owners = {uid: name for name, uid in before.items()}
     return [
@@ -150,7 +150,7 @@ def _uids(passwd: str) -> dict[str, str]:
 
 
 _STEPS: Final = {"steps": "of one job", "node_steps": "of all jobs"}
-"""Limits of steps at once on a node, which depend on the node's memory."""
+"""Limits of simultaneous steps on a node; they depend on the node's memory."""
 
 
 def changes_isolation(step: Step) -> bool:
@@ -185,7 +185,7 @@ def _is_of_steps(line: str) -> bool:
 
 
 def changes_checks(step: Step) -> bool:
-    """Return whether a nodeset's nodes run other health checks, or get the first ones."""
+    """Return whether a nodeset's nodes run other health checks, or their first ones."""
     before, after = (_checks(inputs) for inputs in (step.old, step.new))
     return step.op is Op.UPDATE and before != after and not ends_checks(step)
 
@@ -213,9 +213,9 @@ def changed_refresh(step: Step) -> str:
 
 
 def mount_points(step: Step, *, added: bool) -> list[str]:
-    """Return the paths in the jail at which pods mount other volumes than before.
+    """Return the paths in the jail at which pods start to mount a volume.
 
-    With `added`, return the additional ones, else those at which they no longer mount a volume.
+    If `added` is false, return the paths at which pods no longer mount a volume.
     """
     before, after = (
         set(_variable(inputs, "JAIL_SUBMOUNTS").split()) for inputs in (step.old, step.new)
@@ -224,7 +224,7 @@ def mount_points(step: Step, *, added: bool) -> list[str]:
 
 
 def changes_image(step: Step) -> bool:
-    """Return whether the pods get other images, and not the same ones of another registry."""
+    """Return whether the pods' images change. A change of only the registry does not count."""
     before, after = (
         [str(at(one, "image")).rpartition("/")[2] for one in _containers(inputs)]
         for inputs in (step.old, step.new)
@@ -261,8 +261,9 @@ def _amount(field: str, value: str) -> str:
 def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
     """Return the accounts, users in accounts, and QOS that Slurm removes.
 
-    With `with_jobs`, return those whose jobs are cancelled, else those that must have no jobs. The
-    names are those of `accounting.remove_with_jobs`. An account includes its users.
+    If `with_jobs` is true, return only those whose jobs Slurm cancels; otherwise, only those that
+    must have no jobs. The names have the form of `accounting.remove_with_jobs`. A removed account
+    includes its users.
     """
     gone = _gone(step, ACCOUNTS_FILE, _associations)
     wanted = _parsed(file_of(step.new, ACCOUNTS_FILE))

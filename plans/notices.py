@@ -51,7 +51,7 @@ UNDESCRIBED: Final = "No rule describes what users notice of these changes: {}. 
 def notices(preview: Preview) -> list[str]:
     """Return the sentences in the order of their rules; only NOTHING if no change matters.
 
-    Without sentences, a refused preview has no NOTHING: its steps may be incomplete.
+    If a refused preview has no sentences, return no NOTHING either: its steps may be incomplete.
     """
     noticed = _of_first_deploy(preview) if _is_first_deploy(preview) else preview
     found = [text for rule in _RULES for text in rule.sentences(noticed)]
@@ -68,7 +68,7 @@ def _is_first_deploy(preview: Preview) -> bool:
 def _of_first_deploy(preview: Preview) -> Preview:
     """Leave out new resources: the stack has no users yet who notice them.
 
-    Keep nodesets, and what changes for others if the Kubernetes cluster exists already.
+    Keep nodesets. If the Kubernetes cluster already exists, keep what changes for its other users.
     """
     is_new = any(step.op is Op.CREATE and _is_of_a_cloud(step) for step in preview.steps)
     kept = _NODES if is_new else f"{_NODES}|{_CILIUM}|{_DRIVERS}"
@@ -98,7 +98,7 @@ class _Rule:
     matters: Callable[[Step], bool]
     sentence: str
     applies: Callable[[Preview], bool] = _always
-    """Whether the sentence is true of the whole preview."""
+    """Whether the sentence is true if all steps of the preview are considered."""
 
     def matches(self, step: Step) -> bool:
         return re.fullmatch(self.pattern, step.name) is not None and self.matters(step)
@@ -207,7 +207,7 @@ _NODES: Final = r"nodeset-(.+)-(?:slurmd|template)"
 _CILIUM: Final = "cilium-release"
 _POLICY: Final = "network-.+"
 _DEFAULT_POLICY: Final = "network-(?:cilium-)?default"
-"""Policy of all pods, without which the other policies of its kind do not exist."""
+"""Policy for all pods. If it does not exist, no other policy of its kind exists."""
 _DRIVERS: Final = "equipment-(?!class-)(.+)"
 _JAIL: Final = "jail-(?:claim|volume|server-volume)"
 _RULES: Final = (

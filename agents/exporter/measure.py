@@ -199,7 +199,7 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
     def _waiting(self, state: str, job: Job) -> float | None:
-        """Return a pending job's wait in seconds; None if an empty cluster would not start it."""
+        """Return a pending job's wait in seconds; None if an empty cluster could not start it."""
         # A job that is held later keeps its eligible time. Only its reason shows the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None

@@ -141,7 +141,7 @@ class Series:
                 replace(self._path(check, node), "".join(f"{line}\n" for line in lines))
 
     def of_run(self, check: str, run: str, nodes: Sequence[str]) -> dict[Target, Record]:
-        """Return the measurements of a run that the series of all their nodes contain."""
+        """Return the measurements of a run that are in the series of every measured node."""
         of_nodes = {node: [r for r in self.of(check, node) if r.run == run] for node in nodes}
         found = {record.nodes: record for records in of_nodes.values() for record in records}
         return {

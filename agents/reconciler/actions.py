@@ -135,7 +135,7 @@ class Schedule:
     uid: str
     machine: str = ""
     hostname: str = ""
-    """Label of the machine with its name."""
+    """Value of the machine's label `kubernetes.io/hostname`."""
 
     def __str__(self) -> str:
         place = f"on its machine {self.machine}" if self.machine else "on any machine"

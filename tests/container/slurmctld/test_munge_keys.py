@@ -1,4 +1,4 @@
-"""Pods take over a new munge key without losing messages, although not at the same moment."""
+"""No message is lost, although pods start to use a new munge key at different moments."""
 
 import secrets
 import time
@@ -30,7 +30,7 @@ MINUTE = 60
 
 
 def use(container: Slurmctld, keys: Mapping[int, str]) -> None:
-    """Replace the container's munged by the script of the pods, with the keys of a Secret."""
+    """Restart munged with the script that pods use; `keys` maps start times to keys."""
     put(container.container, {f"{c.AUTH_SECRET_DIR}/{since}": key for since, key in keys.items()})
     container.run(
         f"pkill -x munged; rm -rf {c.MUNGE_RUN} && ln -s {c.MUNGE_OWN}/socket {c.MUNGE_RUN};"
@@ -43,13 +43,11 @@ def use(container: Slurmctld, keys: Mapping[int, str]) -> None:
 
 
 @pytest.mark.parametrize("first", ["the controller", "the node"])
-def test_jobs_run_while_one_side_has_already_taken_over_the_key(
-    start_container: Start, first: str
-) -> None:
+def test_jobs_run_while_only_one_side_uses_the_new_key(start_container: Start, first: str) -> None:
     old, new = secrets.token_hex(64), secrets.token_hex(64)
 
     def keys(side: str) -> dict[int, str]:
-        """Return the keys of a side that signs with the new key, or does so in a minute."""
+        """Return a side's keys. `first` already signs with the new key, the other in a minute."""
         return {0: old, int(time.time()) + (-MINUTE if side == first else MINUTE - 1): new}
 
     controller = start_controller(start_container, old)

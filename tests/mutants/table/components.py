@@ -217,7 +217,7 @@ FAULTS: Final = (
         "components/slurm/ondemandpolicy.py",
         "equal_but(_TEMPLATE_SPEC, _SPEC, *_POD_FIELDS, *_JUDGED_FIELDS, *_DERIVED_FIELDS),",
         '"true",',
-        f"{_UNIT}/test_ondemand.py::test_other_pods_are_refused",
+        f"{_UNIT}/test_ondemand.py::test_pods_that_differ_from_their_template_are_refused",
     ),
     Fault(
         "the agent of nodes on demand may mount any volume",
@@ -225,6 +225,6 @@ FAULTS: Final = (
         "components/slurm/ondemandpolicy.py",
         '"topologySpreadConstraints", "volumes"),',
         '"topologySpreadConstraints"),',
-        f"{_UNIT}/test_ondemand.py::test_other_pods_are_refused",
+        f"{_UNIT}/test_ondemand.py::test_pods_that_differ_from_their_template_are_refused",
     ),
 )

@@ -108,7 +108,7 @@ FAULTS: Final = (
         '#define SUFFIX ".socket"\n',
         '#define SUFFIX ".none"\n',
         f"{_CONTAINER}/slurmctld/test_munge_keys.py::"
-        "test_jobs_run_while_one_side_has_already_taken_over_the_key",
+        "test_jobs_run_while_only_one_side_uses_the_new_key",
         "container",
     ),
     Fault(

@@ -279,7 +279,7 @@ def test_own_labels_are_only_labels_of_this_project() -> None:
     assert admission.own_labels(labels) == OURS
 
 
-def test_policy_refuses_reboots_if_no_ladder_has_them() -> None:
+def test_policy_refuses_reboots_if_no_ladder_contains_them() -> None:
     limits = Limits(reboots=False, deletes=False, machines=({},))
 
     assert update(limits, with_annotation("b1 1")) != []
@@ -373,7 +373,7 @@ def test_reconciler_may_change_nothing_else_of_a_gated_pod(edit: Edit) -> None:
     assert update_pod(STARTS, CHOSEN, edit) != []
 
 
-def test_gates_of_others_stay() -> None:
+def test_scheduling_gates_of_other_controllers_stay() -> None:
     other = {"name": "kueue.x-k8s.io/admission"}
     both = copy.deepcopy(GATED)
     both["spec"]["schedulingGates"] = [other, GATE]

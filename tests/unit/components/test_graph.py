@@ -842,7 +842,7 @@ def test_reconciler_policy_limits_machines_only_by_labels_of_this_project(
     assert limited["is_ours"].startswith(f'[{{"{c.LABEL_NODESET}": "hpc"}}].exists(')
 
 
-def test_policy_refuses_reboots_if_no_ladder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_refuses_reboots_if_no_ladder_contains_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def reboot(values: dict[str, Any]) -> None:
         values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
 

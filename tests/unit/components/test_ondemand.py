@@ -194,7 +194,9 @@ def test_nodeset_on_demand_is_a_template_instead_of_a_statefulset(graph: Graph) 
     assert {"name": "ON_DEMAND", "value": "yes"} in container(graph, "nodeset-gpu-template")["env"]
 
 
-def test_other_nodesets_do_not_change(monkeypatch: pytest.MonkeyPatch, graph: Graph) -> None:
+def test_nodes_on_demand_do_not_change_other_nodesets(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph
+) -> None:
     before = record(monkeypatch, config())
     assert templates(graph)["nodeset-cpu-slurmd"] == templates(before)["nodeset-cpu-slurmd"]
 
@@ -244,12 +246,12 @@ def refusals(
 ) -> list[str]:
     """Return why a request is refused, as Kubernetes evaluates the policy.
 
-    `template_labels` are those of the PodTemplate, instead of its pods' labels.
+    `template_labels` are the labels of the PodTemplate, by default those of the template's pods.
     """
     request = {"operation": operation}
     rules = list(own_pods(nodesets))
     if operation == "CREATE" and given["metadata"]["labels"].items() >= c.ON_DEMAND_LABELS.items():
-        rules += like_templates()  # by the policy's objectSelector
+        rules += like_templates()  # the policy selects new pods with these labels
     new, old = (given, None) if operation == "CREATE" else (None, given)
     found = template["metadata"]["labels"] if template_labels is None else template_labels
     params = {"metadata": {"name": "gpu", "uid": "uid", "labels": found}, "template": template}
@@ -392,7 +394,9 @@ def toleration(**fields: Any) -> Edit:
         (lambda made: first(made)["resources"].pop("requests"), "containers"),
     ],
 )
-def test_other_pods_are_refused(template: Object, edit: Edit, reason: str) -> None:
+def test_pods_that_differ_from_their_template_are_refused(
+    template: Object, edit: Edit, reason: str
+) -> None:
     made = own_pod(template)
     edit(made)
     assert any(reason in message for message in refusals(template, "CREATE", made))
@@ -428,7 +432,7 @@ def test_all_containers_of_a_pod_are_compared(template: Object, index: int) -> N
         assert any(name in message for message in refusals(template, "CREATE", made))
 
 
-def test_pod_may_have_no_other_secrets_for_images_than_its_template(template: Object) -> None:
+def test_pod_may_use_only_the_image_pull_secrets_of_its_template(template: Object) -> None:
     given = copy.deepcopy(template)
     given["spec"]["imagePullSecrets"] = [{"name": "ours"}]
     made = own_pod(given)
@@ -472,8 +476,9 @@ def test_pods_of_a_nodeset_are_permitted_only_while_its_template_is_required(gra
     assert graph.one("ondemand-limits-binding").urn in graph.one("ondemand-rights").dependencies
 
 
-def test_missing_templates_concern_only_new_pods_on_demand(graph: Graph) -> None:
-    """Without templates, Kubernetes refuses all requests that match the policy, also its own."""
+def test_missing_templates_affect_only_new_pods_on_demand(graph: Graph) -> None:
+    """Without templates, the API server refuses all requests that match the policy, even those of
+    Kubernetes itself."""
     needs_templates = [
         made.inputs["spec"]
         for made in graph.of_type(
@@ -488,7 +493,7 @@ def test_missing_templates_concern_only_new_pods_on_demand(graph: Graph) -> None
     assert spec["matchConstraints"]["objectSelector"] == {"matchLabels": c.ON_DEMAND_LABELS}
 
 
-def test_other_pods_are_not_deleted(template: Object) -> None:
+def test_agent_cannot_delete_pods_of_other_nodes(template: Object) -> None:
     made = own_pod(template)
     del made["metadata"]["labels"][labels.ON_DEMAND]
     assert refusals(template, "DELETE", made)

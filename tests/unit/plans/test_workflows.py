@@ -529,7 +529,7 @@ def test_only_the_script_that_verifies_checksums_downloads_files() -> None:
 
 
 def reached(folder: Path, **secrets: str) -> dict[str, str]:
-    """Return the environment after `.ci/cloud`, whose commands are only recorded."""
+    """Return the environment after `.ci/cloud`. Fake programs record the commands that it runs."""
     folder.mkdir(exist_ok=True)
     nebius = f'#!/bin/sh\necho "nebius $@" >>{folder}/ran; [ "$1" != iam ] || echo t0ken\n'
     downloader(folder, "nebius", nebius.encode())
