@@ -119,8 +119,8 @@ def first_login(jail: Tree, name: str) -> int:
     # Do not parse passwd lines: users of a directory service may put colons into their names.
     entry = pwd.getpwnam(name)
     try:
-        # Two login nodes may make the same home at once, so each login uses its own mark. The lock
-        # of the Job would delay logins.
+        # Two login nodes may make the same home at the same time, so each login uses its own mark.
+        # The lock of the Job would delay logins.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
         print(f"Cannot make your home directory: {error}; contact the cluster operator")

@@ -1,6 +1,6 @@
 """Clients of Kubernetes' API, with the pod's service account.
 
-`Api` sends one request after the other. `Streams` reads many endless answers at once. For the
+`Api` sends one request after the other. `Streams` reads many endless answers in parallel. For the
 formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients never repeat
 a request: callers try again at their own interval.
 """

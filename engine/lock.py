@@ -61,7 +61,7 @@ def locked(directory: Path) -> Iterator[Path]:
     }
     write_atomically(own, json.dumps(content))
     try:
-        # Check again: if two updates start at once, each one sees the other lock and stops.
+        # Check again: if two updates start together, each one sees the lock of the other and stops.
         _refuse_if_held(directory, own)
         yield own
     finally:

@@ -223,7 +223,7 @@ def _written_kubeconfig(stack: str) -> Path:
 
 
 def show_kubeconfig(stack: str, settings: Settings) -> int:
-    """Print the command with which kubectl reaches the stack's cluster."""
+    """Print the kubectl command for the stack's cluster."""
     options = access_options(stack, settings)
     program = _own_kubectl() if isinstance(settings.cluster, LocalCluster) else "kubectl"
     print(" ".join([program, *options]))

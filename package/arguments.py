@@ -1099,7 +1099,7 @@ class Reconciler(TypedDict):
     interval: NotRequired[Input[int]]
     """Seconds between two passes over all nodes."""
     share: NotRequired[Input[float]]
-    """Maximum fraction of the nodes that the reconciler drains and repairs at once, at least one
+    """Maximum fraction of the nodes that the reconciler drains and repairs at a time, at least one
     node. For further nodes, the reconciler only reports the need."""
     maintenance: NotRequired[Input[Sequence[Input[str]]]]
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
@@ -1115,8 +1115,7 @@ class Reconciler(TypedDict):
     ladders: NotRequired[Input[Mapping[str, Input[Sequence[Input[str]]]]]]
     """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
     back_off: NotRequired[Input[int]]
-    """Seconds that the first step has to take effect; each further step has twice as
-    many as the step before."""
+    """Seconds that the first step has to take effect. The time doubles with each further step."""
     replace: NotRequired[Input[Sequence[Input[str]]]]
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     only the Node object. Then the machine stays, unless its provider reacts."""
@@ -1155,10 +1154,10 @@ class Roll(TypedDict):
     jobs end."""
 
     share: NotRequired[Input[float]]
-    """Maximum fraction of the nodeset's nodes that an update takes out of service at once, at least
-    one node."""
+    """Maximum fraction of the nodeset's nodes that an update takes out of service at a time, at
+    least one node."""
     in_maintenance: NotRequired[Input[bool]]
-    """Update only nodes in a maintenance reservation of Slurm, all at once."""
+    """Update only nodes in a maintenance reservation of Slurm, all together."""
 
 
 class S3(TypedDict):

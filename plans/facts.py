@@ -45,17 +45,17 @@ def shrinks(step: Step) -> bool:
 
 
 def loses_pods(step: Step) -> bool:
-    """Return whether present pods of a workload end."""
+    """Return whether existing pods of a workload end."""
     return rolls_pods(step) or shrinks(step) or step.op in (Op.REPLACE, Op.DELETE)
 
 
 def is_static(step: Step) -> bool:
-    """Return whether slurm.conf lists the present nodes, so they send no description."""
+    """Return whether slurm.conf lists the existing nodes, which then send no description."""
     return bool(_variable(step.old, "DRAIN_GRACE")) and not _variable(step.old, "NODE_CONF")
 
 
 def grace(step: Step) -> str:
-    """Name the drain_grace that applies to present pods."""
+    """Name the drain_grace that applies to existing pods."""
     which, seconds = _grace(step, "drain_grace")
     return f"{which} ({seconds} s)" if seconds else which
 
@@ -67,13 +67,13 @@ def session_grace(step: Step) -> str:
 
 
 def _grace(step: Step, key: str) -> tuple[str, str]:
-    """Return the setting that applies to present pods, and its seconds, "" if they are unknown."""
+    """Return the setting that applies to existing pods, and its seconds, "" if they are unknown."""
     old, new = (_variable(inputs, "DRAIN_GRACE") for inputs in (step.old, step.new))
     return key if not old or new in (old, "") else f"the old {key}", old
 
 
 def share(step: Step) -> str:
-    """Say how many nodes an update of a nodeset takes out of service at once."""
+    """Say how many nodes an update of a nodeset takes out of service at the same time."""
     roll = _parsed(at(step.new or {}, "metadata", "annotations", ANNOTATION_ROLL))
     if roll.get("in_maintenance"):
         return "only in a maintenance reservation of Slurm"
@@ -199,7 +199,7 @@ def ends_checks(step: Step) -> bool:
 
 
 def _checks(inputs: Inputs | None) -> Mapping[str, Any]:
-    """Return the limits of each check, without the generation of the jail, which limits nothing."""
+    """Return the limits of each check, without the generation of the jail, which is not a limit."""
     found = dict(_parsed(file_of(inputs, NODE_CHECKS)))
     if isinstance(found.get("jail"), Mapping):
         found["jail"] = {**found["jail"], "generation": None}

@@ -21,7 +21,7 @@ WORKFLOW: Final = ".github/workflows/preview.yml"
 """GitHub workflow that makes the plans to deploy."""
 EVENT: Final = "pull_request_target"
 """Event of `WORKFLOW`. For this event, GitHub runs the workflow file of the default branch, never
-that of a pull request."""
+the file of a pull request."""
 JUDGE: Final = "judge"
 """Job that checks plans. A plan is valid only if this job has succeeded for the plan's stack."""
 _SECONDS: Final = 30.0

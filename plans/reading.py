@@ -98,7 +98,7 @@ class Preview:
 
 
 def _without_repeated_lines(steps: list[Step]) -> list[Step]:
-    """Return the steps with several equal lines only where they first appear.
+    """Return the steps. Where several lines repeat, refer to the step that shows them first.
 
     The new slurm.conf, for example, is in two ConfigMaps: one for its test, one for slurmctld.
     """
@@ -221,7 +221,7 @@ def _step(
 
 
 def _without_mark(change: Change) -> Change | None:
-    """Leave out the mark in slurm.conf, which is another after each edit; None if nothing is left.
+    """Leave out the mark in slurm.conf, which every edit changes; None if no line is left.
 
     If only the mark differs, another file of the same ConfigMap also changes.
     """

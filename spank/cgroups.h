@@ -29,7 +29,7 @@ int open_node_group(int *group_fd);
 int open_daemons_group(uint32_t job_id, int *processes_fd);
 
 /*
- * Sets *group_fd to the cgroup with which Slurm limits the memory of this process's step, or to -1
+ * Sets *group_fd to the cgroup that limits the memory of this process's step, or to -1
  * if there is none. Returns ACCEPTED or REFUSED.
  */
 int open_step_group(int *group_fd);

@@ -313,7 +313,7 @@ def busy(
 def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:
     """Sort GPUs as Slurm numbers them in SLURM_JOB_GPUS.
 
-    Without AutoDetect, Slurm keeps the order of `gres`, the node's gres.conf: that of the device
+    Without AutoDetect, Slurm keeps the order of `gres`, the node's gres.conf. It lists the device
     files, whose numbers are minor numbers. A library orders GPUs as nvidia-smi does, by bus.
     """
     minors = {gpu.index: gpu.number("Minor Number") for gpu in gpus}

@@ -39,7 +39,7 @@ def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
 
 
 def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
-    """Return a new drain reason, or None to keep the node's present reason `standing`."""
+    """Return a new drain reason, or None to keep the node's current reason `standing`."""
     outcomes = list(outcomes)
     failed = [one for one in outcomes if one.drains]
     if standing.startswith(NOT_RESPONDING):
@@ -47,7 +47,7 @@ def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
     if not failed or (standing and not standing.startswith(CHECK)):
         return None
     named = standing.removeprefix(CHECK).partition(":")[0]
-    # Replace the present reason if its check passes now, while another check fails.
+    # Replace the current reason if its check passes now, while another check fails.
     passed = {one.name for one in outcomes if one.verdict is Verdict.PASSED}
     if standing and named not in passed:
         return None

@@ -48,7 +48,7 @@ _YES: Final = ("y", "yes", "true", "1")
 _ANSWER: Final = "60s"
 """Time in which a registry must describe an image. skopeo itself has no limit."""
 _LOOK_UP_AGAIN: Final = 300
-"""Seconds before a registry that did not answer is asked again for an image in the cache."""
+"""Seconds until an unresponsive registry is contacted again about an image in the cache."""
 _DEVICE: Final = re.compile(r"create_inode: could not create (character|block) device .*")
 """Error message of unsquashfs: only root can create devices. Containers have the job's /dev."""
 

@@ -23,8 +23,8 @@ QUANTILES = (0.5, 0.9, 1.0)
 metrics)."""
 LATELY = 1800
 """Metrics of past waits include jobs that started within this many seconds. Older waits do not
-describe the present. With the stack's default of MinJobAge, slurmctld still has records of all
-these jobs."""
+describe the current state. With the stack's default of MinJobAge, slurmctld still has records of
+all these jobs."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)

@@ -158,7 +158,7 @@ def _again_and_again(agent: Agent, port: int) -> int:
 
 
 def pause(took: float) -> float:
-    """Return the seconds after a look in which no other begins, even if slurmctld calls.
+    """Return the length of the pause after a look, in seconds. In the pause, calls start no look.
 
     The pause is as long as the look, so that slurmctld also has time for others. A look that lasted
     longer than `QUIET` probably waited for a service that was away.

@@ -28,7 +28,7 @@ from agents.slurm import Client, Fault, Node, SlurmError
 _AT_ONCE = 8
 """Number of requests to Kubernetes at the same time."""
 _QUOTA = frozenset({403, 422})
-"""HTTP statuses with which Kubernetes refuses a pod because of a quota or an admission policy."""
+"""HTTP statuses of Kubernetes if a quota or an admission policy refuses a pod."""
 _PASSING = ("failed to configure", "not yet ready", "cannot create resource")
 """Parts of refusals by an API server that does not know the policies or roles yet.
 
@@ -83,7 +83,7 @@ class Carrier:
         return Carried(tuple(done), tuple(notes))
 
     def _given_up(self, made: Create, error: KubernetesError) -> Iterator[GiveUp]:
-        """Yield the end of a start for whose pod a job would wait in vain."""
+        """Give up a start if Kubernetes will not accept its pod, so that no job waits in vain."""
         reason = ""
         if _is_lasting(error):
             reason = f"{START}quota: {error.said}"[:REASON_LENGTH]

@@ -41,14 +41,14 @@ REASON_LENGTH = 200
 """Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
 
 PATIENCE = {IMAGE: 60, BROKEN: 120}
-"""Seconds for which the agent may see a pod's trouble: a registry may recover. For a lack of
-capacity, the nodeset's `start` applies, because a machine may arrive."""
+"""Seconds that a pod's trouble may last before a start is given up: a registry may recover.
+For a lack of capacity, the nodeset's `start` applies, because a machine may arrive."""
 BACK_OFF = 180
 """Seconds after the first failed start until the next. The time doubles with each failure. Slurm
 holds a requeued job for two minutes; an earlier retry would take the same job again."""
 LONGEST_BACK_OFF = 3600
 SETTLING = 60
-"""Seconds for which a node that sleeps or starts may have a ready pod. If slurmctld lost its last
+"""Seconds that a ready pod may exist although its node sleeps or starts. If slurmctld lost its last
 changes, a sleeping node registers again within this time."""
 
 _BUSY = frozenset(
@@ -87,7 +87,7 @@ class _View:
     record: Node
     pod: Pod | None
     is_outdated: bool
-    """Whether the pod was made from another template than the present one."""
+    """Whether the pod was made from an older template than the current one."""
 
     @property
     def state(self) -> frozenset[str]:
@@ -492,9 +492,9 @@ def _too_dear(purse: _Purse) -> str:
 def _ceiling(views: list[_View], purse: _Purse, now: int) -> Iterator[Action]:
     """Hold sleeping nodes that would exceed the ceiling if Slurm woke all of their nodeset.
 
-    Each nodeset may use all that is left. If jobs wake several nodesets at once, the agent gives up
-    starts above the ceiling. These nodes return only when all of their nodeset may wake: otherwise
-    the jobs would prevent each other's start again and again.
+    Each nodeset may use all that is left. If jobs wake several nodesets at the same time, the agent
+    gives up starts above the ceiling. These nodes return only when all of their nodeset may wake:
+    otherwise the jobs would repeatedly prevent each other's start.
     """
     purses: dict[str, _Purse] = {}
     for view in sorted(views, key=lambda view: view.is_refused):

@@ -26,7 +26,7 @@ IN_VAIN: Mapping[str, frozenset[Step]] = {
 
 @dataclass
 class Room:
-    """Limit on the nodes that drains and repairs may take out of service at once."""
+    """Limit on the nodes that drains and repairs may keep out of service at the same time."""
 
     most: int
     taken: set[str]

@@ -123,10 +123,10 @@ class Observed:
     pods: Mapping[str, Pod]
     machines: Mapping[str, Machine]
     configured: float = 0.0
-    """Approximate Unix time since which slurmctld uses the last deploy's configuration, or 0 if the
-    time is unknown."""
+    """Approximate Unix time at which slurmctld began to use the last deploy's configuration; 0 if
+    the time is unknown."""
     updates: Mapping[str, Update] = field(default_factory=dict)
-    """Present template of each nodeset whose StatefulSet Kubernetes has observed."""
+    """Current template of each nodeset whose StatefulSet Kubernetes has observed."""
 
 
 def observe(
@@ -159,7 +159,7 @@ def observe(
 
 
 def templates(api: Api, namespace: str) -> dict[str, Update]:
-    """Return the present template of each nodeset. Raises `KubernetesError`."""
+    """Return the current template of each nodeset. Raises `KubernetesError`."""
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
     found = {}
     for item in api.items(path, objects.StatefulSet):

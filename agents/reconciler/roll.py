@@ -1,7 +1,7 @@
 """Rolling updates: replace each outdated pod when its node's jobs have ended.
 
 A pod is outdated if its StatefulSet has a newer template. Kubernetes does not replace such pods
-(`updateStrategy: OnDelete`), because it cannot wait for jobs for days, nor replace several at once.
+(`updateStrategy: OnDelete`), because it cannot wait days for jobs, nor replace several in parallel.
 The reconciler drains at most a share of each nodeset, and deletes the pods of nodes without jobs. A
 node that does not return stops the update of its nodeset.
 """
@@ -118,7 +118,7 @@ class _Nodeset:
         return pod is not None and pod.leaves is None and pod.revision != self.update.revision
 
     def _at_once(self) -> int:
-        """Return how many nodes may be away at once: all of a maintenance reservation."""
+        """Return how many nodes may be away at the same time: all in a maintenance reservation."""
         everything = len(self.views)
         if self.update.settings.in_maintenance:
             return everything
@@ -137,9 +137,9 @@ class _Nodeset:
         return too_old or view.name in self.in_vain
 
     def _never_returned(self, view: View) -> bool:
-        """Return whether a node has not returned with its present pod, or went down soon after.
+        """Return whether a node has not returned with its current pod, or went down soon after.
 
-        A node that stops later has another problem than the update.
+        If a node goes down later, the update is not the cause.
         """
         record, pod = view.record, view.pod
         if record is None or _is_drained(view) or record.reason.startswith(LEAVE):

@@ -91,9 +91,9 @@ def dumps(places: Places, levels: Levels) -> str:
 
 
 def loads(text: str, levels: Levels) -> dict[str, Place]:
-    """Return the places in a text of `dumps`; none if the levels have changed since.
+    """Return the places in a text of `dumps`; {} if the levels have changed since.
 
-    Return none as well for an invalid text: only nodes without a machine need their last place.
+    Return {} for an invalid text, too: only nodes without a machine need their last place.
     """
     try:
         content = json.loads(text)

@@ -37,7 +37,7 @@ class Roll(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     share: float
-    """Share of the nodeset's nodes that may be out of service for the update at once."""
+    """Share of the nodeset's nodes that may be out of service for the update at the same time."""
     in_maintenance: bool
     """Whether only nodes in a maintenance reservation are updated."""
 
@@ -73,7 +73,7 @@ class Wanted(BaseModel):
     interval: int
     """Seconds from the start of a pass to the start of the next."""
     share: float
-    """Share of the wanted nodes that drains and repairs may take out of service at once."""
+    """Share of the wanted nodes that drains and repairs may keep out of service together."""
     maintenance: frozenset[str]
     """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]

@@ -16,7 +16,7 @@ def mig_name(nodeset: Nodeset) -> str:
 
 
 def machine_labels(nodeset: Nodeset, settings: Settings) -> dict[str, str]:
-    """Return the labels with which a nodeset's machines are created."""
+    """Return the labels that a nodeset's machines have from their creation."""
     slices = nodeset.gpus.mig if nodeset.gpus else {}
     sliced = {MIG_CONFIG: mig_name(nodeset)} if slices and settings.installs_operators() else {}
     return {**own_machines(nodeset), **sliced}

@@ -58,7 +58,7 @@ Subnets = Mapping[str, pulumi.Output[str]]
 
 
 def _of_type(instance: str) -> Spec:
-    """Return the fields of a group of machines from which EKS makes a launch template."""
+    """Return the fields of a group of machines. EKS makes a launch template from them."""
     # Require a token for access to the machine's credentials (IMDSv2). Pods could request a token
     # as well, so network policies block the metadata service's address.
     return {"instance_types": [instance], "enable_imd_sv2": True}

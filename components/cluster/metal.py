@@ -348,7 +348,7 @@ def join_config(
 
 
 def ca_hash(kubeconfig: str) -> str:
-    """Return the SHA-256 of the CA's public key, with which a joining machine verifies the cluster.
+    """Return the SHA-256 of the CA's public key. A joining machine uses it to verify the cluster.
 
     The format is kubeadm's (kubeadm join, --discovery-token-ca-cert-hash).
     """
@@ -366,7 +366,7 @@ def _own_endpoint(machine: MetalMachine) -> Spec:
 
 
 def _registration(settings: Settings, machine: MetalMachine) -> Spec:
-    """Return the options with which a machine's kubelet registers the machine."""
+    """Return the options that a machine's kubelet uses to register the machine."""
     cluster = cast(MetalCluster, settings.cluster)
     nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
     taints = _taints(nodesets.get(machine.nodeset or ""))

@@ -260,7 +260,7 @@ def _limits_of_fields() -> list[tuple[str, str]]:
 
 
 def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
-    """Return the validations that limit on which Nodes the project's fields may be set."""
+    """Return the validations that limit which Nodes may get the project's fields."""
     annotation = literal(c.ANNOTATION_REBOOT)
     taint, condition = literal(c.TAINT_UNHEALTHY), literal(c.CONDITION_UNHEALTHY)
     no_new_request = (

@@ -46,7 +46,7 @@ class AuthKey(pulumi.ComponentResource):
             c.AUTH_SECRET,
             args.namespace,
             # munged accepts keys of 32 to 1024 bytes; 128 letters and digits have 762 random bits.
-            # Not RandomBytes: its value is also its id, and the state does not encrypt ids.
+            # Do not use RandomBytes: its value is also its id, and the state does not encrypt ids.
             {
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child

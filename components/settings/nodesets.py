@@ -125,10 +125,10 @@ class Roll(Model):
     jobs end."""
 
     share: Annotated[float, Field(gt=0, le=1), Number] = 0.2
-    """Maximum fraction of the nodeset's nodes that an update takes out of service at once, at least
-    one node."""
+    """Maximum fraction of the nodeset's nodes that an update takes out of service at a time, at
+    least one node."""
     in_maintenance: bool = False
-    """Update only nodes in a maintenance reservation of Slurm, all at once."""
+    """Update only nodes in a maintenance reservation of Slurm, all together."""
 
 
 class Nodeset(Model):

@@ -22,7 +22,7 @@ from components.settings.types import (
 Step = Literal["recheck", "restart", "reboot", "replace"]
 Ladder = Annotated[tuple[Step, ...], Field(max_length=8)]
 CONDITIONS = {
-    # From kubelet. Not MemoryPressure: jobs cause it when they use the memory that they requested.
+    # From kubelet. MemoryPressure is no fault: jobs cause it when they use their requested memory.
     "DiskPressure": "disk-pressure",
     "PIDPressure": "pid-pressure",
     "NetworkUnavailable": "network",
@@ -50,7 +50,7 @@ class Reconciler(Model):
     interval: Annotated[int, Field(ge=5, le=3600), Number] = 60
     """Seconds between two passes over all nodes."""
     share: Annotated[float, Field(gt=0, le=1), Number] = 0.1
-    """Maximum fraction of the nodes that the reconciler drains and repairs at once, at least one
+    """Maximum fraction of the nodes that the reconciler drains and repairs at a time, at least one
     node. For further nodes, the reconciler only reports the need."""
     maintenance: tuple[LabelKey, ...] = MAINTENANCE
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
@@ -66,8 +66,7 @@ class Reconciler(Model):
     ladders: dict[Word, Ladder] = {}
     """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
-    """Seconds that the first step has to take effect; each further step has twice as
-    many as the step before."""
+    """Seconds that the first step has to take effect. The time doubles with each further step."""
     replace: tuple[Line, ...] = ()
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
     only the Node object. Then the machine stays, unless its provider reacts."""

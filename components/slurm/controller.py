@@ -143,7 +143,7 @@ def _deployment(
             # Wait for one pod only: a standby is not ready until it takes over.
             "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
         },
-        # No checksum of the configuration: slurmctld reloads it without a restart.
+        # Omit a checksum of the configuration: slurmctld reloads it without a restart.
         spec=pods.workload(
             c.CONTROLLER, pod, **{**pods.ALONE, "replicas": 2 if args.settings.standby else 1}
         ),

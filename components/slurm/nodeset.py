@@ -47,8 +47,8 @@ _AUTOSCALERS = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotations with which autoscalers leave a pod and its machine alone: a node without jobs may get
-one at any time, and a permanent node would only move to another machine."""
+"""Annotations that make autoscalers leave a pod and its machine alone: a node without jobs may get
+a job at any time, and a permanent node would only move to another machine."""
 _STOP_MARGIN = 60
 """Seconds after `drain_grace` within which a pod must delete its node record and stop slurmd."""
 
@@ -332,7 +332,7 @@ def _kib(size: int | str | None) -> int | str | None:
 
 
 def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
-    """Return the capabilities, with SYS_RESOURCE if a limit exceeds that of container runtimes."""
+    """Return the capabilities, with SYS_RESOURCE to raise a limit of container runtimes."""
     many = (args.settings.limits.open_files or 0) > _RUNTIMES_OPEN_FILES
     raised = many or _locked_memory(args) not in (None, "none")
     return (*SLURMD_CAPABILITIES, *(("SYS_RESOURCE",) if raised else ()))

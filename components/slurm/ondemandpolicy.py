@@ -2,9 +2,9 @@
 
 `own_pods` limits the agent to pods of nodes on demand. `like_templates` compares a new pod with the
 PodTemplate of its nodeset (`params`). Kubernetes evaluates these rules for each PodTemplate on
-demand, and again for the one that has the name of the pod's nodeset: see `OnDemand`. They compare
-all that decides what the pod can reach, and leave out fields that Kubernetes sets itself, such as
-requests that follow from limits.
+demand, and again for the template that has the name of the pod's nodeset: see `OnDemand`. The rules
+compare all fields that decide what the pod can reach. They leave out fields that Kubernetes sets
+itself, such as requests that follow from limits.
 """
 
 from collections.abc import Iterable, Iterator

@@ -32,7 +32,7 @@ def power(settings: Settings) -> dict[str, object]:
         "SuspendTime": _NEVER,
         "SuspendTimeout": SUSPEND_TIMEOUT,
         "ResumeTimeout": max(each.start for each in chosen) + _MARGIN,
-        # All nodes of a job wake at once.
+        # All nodes of a job wake at the same time.
         "SuspendRate": 0,
         "ResumeRate": 0,
         # Slurm would also put other nodes to sleep.

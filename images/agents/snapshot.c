@@ -142,7 +142,7 @@ static int nodes_and_partitions(void)
 					  NODE_STATE_ALLOCATED, &memory);
 		fputs("node", stdout);
 		text(node->name);
-		/* Not freed: the program ends soon. */
+		/* Do not free it: the program ends soon. */
 		text(slurm_node_state_string_complete(node->node_state));
 		text(node->partitions);
 		number(node->cpus_efctv);

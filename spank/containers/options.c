@@ -19,7 +19,7 @@
 /* Prefix of the variables in which Slurm passes options of sbatch and salloc to srun. */
 #define INHERITED_PREFIX "SLURM_SPANK__SLURM_SPANK_OPTION_container_"
 #define PYXIS_PREFIX "PYXIS_CONTAINER_"
-/* Variable in which the client passes its choice between options and their opposites. */
+/* Variable that passes the client's choice between each option and its opposite. */
 #define SWITCHES "SLURM_SPANK_CONTAINER_SWITCHES"
 
 struct container_options given = {.switches = {[0 ... N_SWITCH_OPTIONS - 1] = -1}};

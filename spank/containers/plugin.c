@@ -125,7 +125,7 @@ static int parse_config(int ac, char **av)
 struct arguments {
 	char *words[MAX_ARGUMENTS];
 	size_t n;
-	/* Number of words for which there was no space or no memory. */
+	/* Number of words that did not fit, for lack of space or memory. */
 	size_t n_missing;
 };
 

@@ -786,7 +786,7 @@ static pid_t join_container(int container_fd, int keepers_fd, pid_t keeper)
 
 /* ---- main ---- */
 
-/* Uses the reference with which an earlier step created the container. */
+/* Uses the image reference of the earlier step that created the container. */
 static void keep_reference(int container_fd)
 {
 	char *earlier = read_text(container_fd, "reference", NULL);

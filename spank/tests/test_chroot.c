@@ -61,7 +61,7 @@ static struct {
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
-	/* Number of calls that waited, and the number after which the lock file exists. */
+	/* Number of calls that waited; the lock file exists after lock_file_after of them. */
 	size_t n_waits, lock_file_after;
 	/* Entries of a listed directory, which is /dev or the spool directory. */
 	const char *devices[8];

@@ -142,7 +142,7 @@ def pod(name: str, machine: str) -> Pod:
 
 
 def on_demand(figures: Figures) -> None:
-    """Measure a look at nodes that a job wakes all at once, and the requests until all are awake.
+    """Measure a look at nodes that a job wakes together, and the requests until all are awake.
 
     slurmrestd and Kubernetes' API are simulated, in this process.
     """

@@ -93,7 +93,7 @@ def test_missing_snapshot_kind_has_its_own_exit_code(api: Api) -> None:
     assert look(api) == REFUSED
 
 
-def test_snapshots_of_others_and_the_newest_ones_are_kept(
+def test_newest_snapshots_and_those_of_other_tools_are_kept(
     cluster: Cluster, snapshots: Snapshots
 ) -> None:
     foreign = {

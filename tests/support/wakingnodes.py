@@ -71,7 +71,7 @@ class WakingNodes:
 
     @property
     def wanted(self) -> Wanted:
-        """Settings of the agent. The ceiling of costs is that of all nodes."""
+        """Settings of the agent. The ceiling is the cost of all nodes together."""
         count = len(self.names)
         nodeset = Nodeset(
             max=count, min=0, idle=600, start=900, keep=frozenset(), schedule=(), price=1.0

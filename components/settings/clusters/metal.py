@@ -292,7 +292,7 @@ class MetalCluster(BaseCluster):
                 )
 
     def _lost_nodes(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about nodes whose machines are lost: the next deploy may come before new ones."""
+        """Warn about nodes on lost machines: the next deploy may run before new machines arrive."""
         for nodeset in stack.nodesets:
             own = [machine for machine in self.machines if machine.nodeset == nodeset.name]
             lost = [machine.name for machine in own if machine.lost]
@@ -323,7 +323,7 @@ def _storage_warnings(stack: Settings) -> Iterator[Problem]:
 
 
 def _without_class(stack: Settings) -> list[str]:
-    """Return the keys of the StorageClasses of the stack's volumes that the settings leave out."""
+    """Return the `storage_class` keys that the settings leave out for the stack's volumes."""
     accounting, jail = stack.accounting, stack.jail
     backup = accounting.backup
     on_volume = backup.enabled and not (backup.claim or backup.nfs or backup.s3)

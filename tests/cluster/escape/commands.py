@@ -1,4 +1,4 @@
-"""Commands with which a user might harm another user or the cluster.
+"""Commands that a user might use to harm another user or the cluster.
 
 Each command has a pattern for the refusal. `{job}` is the other user's job, which runs on `{node}`,
 and `{other}` is that user's name. `{folder}` is the attacker's folder with the files `payload` and

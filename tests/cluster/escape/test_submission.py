@@ -31,7 +31,7 @@ def mark(cluster: Cluster) -> Iterator[str]:
 
 
 def places(mark: str) -> list[str]:
-    """Paths on the worker at which an attempt would leave a file."""
+    """Paths on the worker where a successful attempt would leave a file."""
     folders = (
         "/",
         "/etc",

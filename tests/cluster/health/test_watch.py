@@ -74,7 +74,7 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # An alert that has stopped once does not last: its usual delay would begin again.
+        # An alert that stops even for a moment is not lasting: its usual delay would begin again.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
@@ -184,7 +184,7 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
         becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
         # A graph has a point every half minute, so it may miss a short job.
         becomes("the set of graphs without the job", of_the_job, set())
-        # Let the job run for 30 s more: then every graph has a point at which the job ran.
+        # Let the job run for 30 s more, so that every graph has a point during the job.
         time.sleep(30)
     finally:
         cluster.run(f"scancel {job}")
@@ -197,7 +197,7 @@ def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
-    # Wait until the job has run: beside a reservation, a job without a time limit cannot start.
+    # Wait until the job has run: a job without a time limit cannot start before a reservation.
     cluster.wait_for_job(failed, "FAILED")
     operator(cluster, "scontrol", "create", reserved, *when)
     node.prints(BROKEN)

@@ -1,4 +1,4 @@
-"""Nodes on demand: they start for jobs, all at once, and any of them leaves when it is idle."""
+"""Nodes on demand: all nodes of a job start together, and each node leaves when it is idle."""
 
 import json
 import time

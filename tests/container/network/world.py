@@ -84,7 +84,7 @@ class World:
     refused6: str
     """IPv6 address of `rest` that the settings block."""
     api: str
-    """Address of `rest` at which it acts as the Kubernetes API."""
+    """Address where `rest` acts as the Kubernetes API."""
     anybody: str
     """Address of `rest` that nothing blocks."""
 

@@ -224,7 +224,7 @@ WARNINGS: list[tuple[str, Values, str]] = [
     ("priority by age", slurm(priority={"type": "multifactor", "age": 1000}), NO_DBD),
     ("priority by use", slurm(priority={"type": "multifactor", "fairshare": 1000}), NO_DBD),
 ]
-"""Settings with which Slurm logs a warning."""
+"""Settings that make Slurm log a warning."""
 
 
 @pytest.mark.parametrize(("what", "values"), CASES, ids=[case[0] for case in CASES])

@@ -31,7 +31,7 @@ CASES: dict[str, Case] = {
         both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge", efa=None)),
     ),
 }
-"""Chart, stack, and the edit with which the stack installs the chart. Cilium: test_cilium.py."""
+"""Chart, stack, and the edit that makes the stack install the chart. Cilium: test_cilium.py."""
 each = pytest.mark.parametrize("case", CASES)
 
 

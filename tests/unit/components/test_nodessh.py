@@ -1,4 +1,4 @@
-"""The configuration with which ssh connects to nodes."""
+"""The configuration of ssh for connections to nodes."""
 
 from fnmatch import fnmatch
 from typing import Any

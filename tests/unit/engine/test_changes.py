@@ -78,7 +78,7 @@ MANY = "169.254.0.0/16 100.100.100.200/32 168.63.129.16/32 192.0.0.192/32"
         ("a b", "a c", ()),
     ],
 )
-def test_change_of_words_shows_removed_and_added_ones(
+def test_change_of_words_shows_removed_and_added_words(
     old: Value, new: Value, lines: tuple[str, ...]
 ) -> None:
     paths = tuple(map(format_path, changed_paths({"a": old}, {"a": new})))
@@ -217,7 +217,7 @@ def test_item_that_moves_in_a_list_shows_its_own_change() -> None:
     ]
 
 
-def test_another_order_of_a_list_is_shown_by_its_names() -> None:
+def test_reordered_list_is_shown_by_the_names_of_its_items() -> None:
     old = pod(variable("A", "1"), variable("B", "2"))
     new = pod(variable("B", "2"), variable("A", "1"))
 
@@ -239,7 +239,7 @@ def test_list_without_unique_names_is_compared_by_position(items: list[Value]) -
     assert change[0].startswith("a[0]")
 
 
-def test_paths_of_changes_are_those_of_the_inputs() -> None:
+def test_paths_of_changes_contain_positions_in_lists() -> None:
     """A program that reads the preview looks values up by these paths."""
     old = pod(variable("A", "1"), variable("C", "3"))
     new = pod(variable("B", "2"), variable("C", "4"))

@@ -88,7 +88,7 @@ def test_node_without_a_machine_waits_for_nodes_that_return(other: list[Pod], wi
     assert Schedule("cpu-1", "cpu-1-uid") not in planned(found)
 
 
-def test_pod_that_cannot_end_delays_no_node_without_a_machine() -> None:
+def test_pod_that_cannot_end_does_not_delay_nodes_without_a_machine() -> None:
     stuck = pod("cpu-2", leaves=NOW - objects.STUCK)
 
     assert planned(state(gated("cpu-1"), node("cpu-1"), stuck)) == [Schedule("cpu-1", "cpu-1-uid")]
@@ -101,7 +101,7 @@ def test_node_that_waits_for_another_needs_no_pass_until_then() -> None:
     assert not plan(waits, KEPT, {}, NOW).goes_on
 
 
-def test_node_whose_machine_has_no_room_delays_no_other() -> None:
+def test_node_whose_machine_is_full_does_not_delay_other_nodes() -> None:
     waits = pod("cpu-2", machine="", is_ready=False, hostname="machine-2")
 
     assert planned(state(gated("cpu-1"), node("cpu-1"), waits)) == [Schedule("cpu-1", "cpu-1-uid")]

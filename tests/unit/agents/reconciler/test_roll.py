@@ -27,7 +27,7 @@ def seen(
     in_maintenance: bool = False,
     without: str = "",
 ) -> Observed:
-    """Return nodes of which the first `outdated` have an old pod, unless `changed` has the pod."""
+    """Return nodes. The first `outdated` nodes have an old pod, unless `changed` has their pod."""
     old = [pod(f"cpu-{ordinal}", revision="old") for ordinal in range(outdated)]
     found = observed(*old, *changed, replicas=replicas, without=without)
     return replace(found, updates={"cpu": update(share, in_maintenance=in_maintenance)})
@@ -186,7 +186,7 @@ def test_lost_machine_does_not_stop_the_update() -> None:
     assert "Renew cpu-0" in rolled(state)
 
 
-def test_settings_that_correct_a_broken_node_reach_it_at_once() -> None:
+def test_settings_that_correct_a_broken_node_reach_it_immediately() -> None:
     broken = pod("cpu-3", revision="old", is_ready=False)
     state = seen(broken, node("cpu-3", "DOWN", "NOT_RESPONDING"), outdated=3, share=0.01)
     assert rolled(state)[0] == "Renew cpu-3"

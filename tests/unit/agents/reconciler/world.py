@@ -112,7 +112,7 @@ class World:
         self.budget = budget
         self.memory, self.version = "", 1
         self.revision = 1
-        """Revision of the present template."""
+        """Revision of the current template."""
         self.calls = 0
         self.killed_at: int | None = None
         """Number of the request before which the reconciler is killed."""

@@ -161,7 +161,7 @@ def test_job_request_omits_fields_that_are_not_set() -> None:
 
 
 @pytest.mark.parametrize("comment", [b"a\xffb", b"\xed\xa0\x80"], ids=["byte", "surrogate"])
-def test_text_that_is_no_utf8_hides_no_node(comment: bytes) -> None:
+def test_node_with_a_comment_that_is_not_utf8_is_shown(comment: bytes) -> None:
     answer = recorded()["nodes"]
     answer["nodes"][0]["comment"] = "COMMENT"
     content = json.dumps(answer).encode().replace(b"COMMENT", comment)
