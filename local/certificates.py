@@ -80,7 +80,7 @@ class Authority:
         return _pair(builder.sign(signer, hashes.SHA256()), key)
 
     def has_issued(self, certificate: bytes, request: Request) -> bool:
-        """Return whether this authority issued the certificate for the request's subject and names."""
+        """Return whether this authority issued the certificate, as described in the request."""
         try:
             issued = x509.load_pem_x509_certificate(certificate)
             issued.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))

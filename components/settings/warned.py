@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Warnings = Iterator[tuple[str, str]]
 """Keys of the stack file, each with the problem and the remedy."""
 _LIMITS: Final = ("grp_", "max_", "min_tres_")
-"""Beginnings of the fields of accounts, users and QOS that are limits."""
+"""Prefixes of the fields of accounts, users and QOS that set limits."""
 _ENFORCING: Final = frozenset({"limits", "safe"})
 """Values of `accounting.enforce` with which Slurm enforces limits; safe includes limits
 (slurm.conf(5), AccountingStorageEnforce)."""
@@ -176,7 +176,7 @@ def _no_default_partition(settings: Settings) -> Warnings:
 
 
 def _unknown_levels(settings: Settings) -> Warnings:
-    """Warn about levels of the topology that are labels of the site, if these look misspelled."""
+    """Warn about levels of the topology that look like misspelled labels."""
     for label in settings.slurm.topology.labels:
         # Clouds, Kubernetes and drivers set labels with a domain.
         if label in LEVELS or "/" in label:
@@ -212,7 +212,7 @@ def _unusable_qos(settings: Settings) -> Warnings:
 
 
 def _limits_of_unknown_gres(settings: Settings) -> Warnings:
-    """Warn about limits of gres that no node has; the database may know them from earlier."""
+    """Warn about limits of gres that no node has; the database may know the gres from earlier."""
     known = settings.tres()
     if any(key_of(line) == "accountingstoragetres" for line in _slurm_conf(settings)):
         return
@@ -264,7 +264,7 @@ def _indistinguishable_slices(settings: Settings) -> Warnings:
 
 
 def _short_histories(settings: Settings) -> Warnings:
-    """Warn about snapshots that are so frequent that those to keep span less than a day."""
+    """Warn if the kept snapshots cover less than a day, because snapshots are too frequent."""
     snapshots = settings.snapshots
     if snapshots is None:
         return

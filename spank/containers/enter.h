@@ -21,7 +21,7 @@ struct entry {
 	/* Directory of Slurm's commands for containers; or NULL. */
 	const char *clients;
 	bool as_root;
-	/* Number of tasks that have entered; NULL if the keeper stays. */
+	/* Number of tasks that have entered; NULL if the keeper outlives the tasks. */
 	const struct tasks *entered;
 };
 

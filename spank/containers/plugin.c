@@ -129,7 +129,7 @@ struct arguments {
 	size_t n_missing;
 };
 
-/* Appends a word, and becomes its owner. NULL is a missing word. */
+/* Appends a word, and becomes its owner. NULL counts as missing, for example for lack of memory. */
 static void add_word(struct arguments *arguments, char *word)
 {
 	if (word != NULL && arguments->n < MAX_ARGUMENTS) {
@@ -348,7 +348,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (take_environment(spank) < 0)
 		return REFUSED;
-	/* With --container, for which the client sets SLURM_CONTAINER, the options have an effect. */
+	/* The options also have an effect with --container: the client sets SLURM_CONTAINER. */
 	if (!wants_container() && getenv("SLURM_CONTAINER") == NULL)
 		warn_of_ignored();
 	return ACCEPTED;

@@ -18,7 +18,7 @@ def test_jobs_are_confined(machine: Machine) -> None:
 
 
 def test_commands_on_the_first_page_of_the_readme_work(machine: Machine) -> None:
-    # An emulated machine can exceed the limits of a start. The next run continues.
+    # On an emulated machine, a start can time out. The second `make up` continues the first.
     output = machine.run("make up || make up", timeout=2 * HOUR)
 
     assert "2 of 2 nodes are in service" in output

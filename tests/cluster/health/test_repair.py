@@ -44,7 +44,7 @@ def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
 
 
 OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
-"""Condition on pods that can leave the machine. Each machine has a rebooter and a node-exporter."""
+"""Label condition for pods that can leave the machine. Rebooters and node-exporters stay."""
 
 
 def others_leave(cluster: Cluster) -> None:
