@@ -73,6 +73,14 @@ class Backend:
                 f"{self.file}: unsupported checkpoint version {version!r}; this engine reads"
                 f" version {VERSION}; deploy this stack with the `pulumi` command"
             )
+        if not isinstance(document.get("checkpoint"), dict):
+            remedy = f"restore the previous state from {self.file.name}.bak"
+            if "deployment" in document:
+                remedy += (
+                    "; this is the output of `stack export`: to use it, move it away, and run"
+                    " `pulumi stack import --file` with it"
+                )
+            raise EngineError(f"{self.file}: expected the key `checkpoint`; {remedy}")
         deployment = document["checkpoint"].get("latest") or {}
         provider = deployment.get("secrets_providers") or {}
         if provider.get("type") not in (None, "", "passphrase"):

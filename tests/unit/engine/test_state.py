@@ -167,6 +167,8 @@ def test_error_for_a_damaged_state_names_the_backup(backend: Backend) -> None:
     ("content", "message"),
     [
         ({"version": 2}, "unsupported checkpoint version 2"),
+        ({"version": 3}, "expected the key `checkpoint`; restore the previous state"),
+        ({"version": 3, "deployment": {}}, r"expected the key `checkpoint`; .* stack import"),
         ([], r"dev\.json: expected a checkpoint of Pulumi, .* dev\.json\.bak"),
         ({"deployment": {}}, "expected a checkpoint of Pulumi"),
         (
