@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-import yaml
-
 from engine.config import StackFile, read_stack_file
 from engine.errors import EngineError
-from stackfile import ConfigValue, StackFileError, parse_config
+from stackfile import ConfigValue, StackFileError, parse, parse_config
 
 _NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _PACK: Final = "PulumiPolicy.yaml"
@@ -124,14 +122,15 @@ def _read(file: Path) -> Project:
 
 def _document(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text())
+        document = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise EngineError(
             f"{file}: cannot be read: {error.strerror}; check its path and permissions"
         ) from error
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise EngineError(f"{file}: not valid YAML: {reason}; fix it") from error
+    except UnicodeDecodeError:
+        raise EngineError(f"{file}: expected text in UTF-8; save the file as UTF-8") from None
+    except StackFileError as error:
+        raise EngineError(f"{file}: {error}") from None
     if not isinstance(document, dict):
         raise EngineError(f"{file}: expected a mapping with the keys `name` and `runtime`")
     return document
