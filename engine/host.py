@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
@@ -23,6 +21,7 @@ from engine.aliases import Alias
 from engine.deployment import Deployment
 from engine.errors import EngineError
 from engine.events import Display, Severity
+from engine.folders import temporary_folder
 from engine.planning import Goal
 from engine.state import StoredResource
 from engine.values import Properties, Value, from_struct, to_struct
@@ -320,8 +319,8 @@ async def served(monitor: Monitor, engine: Engine) -> AsyncIterator[str]:
     server = grpc.aio.server(options=_NO_LIMIT)
     resource_pb2_grpc.add_ResourceMonitorServicer_to_server(monitor, server)
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
-    with tempfile.TemporaryDirectory(prefix="engine-") as directory:
-        address = f"unix:{Path(directory) / 'socket'}"
+    with temporary_folder() as folder:
+        address = f"unix:{folder / 'socket'}"
         server.add_insecure_port(address)
         await server.start()
         try:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from engine.errors import Cancelled, CheckError, EngineError
+from engine.folders import temporary_folder
 from engine.providers import Diff, Operation, Resource
 from engine.values import UNKNOWN, Properties, Unknown, changed_paths, format_path
 
@@ -173,8 +172,8 @@ def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
 
     ssh ignores the user's own settings and asks no questions (ssh_config(5)).
     """
-    with tempfile.TemporaryDirectory(prefix="engine-ssh-") as directory:
-        key, known = Path(directory) / "key", Path(directory) / "known_hosts"
+    with temporary_folder() as folder:
+        key, known = folder / "key", folder / "known_hosts"
         key.touch(mode=0o600)
         key.write_text(connection["privateKey"].rstrip("\n") + "\n")
         known.write_text(f"{_ALIAS} {connection['hostKey']}\n")
