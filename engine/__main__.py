@@ -1,5 +1,7 @@
 """Deploy a Pulumi program. Each command except encrypt works as in Pulumi.
 
+Unlike Pulumi's, `--refresh` only looks for missing objects.
+
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
 python -m engine stack output login_host_key --stack dev --show-secrets
@@ -52,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
             "--expect-no-changes", action="store_true", help="fail if there is any change"
         )
         command.add_argument(
+            "--refresh",
+            action="store_true",
+            help="create objects again that were deleted by hand (changed objects stay)",
+        )
+        command.add_argument(
             "--policy-pack",
             type=Path,
             action="append",
@@ -93,9 +100,10 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise EngineError("cannot ask for confirmation (no terminal, or --json): pass --yes")
+    refresh = getattr(options, "refresh", False)
     # With policy packs, always preview first, to show violations before anything changes.
     if packs or not options.yes:
-        look = Request(kind, True, options.parallel, packs=packs)
+        look = Request(kind, True, options.parallel, packs=packs, refresh=refresh)
         seen = run(project, name, look, choose(options.json, only_failure=True))
         if seen:
             return seen
@@ -103,7 +111,7 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
         print("not confirmed: nothing was changed", file=sys.stderr)
         return 1
     expect = getattr(options, "expect_no_changes", False)
-    request = Request(kind, False, options.parallel, expect, packs)
+    request = Request(kind, False, options.parallel, expect, packs, refresh)
     return run(project, name, request, choose(options.json))
 
 
@@ -189,7 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _encrypt(options, project)
         if options.command == "preview":
             expect = options.expect_no_changes
-            request = Request("update", True, options.parallel, expect, _packs(options))
+            packs = _packs(options)
+            request = Request("update", True, options.parallel, expect, packs, options.refresh)
             report = choose(options.json, preview=True)
             return run(project, _stack_name(options), request, report)
         kind = "update" if options.command == "up" else "destroy"

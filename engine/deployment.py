@@ -106,8 +106,20 @@ class Deployment:
             replaced=self._removal.replaced,
             provider_changed=old is not None and self._managers.changed(goal, old),
         )
+        if self._work.options.refresh and await self._is_gone(goal, manager, old):
+            planned = Plan(Op.CREATE)
         new = _wanted(urn, goal, inputs, old)
         return await self._carry_out(planned, goal, manager, new, old)
+
+    async def _is_gone(self, goal: Goal, manager: Provider, old: StoredResource | None) -> bool:
+        """Return whether a stored resource no longer exists, because somebody deleted it."""
+        if not goal.custom or is_provider(goal.type) or not _is_comparable(old):
+            return False
+        seen = as_providers_see(old)
+        found = await self._work.ask(
+            manager.read, old.type, old.urn, old.id, seen.inputs, seen.outputs
+        )
+        return found is None
 
     def _refuse_second(self, urn: str, goal: Goal) -> None:
         if urn in self._goals:

@@ -114,6 +114,8 @@ class Request:
     expect_no_changes: bool = False
     packs: tuple[PackProject, ...] = ()
     """Policy packs that judge an update."""
+    refresh: bool = False
+    """Whether to create stored resources again that no longer exist."""
 
 
 def run(project: Project, name: str, request: Request, report: Report) -> int:
@@ -136,7 +138,13 @@ async def _run(
     try:
         stack = await asyncio.to_thread(open_stack, project, name, writes=not request.preview)
         options = Options(
-            project.name, name, request.preview, request.parallel, stack.config, project.settings
+            project.name,
+            name,
+            request.preview,
+            request.parallel,
+            stack.config,
+            project.settings,
+            request.refresh,
         )
         work = Work(options, stack.snapshot, _saving(stack), report)
         with report, _signals(work, lock, program, report):

@@ -41,6 +41,8 @@ class Options:
     config: Mapping[str, str]
     """The stack's decrypted config by ``<namespace>:<name>``."""
     settings: Settings
+    refresh: bool = False
+    """Whether to create stored resources again that no longer exist."""
 
 
 class Work:

@@ -20,6 +20,17 @@ class PlannedProvider(Builtin):
             " command"
         )
 
+    def read(
+        self,
+        resource_type: str,
+        urn: str,
+        resource_id: str,
+        inputs: Properties,
+        outputs: Properties | None = None,
+    ) -> tuple[str, Properties, Properties] | None:
+        """Return the stored values of a stored resource: this engine cannot look for it."""
+        return None if outputs is None else (resource_id, inputs, outputs)
+
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:

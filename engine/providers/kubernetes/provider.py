@@ -194,6 +194,8 @@ class KubernetesProvider:
         If the id is empty, a create was interrupted: return the object only if this resource
         created it.
         """
+        if resource_type == RELEASE and outputs is not None:
+            return resource_id, inputs, outputs  # Helm's own records are not read
         if self._unreachable_reason() and self._settings.delete_unreachable:
             return None
         target = self._target(resource_type, urn, inputs, outputs or {}, resource_id)

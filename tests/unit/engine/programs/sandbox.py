@@ -136,21 +136,30 @@ class Sandbox:
     def config(self, text: str) -> None:
         (self.root / "Pulumi.dev.yaml").write_text(textwrap.dedent(text))
 
-    def _run(self, kind: str, preview: bool, expect: bool = False, parallel: int = 8) -> Outcome:
+    def _run(
+        self,
+        kind: str,
+        preview: bool,
+        expect: bool = False,
+        parallel: int = 8,
+        refresh: bool = False,
+    ) -> Outcome:
         record = Recorder()
-        request = Request(kind, preview, parallel, expect, self.packs)
+        request = Request(kind, preview, parallel, expect, self.packs, refresh)
         code = run(find_project(self.root), "dev", request, record)
         return Outcome(code, record)
 
-    def up(self, program: str | None = None, parallel: int = 8) -> Outcome:
+    def up(self, program: str | None = None, parallel: int = 8, refresh: bool = False) -> Outcome:
         if program is not None:
             self.write(program)
-        return self._run("update", False, parallel=parallel)
+        return self._run("update", False, parallel=parallel, refresh=refresh)
 
-    def preview(self, program: str | None = None, expect_no_changes: bool = False) -> Outcome:
+    def preview(
+        self, program: str | None = None, expect_no_changes: bool = False, refresh: bool = False
+    ) -> Outcome:
         if program is not None:
             self.write(program)
-        return self._run("update", True, expect_no_changes)
+        return self._run("update", True, expect_no_changes, refresh=refresh)
 
     def destroy(self) -> Outcome:
         return self._run("destroy", False)

@@ -47,6 +47,18 @@ def test_expect_no_changes_option_fails_if_there_are_changes(sandbox: Sandbox) -
     assert sandbox.preview(TWO.replace('"1"', '"2"'), expect_no_changes=True).code == 1
 
 
+def test_only_refresh_restores_a_resource_that_was_deleted_by_hand(sandbox: Sandbox) -> None:
+    sandbox.up(TWO)
+    sandbox.world.drain()
+    del sandbox.world.things["a-1"]
+
+    assert sandbox.up().steps == []
+    assert sandbox.preview(refresh=True).steps == [("create", "a"), ("update", "b")]
+    assert sandbox.up(refresh=True).code == 0
+    assert sandbox.world.drain() == ["create a", "update b"]
+    assert sandbox.up(refresh=True).steps == []
+
+
 def test_edit_updates_a_resource_in_place_and_shows_the_change(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", value="1")')
     sandbox.world.drain()

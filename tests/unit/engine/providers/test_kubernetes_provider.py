@@ -137,6 +137,16 @@ def test_update_creates_an_object_that_disappeared(fake: FakeApi, provider: Make
     assert fake.objects[PATH]["data"] == {"a": "2"}
 
 
+def test_read_misses_a_deleted_object_but_not_a_helm_release(fake: FakeApi, provider: Make) -> None:
+    kubernetes = provider()
+    made = create(kubernetes, inputs())
+    assert kubernetes.read(TOKEN, URN, "slurm/settings", made.inputs, made.outputs) is not None
+    fake.objects.clear()
+    assert kubernetes.read(TOKEN, URN, "slurm/settings", made.inputs, made.outputs) is None
+    release = "kubernetes:helm.sh/v3:Release"
+    assert kubernetes.read(release, URN, "a", {"name": "a"}, {}) == ("a", {"name": "a"}, {})
+
+
 def test_patch_changes_an_existing_object_and_deletion_only_releases_it(
     fake: FakeApi, provider: Make
 ) -> None:
