@@ -16,6 +16,7 @@ pack and this module come from this checkout, so a pull request cannot edit the 
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from components.conventions import PROJECT
 from components.settings import LocalCluster, Settings, SettingsError, read_stack, require_file
 from local.paths import ROOT
 from plans import REFUSED
+from plans.keys import refused_keys
 
 
 def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, str]:
@@ -165,6 +167,31 @@ def run(
     return wait(writing) or read
 
 
+def _refused(
+    stack: str, root: Path, engine: str, env: Mapping[str, str], extra: Sequence[str]
+) -> bool:
+    """Print and return whether an `up` would remove an authentication key that pods use.
+
+    All other refusals of `make preview` also stop the deploy itself, or concern data that
+    `protect_data` does not protect. Accept a stack without a state, or with invalid settings, which
+    the deploy reports.
+    """
+    settings = None if "--config-file" in " ".join(extra) else _settings(stack, root)
+    if settings is None:
+        return False
+    tool = ["pulumi"] if engine == "pulumi" else [sys.executable, "-m", "engine"]
+    command = [*tool, "stack", "export", "--stack", stack, "--cwd", str(root)]
+    exported = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    if exported.returncode:
+        return False
+    resources = json.loads(exported.stdout)["deployment"].get("resources") or []
+    names = (resource["urn"].rpartition("::")[2] for resource in resources)
+    lines = refused_keys(names, settings.auth.rotations)
+    for line in lines:
+        print(f"refused: {line}", file=sys.stderr)
+    return bool(lines)
+
+
 def wait(process: subprocess.Popen[bytes]) -> int:
     """Wait for a process that handles Ctrl-C itself. Return its exit code."""
     while True:
@@ -224,6 +251,18 @@ def main(arguments: Sequence[str]) -> int:
     # Pulumi's command writes world-readable backups into this folder.
     state.chmod(0o700)
     inner = environment(options.stack, root, os.environ)
+    if options.verb == "up" and _refused(options.stack, root, engine, inner, extra):
+        return REFUSED
+    return _run(options, extra, engine, inner, program)
+
+
+def _run(
+    options: argparse.Namespace,
+    extra: Sequence[str],
+    engine: str,
+    inner: Mapping[str, str],
+    program: Path | None,
+) -> int:
     packs = options.policy_pack
     if program:
         # Make the paths absolute: the `pulumi` command resolves them in the program's folder.
@@ -233,7 +272,7 @@ def main(arguments: Sequence[str]) -> int:
     is_read = options.markdown or (options.verb == "preview" and not options.json)
     in_json = ["--json", *extra] if options.json or is_read else extra
     ask = partial(commands, options.verb, options.stack, engine, python=sys.executable)
-    with committed_file_kept(options.stack, root):
+    with committed_file_kept(options.stack, program or ROOT):
         if engine == "embedded" or not packs or not is_read or options.markdown:
             asked = ask(extra=in_json, packs=packs, program=program)
             return run(asked, ROOT, inner, reader if is_read else ())

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,15 +17,10 @@ from engine.paths import parse_path
 from engine.planning import Op
 from engine.values import UNKNOWN_STRING
 from plans.costs import at
+from plans.keys import keys_in_use
 from plans.reading import Preview, Step, rolls_pods
 
 Inputs = Mapping[str, Any]
-KEY: Final = r"auth-password-(\d+)"
-"""Name of a key of `auth.rotations`, with the Unix time at which pods start to use it."""
-AHEAD: Final = 180
-"""Seconds until a new key is in every pod (docs/settings.md, `auth.rotations`)."""
-_GRACE: Final = 300
-"""Seconds for which pods accept the previous key (docs/settings.md, `auth.rotations`)."""
 
 
 def replicas(inputs: Inputs | None) -> int | None:
@@ -94,20 +88,11 @@ def changes_data(step: Step) -> bool:
     return step.op is Op.DELETE or any(path[:1] in (("data",), ("stringData",)) for path in paths)
 
 
-def starts(name: str) -> int | None:
-    """Return the Unix time at which pods start to use a key of `auth.rotations`."""
-    found = re.fullmatch(KEY, name)
-    return int(found[1]) if found else None
-
-
 def removed_keys_in_use(preview: Preview) -> list[int]:
     """Return the times of removed keys that pods use now, or within three minutes."""
-    now = time.time()
     secret = next((step for step in preview.steps if step.name == "auth-secret"), None)
-    removed = {starts(step.name) for step in preview.steps if step.op is Op.DELETE} - {None}
-    present = {starts(name) for name in secret.sources} if secret else set()
-    latest = max((since for since in present if since and since <= now - _GRACE), default=0)
-    return sorted(since for since in removed if since and latest <= since < now + AHEAD)
+    removed = (step.name for step in preview.steps if step.op is Op.DELETE)
+    return keys_in_use(removed, secret.sources if secret else ())
 
 
 def removed_partitions(step: Step) -> list[str]:

@@ -14,8 +14,6 @@ from components.conventions import CHECKS_PARTITION, CONFINEMENT_REQUIRED
 from engine.planning import Op
 from plans.connections import allows_less, allows_more, newly_refused, no_longer_refused
 from plans.facts import (
-    AHEAD,
-    KEY,
     changed_limits,
     changed_refresh,
     changed_steps,
@@ -39,8 +37,8 @@ from plans.facts import (
     session_grace,
     share,
     shrinks,
-    starts,
 )
+from plans.keys import AHEAD, KEY, starts
 from plans.protection import loses_data, refusals
 from plans.reading import Preview, Step, rolls_pods
 

@@ -5,7 +5,6 @@ Refuse changes that slurmctld would refuse too, so that they do not fail only du
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from engine.planning import Op
 from plans.costs import at, quantity
 from plans.facts import removed_keys_in_use
+from plans.keys import refused_key
 from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
@@ -67,12 +67,7 @@ def _refusals(preview: Preview) -> Iterator[str]:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:
             yield from _fixed_parameters(step)
-    for since in removed_keys_in_use(preview):
-        moment = datetime.fromtimestamp(since, UTC)
-        yield (
-            f"auth.rotations: {moment:%Y-%m-%dT%H:%M:%SZ}: pods use its key; add the time again,"
-            " and remove it five minutes after a later one"
-        )
+    yield from map(refused_key, removed_keys_in_use(preview))
 
 
 def loses_data(step: Step) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,40 @@ esac
     assert status == 1
     assert "SSH keys of users change" in shown
     assert shown.index("SSH keys") < shown.index("a violation")
+
+
+@pytest.mark.parametrize("rotations", ["", '"2026-01-02T00:00:00Z"'])
+def test_up_keeps_an_authentication_key_in_use(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    rotations: str,
+) -> None:
+    name = f"auth-password-{int(datetime(2026, 1, 2, tzinfo=UTC).timestamp())}"
+    resource = {"urn": f"urn:pulumi:gpu::slurmstack::random:index/randomPassword::{name}"}
+    (tmp_path / "state").write_text(json.dumps({"deployment": {"resources": [resource]}}))
+    pulumi = tmp_path / "pulumi"
+    pulumi.write_text(
+        f"""#!/bin/sh
+case "$*" in
+*export*) cat {tmp_path}/state ;;
+up*) echo "it deploys" ;;
+esac
+"""
+    )
+    pulumi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    auth = f"  slurmstack:auth: {{rotations: [{rotations}]}}\n"
+    (tmp_path / "Pulumi.gpu.yaml").write_text((ROOT / "Pulumi.gpu.yaml").read_text() + auth)
+
+    status = main(["up", "--stack", "gpu", "--engine", "pulumi", "--program", str(tmp_path)])
+
+    captured = capfd.readouterr()
+    if rotations:
+        assert (status, captured.out) == (0, "it deploys\n")
+    else:
+        assert (status, captured.out) == (REFUSED, "")
+        assert "refused: auth.rotations: 2026-01-02T00:00:00Z: pods use its key" in captured.err
 
 
 def test_embedded_engine_can_run_the_program_of_another_checkout(tmp_path: Path) -> None:
