@@ -921,7 +921,10 @@ class Settings(Model):
                 if name not in known:
                     yield (
                         f"partitions[{partition.name}].allow_accounts",
-                        f"'{name}' is not in accounting.accounts; {known_names(name, known)}",
+                        (
+                            f"'{name}' is not in accounting.accounts, so its jobs start only if"
+                            f" sacctmgr created it; {known_names(name, known)}"
+                        ),
                     )
 
     def enforced(self) -> tuple[str, ...]:

@@ -46,6 +46,10 @@ _OWNED_KEYS: Mapping[str, str] = {
 """Keys of slurm.conf, in lower case, that the stack sets because pods depend on them, and what to
 do instead."""
 
+_REPLACED: Final = {"taskepilog": "task_epilog", "taskprolog": "task_prolog"}
+"""Keys of slurm.conf, in lower case, whose lines in `extra` replace those of a setting. Lines with
+Prolog and Epilog are additional ones."""
+
 COMMUNICATION = ("block_null_hash", "block_zero_hash")
 """CommunicationParameters that make each credential valid for only one message."""
 
@@ -487,6 +491,17 @@ class Slurm(Model):
                 raise cross_field("extra.slurm.conf", f"'{key}' is reserved; {_OWNED_KEYS[key]}")
         for key in duplicates(key for key in keys if key not in REPEATABLE):
             raise cross_field("extra.slurm.conf", f"two lines set '{key}'; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _scripts_have_one_source(self) -> Self:
+        for line in self.extra.get("slurm.conf", ()):
+            field = _REPLACED.get(key_of(line))
+            if field and getattr(self, field):
+                raise cross_field(
+                    "extra.slurm.conf",
+                    f"'{line}': replaces slurm.{field}, which then never runs; keep one",
+                )
         return self
 
     @model_validator(mode="after")

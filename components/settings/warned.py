@@ -10,6 +10,7 @@ from components.conventions import JAIL, JAIL_SHELLS
 from components.settings.accounts import granted
 from components.settings.slurm import LEVELS, key_of
 from components.settings.types import cron_times, known_names
+from components.settings.unused import unused
 from components.settings.volumes import system_folder
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def warned(settings: Settings) -> Warnings:
     yield from _missing_shells(settings)
     yield from _indistinguishable_slices(settings)
     yield from _short_histories(settings)
+    yield from unused(settings)
 
 
 def _unenforced_limits(settings: Settings) -> Warnings:

@@ -1,5 +1,6 @@
-"""Settings of hypothesis for all unit tests."""
+"""Settings of hypothesis for all unit tests, and the size of the machine that they assume."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine must not fail a test.
@@ -10,3 +11,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("without time limits")
+
+
+@pytest.fixture(autouse=True)
+def _large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings about local stacks depend on the machine's CPUs."""
+    monkeypatch.setattr("components.settings.clusters.local.machine_cpus", lambda: 64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -13,6 +15,11 @@ from components.settings.types import Number, Port
 
 if TYPE_CHECKING:
     from components.settings.models import Settings
+
+
+def machine_cpus() -> float:
+    """Return the number of CPUs of this machine, infinite if it is unknown."""
+    return os.cpu_count() or math.inf
 
 
 class LocalCluster(BaseCluster):
@@ -51,3 +58,25 @@ class LocalCluster(BaseCluster):
         if chosen in ("cilium", "both"):
             expected = "expected kubernetes or none"
             yield "network.policies", f"{chosen}: a local cluster has no Cilium; {expected}"
+
+    def warnings(self, stack: Settings) -> Iterator[Problem]:
+        """Warn about nodes that find no place: each Kubernetes node offers the whole machine."""
+        cpus = machine_cpus()
+        for nodeset in stack.nodesets:
+            key = f"nodesets[{nodeset.name}]"
+            if nodeset.requested_cpus > cpus:
+                yield (
+                    f"{key}.{'cpu_request' if nodeset.cpu_request else 'cpus'}",
+                    (
+                        f"{nodeset.requested_cpus:g}: this machine has {cpus} CPUs, so the pods"
+                        " stay pending; lower it, or set a lower cpu_request"
+                    ),
+                )
+            if nodeset.gpus:
+                yield (
+                    f"{key}.gpus",
+                    (
+                        f"{nodeset.gpus.count}: a local cluster offers no GPUs, so the pods stay"
+                        " pending unless you install a device plugin; remove gpus"
+                    ),
+                )

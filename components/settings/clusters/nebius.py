@@ -33,7 +33,11 @@ class Size:
 
 
 def size_of(preset: str) -> Size:
-    """Return the size of a valid preset, such as `8gpu-128vcpu-1600gb`."""
+    """Return the size of a valid preset, such as `8gpu-128vcpu-1600gb`.
+
+    Its `gb` are GiB: Nebius's price of `1gpu-16vcpu-200gb` has 200 GiB of memory
+    (docs.nebius.com, billing changes of October 2025).
+    """
     *gpus, cpus, gb = map(int, re.findall(r"\d+", preset))
     return Size(sum(gpus), cpus, gb * 1024)
 

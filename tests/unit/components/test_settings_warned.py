@@ -152,11 +152,11 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
     accounts = {"accounts": [{"name": "physics", "description": "P"}]}
     (warning,) = warnings(VALID, partitions=[partition], accounting=accounts)
     assert warning == (
-        "slurmstack:partitions[main].allow_accounts: 'physic' is not in accounting.accounts; "
-        "did you mean 'physics'?"
+        "slurmstack:partitions[main].allow_accounts: 'physic' is not in accounting.accounts, so "
+        "its jobs start only if sacctmgr created it; did you mean 'physics'?"
     )
     (warning,) = warnings(VALID, partitions=[partition])
-    assert warning.endswith("'physic' is not in accounting.accounts; known: root, users")
+    assert warning.endswith("so its jobs start only if sacctmgr created it; known: root, users")
 
 
 @pytest.mark.parametrize("accounts", [[], [{"name": "physics"}]])
@@ -414,6 +414,8 @@ def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> N
 )
 def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str) -> None:
     queue: Values = {"name": "main", "nodesets": ["cpu"], "default": True}
+    urgent = {**queue, "name": "urgent", "default": False, "priority_tier": 2}
+    urgent["memory_per_cpu"] = "100MiB"
     low: Values = {"name": "low"}
     mode = "suspend" if key == "slurm.preemption.mode" else "requeue"
     for place, values in (("partitions", queue), ("qos", low)):
@@ -424,7 +426,7 @@ def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str
         qos = [{"name": "high", "preempt": ["low"] if kind == "qos" else []}, low]
         return warnings(
             VALID,
-            partitions=[{**queue, **memory}],
+            partitions=[{**queue, **memory}, urgent],
             accounting={"enabled": True, "qos": qos, "accounts": [USERS]},
             slurm={"preemption": {"type": kind, "mode": mode}},
         )
@@ -436,6 +438,76 @@ def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str
 
 
 SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "key", "problem"),
+    [
+        ({"containers": {"enabled": False, "mounts": ["/data:/data"]}}, "containers.mounts", ""),
+        ({"containers": {"enabled": False, "cache_size": "1GiB"}}, "containers.cache_size", ""),
+        ({"health": {"enabled": False, "checks": {"disk": False}}}, "health.checks", ""),
+        ({"health": {"enabled": False, "interval": 30}}, "health.interval", ""),
+        ({"long_checks": {"at_once": 4}}, "long_checks.at_once", ""),
+        ({"slurm": {"preemption": {"mode": "cancel"}}}, "slurm.preemption.mode", "type: none"),
+        ({"slurm": {"preemption": {"type": "qos"}}}, "slurm.preemption.type", "no QOS has preempt"),
+        (
+            {"slurm": {"preemption": {"type": "partition_prio"}}},
+            "slurm.preemption.type",
+            "all partitions have the same priority_tier",
+        ),
+        (
+            {"slurm": {"extra": {"slurm.conf": ["HealthCheckProgram=/usr/sbin/nhc"]}}},
+            "slurm.extra.slurm.conf",
+            "in place of the stack's checks; use health.script",
+        ),
+    ],
+)
+def test_setting_without_effect_causes_a_warning(edit: Values, key: str, problem: str) -> None:
+    (warning,) = warnings(VALID, **edit)
+    assert warning.startswith(f"slurmstack:{key}: ")
+    assert (problem or "has no effect with") in warning
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"containers": {"enabled": False}},
+        {"health": {"enabled": False, "interval": 30, "script": {"text": "#!/bin/sh\n"}}},
+        {
+            "health": {"enabled": False},
+            "slurm": {
+                "extra": {
+                    "slurm.conf": ["HealthCheckProgram=/usr/sbin/nhc", "HealthCheckInterval=60"]
+                }
+            },
+        },
+        {
+            "slurm": {
+                "preemption": {"type": "partition_prio"},
+                "extra": {"slurm.conf": ["PartitionName=low Nodes=ALL PriorityTier=0"]},
+            }
+        },
+        {
+            "slurm": {"preemption": {"type": "partition_prio"}},
+            "partitions": [
+                {"name": "a", "nodesets": ["cpu"], "default": True, "priority_tier": 2},
+                {"name": "b", "nodesets": ["cpu"]},
+            ],
+        },
+    ],
+)
+def test_setting_that_another_one_uses_causes_no_warning(edit: Values) -> None:
+    assert warnings(VALID, **edit) == []
+
+
+def test_local_nodes_that_find_no_place_cause_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.settings.clusters.local.machine_cpus", lambda: 4)
+    first = VALID["nodesets"][0]
+    large = {**first, "cpus": 500, "cpu_request": None, "gpus": {"type": "h100", "count": 1}}
+    cpus, gpus = warnings(VALID, nodesets=[large])
+    assert cpus.startswith("slurmstack:nodesets[cpu].cpus: 500: this machine has 4 CPUs")
+    assert gpus.startswith("slurmstack:nodesets[cpu].gpus: 1: a local cluster offers no GPUs")
+    assert warnings(VALID, nodesets=[{**first, "cpus": 500, "cpu_request": 1}]) == []
 
 
 def with_volume(**fields: Any) -> Values:
@@ -586,18 +658,19 @@ def test_shell_of_the_jail_or_of_a_volume_causes_no_warning(shell: str) -> None:
 
 
 def test_several_mig_profiles_without_an_image_of_the_site_cause_a_warning() -> None:
+    site = {**EXISTING, "registry": "registry.example.org"}
     mig = {"1g.10gb": 3, "4g.40gb": 1}
     nodeset = {**VALID["nodesets"][0], "gpus": {"type": "h100", "count": 1, "mig": mig}}
-    (warning,) = warnings(VALID, nodesets=[nodeset])
+    (warning,) = warnings(site, nodesets=[nodeset])
     assert warning == (
         "slurmstack:nodesets[cpu].gpus.mig: 1g.10gb, 4g.40gb: only NVIDIA's library distinguishes"
         " the profiles, and the stack's image does not use it; set pod.image to an image with the"
         " package slurm-wlm-nvml-plugin, or use one profile"
     )
     image = {**nodeset, "pod": {"image": "registry.example.org/worker:1"}}
-    assert warnings(VALID, nodesets=[image]) == []
+    assert warnings(site, nodesets=[image]) == []
     nodeset["gpus"]["mig"] = {"1g.10gb": 7}
-    assert warnings(VALID, nodesets=[nodeset]) == []
+    assert warnings(site, nodesets=[nodeset]) == []
 
 
 @pytest.mark.parametrize(

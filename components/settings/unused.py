@@ -1,0 +1,114 @@
+"""Warnings about valid settings that have no effect, because others disable or replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from components.settings.slurm import key_of
+
+if TYPE_CHECKING:
+    from components.settings.models import Settings
+    from components.settings.types import Model
+
+Warnings = Iterator[tuple[str, str]]
+_TIER = 1
+"""PriorityTier of a partition without one (slurm.conf(5))."""
+
+
+def unused(settings: Settings) -> Warnings:
+    yield from _disabled_containers(settings)
+    yield from _disabled_checks(settings)
+    yield from _long_checks(settings)
+    yield from _preemption(settings)
+    yield from _replaced_checks(settings)
+
+
+def _disabled_containers(settings: Settings) -> Warnings:
+    if not settings.containers.enabled:
+        for name in _set(settings.containers, "enabled"):
+            yield (
+                f"containers.{name}",
+                "has no effect with containers.enabled: false; remove it, or enable containers",
+            )
+
+
+def _disabled_checks(settings: Settings) -> Warnings:
+    health = settings.health
+    if health.enabled:
+        return
+    # Slurm runs the site's script at the same times.
+    further = () if health.script else ("interval", "node_states")
+    names = ("checks", *further)
+    keys = [f"health.{name}" for name in names if name in health.model_fields_set]
+    keys += [f"nodesets[{each.name}].checks" for each in settings.nodesets if each.checks]
+    for key in keys:
+        yield key, "has no effect with health.enabled: false; remove it, or enable the checks"
+
+
+def _long_checks(settings: Settings) -> Warnings:
+    if not settings.long_checks.checks:
+        for name in _set(settings.long_checks, "checks"):
+            yield (
+                f"long_checks.{name}",
+                "has no effect without long_checks.checks; remove it, or add checks",
+            )
+
+
+def _set(model: Model, *others: str) -> list[str]:
+    """Return the fields that the stack file has, except those in `others`."""
+    return sorted(model.model_fields_set - {*others})
+
+
+def _preemption(settings: Settings) -> Warnings:
+    chosen = settings.slurm.preemption
+    if chosen.type == "none" and "mode" in chosen.model_fields_set:
+        yield (
+            "slurm.preemption.mode",
+            (
+                f"{chosen.mode}: has no effect with type: none; set slurm.preemption.type, or"
+                " remove mode"
+            ),
+        )
+    if chosen.type == "partition_prio" and _has_one_tier(settings):
+        yield (
+            "slurm.preemption.type",
+            (
+                "partition_prio: all partitions have the same priority_tier, so no job is"
+                " preempted; set a higher partitions[].priority_tier, or remove preemption"
+            ),
+        )
+    qos = settings.accounting.qos
+    if chosen.type == "qos" and settings.accounting.enabled and not any(q.preempt for q in qos):
+        yield (
+            "slurm.preemption.type",
+            (
+                "qos: no QOS has preempt, so no job is preempted unless sacctmgr allows it; set"
+                " accounting.qos[].preempt"
+            ),
+        )
+
+
+def _has_one_tier(settings: Settings) -> bool:
+    """Return whether all partitions have one tier; false if lines of the site may set others."""
+    queues = settings.queues()
+    further = {name.lower() for queue in queues for name in queue.parameters}
+    further |= {key_of(line) for line in settings.slurm.extra.get("slurm.conf", ())}
+    if further & {"partitionname", "prioritytier", "include"}:
+        return False
+    return len({_TIER if q.priority_tier is None else q.priority_tier for q in queues}) == 1
+
+
+def _replaced_checks(settings: Settings) -> Warnings:
+    """Warn about a program of the site that Slurm runs in place of the stack's checks."""
+    keys = {key_of(line) for line in settings.slurm.extra.get("slurm.conf", ())}
+    health = settings.health
+    if "healthcheckprogram" in keys and (health.enabled or health.script):
+        what = "the stack's checks" if health.enabled else "health.script"
+        yield (
+            "slurm.extra.slurm.conf",
+            (
+                f"HealthCheckProgram: Slurm runs this program in place of {what}; use"
+                " health.script, which runs after the checks"
+            ),
+        )
