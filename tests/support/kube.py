@@ -5,7 +5,7 @@ import functools
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeAlias
 
@@ -18,7 +18,7 @@ from kubernetes.stream.ws_client import ERROR_CHANNEL
 from agents import kubernetes
 from engine.providers.kubernetes.api import Api
 from engine.providers.kubernetes.cluster import find_cluster, read_settings
-from engine.providers.kubernetes.manifests import Kind, Ref
+from engine.providers.kubernetes.manifests import Kind, Ref, is_pulumis
 from tests.support.waiting import patience
 
 KINDS = {
@@ -60,6 +60,20 @@ def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list
             labelSelector=selector,
         )
     ]
+
+
+def applied(kubeconfig: Path, kinds: Iterable[Kind], namespace: str) -> set[tuple[Kind, str]]:
+    """Return kind and name of the objects in a namespace that an engine has applied.
+
+    Raises ApiError and Unreachable.
+    """
+    api = _api(kubeconfig, kubeconfig.read_text())
+    return {
+        (kind, found["metadata"]["name"])
+        for kind in kinds
+        for found in api.objects(kind, namespace)
+        if is_pulumis(found)
+    }
 
 
 def find(kubeconfig: Path, kind: str, namespace: str, name: str) -> dict[str, Any] | None:

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
+from components.conventions import PROJECT
+from engine.backend import Backend
+from engine.providers.kubernetes.manifests import kind_of
+from local.paths import ROOT
+from tests.support import kube
 from tests.support.chance import shuffled
-from tests.support.cluster import Cluster
+from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.waiting import eventually
 
 Values = dict[str, Any]
@@ -63,10 +68,31 @@ def running_job(cluster: Cluster, folder: str) -> Iterator[int]:
     cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
 
 
+@pytest.fixture
+def kept(cluster: Cluster, folder: str, running_job: int) -> Callable[[], dict[str, str]]:
+    """A function that returns what no deploy may lose: a file, a job's record, the volumes."""
+    cluster.run(f"echo precious >{folder}/kept")
+
+    def read() -> dict[str, str]:
+        job = f"sacct --noheader --allocations --parsable2 --jobs={running_job}"
+        return {
+            "file": cluster.run(f"cat {folder}/kept"),
+            "job": cluster.run(f"{job} --format=JobID,State,Start,NodeList"),
+            **{
+                claim["metadata"]["name"]: claim["metadata"]["uid"]
+                for claim in cluster.objects("persistentvolumeclaims")
+            },
+        }
+
+    eventually("the accounting has the job", lambda: "|RUNNING|" in read()["job"])
+    return read
+
+
 @pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.soak)])
 def test_next_deploy_completes_a_killed_one(
-    cluster: Cluster, running_job: int, rounds: int
+    cluster: Cluster, running_job: int, kept: Callable[[], dict[str, str]], rounds: int
 ) -> None:
+    before = kept()
     chosen, kinds = shuffled(EDITS, rounds)
     done: list[tuple[Callable[[Values, int], None], int]] = []
 
@@ -83,6 +109,8 @@ def test_next_deploy_completes_a_killed_one(
                 cluster.deploy("preview", "--expect-no-changes")
         expect_no_duplicates(cluster)
         assert cluster.job_state(running_job) == "RUNNING", kind.__name__
+    expect_the_objects_of_the_state(cluster)
+    assert kept() == before
     eventually("both nodes are in service", lambda: {"cpu-0", "cpu-1"} <= set(cluster.nodes()))
 
 
@@ -101,3 +129,28 @@ def expect_no_duplicates(cluster: Cluster) -> None:
         if "ownerReferences" not in one["metadata"]
     )
     assert set(owned.values()) == {1}, owned
+
+
+def expect_the_objects_of_the_state(cluster: Cluster) -> None:
+    """Expect each applied object in the state, and once; and no unfinished operation.
+
+    An object that is only in the cluster is a leftover of a killed deploy. Kubernetes's own
+    objects, such as ReplicaSets and the Jobs of a CronJob, are not applied by an engine.
+    """
+    checkpoint = Backend(ROOT / ".local/state", PROJECT, cluster.stack).read()
+    assert checkpoint is not None
+    deployment = checkpoint.deployment
+    assert not deployment.get("pending_operations")
+    resources = deployment["resources"]
+    assert not [one["urn"] for one in resources if one.get("delete")], "an old object is left"
+    twice = [urn for urn, count in Counter(one["urn"] for one in resources).items() if count > 1]
+    assert not twice
+
+    stored = Counter(
+        (kind_of(one["type"], {}), one["id"].partition("/")[2])
+        for one in resources
+        if one["type"].startswith("kubernetes:") and one.get("id", "").startswith(f"{NAMESPACE}/")
+    )
+    assert set(stored.values()) == {1}, stored
+    kinds = {kind for kind, _ in stored}
+    assert kube.applied(cluster.kubeconfig, kinds, NAMESPACE) == set(stored)
