@@ -43,7 +43,8 @@ the stack does not use the zone."""
 _OF_AMAZON: Final = 5
 """Addresses of each subnet that Amazon uses itself (VPC, subnet sizing)."""
 _OF_A_MACHINE: Final = 2
-"""Least number of addresses that a machine uses: its own, and one for its node's pod."""
+"""Least number of addresses that a machine uses: its own, and one for its node's pod. Amazon's
+plugin reserves more, by default all of a further network interface (WARM_ENI_TARGET)."""
 _WIDEST: Final = 20
 """Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
