@@ -1,6 +1,7 @@
 """Each edit of the settings has exactly the expected effect on the graph."""
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from plans.reading import Preview
 from tests.support.documents import preview, step
 from tests.support.graph import Graph, record
 from tests.support.stack import KEY, VALID, config
+from tests.unit.components.documented import edits
 from tests.unit.components.effects import Effect, effect
 
 Values = dict[str, Any]
@@ -1502,6 +1504,37 @@ def test_edits_cover_every_section_of_the_settings() -> None:
     sections = {path[0] for edit in EDITS for path in touched(edit)}
 
     assert sections == set(Settings.model_fields)
+
+
+QUIET = re.compile(r"nothing restarts|nothing else happens|no pod is replaced", re.IGNORECASE)
+ROLLED = re.compile(r"pods (of [^,]*)?are replaced(?! if)|login nodes are replaced")
+"""What docs/settings.md says of an edit that replaces no pod of users, and of one that does."""
+
+
+def documented(path: tuple[str | int, ...]) -> str:
+    """Return what docs/settings.md says about an edit of a setting, from its most exact row."""
+    place = ".".join("[]" if isinstance(part, int) else part for part in path)
+    place = place.replace(".[]", "[]")
+    rows = {
+        key: text
+        for key, text in edits().items()
+        if re.match(rf"{re.escape(key)}(?![a-z_])", place)
+    }
+    return rows[max(rows, key=len)] if rows else ""
+
+
+def test_documentation_and_graph_agree_on_replaced_pods() -> None:
+    """Rows with both phrases depend on further settings."""
+    compared = {QUIET: 0, ROLLED: 0}
+    for edit in EDITS:
+        texts = [documented(path) for path in touched(edit)]
+        replaced = edit.expected.rolled | edit.expected.replaced
+        for phrase, other in ((QUIET, ROLLED), (ROLLED, QUIET)):
+            if texts and all(phrase.search(text) and not other.search(text) for text in texts):
+                compared[phrase] += 1
+                found = replaced & {*NODESETS, "login-sshd"} if phrase is QUIET else replaced
+                assert bool(found) is (phrase is ROLLED), edit.sentence
+    assert min(compared.values()) > 10, "the phrases no longer occur in the table"
 
 
 def test_sentences_belong_to_edits() -> None:

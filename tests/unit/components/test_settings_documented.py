@@ -6,28 +6,8 @@ from collections.abc import Iterator
 import yaml
 
 from components.settings import Settings
-from local.paths import ROOT
+from tests.unit.components.documented import DOCUMENT, VALUE, edits
 from tests.unit.components.fields import fields
-
-DOCUMENT = ROOT / "docs" / "settings.md"
-_VALUE = re.compile(r"`([^`]+)`")
-
-
-def edits() -> list[str]:
-    """Return the keys in the table of edits, in the form of `fields`, without a final `.*`.
-
-    The row about the order of lists covers no setting.
-    """
-    table = DOCUMENT.read_text().split("## What an edit does")[1].split("###")[0]
-    cells = [
-        line.split("|")[1] for line in table.splitlines() if re.match(r"\| (?!the order)", line)
-    ]
-    keys = [key.partition(":")[0].removesuffix(".*") for key in _VALUE.findall("".join(cells))]
-    return [key if _section(key) in Settings.model_fields else f"nodesets[].{key}" for key in keys]
-
-
-def _section(key: str) -> str:
-    return re.split(r"[.\[]", key)[0]
 
 
 def rows() -> Iterator[tuple[str, str]]:
@@ -36,7 +16,7 @@ def rows() -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         if line.startswith("| `"):
             keys, _, default = (cell.strip() for cell in line.strip("|").split(" | "))
-            yield from ((key, default) for key in _VALUE.findall(keys))
+            yield from ((key, default) for key in VALUE.findall(keys))
 
 
 def test_documentation_lists_every_key_and_no_unknown_key() -> None:
@@ -66,7 +46,7 @@ def test_documented_defaults_match_the_models() -> None:
     defaults = dict(rows())
     for key, field in fields():
         documented_default = defaults.get(key)
-        value = _VALUE.fullmatch(documented_default or "")
+        value = VALUE.fullmatch(documented_default or "")
         if documented_default is None or field.default_factory:
             continue
         if field.is_required():
