@@ -189,12 +189,9 @@ def trouble(world: World) -> None:
     absent.pod_ready = False
 
 
-def an_hour(path: Path, killed_at: int | None) -> Iterator[World]:
-    """Yield the world after each minute of an hour."""
-    world = World(4, budget=4)
-    trouble(world)
-    world.killed_at = killed_at
-    for minute in range(60):
+def rest_of_the_hour(path: Path, world: World, first: int = 0) -> Iterator[World]:
+    """Yield the world after each minute of an hour, from minute `first` on."""
+    for minute in range(first, 60):
         try:
             reconciler(world, path).look()
         except KilledError:
@@ -212,7 +209,7 @@ def an_hour(path: Path, killed_at: int | None) -> Iterator[World]:
 
 def state(world: World) -> object:
     """Return everything on which the rest of the hour depends, and the events so far."""
-    return copy.deepcopy(world.boxes), world.memory, person_needed(world)
+    return repr(world.boxes), world.memory, person_needed(world)
 
 
 def person_needed(world: World) -> set[str]:
@@ -232,17 +229,25 @@ def test_kill_before_any_request_does_not_change_the_result(tmp_path: Path) -> N
     path = tmp_path / "wanted.json"
     path.write_text(settings(4, 1.0))
 
-    states = []
-    for undisturbed in an_hour(path, None):
-        states.append(state(undisturbed))
+    undisturbed = World(4, budget=4)
+    trouble(undisturbed)
+    starts, states = [copy.deepcopy(undisturbed)], []
+    for world in rest_of_the_hour(path, undisturbed):
+        starts.append(copy.deepcopy(world))
+        states.append(state(world))
 
     least = {"drain": 2, "lift": 2, "requeue": 1, "mark": 2, "restart": 2, "reboot": 1}
     assert {what: undisturbed.done[what] for what in least} == least
     first_half = undisturbed.calls // 2
     for request in range(1, first_half):
-        for world, expected in zip(an_hour(path, request), states, strict=True):
+        # Until the minute with this request, the world is undisturbed.
+        minute = sum(start.calls < request for start in starts) - 1
+        killed = copy.deepcopy(starts[minute])
+        killed.killed_at = request
+        hour = rest_of_the_hour(path, killed, minute)
+        for world, expected in zip(hour, states[minute:], strict=True):
             # From an equal state, the rest of the hour is equal too.
             if world.killed_at is None and state(world) == expected:
                 break
         else:
-            assert end(world) == end(undisturbed), f"killed before request {request}"
+            assert end(killed) == end(undisturbed), f"killed before request {request}"
