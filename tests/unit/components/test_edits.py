@@ -1506,7 +1506,9 @@ def test_edits_cover_every_section_of_the_settings() -> None:
     assert sections == set(Settings.model_fields)
 
 
-QUIET = re.compile(r"nothing restarts|nothing else happens|no pod is replaced", re.IGNORECASE)
+QUIET = re.compile(
+    r"nothing restarts|nothing else happens|no pod is replaced|replaces no pod", re.IGNORECASE
+)
 ROLLED = re.compile(r"pods (of [^,]*)?are replaced(?! if)|login nodes are replaced")
 """What docs/settings.md says of an edit that replaces no pod of users, and of one that does."""
 
