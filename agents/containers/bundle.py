@@ -90,6 +90,9 @@ def _mounts(path: Path, mounts: object) -> Iterator[str]:
 def _mount(path: Path, mount: Mapping[str, Any]) -> str | None:
     """Return a mount in the syntax of `--container-mounts`, or None if the mount is ignored."""
     target, source = str(mount.get("destination")), str(mount.get("source"))
+    if target.startswith("/"):
+        # normpath keeps two slashes at the beginning of a path.
+        target = "/" + os.path.normpath(target).lstrip("/")
     options = [each for each in mount.get("options") or () if isinstance(each, str)]
     if any(target == own or target.startswith(f"{own}/") for own in _OWN):
         return None

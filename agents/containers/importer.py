@@ -122,6 +122,8 @@ class Importer:
             return self._of_bundle(real)
         if kind == "squashfs":
             return self._of_squashfs(text, real)
+        if kind == "oci":
+            _check_blobs(real)
         with self.cache.temporary() as folder:
             source = f"{kind}:{reference.path if reference.kind != 'path' else real}"
             skopeo = _Skopeo(str(reference), source, folder)
@@ -276,6 +278,13 @@ def _kind_of(path: Path) -> str:
         f"image {path}: expected a squashfs file, an OCI layout or archive, a `docker save` "
         "archive, or a directory with a root file system"
     )
+
+
+def _check_blobs(layout: Path) -> None:
+    """Refuse a layout from which skopeo would read forever: it opens FIFOs and devices."""
+    for path in (layout / "blobs").rglob("*"):
+        if not path.is_file() and not path.is_dir():
+            raise ImageError(f"image {layout}: {path}: expected a file: copy the image again")
 
 
 def _kind_of_archive(path: Path) -> str | None:

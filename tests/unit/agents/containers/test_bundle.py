@@ -72,6 +72,8 @@ def test_bind_and_tmpfs_mounts_are_kept(tmp_path: Path) -> None:
         {"destination": "/dev/pts", "type": "devpts", "options": ["gid=5"]},
         {"destination": "/sys/fs/cgroup", "type": "cgroup"},
         {"destination": "/run/queue", "type": "mqueue"},
+        {"destination": "//proc/../proc", "type": "bind", "source": "/tmp"},
+        {"destination": "/./sys//", "type": "bind", "source": "/tmp"},
         "nonsense",
     ],
 )

@@ -276,6 +276,22 @@ def test_damaged_layer_of_the_site_is_downloaded(
     assert shared.read_text() == "forged"
 
 
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_layout_with_endless_files_is_refused(
+    importer: Importer, tmp_path: Path, kind: str
+) -> None:
+    blobs = tmp_path / "layout/blobs/sha256"
+    blobs.mkdir(parents=True)
+    (tmp_path / "layout/oci-layout").touch()
+    if kind == "fifo":
+        os.mkfifo(blobs / "f00d")
+    else:
+        (blobs / "f00d").symlink_to("/dev/zero")
+
+    with pytest.raises(ImageError, match="sha256/f00d: expected a file"):
+        importer.find(str(tmp_path / "layout"))
+
+
 def test_failed_unpacking_of_intact_layers_is_not_repeated(
     importer: Importer, programs: Path
 ) -> None:
