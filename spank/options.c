@@ -301,11 +301,11 @@ static int check_node_file(const struct config *config)
 static int refuse_without(const struct config *config, const char *key, const char *value,
 			  const char *needed)
 {
-	const char *node = config->node != NULL ? config->node : "";
+	const char *other = config->node != NULL ? config->node : "";
 
 	/* Either file may contain the options. */
 	return refuse("%s%s%s: %s=%s requires %s=yes: set it, or remove %s=", plugstack,
-		      node[0] != '\0' ? " or " : "", node, key, value, needed, key);
+		      other[0] != '\0' ? " or " : "", other, key, value, needed, key);
 }
 
 static int check_together(const struct config *config)

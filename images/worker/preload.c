@@ -92,11 +92,11 @@ int slurm_net_stream_listen(int *fd, uint16_t *port)
 /* Returns the path in the job's /tmp, in `moved`, if it is a file of a task; otherwise `path`. */
 static const char *move(const char *path, char moved[PATH_MAX])
 {
-	const char *rest = path + strlen(OF_BUNDLES);
+	const size_t length = strlen(OF_BUNDLES);
 
-	if (strncmp(path, OF_BUNDLES, strlen(OF_BUNDLES)) != 0 || !isdigit((unsigned char)*rest))
+	if (strncmp(path, OF_BUNDLES, length) != 0 || !isdigit((unsigned char)path[length]))
 		return path;
-	(void)snprintf(moved, PATH_MAX, "%s%s", OF_TASKS, rest);
+	(void)snprintf(moved, PATH_MAX, "%s%s", OF_TASKS, path + length);
 	return moved;
 }
 
