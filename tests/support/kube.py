@@ -62,17 +62,19 @@ def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list
     ]
 
 
-def applied(kubeconfig: Path, kinds: Iterable[Kind], namespace: str) -> set[tuple[Kind, str]]:
-    """Return kind and name of the objects in a namespace that an engine has applied.
+def applied(
+    kubeconfig: Path, kinds: Iterable[Kind], namespace: str
+) -> dict[tuple[Kind, str], bool]:
+    """Return kind and name of the objects in a namespace, and whether an engine sets their fields.
 
-    Raises ApiError and Unreachable.
+    An engine may have created an object without fields, such as an empty ConfigMap. Raises ApiError
+    and Unreachable.
     """
     api = _api(kubeconfig, kubeconfig.read_text())
     return {
-        (kind, found["metadata"]["name"])
+        (kind, found["metadata"]["name"]): is_pulumis(found)
         for kind in kinds
         for found in api.objects(kind, namespace)
-        if is_pulumis(found)
     }
 
 
