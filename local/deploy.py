@@ -78,6 +78,11 @@ def default_engine() -> str:
     return "pulumi" if shutil.which("pulumi") else "embedded"
 
 
+def engine_command(engine: str) -> list[str]:
+    """Return the first words of a command of the engine, which its own arguments follow."""
+    return ["pulumi"] if engine == "pulumi" else [sys.executable, "-m", "engine"]
+
+
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the arguments before `--` for this module, and those after it for the engine."""
     words = list(arguments)
@@ -176,11 +181,12 @@ def _refused(
     `protect_data` does not protect. Accept a stack without a state, or with invalid settings, which
     the deploy reports.
     """
-    settings = None if "--config-file" in " ".join(extra) else _settings(stack, root)
+    other_file = any(word.startswith("--config-file") for word in extra)
+    settings = None if other_file else _settings(stack, root)
     if settings is None:
         return False
-    tool = ["pulumi"] if engine == "pulumi" else [sys.executable, "-m", "engine"]
-    command = [*tool, "stack", "export", "--stack", stack, "--cwd", str(root)]
+    named = ("--stack", stack, "--cwd", str(root))
+    command = [*engine_command(engine), "stack", "export", *named]
     exported = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     if exported.returncode:
         return False

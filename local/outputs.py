@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 from local import deploy
@@ -13,8 +12,7 @@ from local.paths import ROOT
 
 def read(stack: str) -> dict[str, Any]:
     """Return the outputs with secrets in plain text. Raises LocalError."""
-    engine = deploy.default_engine()
-    command = ["pulumi"] if engine == "pulumi" else [sys.executable, "-m", "engine"]
+    command = deploy.engine_command(deploy.default_engine())
     answer = subprocess.run(
         [*command, "stack", "output", "--json", "--show-secrets", "--stack", stack],
         cwd=ROOT,

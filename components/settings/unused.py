@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from components.settings.types import Model
 
 Warnings = Iterator[tuple[str, str]]
+"""Keys of the stack file, each with the problem and the remedy."""
 _TIER = 1
 """PriorityTier of a partition without one (slurm.conf(5))."""
 

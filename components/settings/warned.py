@@ -10,15 +10,13 @@ from components.conventions import JAIL, JAIL_SHELLS
 from components.settings.accounts import granted
 from components.settings.slurm import LEVELS, key_of
 from components.settings.types import cron_times, known_names
-from components.settings.unused import unused
+from components.settings.unused import Warnings, unused
 from components.settings.volumes import system_folder
 
 if TYPE_CHECKING:
     from components.settings.accounts import Limits
     from components.settings.models import Settings
 
-Warnings = Iterator[tuple[str, str]]
-"""Keys of the stack file, each with the problem and the remedy."""
 _LIMITS: Final = ("grp_", "max_", "min_tres_")
 """Prefixes of the fields of accounts, users and QOS that set limits."""
 _ENFORCING: Final = frozenset({"limits", "safe"})
