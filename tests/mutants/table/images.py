@@ -83,6 +83,16 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
+        "a job that ended just before a crash keeps its node",
+        "images",
+        "images/controller/reload",
+        "((SECONDS >= started + 25)) && register; then\n",
+        "((SECONDS >= started + 25)); then\n",
+        f"{_CONTAINER}/slurmctld/test_reload.py"
+        "::test_job_that_ended_just_before_a_crash_does_not_keep_its_node",
+        "container",
+    ),
+    Fault(
         "Prometheus reads an edit only after a restart",
         "images",
         "images/monitoring/serve",
