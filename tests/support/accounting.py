@@ -176,7 +176,7 @@ class Cluster:
         ids = f"{USERS[name]}:{USERS[name]}"
         bounded = ["timeout", "120", "bash", "-c", command]
         code, text = open_shells.run(self.worker.container, bounded, ids, workdir="/tmp")
-        assert code == 0, f"{command}: {code}: {text}"
+        assert code == 0, f"{command}: exit code {code}; output: {text}"
         return text.strip()
 
     def revive(self) -> None:

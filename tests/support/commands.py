@@ -38,6 +38,6 @@ def execute(
 def checked(result: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     """Return a command's result. Raises AssertionError if its exit code is not 0."""
     assert result.returncode == 0, (
-        f"{result.args}: {result.returncode}\n{result.stdout}{result.stderr}"
+        f"{result.args}: exit code {result.returncode}\n{result.stdout}{result.stderr}"
     )
     return result

@@ -101,7 +101,7 @@ class Site:
 
     def registry_run(self, command: str) -> str:
         code, text = open_shells.run(self.registry, command)
-        assert code == 0, f"{command}: {code}: {text}"
+        assert code == 0, f"{command}: exit code {code}; output: {text}"
         return text
 
     def job(self, *options: str) -> str:
@@ -185,7 +185,7 @@ def image_site(start: Start, jail: str) -> Iterator[Site]:
 
 def _run(container: Container, command: str) -> None:
     code, text = open_shells.run(container, command)
-    assert code == 0, f"{code}: {text}"
+    assert code == 0, f"{command}: exit code {code}; output: {text}"
 
 
 def _answers(registry: Container) -> bool:

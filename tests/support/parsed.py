@@ -15,7 +15,7 @@ def options(text: str) -> dict[str, str]:
     """Parse `Key=value` lines. Raises AssertionError for a duplicate key."""
     pairs = [line.split("=", 1) for line in lines(text) if " " not in line]
     found = dict(pairs)
-    assert len(found) == len(pairs), f"duplicate key: {pairs}"
+    assert len(found) == len(pairs), f"a key occurs twice: {pairs}"
     return found
 
 

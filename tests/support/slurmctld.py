@@ -100,7 +100,7 @@ class Slurmctld:
     def run(self, command: str, user: str = "slurm") -> str:
         """Return the output of a shell command. Raises AssertionError if it fails."""
         code, text = open_shells.run(self.container, command, user)
-        assert code == 0, f"{command}: {code}: {text}"
+        assert code == 0, f"{command}: exit code {code}; output: {text}"
         return text
 
     def job_state(self, job: str) -> str:
@@ -126,7 +126,7 @@ class Slurmctld:
     def stop(self) -> None:
         """Stop slurmctld if it runs, and wait until it has exited."""
         code, output = open_shells.run(self.container, STOP)
-        assert code == 0, f"slurmctld does not end: {code}: {output!r}\n{self.log()}"
+        assert code == 0, f"slurmctld does not stop: exit code {code}; {output!r}\n{self.log()}"
 
     def log(self) -> str:
         return self.run("cat /tmp/log")

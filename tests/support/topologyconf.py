@@ -52,7 +52,7 @@ def parse(text: str) -> TopologyConf:
     for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         words = dict(_WORD.findall(line))
         if " ".join(f"{key}={value}" for key, value in words.items()) != line:
-            conf.refusals.append(f"cannot read: {line}")
+            conf.refusals.append(f"{line}: expected only words Key=value, each key once")
         match words:
             case {"SwitchName": name, "Nodes": nodes, **rest} if not rest:
                 _add(conf, conf.leaves, name, expand(nodes))
@@ -63,7 +63,7 @@ def parse(text: str) -> TopologyConf:
             case {"BlockSizes": sizes, **rest} if not rest:
                 conf.sizes = tuple(map(int, sizes.split(",")))
             case _:
-                conf.refusals.append(f"unknown line: {line}")
+                conf.refusals.append(f"{line}: unknown combination of keys")
     return conf
 
 
@@ -71,7 +71,7 @@ def _add(
     conf: TopologyConf, place: dict[str, tuple[str, ...]], name: str, below: tuple[str, ...]
 ) -> None:
     if name in {*conf.leaves, *conf.switches, *conf.blocks}:
-        conf.refusals.append(f"{name}: defined twice")
+        conf.refusals.append(f"{name}: this switch or block is defined twice")
     place[name] = below
 
 
@@ -87,12 +87,12 @@ def refusals(text: str, known: Collection[str]) -> list[str]:
 def _names(conf: TopologyConf) -> Iterator[str]:
     for name in (*conf.switches, *conf.leaves, *conf.blocks):
         if len(name) > MOST_CHARACTERS:
-            yield f"{name}: too long"
+            yield f"{name}: the name has more than {MOST_CHARACTERS} characters"
         if not re.fullmatch(r"[-A-Za-z0-9_]+", name):
-            yield f"{name}: characters with a meaning in hostlists or addresses"
+            yield f"{name}: the name contains other characters than letters, digits, - and _"
         number = re.search(r"[0-9]*$", name)
         if number and int(number[0] or 0) > LARGEST_NUMBER:
-            yield f"{name}: its number is too large"
+            yield f"{name}: the number at the end of the name exceeds {LARGEST_NUMBER}"
 
 
 def _tree(conf: TopologyConf) -> Iterator[str]:
@@ -100,12 +100,12 @@ def _tree(conf: TopologyConf) -> Iterator[str]:
     for name, below in conf.switches.items():
         for child in below:
             if child not in conf.switches and child not in conf.leaves:
-                yield f"{name}: {child} does not exist"
+                yield f"{name}: the switch {child} below {name} is not defined"
             if child in parents:
-                yield f"{child}: below {parents[child]} and {name}"
+                yield f"{child}: this switch is below two switches, {parents[child]} and {name}"
             parents[child] = name
     if len({*conf.switches, *conf.leaves} - parents.keys()) > 1:
-        yield "no switch is above all others"
+        yield "the tree has several top switches; expected one"
 
 
 def _blocks(conf: TopologyConf, known: Collection[str]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _blocks(conf: TopologyConf, known: Collection[str]) -> Iterator[str]:
             yield f"BlockSizes: {size} is not {first} times a power of two"
     for name, nodes in conf.blocks.items():
         if len(set(nodes) & set(known)) < max(first, 1):
-            yield f"{name}: fewer than {first} known nodes"
+            yield f"{name}: the block has fewer than {max(first, 1)} known nodes"
 
 
 def _placed(conf: TopologyConf) -> Iterator[str]:
@@ -127,5 +127,5 @@ def _placed(conf: TopologyConf) -> Iterator[str]:
     for name, nodes in groups.items():
         for node in nodes:
             if node in seen:
-                yield f"{node}: twice, also in {name}"
+                yield f"{node}: this node is listed twice, the second time in {name}"
             seen.add(node)
