@@ -82,7 +82,7 @@ def main() -> int:
     options = parser.parse_args()
     faults = chosen(options.only, options.tier)
     if not faults:
-        parser.error(f"--only {' '.join(options.only)}: matches no row; see tests/mutants/table/")
+        parser.error(f"--only {' '.join(options.only)}: matches no row of tests/mutants/table/")
     if problems := stale(faults):
         say("\n".join(f"error: {problem}" for problem in problems))
         return 2

@@ -77,11 +77,11 @@ def _cases(report: Path) -> Iterator[Case]:
 def problem_without(run: Run, test: str) -> str:
     """Return why a test is unusable without a fault; "" if it passes."""
     if run.ended.code is None:
-        return "the tests timed out without a fault"
+        return "the run of the tests without a fault timed out"
     outcomes = run.outcomes(test)
     if outcomes in ({"passed"}, {"passed", "skipped"}):
         return ""
-    return f"{test} without the fault: {_words(outcomes)}"
+    return f"{test} must pass without the fault; outcome: {_words(outcomes)}"
 
 
 def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
@@ -93,12 +93,15 @@ def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
     code, outcomes = run.ended.code, run.outcomes(test)
     counted = {"failed", "error"} if fault.setup_may_fail else {"failed"}
     if code is None:
-        return Verdict.ERROR, f"{test} timed out"
+        return Verdict.ERROR, f"{test} timed out with the fault"
     if code == 1 and outcomes & counted:
         return Verdict.CAUGHT, ""
     if code == 0 and outcomes in ({"passed"}, {"passed", "skipped"}):
         return Verdict.SURVIVED, f"{test} passes with the fault"
-    return Verdict.ERROR, f"{test}: {_words(outcomes)}; pytest's exit code is {code}"
+    return Verdict.ERROR, (
+        f"{test} must fail with the fault and exit code 1; "
+        f"outcome: {_words(outcomes)}, exit code: {code}"
+    )
 
 
 def _words(outcomes: frozenset[Outcome]) -> str:

@@ -129,11 +129,11 @@ class Runner:
         """Run a row's tests on the cluster without the fault.
 
         This also repairs the cluster after the previous row. If the cluster stays unusable, the
-        tests run on a fresh cluster.
+        tests run on a new cluster.
         """
         problem = self._problem(copy, fault)
         if problem:
-            self._say(f"cluster: starting a fresh one: {problem[0]}")
+            self._say(f"cluster: repeating the test on a new cluster: {problem[0]}")
             self.down()
             problem = self._problem(copy, fault)
         return problem

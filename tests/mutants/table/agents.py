@@ -421,7 +421,7 @@ FAULTS: Final = (
         "::test_node_taken_out_of_service_while_it_starts_gets_no_pod",
     ),
     Fault(
-        "the agent of nodes on demand looks as often as slurmctld calls",
+        "each call of slurmctld starts a pass of the agent of nodes on demand",
         "agents",
         "agents/ondemand/__main__.py",
         "            stop.wait(pause(time.monotonic() - begun))\n",

@@ -148,7 +148,7 @@ FAULTS: Final = (
         f"{_ADMISSION}::test_reconciler_cannot_edit_other_node_fields[unmarked-the kubelet's port]",
     ),
     Fault(
-        "the reconciler can mark machines that are not of a nodeset",
+        "the reconciler can mark machines that run no nodeset",
         "components",
         "components/health/admission.py",
         "    if not all(machines):\n",
@@ -188,7 +188,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_admission_policy_limits_only_requests_of_the_reconciler",
     ),
     Fault(
-        "login_port is the port on the nodes behind a load balancer",
+        "login_port is the node port although users reach a load balancer",
         "components",
         "components/slurm/login.py",
         'port.node_port if service == "NodePort" and port.node_port else port.port',

@@ -57,7 +57,7 @@ FAULTS: Final = (
         f"{_RULES}::test_unknown_value_does_not_hide_another_violation",
     ),
     Fault(
-        "a network policy for one direction is taken for both",
+        "a network policy for one direction counts for both directions",
         "policy",
         "policy/access.py",
         '    if types := tuple(spec.get("policyTypes") or ()):\n        return types\n',

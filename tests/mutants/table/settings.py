@@ -33,7 +33,7 @@ FAULTS: Final = (
         "tests/unit/components/test_settings.py::test_memory_is_stored_in_mebibytes",
     ),
     Fault(
-        "hours in a time limit are taken as minutes",
+        "hours in a time limit are read as minutes",
         "settings",
         "components/settings/types.py",
         "return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60",
