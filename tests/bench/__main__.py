@@ -86,7 +86,7 @@ def stack() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
         if execute(down, check=False, timeout=300).returncode:
-            say(f"the stack was not removed completely; run again: {' '.join(down)}")
+            say(f"stack {BENCH.stack} was not removed completely; run: {' '.join(down)}")
         else:
             BENCH.stack_file.unlink(missing_ok=True)
 

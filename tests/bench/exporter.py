@@ -263,7 +263,7 @@ def _reads(url: str) -> float:
         found[f'slurm_exporter_{name}_total{{source="cluster"}}']
         for name in ("reads", "read_failures")
     )
-    assert not failures, f"{failures:g} of {reads:g} reads failed"
+    assert not failures, f"{failures:g} of the exporter's {reads:g} reads of Slurm failed"
     return reads
 
 
@@ -316,7 +316,7 @@ def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
     before = reads()
     took = _run(cluster)
     done = reads() - before
-    assert done >= 2, f"{done:g} reads while jobs ran; expected at least 2; raise WINDOW"
+    assert done >= 2, f"{done:g} exporter reads while jobs ran; expected 2 or more: raise WINDOW"
     return took
 
 

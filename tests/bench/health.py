@@ -220,7 +220,7 @@ class Cluster:
         done = Counter(action["action"] for action in json.loads(used.output)["actions"])
         if self.moved:
             expected = Counter(drain=CHANGES, lift=2 * CHANGES)
-            assert done == expected, f"{way}: {done}, expected {expected}"
+            assert done == expected, f"{way}: the pass has the actions {done}; expected {expected}"
         return used
 
     def requests(self) -> dict[str, int]:

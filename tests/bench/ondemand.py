@@ -57,7 +57,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 
 def _wake(cluster: Cluster) -> Start:
-    becomes("the node", lambda: _state(cluster), "idle~", LIMIT)
+    becomes("the state of the node", lambda: _state(cluster), "idle~", LIMIT)
     with ThreadPoolExecutor(2) as pool:
         pod = pool.submit(_of_pod, cluster)
         node = pool.submit(_moment, lambda: _state(cluster) in ("alloc", "mix"))
@@ -86,6 +86,6 @@ def _moment(is_reached: Callable[[], bool]) -> float:
     """Wait, and return the time. `eventually` waits too long between two probes."""
     end = time.monotonic() + LIMIT
     while not is_reached():
-        assert time.monotonic() < end, f"no start of a node within {LIMIT} s"
+        assert time.monotonic() < end, f"the node on demand did not start within {LIMIT} s"
         time.sleep(0.02)
     return time.time()

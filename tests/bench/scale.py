@@ -110,7 +110,7 @@ def stack_folder(kind: str) -> Iterator[Path]:
 
 def topologies(figures: Figures) -> None:
     """Measure a pass of the reconciler over the labels of machines, without requests."""
-    say(f"the topology of {NODESETS * REPLICAS} nodes on as many machines")
+    say(f"topology of {NODESETS * REPLICAS} nodes on as many machines, as the reconciler finds it")
     ways = {"tree": lambda: tree(placed()), "block": lambda: blocks(placed())}
     for kind, look in ways.items():
         median = statistics.median(seconds(look) for _ in range(TIMES))
