@@ -88,7 +88,7 @@ def _make_system(made: System, say: Say) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-root-") as work:
         tree, unfinished = Path(work) / "root", System(Path(work) / "made")
         unfinished.folder.mkdir()
-        say(f"debootstrap {debian.SUITE}")
+        say(f"installing Debian {debian.SUITE}")
         host.install(host.missing_packages(["debootstrap"]), say)
         mirror = debian.machine_mirrors().main
         _run(
@@ -97,9 +97,9 @@ def _make_system(made: System, say: Say) -> None:
         )
         for name in ("vmlinuz", "initrd.img"):
             shutil.copy(tree / name, unfinished.folder / name)
-        say("Python's packages and Go")
+        say("installing Python's packages and Go")
         _add_tools(tree)
-        say("the disk")
+        say("writing the system disk")
         _write_disk(tree, unfinished.disk, _SIZE)
         unfinished.folder.rename(made.folder)
 
@@ -109,7 +109,7 @@ def _add_tools(tree: Path) -> None:
     project.mkdir()
     for name in ("Makefile", "requirements-dev.txt"):
         shutil.copy(ROOT / name, project)
-    _lend_network(tree)
+    _copy_network_settings(tree)
     _run("chroot", str(tree), "make", "-C", PROJECT, ".venv/ready")
     # Copy this machine's Go: the cached binaries are valid only for this version of Go.
     root = execute(["go", "env", "GOROOT"]).stdout.strip()
@@ -123,7 +123,7 @@ def _add_tools(tree: Path) -> None:
     _run("chroot", str(tree), "systemctl", "enable", "systemd-networkd")
 
 
-def _lend_network(tree: Path) -> None:
+def _copy_network_settings(tree: Path) -> None:
     """Copy into the tree the settings and certificates that pip needs to download packages."""
     certificates = {os.environ.get(name, "") for name in ("PIP_CERT", "SSL_CERT_FILE")}
     for name in ("/etc/resolv.conf", "/etc/pip.conf", *sorted(certificates)):
@@ -155,18 +155,18 @@ def payload(client: docker.DockerClient, made: Payload, public_key: str, say: Sa
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-payload-") as work:
         folder = Path(work)
         (folder / "authorized_keys").write_text(f"{public_key}\n")
-        say("the project and Kubernetes' binaries")
+        say("writing the disk with the project and Kubernetes' binaries")
         _save_project(folder / "project.tar")
         _write_disk(folder, made.project, "4G")
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-docker-") as work:
         folder = Path(work)
-        say("the images")
+        say("loading the images into a second Docker engine")
         ours, node, others = _references(client, say)
         with _second_engine(folder) as second:
             with images.saved(client, [*ours, node, *others], folder, say) as archive:
                 execute(["docker", "--host", _socket(folder), "load", "--input", archive])
             images.unpacked(second, node, ours, say)
-        say("their disk")
+        say("writing the disk with the images")
         _write_disk(folder / "docker", made.docker, "24G")
 
 

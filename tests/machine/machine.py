@@ -68,7 +68,10 @@ def _boot(command: list[str], machine: Machine) -> subprocess.Popen[bytes]:
         process = _start(command, machine)
         if process.poll() is None:
             return process
-    raise AssertionError(f"QEMU has ended {_BOOTS} times, with exit code {process.returncode}")
+    raise AssertionError(
+        f"QEMU exited {_BOOTS} times before login worked, the last time with exit code "
+        f"{process.returncode}; see the console's output"
+    )
 
 
 def _start(command: list[str], machine: Machine) -> subprocess.Popen[bytes]:
