@@ -58,7 +58,7 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
                 pass  # A test removed the stack.
             elif request.config.getoption("--keep"):
                 with capture.global_and_fixture_disabled():
-                    print(f"\nkept; to remove the stack: make down STACK={stack.stack}")
+                    print(f"\nthe stack is kept; to remove it, run: make down STACK={stack.stack}")
             else:
                 stack.down()
 

@@ -154,7 +154,7 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
     processes = cluster.in_pod("cpu-0", "slurmd", *python).split("\n")
     assert any(DAEMON in line for line in processes)
     hanging = [line for line in processes if line and line.split()[5] != "-"]
-    assert hanging == [], "a check would drain the node"
+    assert hanging == [], "the check stuck-processes would drain the node"
     cluster.as_user(0, 0, f"scontrol resume {job}")
     eventually("the script continues", lambda: int(cluster.run(lines)) > int(stopped) + 3)
 

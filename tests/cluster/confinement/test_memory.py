@@ -36,7 +36,7 @@ def test_job_over_its_memory_limit_ends_and_other_jobs_continue(
     job = cluster.submit(folder, script, "--mem=50", "--nodelist=cpu-0")
 
     cluster.wait_for_job(job, "OUT_OF_MEMORY")
-    becomes("the state from sacct", lambda: state(cluster, job), "OUT_OF_MEMORY")
+    becomes("the job's state in sacct", lambda: state(cluster, job), "OUT_OF_MEMORY")
     assert cluster.job_state(neighbour) == "RUNNING"
     assert started(cluster) == before
 

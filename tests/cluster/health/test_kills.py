@@ -142,7 +142,9 @@ def expect_the_objects_of_the_state(cluster: Cluster) -> None:
     deployment = checkpoint.deployment
     assert not deployment.get("pending_operations")
     resources = deployment["resources"]
-    assert not [one["urn"] for one in resources if one.get("delete")], "an old object is left"
+    assert not [one["urn"] for one in resources if one.get("delete")], (
+        "no replaced object is left to delete"
+    )
     twice = [urn for urn, count in Counter(one["urn"] for one in resources).items() if count > 1]
     assert not twice
 

@@ -53,7 +53,7 @@ class Collector:
 
         try:
             line = eventually(
-                f"a line of {container} about job {job} has one of {words}", first, SOON
+                f"a log line of {container} about job {job} has one of {words}", first, SOON
             )
         except AssertionError as error:
             raise AssertionError(f"{error}\n{lines_of_job()}") from None

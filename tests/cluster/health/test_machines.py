@@ -54,7 +54,7 @@ def test_eviction_waits_until_the_jobs_of_the_node_have_ended(node: Node, folder
         operator(cluster, "scontrol", "suspend", str(job))
         node.looks()
         node.looks()
-        assert "disruption budget" in evict(node), "the suspended job is lost"
+        assert "disruption budget" in evict(node), "an eviction would lose the suspended job"
 
         cluster.run(f"scancel {job}")
         eventually("the pod is evicted", lambda: evict(node) == "")

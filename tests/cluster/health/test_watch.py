@@ -248,7 +248,7 @@ def test_receiver_gets_the_end_of_an_alert(watch: Watch) -> None:
 def test_missing_alert_receiver_fires_an_alert(watch: Watch) -> None:
     there = f"--namespace={HOOK_NAMESPACE}"
     becomes(
-        "the firing of AlertsNotDelivered",
+        "whether AlertsNotDelivered fires",
         lambda: "AlertsNotDelivered" in watch.firing(),
         False,
         900,

@@ -34,7 +34,7 @@ def restart(cluster: Cluster) -> None:
         pods = {pod["metadata"]["name"]: pod for pod in cluster.pods(c.WORKER)}
         return NODE in pods and not pods[NODE]["spec"].get("schedulingGates")
 
-    eventually("its pod may be scheduled", may_start, 30)
+    eventually("the node's pod may be scheduled", may_start, 30)
 
 
 def recorded(cluster: Cluster) -> str:
@@ -61,7 +61,7 @@ def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> No
         eventually("the node is back", is_idle(cluster, NODE), 120)
         other = machine_of(cluster, NODE)
     assert other != machine
-    becomes("its recorded machine", lambda: recorded(cluster), other)
+    becomes("the machine in Slurm's record of the node", lambda: recorded(cluster), other)
 
 
 def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:

@@ -116,7 +116,7 @@ def test_static_nodes_without_pods_do_not_block_slurmctld(cluster: Cluster) -> N
     try:
         with cluster.edited(add):
             cluster.deploy("up")
-            becomes("the nodes without pods", absent, ["down~"] * 50)
+            becomes("the states of the nodes without pods", absent, ["down~"] * 50)
             assert cluster.run("srun --nodes=2 hostname").split()
             latest = cluster.run("time -p scontrol ping 2>&1 | sed -n 's/^real //p'")
             assert float(latest or 0) < 5, (

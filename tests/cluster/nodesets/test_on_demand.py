@@ -47,14 +47,14 @@ def _nodesets(cluster: Cluster) -> Iterator[None]:
     # The reconciler protects nodes with jobs from evictions at each pass.
     reconciler = {"interval": 5, "rollout": 60}
     with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS, reconciler=reconciler):
-        becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP)
+        becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP)
         yield
 
 
 @pytest.fixture(autouse=True)
 def _asleep(cluster: Cluster) -> Iterator[None]:
     """Each test begins without awake nodes, and ends without jobs."""
-    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 120)
+    becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP, 120)
     yield
     cluster.run("scancel --me")
 
@@ -88,10 +88,10 @@ def test_node_starts_for_a_job_and_leaves_afterwards(cluster: Cluster) -> None:
     assert cluster.run("srun --partition=cloud hostname", timeout=120) == "cloud-0"
     assert set(pods(cluster)) == {"cloud-0"}
     # A second job finds the node awake, once the epilog of the first has ended.
-    becomes("cloud-0", lambda: nodes(cluster)["cloud-0"], "idle")
+    becomes("the state of cloud-0", lambda: nodes(cluster)["cloud-0"], "idle")
     assert cluster.run("srun --partition=cloud hostname") == "cloud-0"
     eventually("no pod is left", lambda: not pods(cluster), 90)
-    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP)
+    becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP)
 
 
 def test_nodes_of_a_job_start_at_once(cluster: Cluster) -> None:
@@ -111,10 +111,12 @@ def test_array_of_five_tasks_runs_on_five_nodes_at_once(cluster: Cluster, folder
     eventually("five nodes run", lambda: set(pods(cluster)) == set(ASLEEP), 60)
     asked = f"squeue --noheader --array --jobs={array} --format='%t %N'"
     running = [f"R {node}" for node in ASLEEP]
-    becomes("the tasks", lambda: sorted(cluster.run(asked).splitlines()), running, 180)
+    becomes(
+        "the states of the tasks", lambda: sorted(cluster.run(asked).splitlines()), running, 180
+    )
     cluster.run(f"touch {folder}/go")
     ended = f"sacct --noheader --allocations --format=state --jobs={array}"
-    becomes("the tasks", lambda: cluster.run(ended).split(), ["COMPLETED"] * 5, 180)
+    becomes("the states of the tasks", lambda: cluster.run(ended).split(), ["COMPLETED"] * 5, 180)
 
 
 def test_array_of_two_tasks_wakes_only_two_nodes(cluster: Cluster, folder: str) -> None:
@@ -127,7 +129,7 @@ def test_array_of_two_tasks_wakes_only_two_nodes(cluster: Cluster, folder: str) 
         woken.update(pods(cluster))
         return cluster.run(ended).split()
 
-    becomes("the tasks", states, ["COMPLETED"] * 2, 180)
+    becomes("the states of the tasks", states, ["COMPLETED"] * 2, 180)
     assert len(woken) == 2
 
 
@@ -140,8 +142,8 @@ def test_any_node_leaves_while_its_neighbours_work(cluster: Cluster, folder: str
     for job in stays:
         cluster.wait_for_job(job, "RUNNING", 90)
     eventually("cloud-1 has left", lambda: set(pods(cluster)) == {"cloud-0", "cloud-2"}, 90)
-    becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~")
-    becomes("the protected nodes", lambda: protected(cluster), ["cloud-0", "cloud-2"])
+    becomes("the state of cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~")
+    becomes("the list of protected pods", lambda: protected(cluster), ["cloud-0", "cloud-2"])
     assert [cluster.job_state(job) for job in stays] == ["RUNNING", "RUNNING"]
 
 
@@ -150,7 +152,7 @@ def test_job_of_a_node_that_cannot_start_moves_to_another(cluster: Cluster, fold
     job = cluster.submit(folder, script, "--partition=both")
     eventually("the pod waits for a machine", lambda: "lost-0" in pods(cluster))
     reason = "scontrol show node lost-0 | sed -n 's/^ *Reason=//p'"
-    given = eventually("the start was given up", lambda: cluster.run(reason), 90)
+    given = eventually("the agent gives the start up", lambda: cluster.run(reason), 90)
     assert given.startswith("slurmstack:start:capacity: 0/2 nodes are available")
     eventually("the pod is gone", lambda: "lost-0" not in pods(cluster))
     # Slurm starts a requeued job after two minutes.
@@ -219,11 +221,11 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
         )
         return found.stdout.split()
 
-    becomes("the tasks", states, ["COMPLETED"] * 10, 300)
+    becomes("the states of the tasks", states, ["COMPLETED"] * 10, 300)
     assert set(cluster.run(f"cat {folder}/ended-*").split()) == {str(n) for n in range(1, 11)}
     # A kill may lose the end of a task. slurmctld then requeues the task after half a minute, and
     # starts it again after two minutes.
-    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 300)
+    becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP, 300)
     eventually("no pod is left", lambda: not pods(cluster), 90)
 
 
@@ -247,8 +249,8 @@ def test_job_ends_and_its_node_sleeps_after_slurmctld_was_killed_as_the_job_star
         asked = f"sacct --noheader --allocations --format=state --jobs={job}"
         return cluster.ssh(asked, check=False).stdout.strip()
 
-    becomes("the job", state, "COMPLETED", 180)
-    becomes("the nodes that sleep", lambda: nodes(cluster), ASLEEP, 120)
+    becomes("the state of the job", state, "COMPLETED", 180)
+    becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP, 120)
 
 
 @pytest.mark.parametrize(
@@ -267,9 +269,9 @@ def test_operators_wake_nodes_and_put_them_to_sleep(
     cluster: Cluster, up: tuple[str, ...], down: tuple[str, ...]
 ) -> None:
     cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *up)
-    becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle", 90)
+    becomes("the state of cloud-1", lambda: nodes(cluster)["cloud-1"], "idle", 90)
     cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *down)
-    becomes("cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~", 90)
+    becomes("the state of cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~", 90)
     assert pods(cluster) == {}
 
 

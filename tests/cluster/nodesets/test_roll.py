@@ -26,7 +26,7 @@ UNTIL = "#!/bin/sh\nwhile [ ! -e {0} ]; do sleep 0.2; done"
 def _nodesets(cluster: Cluster) -> Iterator[None]:
     reconciler = {"interval": 5, "rollout": LIMIT}
     with deployed(cluster, nodesets=[ROLL], partitions=PARTITIONS, reconciler=reconciler):
-        becomes("the new nodes", lambda: nodes(cluster), IDLE, 120)
+        becomes("the state of each new node", lambda: nodes(cluster), IDLE, 120)
         yield
 
 
@@ -71,30 +71,30 @@ def test_three_nodes_roll_at_once_and_the_fourth_follows(cluster: Cluster, folde
 
     with cluster.edited(edit_nodeset("roll", memory="320MiB")):
         cluster.deploy("up")
-        becomes("the draining nodes", lambda: draining(cluster), {*NODES[:3]})
-        assert updated(cluster, before) == set(), "a pod was replaced while its job ran"
+        becomes("the set of draining nodes", lambda: draining(cluster), {*NODES[:3]})
+        assert updated(cluster, before) == set(), "no pod is replaced while its job runs"
 
         cluster.run(f"touch {folder}/go")
-        becomes("the updated nodes", lambda: updated(cluster, before), {*NODES[:3]}, 120)
-        becomes("the draining nodes", lambda: draining(cluster), {"roll-3"}, 120)
+        becomes("the set of updated nodes", lambda: updated(cluster, before), {*NODES[:3]}, 120)
+        becomes("the set of draining nodes", lambda: draining(cluster), {"roll-3"}, 120)
         assert cluster.job_state(jobs[3]) == "RUNNING"
 
         cluster.run(f"touch {folder}/last")
-        becomes("the updated nodes", lambda: updated(cluster, before), {*NODES}, 120)
+        becomes("the set of updated nodes", lambda: updated(cluster, before), {*NODES}, 120)
         for job in (*jobs, waiting):
             cluster.wait_for_job(job, "COMPLETED", 120)
-        becomes("the nodes", lambda: nodes(cluster), IDLE, 120)
+        becomes("the state of each node", lambda: nodes(cluster), IDLE, 120)
         assert memory(cluster).isdisjoint(size)
         restarts = cluster.run(
             f"sacct -nX -o restarts -j {','.join(map(str, (*jobs, waiting)))} -S now-1hour"
         )
         assert set(restarts.split()) == {"0"}
     cluster.deploy("up")
-    becomes("the size of the nodes", lambda: memory(cluster), size, 180)
+    becomes("the set of node sizes", lambda: memory(cluster), size, 180)
 
 
 def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
-    becomes("the nodes", lambda: nodes(cluster), IDLE, 180)
+    becomes("the state of each node", lambda: nodes(cluster), IDLE, 180)
     before = pods(cluster)
     change: dict[str, Any] = {"pod": {"image": "worker:missing"}, "roll": {"share": 0.25}}
 
@@ -102,7 +102,7 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
         cluster.deploy("up")
         log = ("logs", f"deploy/{c.RECONCILER}", "--since=2m")
         eventually(
-            "the reconciler calls a person",
+            "the reconciler logs that roll-0 is not back",
             lambda: (
                 "roll-0: roll: not back after its update; nodes with old settings: 3"
                 in cluster.kubectl(*log)
@@ -115,7 +115,7 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
         ]
     cluster.deploy("up")
 
-    becomes("the nodes", lambda: nodes(cluster), IDLE, 120)
+    becomes("the state of each node", lambda: nodes(cluster), IDLE, 120)
     assert updated(cluster, before) == {"roll-0"}, "the old settings are back"
 
 
@@ -129,7 +129,7 @@ def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -
         cluster.deploy("up")
         said = f"deploy/{c.RECONCILER}"
         eventually(
-            "the reconciler knows of the update",
+            "the reconciler logs that four nodes wait",
             lambda: "roll: nodes that wait for new settings: 4" in cluster.kubectl("logs", said),
         )
         assert updated(cluster, before) == set()
@@ -139,9 +139,12 @@ def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -
         )
         try:
             becomes(
-                "the updated nodes", lambda: updated(cluster, before), {"roll-1", "roll-2"}, 120
+                "the set of updated nodes",
+                lambda: updated(cluster, before),
+                {"roll-1", "roll-2"},
+                120,
             )
-            becomes("draining nodes", lambda: draining(cluster), set(), 120)
+            becomes("the set of draining nodes", lambda: draining(cluster), set(), 120)
         finally:
             slurm("delete", "reservationname=update")
         assert updated(cluster, before) == {"roll-1", "roll-2"}
