@@ -79,7 +79,7 @@ def test_memory_usage_of_tasks_is_recorded(cluster: Cluster) -> None:
     eventually("the job has ended", lambda: used()[0] == "COMPLETED")
     size = re.fullmatch(r"(\d+)K", used()[1])
     assert size, used()
-    assert int(size[1]) > 50_000, "MaxRSS in KiB"
+    assert int(size[1]) > 50_000, "MaxRSS is more than 50,000 KiB"
 
 
 def test_scancel_of_another_users_job_does_not_block_slurmctld(cluster: Cluster) -> None:

@@ -389,4 +389,4 @@ def test_reports_an_unavailable_bucket_in_one_line(bucket: Dumps) -> None:
     assert "certificate" in output
 
     code, output = bucket.run("restore", SNAPSHOT="latest")
-    assert code == 0, "no store is needed if the database already has tables"
+    assert code == 0, "restore needs no store if the database already has tables"

@@ -57,7 +57,7 @@ def load(cluster: Cluster) -> Iterator[None]:
         cluster.worker.run(f"touch {STOP}", "root")
     deadline = time.monotonic() + 120
     while cluster.slurmctld.run("squeue -h"):
-        assert time.monotonic() < deadline, "jobs are still in the queue after two minutes"
+        assert time.monotonic() < deadline, "the queue is empty after two minutes"
         time.sleep(1)
 
 
@@ -67,7 +67,9 @@ def assert_all_on_record(cluster: Cluster) -> None:
     deadline = time.monotonic() + 60
     while missing := ended - on_record(cluster):
         records = cluster.records("JobIDRaw", "State", where=f"--duplicates -j {','.join(missing)}")
-        assert time.monotonic() < deadline, f"not recorded: {missing} of {len(ended)}: {records}"
+        assert time.monotonic() < deadline, (
+            f"jobs not recorded: {missing} of {len(ended)}; {records}"
+        )
         time.sleep(0.5)
 
 

@@ -19,5 +19,9 @@ def node() -> Iterator[Node]:
 def nothing_runs(node: Node) -> Iterator[None]:
     yield
     node.controller.run("scancel --user=researcher; scancel --user=student")
-    becomes("the node", lambda: node.controller.run("sinfo --noheader --format=%T"), "idle\n")
+    becomes(
+        "the state of the node",
+        lambda: node.controller.run("sinfo --noheader --format=%T"),
+        "idle\n",
+    )
     node.isolate()

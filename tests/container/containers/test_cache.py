@@ -110,7 +110,7 @@ def test_cache_counts_its_pulls_hits_and_failures(site: Site) -> None:
         now = read_counts(site)
         return [now.pulls - before.pulls, now.hits - before.hits, now.failures - before.failures]
 
-    becomes("pulls, hits and failures", difference, [1, 1, 1])
+    becomes("the list of pulls, hits and failures", difference, [1, 1, 1])
     now = read_counts(site)
     assert now.downloaded - before.downloaded >= 2_000_000
     assert now.milliseconds > before.milliseconds
@@ -260,7 +260,7 @@ def test_image_stays_until_the_last_step_in_the_container_ends(site: Site, image
         becomes("the step's file", partial(site.node.root, f"ls {up} 2>&- || true"), up)
     steps = f"squeue --noheader --steps --jobs={job} --format=%i | grep -c '[.][0-9]'"
     site.node.user(f"scancel {job}.0")
-    becomes("the steps", lambda: site.node.user(steps), "1")
+    becomes("the number of steps", lambda: site.node.user(steps), "1")
 
     site.node.user(f"{step} slurm-image remove")
 

@@ -151,7 +151,9 @@ def test_step_joins_a_running_container(site: Site, image: str) -> None:
     refused = refusal(site, f"{step}:no_exec")
     site.node.user(f"scancel {job}.0")
     steps = f"squeue --noheader --steps --jobs={job} --format=%i"
-    becomes("a step", lambda: f"{job}.0" in site.node.user(steps).split(), wanted=False)
+    becomes(
+        "whether step 0 runs", lambda: f"{job}.0" in site.node.user(steps).split(), wanted=False
+    )
     run(site, f"{step}:no_exec", "true")
 
     assert first == second

@@ -78,7 +78,7 @@ class Cluster:
 
         # Add one, because a read that began earlier may be in progress.
         last = reads(self.scrape()) + 1 + intervals
-        return self.wait_for("more reads of Slurm", lambda scrape: reads(scrape) >= last)
+        return self.wait_for("the exporter has read Slurm", lambda scrape: reads(scrape) >= last)
 
     def scrape_as(self, user: int, **changes: str) -> Scrape:
         """Run the exporter once as user `user`, and return its metrics."""
@@ -91,14 +91,14 @@ class Cluster:
         """Return the first scrape for which `holds` is true. Raises AssertionError on timeout."""
         deadline = time.monotonic() + seconds
         while not holds(scrape := self.scrape()):
-            message = f"timeout: {what}; the last scrape has {len(scrape.series)} series"
+            message = f"timeout: it is not true that {what}; series: {len(scrape.series)}"
             assert time.monotonic() < deadline, f"{message}\n{self.controller.log()[-2000:]}"
             time.sleep(0.2)
         return scrape
 
     def becomes(self, job: str, state: str) -> None:
         """Wait until Slurm reports this state for a job."""
-        becomes(f"job {job}", lambda: self.controller.job_state(job), state)
+        becomes(f"the state of job {job}", lambda: self.controller.job_state(job), state)
 
     def submit(self, *options: str, script: str = "sleep 600") -> str:
         quoted = " ".join(options)

@@ -144,7 +144,7 @@ def test_failed_node_is_reported_down_one_interval_later(cluster: Cluster) -> No
         # slurmctld pings a silent node three times before it sets the node down.
         deadline = time.monotonic() + 120
         while state().rstrip("*") != word:
-            assert time.monotonic() < deadline, f"not {word}: {state()}"
+            assert time.monotonic() < deadline, f"cpu-1 is {state()}; expected {word}"
             time.sleep(0.2)
 
     kill_slurmd(worker)
@@ -373,7 +373,11 @@ def test_exporter_sends_at_most_five_requests_per_interval(cluster: Cluster) -> 
         return scrape.value("slurm_exporter_reads_total", source="scheduler"), calls
 
     def after(reads: float) -> tuple[float, dict[str, float]]:
-        return counts(cluster.wait_for("more reads", lambda scrape: counts(scrape)[0] >= reads))
+        return counts(
+            cluster.wait_for(
+                "the exporter has read Slurm again", lambda scrape: counts(scrape)[0] >= reads
+            )
+        )
 
     # Between the two scrapes, only the exporter sends such requests.
     first_reads, first = after(counts(cluster.scrape())[0] + 1)

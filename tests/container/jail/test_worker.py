@@ -129,7 +129,7 @@ def test_node_drains_if_it_cannot_provide_required_confinement(
     # Simulate a machine that cannot confine jobs.
     put(worker.container, {"/run/slurmstack/node/unconfined": "not to their CPUs: there are few"})
 
-    assert open_shells.run(worker.container, READY)[0] == 0, "confinement is not required"
+    assert open_shells.run(worker.container, READY)[0] == 0, "confinement is not required yet"
     put(worker.container, {required: "yes"})
     code, output = open_shells.run(worker.container, READY)
     assert (code, output.strip()) == (1, "not to their CPUs: there are few")

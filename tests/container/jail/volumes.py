@@ -35,7 +35,7 @@ class Shell:
 
     def answer(self, command: str, **options: Any) -> str:
         code, output = self.run(command, **options)
-        assert code == 0, f"{command}: {output}"
+        assert code == 0, f"{command}: exit code {code}; output: {output}"
         return output.strip()
 
     def populate(self, refresh: int, *submounts: str) -> tuple[int, str]:

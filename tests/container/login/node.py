@@ -104,7 +104,7 @@ class LoginNode:
     def answer(self, script: str, *options: str, user: str = "researcher") -> str:
         """Run a script in a user's session, which must succeed, and return the output."""
         done = self.ssh(script, *options, user=user)
-        assert done.returncode == 0, f"{script}: {done}"
+        assert done.returncode == 0, f"{script}: expected exit code 0: {done}"
         return done.stdout.strip()
 
 

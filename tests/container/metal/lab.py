@@ -91,7 +91,7 @@ class Machine:
     def run(self, command: str, check: bool = True) -> str:
         """Run a shell command as root on the machine, and return its output."""
         code, text = open_shells.run(self.container, command)
-        assert code == 0 or not check, f"{self.name}: {command}: {code}: {text}"
+        assert code == 0 or not check, f"{self.name}: {command}: exit code {code}: {text}"
         return text.strip()
 
     def exists(self, path: str) -> bool:

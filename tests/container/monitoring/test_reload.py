@@ -40,7 +40,7 @@ class Daemon:
 
     def run(self, script: str) -> str:
         code, text = open_shells.run(self.container, script)
-        assert code == 0, f"{script}: {code}: {text}"
+        assert code == 0, f"{script}: exit code {code}; output: {text}"
         return text
 
     def install(self, edited: str | None = None) -> None:

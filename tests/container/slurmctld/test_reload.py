@@ -47,13 +47,14 @@ def test_node_that_starts_during_a_change_gets_the_new_configuration(
     controller.install(config, files)
     controller.start()
     worker = start_worker(start_container, secret, NODE, description, controller, before=freeze)
-    becomes("slurmd", partial(worker.run, f"ps -o stat= -p $({FIND_SLURMD}) | cut -c1"), "T\n")
+    process_state = partial(worker.run, f"ps -o stat= -p $({FIND_SLURMD}) | cut -c1")
+    becomes("the process state of slurmd", process_state, "T\n")
     node = partial(controller.run, f"scontrol show node {NODE}")
     assert "SlurmdStartTime=None" in node()
 
     put(controller.container, {f"{c.SLURM_ETC}/slurm.conf": files["slurm.conf"] + CHANGE})
     controller.run(START_RELOAD)
-    becomes("slurmctld's log", partial(controller.run, "cat /tmp/reload"), RELOADED)
+    becomes("the log of the script reload", partial(controller.run, "cat /tmp/reload"), RELOADED)
     worker.run(f"kill -CONT $({FIND_SLURMD})", user="root")
     eventually("the node registers", lambda: "SlurmdStartTime=None" not in node())
 
@@ -75,7 +76,7 @@ def test_job_that_ended_just_before_a_crash_does_not_keep_its_node(start_contain
     node = partial(controller.run, f"sinfo --noheader --nodes={NODE} --format=%T")
     becomes("the node", node, "idle\n")
     controller.run(START_RELOAD)
-    becomes("slurmctld's log", partial(controller.run, "cat /tmp/reload"), RELOADED)
+    becomes("the log of the script reload", partial(controller.run, "cat /tmp/reload"), RELOADED)
     wait = "until [ -e /tmp/end ]; do sleep 0.1; done"
     submit = f"sbatch --parsable --no-requeue --output=/dev/null --wrap='{wait}'"
     job = controller.run(submit).strip()
