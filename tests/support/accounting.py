@@ -182,7 +182,7 @@ class Cluster:
     def revive(self) -> None:
         """Restart slurmctld if it does not answer, as its liveness probe does in a stack.
 
-        Rarely, slurmdbd and slurmctld 24.11.5 wait for each other: docs/accounting.md.
+        Rarely, slurmdbd and slurmctld 24.11.5 wait for each other (see docs/accounting.md).
         """
         code, _ = open_shells.run(self.slurmctld.container, "timeout 30 sinfo", "slurm")
         if code:
@@ -242,7 +242,10 @@ def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) ->
 
 @contextmanager
 def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> Iterator[Cluster]:
-    """Start a cluster of one node with accounting; ROOM and POOL explain `room` and `pool`."""
+    """Start a cluster of one node with accounting.
+
+    `room` and `pool` have the meaning of their defaults, ROOM and POOL.
+    """
     secret = secrets.token_hex(64)
     domain = config.cluster.domain
     accounts = accounts_of(config)

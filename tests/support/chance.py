@@ -1,4 +1,4 @@
-"""Random order and moments, which a test can repeat with the printed seed."""
+"""Random order and random times. A test can repeat them with the printed seed."""
 
 import random
 import secrets
@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 def shuffled(choices: Sequence[T], rounds: int) -> tuple[random.Random, list[T]]:
-    """Return each choice about equally often, in random order; and a generator for more numbers."""
+    """Return `rounds` choices in random order, and the generator of this order.
+
+    Each choice occurs about equally often. The caller can draw more numbers from the generator.
+    """
     seed = secrets.randbits(32)
     print(f"seed: {seed}")
     chance = random.Random(seed)

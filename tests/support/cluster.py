@@ -26,9 +26,9 @@ from tests.support.waiting import becomes, eventually, patience
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""Number of this checkout, so that several checkouts on a machine can run tests in parallel."""
+"""Number of this checkout. It lets several checkouts on one machine run tests in parallel."""
 _CLUSTERS = ("shared", "edits", "nodesets", "health", "single", "other")
-"""Clusters of the tests. The position in this tuple defines a cluster's two ports."""
+"""Names of the test clusters. A name's position in this tuple defines the cluster's two ports."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class Cluster:
     def log_out(self) -> None:
         """Close the shared connection.
 
-        A login node that shuts down waits for open connections. sshd reads groups only at login.
+        Otherwise, a login node that shuts down waits for the connection. The next connection is a
+        new login, at which sshd reads the user's groups again.
         """
         shell.forget(self.directory / "ssh_config")
 

@@ -41,8 +41,8 @@ def _remove(id_: str) -> None:
 def containers(prefix: str) -> Iterator[Start]:
     """Start idle containers from the stack's images, and remove them at the end.
 
-    All are on one internal network, where only the containers' names resolve. With `network_mode`,
-    a container shares the network of another container instead.
+    All containers are on one internal network, where only the names of the containers resolve.
+    With `network_mode`, a container shares the network of another container instead.
     """
     client = host.engine(print)
     debian.ensure_base_image(client, print)

@@ -71,7 +71,7 @@ _MESSAGES = _messages()
 
 @dataclass(frozen=True)
 class Offer:
-    """Devices of one resource; each maps files of the machine to other paths in the pod."""
+    """Devices of one resource. Each device makes files of the machine visible in the pod."""
 
     resource: str
     """Name of the resource, such as `nvidia.com/gpu`."""

@@ -64,7 +64,7 @@ def removed_key(since: int) -> dict[str, Any]:
 
 
 def key_secret(*moments: int) -> dict[str, Any]:
-    """Return an edit of the Secret that has had the keys of these times."""
+    """Return an edit of the Secret with the keys that the rotations at these Unix times created."""
     hidden = {"stringData": "[secret]"}
     names = ("auth-password", *(f"auth-password-{since}" for since in moments))
     sources = {"stringData": [urn(_PASSWORD, name) for name in names]}

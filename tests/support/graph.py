@@ -99,7 +99,7 @@ class Registration:
     custom: bool
     protect: bool
     deleted_first: bool
-    """A replacement is created only after this resource is deleted."""
+    """Whether the engine deletes this resource before it creates the replacement."""
     provider: str
     providers: dict[str, str]
     """Providers that a component passes to its children, by package."""
@@ -299,8 +299,9 @@ def record_program(program: Callable[[], None], *, threads: bool = False) -> Gra
     By default, the recorder answers requests at once, in the program's order, and the SDK skips
     work (`_lean_sdk`). With `threads`, threads answer in any order, and the SDK is complete.
     """
-    # In a separate thread with its own context, a recording cannot see the Pulumi stack of another.
-    # The call stack is also shorter there, and Pulumi sends the call stack with each resource.
+    # Record in a separate thread with its own context, where a recording cannot see the Pulumi
+    # stack of another recording. The call stack is also shorter there, and Pulumi sends the call
+    # stack with each resource.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(Context().run, _recorded, program, threads).result()
 

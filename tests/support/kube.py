@@ -65,10 +65,10 @@ def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list
 def applied(
     kubeconfig: Path, kinds: Iterable[Kind], namespace: str
 ) -> dict[tuple[Kind, str], bool]:
-    """Return kind and name of the objects in a namespace, and whether an engine sets their fields.
+    """Map kind and name of each object in a namespace to whether a Pulumi engine sets its fields.
 
-    An engine may have created an object without fields, such as an empty ConfigMap. Raises ApiError
-    and Unreachable.
+    The value is also False for an object that an engine created without fields, such as an empty
+    ConfigMap. Raises ApiError and Unreachable.
     """
     api = _api(kubeconfig, kubeconfig.read_text())
     return {

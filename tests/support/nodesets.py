@@ -45,6 +45,6 @@ def is_idle(cluster: Cluster, node: str) -> Callable[[], bool]:
 
 
 def machine_of(cluster: Cluster, node: str) -> str:
-    """Return the machine of a node's pod, or "" if it has none."""
+    """Return the machine of a node's pod, or "" if the pod has no machine."""
     pods = {pod["metadata"]["name"]: pod for pod in cluster.pods("worker")}
     return str(pods[node]["spec"].get("nodeName", "")) if node in pods else ""

@@ -1,4 +1,4 @@
-"""Values that all workers of one run share; the first worker that needs a value makes it.
+"""Values that all workers of one pytest run share. The first worker that needs a value makes it.
 
 Each run of pytest creates a folder for the values, and removes it at the end.
 """

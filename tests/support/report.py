@@ -7,7 +7,7 @@ A lane is one run of pytest; `make test` has several lanes, which run in paralle
 Costs have three parts, all in seconds:
 
 - `wall`: wall-clock time.
-- `own`: CPU time of pytest and of the processes that it started and waited for.
+- `own`: CPU time of pytest, and of processes that pytest started and waited for.
 - `machine`: CPU time of all processes on the machine during that time, including containers,
   clusters and parallel lanes. From /proc/stat, see proc(5).
 """

@@ -24,7 +24,7 @@ _sockets = tempfile.TemporaryDirectory(prefix="ssh-")
 def command(config: Path, user: str, *options: str, shared: bool = True) -> list[str | Path]:
     """Return the ssh command for a stack's `ssh_config`; the caller appends a script.
 
-    Without a shared connection, ssh opens its own.
+    Without a shared connection, ssh opens a connection for this command only.
     """
     with _lock:
         via = _socket(config, user) if shared else None

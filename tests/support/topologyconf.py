@@ -1,4 +1,4 @@
-"""topology.conf as Slurm 24.11 reads it: its rules, and the addresses of nodes."""
+"""Parse topology.conf as Slurm 24.11 does, check Slurm's rules, and compute nodes' addresses."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping

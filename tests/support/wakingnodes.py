@@ -1,6 +1,6 @@
-"""A slurmrestd and a Kubernetes API with nodes on demand that a job wakes, over HTTP.
+"""Fake HTTP servers, slurmrestd and Kubernetes' API, for nodes on demand that a job wakes.
 
-They answer requests of the agent's own clients, without a network, and record the requests.
+The servers answer the agent's own HTTP clients in this process, and record the requests.
 """
 
 import json
@@ -31,15 +31,15 @@ Object = dict[str, Any]
 @dataclass(frozen=True)
 class Request:
     at: float
-    """Seconds, by the clock of the nodes."""
+    """Time of the request in seconds, by `WakingNodes`' clock."""
     method: str
     what: str
-    """Last part of the path of a list, such as `pods`; for one object, the part before its name."""
+    """Last part of the path, such as `pods`. For a single node of Slurm, `node`."""
     is_further_page: bool
 
     @property
     def is_list(self) -> bool:
-        """Whether the request begins a list. A list has pages; see `agents.kubernetes.PAGE`."""
+        """Whether the request gets the first page of a list (see `agents.kubernetes.PAGE`)."""
         return self.method == "GET" and not self.is_further_page
 
 
@@ -54,14 +54,14 @@ class WakingNodes:
         boot: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`template` has metadata and spec of the pods, which are ready after `boot` seconds."""
+        """Use `template` (metadata and spec) for the pods. A pod is ready after `boot` seconds."""
         self.names = [f"{NODESET}-{ordinal}" for ordinal in range(count)]
         self.requests: list[Request] = []
         self._template = dict(template)
         self._boot = boot
         self._clock = clock
         self._pods: dict[str, tuple[float, Object]] = {}
-        """Creation of each pod, by the clock, and its object."""
+        """Creation time, by the clock, and object of each pod."""
         (self._record, *_) = json.loads(RECORD.read_text())["nodes"]["nodes"]
         self._lock = threading.Lock()
 
@@ -87,7 +87,7 @@ class WakingNodes:
         return Agent(slurm, api, "slurm", file)
 
     def lists(self, what: str) -> list[float]:
-        """Return the times of the lists of pods, for example."""
+        """Return the times at which the agent listed objects of this kind, such as `pods`."""
         return [one.at for one in self.requests if one.is_list and one.what == what]
 
     # --- Answers ----------------------------------------------------------------------------------
