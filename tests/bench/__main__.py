@@ -72,7 +72,7 @@ def stack() -> Iterator[None]:
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
-        # Workers wait for a missing controller; keep this wait between two rounds short.
+        # Workers that stop wait for a missing controller: shorten this wait between two rounds.
         nodesets=[NODESET | {"drain_grace": 1}],
     )
     down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]

@@ -60,7 +60,7 @@ def weigh(**daemons: Container) -> None:
     """Give daemons the CPU shares of their pods in the dev stack."""
     reserved = _reserved()
     for name, container in daemons.items():
-        # The kubelet uses the same conversion from millicores to shares.
+        # Convert millicores to shares as the kubelet does.
         container.update(cpu_shares=reserved[name] * 1024 // 1000)
 
 

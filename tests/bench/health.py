@@ -1,4 +1,4 @@
-"""Cost of node health: one pass of the reconciler over 5,000 nodes, one run of a node's checks.
+"""Cost of a reconciler pass over 5,000 nodes, and of one run of a node's checks.
 
 This runs in containers, without Kubernetes. slurmctld and slurmrestd are real. One slurmd
 represents all nodes, and answers slurmctld for each of them. `tests.bench.kubernetes` provides the
@@ -43,7 +43,7 @@ FRONT = "front-0"
 """The node whose slurmd represents all others."""
 ROUNDS = 5
 CHANGES = 10
-"""Number of nodes that recover, and number that fail, in each round: by cordons and by checks."""
+"""For each cause (cordons, checks): number of nodes that fail in a round, and that recover."""
 KIB = 1024
 
 WORLD: Final = "/bench"
@@ -110,7 +110,7 @@ sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
 sdiag | grep -E '^(Server thread count|Agent .*): +([2-9]|1[0-9])'
 true
 """
-"""Script that prints a text while slurmctld waits for a node or communicates with one."""
+"""Script that has output only while slurmctld waits for a node or communicates with a node."""
 
 NVIDIA_SMI = f"""#!/bin/sh
 case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
@@ -185,7 +185,7 @@ class Cluster:
 
     @property
     def cordoned(self) -> range:
-        """Return the cordoned machines: under a tenth, so that new drains stay below the limit."""
+        """Return the cordoned machines: less than a tenth, so that a pass can drain more nodes."""
         return range(self.moved * CHANGES, self.moved * CHANGES + self.count // 10 - CHANGES)
 
     @property
@@ -205,7 +205,7 @@ class Cluster:
         self._cordon()
 
     def move_on(self) -> None:
-        """Uncordon machines and cordon as many others; let as many checks recover as fail."""
+        """Uncordon CHANGES machines, and cordon as many others. Do the same with failing checks."""
         failed = self.failing
         self.moved += 1
         self._settle()

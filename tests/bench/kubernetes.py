@@ -78,7 +78,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(self.world.page(what, limit, number))
 
     def _other(self, path: str) -> Object:
-        """Return the reconciler's memory, no nodeset, or a budget without nodes."""
+        """Answer another GET: an empty list of StatefulSets, an unlimited budget, or the memory.
+
+        The memory is the ConfigMap in which the reconciler keeps its state.
+        """
         if path.endswith("/statefulsets"):
             return {"metadata": {"resourceVersion": "1"}, "items": []}
         if "/poddisruptionbudgets/" in path:
@@ -86,7 +89,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.world.memory
 
     def do_PATCH(self) -> None:
-        """Patch the ConfigMap of the reconciler's memory, the only object that it changes here."""
+        """Patch the reconciler's memory, the only object that the reconciler changes here."""
         memory, body = self.world.memory, self._body()
         version = memory["metadata"]["resourceVersion"]
         if "configmaps" not in self.path or body["metadata"]["resourceVersion"] != version:

@@ -75,7 +75,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 
 def alternate(*sides: Callable[[], float], rounds: int = ROUNDS) -> list[tuple[float, ...]]:
-    """Return the times of each side in every round, with alternating order."""
+    """Measure all sides in each round, in alternating order; return the times of each round."""
     took = []
     for turn in range(rounds):
         order: Iterable[int] = range(len(sides))

@@ -52,7 +52,7 @@ def one_controller(values: dict[str, Any]) -> None:
 def loses_a_node(cluster: Cluster, since: Callable[[float], float]) -> float:
     """Return the seconds until a controller on another node answers.
 
-    `since` gets the time of the loss, and returns the time to count from (both Unix times).
+    `since` maps the time of the loss to the time from which to count (both Unix times).
     """
     cluster.move_controller(LOST)
     with cluster.frozen(LOST):

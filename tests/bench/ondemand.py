@@ -83,7 +83,10 @@ def _of_pod(cluster: Cluster) -> tuple[float, float]:
 
 
 def _moment(is_reached: Callable[[], bool]) -> float:
-    """Wait, and return the time. `eventually` waits too long between two probes."""
+    """Wait until the condition holds, and return the time.
+
+    `eventually` would wait too long between two probes.
+    """
     end = time.monotonic() + LIMIT
     while not is_reached():
         assert time.monotonic() < end, f"the node on demand did not start within {LIMIT} s"

@@ -118,7 +118,10 @@ def topologies(figures: Figures) -> None:
 
 
 def placed() -> dict[str, Place]:
-    """Find the places of all nodes as in a pass, with the last places of the pass before."""
+    """Find the places of all nodes as the reconciler does in its second pass.
+
+    The input of the second pass includes the places that the first pass found.
+    """
     names = [f"set{i // REPLICAS:03}-{i % REPLICAS}" for i in range(NODESETS * REPLICAS)]
     chosen = random.Random(0).sample(range(len(names)), len(names))
     machines = {f"machine-{i}": machine(f"machine-{i}", i) for i in range(len(names))}
@@ -129,7 +132,7 @@ def placed() -> dict[str, Place]:
 
 
 def machine(name: str, number: int) -> Machine:
-    """Return a machine: 16 have one leaf switch, 8 leaf switches a rack, and there are 4 zones."""
+    """Return a machine. 16 machines share a leaf switch, 128 a rack, and 2560 a zone."""
     labels = {"zone": f"z{number // 2560}", "leaf": f"l{number // 16}", "rack": f"r{number // 128}"}
     return Machine(name=name, uid=name, version="1", created=0.0, labels=labels)
 
@@ -142,9 +145,10 @@ def pod(name: str, machine: str) -> Pod:
 
 
 def on_demand(figures: Figures) -> None:
-    """Measure a look at nodes that a job wakes together, and the requests until all are awake.
+    """Measure one pass of the agent over nodes that a job wakes at the same time.
 
-    slurmrestd and Kubernetes' API are simulated, in this process.
+    Also count the agent's requests until all nodes are awake. This process simulates slurmrestd
+    and Kubernetes' API.
     """
     say(f"{WOKEN} nodes on demand that wake at once")
     nodes = WakingNodes(WOKEN, pod_template(), boot=BOOT)
@@ -165,7 +169,7 @@ def on_demand(figures: Figures) -> None:
     figures.add(f"requests until {WOKEN} nodes are awake", len(nodes.requests))
     for what in ("pods", "podtemplates"):
         first, *_, last = times = nodes.lists(what)
-        # Round the rate: the agent begins a look each second, but a list comes a moment later.
+        # Round the rate: the agent starts a pass each second, but lists objects slightly later.
         rate = round((len(times) - 1) / (last - first), 2)
         figures.add(f"lists of {what} in a second, until all are awake", rate, at_most=1)
 
@@ -179,7 +183,7 @@ def pod_template() -> dict[str, Any]:
 
 
 def wake(agent: Agent) -> None:
-    """Run the agent's command until all nodes are awake. slurmctld calls it for each node."""
+    """Run the agent's command until all nodes are awake, while slurmctld calls it for each node."""
     look, before = agent.look, signal.getsignal(signal.SIGTERM)
     port = free_port()
 
@@ -237,7 +241,7 @@ def slurmctld(figures: Figures) -> None:
 
 
 def with_switches(controller: Slurmctld, figures: Figures) -> None:
-    """Measure slurmctld's start with a topology, whose distances it computes."""
+    """Measure slurmctld's start with a topology: slurmctld computes the distances of switches."""
     made = tree(placed())
     say(f"slurmctld with {made.summary}")
     edit = edited("static", NODESETS, REPLICAS)

@@ -1,6 +1,6 @@
 """The disks of the virtual machine.
 
-The emulated machine is slow. So the disks already contain what `make up` would download or build:
+Because the emulated machine is slow, the disks already contain what `make up` needs:
 packages of Debian and of Python, binaries of Kubernetes, and the images.
 """
 
@@ -29,7 +29,7 @@ PROJECT: Final = "/root/slurmstack"
 PAYLOAD: Final = "/mnt/payload"
 """Mount point of the disk with the files of a run: project and authorized keys."""
 DOCKER: Final = "/var/lib/docker"
-"""Mount point of the disk with Docker's images, and with their unpacked copy for nodes."""
+"""Mount point of the disk with Docker's images, and with an unpacked copy for Kubernetes nodes."""
 _PACKAGES: Final = (
     *("dbus", "linux-image-cloud-amd64", "openssh-server", "systemd-sysv", "udev"),
     *("ca-certificates", "docker-cli", "docker.io", "iproute2", "iptables", "make"),
@@ -71,7 +71,7 @@ class System:
 
 
 def system(say: Say) -> System:
-    """Return a Debian with Go and all packages. It is built once: machines do not change it."""
+    """Return a Debian with Go and all packages. Build it only once: no machine changes it."""
     requirements = (ROOT / "requirements-dev.txt").read_bytes()
     known = repr((debian.SUITE, _PACKAGES, _SIZE, sorted(_FILES.items()), host.go_version()))
     digest = hashlib.sha256(known.encode() + requirements).hexdigest()[:12]

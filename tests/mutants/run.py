@@ -128,8 +128,8 @@ class Runner:
     def _prepared(self, copy: Scratch, fault: Fault) -> Problem | None:
         """Run a row's tests on the cluster without the fault.
 
-        This also repairs the cluster after the previous row. If the cluster stays unusable, the
-        tests run on a new cluster.
+        These tests also repair the cluster after the previous row. If the cluster stays unusable,
+        the tests run on a new cluster.
         """
         problem = self._problem(copy, fault)
         if problem:
