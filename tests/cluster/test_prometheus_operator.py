@@ -181,7 +181,7 @@ def theirs(cluster: Cluster, operator_files: dict[str, str]) -> Ask:
     (ours,) = [
         one for one in made["spec"]["template"]["spec"]["containers"] if one["name"] == "prometheus"
     ]
-    # For a Prometheus without shards, the operator's config-reloader makes the same replacement.
+    # The operator's config-reloader also replaces $(SHARD) by 0 for a Prometheus without shards.
     files = {
         name: text.replace(RULES, "/told").replace("$(SHARD)", "0")
         for name, text in operator_files.items()

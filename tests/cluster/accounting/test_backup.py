@@ -1,4 +1,4 @@
-"""A dump restores all records in an empty database. The deploy adds users newer than the dump."""
+"""A restored dump has all records. The deploy adds the users that are newer than the dump."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 AWAY = 30
-"""Length of an outage in seconds. No record was lost in outages of two minutes, either."""
+"""Length of an outage in seconds. Outages of two minutes lost no record either."""
 JOB = "echo $SLURM_JOB_ID >>ended"
 
 

@@ -47,9 +47,9 @@ JOBS = {
     ),
     "a job at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm looks for jobs at their time limits twice a minute. A requeued job would wait two minutes,
-# so the command that requeues the job also sets StartTime. The command sleeps before that: slurmd
-# would refuse a credential from the second of the requeue.
+# Slurm checks the time limits of jobs only twice a minute. A requeued job would wait two minutes,
+# so the command that requeues the job also sets StartTime. Before that, the command sleeps, because
+# slurmd refuses a credential from the same second as the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then

@@ -1,10 +1,11 @@
 """Send forbidden requests to a node's daemons in the daemons' protocol, as an ordinary user.
 
 Slurm's commands first contact slurmctld, which refuses them. But an attacker can contact slurmd
-through Slurm's library, and slurmstepd through its socket. Inside the jail,
-`python3 daemons.py ADDRESS JOB UID WHERE` prints the answers as JSON, for the other user's job and
-uid; WHERE is `beside` if the other user's job is on this node. Layouts and numbers are those of
-Slurm 24.11 (msg_type.h, slurm_protocol_defs.h, stepd_api.h).
+through Slurm's library, and slurmstepd through its socket.
+
+Inside the jail, `python3 daemons.py ADDRESS JOB UID WHERE` prints the answers as JSON. ADDRESS is
+the node; JOB and UID are the other user's job and uid. WHERE is `beside` if that job is on this
+node. Layouts and numbers are those of Slurm 24.11 (msg_type.h, slurm_protocol_defs.h, stepd_api.h).
 """
 
 import ctypes

@@ -24,7 +24,7 @@ LIKE_A_JOB = ("batch", "salloc", "ssh", "container")
 """Other ways to run in a job, with the same refusals as in a job of srun."""
 REFUSED_OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "container": {
-        # A container's user namespace maps no other user.
+        # The user namespace of a container maps only the user, so other uids are invalid.
         "to become root": "EINVAL",
         "to become another user": "EINVAL",
         # In this place, each of the jail's directories is a separate mount.

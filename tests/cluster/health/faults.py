@@ -1,4 +1,4 @@
-"""Faults of a cluster, each for the time of a `with` block, and tables of the alerts they fire."""
+"""Faults that last during a `with` block, and tables of the alerts that the faults fire."""
 
 import contextlib
 import json
@@ -138,7 +138,7 @@ def blocked_queue(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _slurm(cluster: Cluster, **settings: Any) -> Iterator[None]:
-    """Deploy other Slurm settings; afterwards cancel the jobs and restore the settings."""
+    """Deploy other Slurm settings. Afterwards, cancel the jobs and restore the settings."""
     try:
         with cluster.edited(lambda values: values.update(slurm=settings)):
             cluster.deploy("up")

@@ -20,7 +20,8 @@ from tests.support.waiting import eventually
 
 Values = dict[str, Any]
 LATEST = 12
-"""Latest kill, in seconds. By then, a deploy is complete: kills come before and after each step."""
+"""Time of the latest kill, in seconds after the start of a deploy, when the deploy is complete. So
+there are kills before and after each step."""
 
 
 def resize(values: Values, number: int) -> None:
@@ -28,7 +29,7 @@ def resize(values: Values, number: int) -> None:
 
 
 def configure(values: Values, number: int) -> None:
-    """Change slurm.conf. This replaces the Jobs that check slurm.conf and bring it into force."""
+    """Change slurm.conf. This replaces the Jobs that check slurm.conf and reload slurmctld."""
     values["partitions"] = [{"name": "main", "nodesets": ["cpu"], "max_time": f"1:{number:02}:00"}]
 
 

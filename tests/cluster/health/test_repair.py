@@ -48,7 +48,7 @@ OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
 
 
 def others_leave(cluster: Cluster) -> None:
-    """Move other pods off the machine. A second controller that stays pending may return later."""
+    """Move other pods off the machine. A pending second controller may return to it later."""
     deleted = set[str]()
 
     def others() -> list[str]:
@@ -159,7 +159,7 @@ def machine_uid(cluster: Cluster) -> str:
 
 
 def forget_repairs(cluster: Cluster) -> None:
-    """Empty the reconciler's memory, so that it starts with the first step of each ladder."""
+    """Empty the reconciler's memory, so that each repair ladder starts with its first step."""
     forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
     cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
 

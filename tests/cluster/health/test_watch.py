@@ -74,7 +74,8 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # An alert that stops even for a moment is not lasting: its usual delay would begin again.
+        # An alert that stops even for a moment is not lasting: without the edit of this test, the
+        # alert's delay would begin again.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting

@@ -3,7 +3,7 @@
 There are no real GPUs. Through the real kubelet, the tests' device plugin gives pods other devices,
 such as /dev/zero, under the names of GPUs. The GPUs' numbers have gaps, as on a machine where
 several pods share the GPUs. All MIG slices of a GPU share /dev/nvidia0, which every job with a
-slice must be able to open. The tests use /dev/null for it, because every job can open /dev/null.
+slice must be able to open. In its place, the tests use /dev/null, which every job can open.
 """
 
 import re

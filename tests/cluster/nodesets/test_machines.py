@@ -41,7 +41,7 @@ def recorded(cluster: Cluster) -> str:
     return cluster.run(f"scontrol show node {NODE} | grep -o 'InstanceId=.*' | cut -d= -f2").strip()
 
 
-def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> None:
+def test_pod_waits_for_its_machine_until_an_operator_releases_the_node(cluster: Cluster) -> None:
     machine = machine_of(cluster, NODE)
     assert recorded(cluster) == machine
 
@@ -65,7 +65,7 @@ def test_node_waits_for_its_machine_until_it_is_released(cluster: Cluster) -> No
 
 
 def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
-    """The API server judges the reconciler's requests, without carrying them out."""
+    """The patches are dry runs: the API server accepts or refuses them, but changes nothing."""
     reconciler = cluster.as_account(c.RECONCILER)
     name = "gated-by-a-test"
     pod: dict[str, Any] = {

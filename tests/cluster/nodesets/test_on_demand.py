@@ -44,7 +44,7 @@ ASLEEP = {f"cloud-{ordinal}": "idle~" for ordinal in range(5)}
 
 @pytest.fixture(scope="module", autouse=True)
 def _nodesets(cluster: Cluster) -> Iterator[None]:
-    # The reconciler protects nodes with jobs from evictions at each pass.
+    # At each pass, the reconciler updates the protection of nodes with jobs from evictions.
     reconciler = {"interval": 5, "rollout": 60}
     with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS, reconciler=reconciler):
         becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP)
@@ -192,8 +192,9 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
 ) -> None:
     """Kill the agent, slurmctld or the API server at random moments while nodes start and stop.
 
-    Only many random moments find a rare fault. The second wave of jobs begins when nodes of the
-    first have been idle for long enough to sleep. The kills go on while its nodes go to sleep, too.
+    A rare fault shows only after many random kills. The second wave of jobs begins when nodes of
+    the first wave have been idle for long enough to sleep. The kills continue while nodes of the
+    second wave go to sleep.
     """
     chosen, kills = shuffled(KILLS, 20)
     # Tasks of 3 to 15 seconds: nodes become idle, and then go to sleep, one after the other.
@@ -229,10 +230,10 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
     eventually("no pod is left", lambda: not pods(cluster), 90)
 
 
-def test_job_ends_and_its_node_sleeps_after_slurmctld_was_killed_as_the_job_started(
+def test_job_and_its_node_recover_if_slurmctld_dies_at_job_start(
     cluster: Cluster, folder: str
 ) -> None:
-    """Usually, slurmctld has not saved the start within this time, and starts the job again.
+    """Usually, slurmctld is killed before it saves the start, and starts the job a second time.
 
     Because the node already runs the job, slurmctld then drains the node and requeues the job. The
     reconciler returns the node to service.
@@ -279,7 +280,7 @@ def test_operators_wake_nodes_and_put_them_to_sleep(
 
 
 def test_agent_may_create_and_delete_only_its_pods(cluster: Cluster) -> None:
-    """The API server judges the agent's requests, without carrying them out."""
+    """The requests are dry runs: the API server accepts or refuses them, but changes nothing."""
     made = pod_of(cluster, "cloud")
     assert answer(cluster, made, "create", "-f", "-") == "pod/cloud-0 created (server dry run)\n"
     made["spec"]["volumes"].append({"name": "machine", "hostPath": {"path": "/"}})
@@ -289,13 +290,13 @@ def test_agent_may_create_and_delete_only_its_pods(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("label", [c.LABEL_NODESET, *c.ON_DEMAND_LABELS])
-def test_template_limits_pods_also_without_its_labels(cluster: Cluster, label: str) -> None:
+def test_template_still_limits_pods_after_it_loses_a_label(cluster: Cluster, label: str) -> None:
     made = pod_of(cluster, "lost")
     made["spec"]["volumes"].append({"name": "machine", "hostPath": {"path": "/"}})
     value = made["metadata"]["labels"][label]
     cluster.kubectl("label", "podtemplate", "lost", f"{label}-")
     try:
-        # Time for the API server to read the change.
+        # Give the API server time to read the change.
         time.sleep(3)
         assert "volumes must be that of the template" in answer(cluster, made, "create", "-f", "-")
     finally:
@@ -311,7 +312,7 @@ def pod_of(cluster: Cluster, nodeset: str) -> dict[str, Any]:
 
 
 def answer(cluster: Cluster, pod: dict[str, Any], *request: str) -> str:
-    """Return how the API server judges a request of the agent, without carrying it out."""
+    """Send a request of the agent as a dry run, and return kubectl's output and errors."""
     agent = f"--as=system:serviceaccount:{NAMESPACE}:ondemand"
     asked = (agent, "--dry-run=server", *request)
     result = cluster.kubectl_result(*asked, stdin=json.dumps(pod), check=False)

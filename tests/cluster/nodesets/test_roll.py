@@ -18,7 +18,7 @@ PARTITIONS = [
 ]
 IDLE = dict.fromkeys(NODES, "idle")
 LIMIT = 30
-"""Seconds for a node to return."""
+"""Seconds in which an updated node must return."""
 UNTIL = "#!/bin/sh\nwhile [ ! -e {0} ]; do sleep 0.2; done"
 
 
@@ -47,7 +47,7 @@ def draining(cluster: Cluster) -> set[str]:
 
 
 def memory(cluster: Cluster) -> set[str]:
-    """Return the sizes in Slurm's records of the nodes, in MiB."""
+    """Return the memory sizes in Slurm's records of the nodes, in MiB."""
     return set(cluster.run("sinfo --noheader --partition=roll --format=%m").split())
 
 

@@ -33,7 +33,7 @@ def everywhere(cluster: Cluster, script: str) -> dict[str, str]:
 
 
 def common_answer(answers: dict[str, str]) -> str:
-    """Return the answer of all places; fail if the answers differ."""
+    """Return the answer that all places share; fail if the answers differ."""
     assert len(set(answers.values())) == 1, answers
     return next(iter(answers.values()))
 

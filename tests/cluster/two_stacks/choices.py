@@ -8,7 +8,8 @@ from tests.support.cluster import Cluster, write_test_stack
 from tests.support.commands import execute
 
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
-"""Go module with definitions of the Operator's kinds; the API server uses them for validation."""
+"""Go module with the definitions of the Prometheus Operator's kinds, with which the API server
+validates objects."""
 KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
 FOUND_BY = {"release": "kube-prometheus-stack"}
 SecondOn = Callable[[int], Cluster]
