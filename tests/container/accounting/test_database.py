@@ -197,9 +197,9 @@ def reader(cluster: Cluster) -> Iterator[Dbd]:
 def test_slurmdbd_restarts_if_it_cannot_connect_during_its_start(
     cluster: Cluster, reader: Dbd
 ) -> None:
-    """Without restart.c, slurmdbd waits for ever: it joins a thread that never ends."""
+    """Without restart.c, slurmdbd waits forever for a thread that never ends."""
     allow = "GRANT ALL ON slurm_acct_db.* TO 'reader'@'%' WITH MAX_CONNECTIONS_PER_HOUR"
-    # slurmdbd's start script and its storage plugin connect once each, before it reads its lists.
+    # The start script and the storage plugin connect once each, before slurmdbd reads its lists.
     cluster.database.sql(f"{allow} 2")
 
     reader.begin()

@@ -164,7 +164,7 @@ def test_reports_an_unusable_bundle_in_one_line(
 
 
 def test_slurmstepd_opens_no_file_of_a_bundle_as_root(site: Site, rootfs: str) -> None:
-    """If slurmstepd opened this configuration, a FIFO, it would block."""
+    """config.json is a FIFO: slurmstepd would block if it opened the file."""
     fifo = f"{c.JAIL}{HOME}/fifo"
     site.node.user(f"rm -rf {fifo}; mkdir {fifo}; mkfifo {fifo}/config.json")
 

@@ -188,7 +188,7 @@ def silent(site: Site) -> Iterator[None]:
 
 @contextmanager
 def program(site: Site, name: str, script: str) -> Iterator[str]:
-    """Put a script before a program of the importer. Provide the assignment of PATH."""
+    """Install a script that the importer runs instead of a program. Yield the variable PATH."""
     folder = f"{c.JAIL}/home/researcher/programs"
     site.node.user(f"mkdir --parents {folder}")
     put(site.node.worker.container, {f"{folder}/{name}": f"#!/bin/bash\n{script}\n"}, mode=0o755)
@@ -199,7 +199,7 @@ def program(site: Site, name: str, script: str) -> Iterator[str]:
 
 
 def test_cached_image_starts_although_the_registry_never_answers(site: Site, image: str) -> None:
-    """The test shortens the minute in which a registry must answer."""
+    """The test shortens the limit of one minute within which a registry must answer."""
     run(site, f"--container-image={image}", "true")
     site.node.root(f"touch --date=yesterday {CACHE}/references/*")
     shorter = 'exec /usr/bin/skopeo "${@/60s/1s}"'

@@ -308,7 +308,7 @@ def test_refuses_a_hostile_squashfs_file_in_one_line(site: Site, steps: tuple[st
 
 
 def test_files_of_an_image_with_special_kinds_do_not_stop_the_import(site: Site) -> None:
-    """Opening a FIFO waits for a writer. A link leads to the user's own files."""
+    """Opening a FIFO would wait for a writer, and the link leads to the user's own files."""
     path = pack(
         site,
         "special",

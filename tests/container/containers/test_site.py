@@ -29,7 +29,7 @@ PLUGSTACK = "/run/slurm/conf/plugstack.conf"
 
 @contextmanager
 def configured(site: Site, **settings: Any) -> Iterator[str]:
-    """Apply settings on the first node, as a deploy does. Provide srun's option for that node."""
+    """Apply settings on the first node, as a deploy does. Yield srun's option for that node."""
     chosen = Containers(**settings)
     files = {f"{c.USER_IMAGES}/{k}": text for k, text in container_files(chosen).items()}
     defaults = " ".join(f"{k}={value}" for k, value in plugin_defaults(chosen).items())

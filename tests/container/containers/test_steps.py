@@ -109,7 +109,7 @@ def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
 
 
 def test_slurm_commands_of_root_in_a_container_act_as_the_user(site: Site, image: str) -> None:
-    """Only `squeue --me`, which looks for jobs of root, finds nothing."""
+    """Only `squeue --me` prints nothing, because it looks for jobs of root."""
     commands = (
         "cd /tmp; srun --quiet id -u; squeue --noheader --me --format=%T; "
         "squeue --noheader --jobs=$SLURM_JOB_ID --format=%T,%U; "
@@ -234,7 +234,8 @@ def test_step_on_a_full_disk_is_refused_in_one_line(site: Site, image: str) -> N
 
 
 def test_task_in_an_image_reaches_the_pmix_server_of_slurmstepd(site: Site, image: str) -> None:
-    """A PMIx library of each version needs this. Without munge, a library prints warnings."""
+    """PMIx libraries of different versions use different variables. The image has no munge, so the
+    security mode must be `native`; otherwise, a library prints warnings."""
     script = (
         "ls $PMIX_SERVER_TMPDIR && echo $PMIX_RANK $PMIX_SECURITY_MODE; "
         "for uri in $PMIX_SERVER_URI2 $PMIX_SERVER_URI21 $PMIX_SERVER_URI3 $PMIX_SERVER_URI4 "

@@ -24,7 +24,7 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.controller.run("scancel --user=researcher")
     cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume || true")
-    # Otherwise, the next test would see how a completing job becomes a cancelled job.
+    # Otherwise, metrics would change during the next test, when completing jobs become cancelled.
     cluster.wait_for("no job runs or completes", lambda scrape: not in_work(scrape))
 
 

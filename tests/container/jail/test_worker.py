@@ -164,7 +164,7 @@ def test_slurmd_waits_while_required_confinement_is_impossible(
     [
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)], ("1", "2", "1")),
         ([Cpu(0, 0, 0, 0), Cpu(0, 0, 0, 1), Cpu(1, 1, 0, 2), Cpu(1, 1, 0, 3)], ("2", "1", "2")),
-        # Four numbers below 5 are missing, so topology() adds four CPUs, in two more sockets.
+        # The numbers 0, 1, 3 and 4 are missing, so topology() adds four CPUs, in two more sockets.
         ([Cpu(0, 0, 2, 2), Cpu(0, 0, 2, 5)], ("3", "1", "2")),
     ],
 )

@@ -13,9 +13,9 @@ from local import host
 from tests.support import open_shells
 from tests.support.containers import Start
 
-# The Job does not have SYS_CHROOT. Tests need it to run commands in the jail.
+# Add SYS_CHROOT, which the Job does not have: tests need it to run commands in the jail.
 RIGHTS = {"cap_drop": ["ALL"], "cap_add": [*ANY_OWNER, "SYS_CHROOT"]}
-# These files have 0.5 GB. Tests remove them, because each test would copy them.
+# Tests remove these files (0.5 GB). Otherwise, each test would copy them.
 COMPILERS = (
     "/usr/lib/gcc /usr/libexec/gcc /usr/include /usr/lib/x86_64-linux-gnu/lib[A-Za-z]*san.so* "
     "/usr/lib/x86_64-linux-gnu/*.a /usr/lib/x86_64-linux-gnu/perl /usr/share/perl /usr/share/doc "

@@ -37,7 +37,7 @@ class LoginNode:
     """The login node's container."""
     slurmctld: Slurmctld
     client: Slurmctld
-    """A container for clients that need not run on this machine."""
+    """A container for SSH clients that need not run on this machine."""
     folder: Path
     start_container: Start
     jail: str

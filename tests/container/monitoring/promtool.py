@@ -12,7 +12,7 @@ THERE = "/tmp/alerts"
 
 def promtool(container: Container, *arguments: str) -> tuple[int | None, str]:
     """Run promtool, and return its exit code and output."""
-    # promtool soon discards its memory; collecting it less often saves a quarter of the time.
+    # Run Go's garbage collector less often, which saves a quarter of promtool's time.
     fewer = {"GOGC": "400"}
     code, output = container.exec_run(["promtool", *arguments], workdir=THERE, environment=fewer)
     return code, cast(bytes, output).decode()

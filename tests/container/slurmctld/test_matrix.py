@@ -1,4 +1,4 @@
-"""The real slurmctld starts without errors with all kinds of configurations of the settings."""
+"""The real slurmctld starts without errors with many different settings."""
 
 from typing import Any
 

@@ -47,7 +47,10 @@ def test_jobs_run_while_only_one_side_uses_the_new_key(start_container: Start, f
     old, new = secrets.token_hex(64), secrets.token_hex(64)
 
     def keys(side: str) -> dict[int, str]:
-        """Return a side's keys. `first` already signs with the new key, the other in a minute."""
+        """Return the keys of one side.
+
+        The side `first` already signs with the new key; the other side starts in a minute.
+        """
         return {0: old, int(time.time()) + (-MINUTE if side == first else MINUTE - 1): new}
 
     controller = start_controller(start_container, old)

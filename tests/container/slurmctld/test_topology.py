@@ -1,4 +1,6 @@
-"""The real slurmctld accepts every topology.conf from labels, and the tests' judge knows its rules.
+"""The real slurmctld accepts each topology.conf that the labels of machines define.
+
+The tests also compare slurmctld with the rules in tests/support/topologyconf.py.
 
 The image's script `gather-config` chooses the file that slurmctld reads.
 """
@@ -145,7 +147,9 @@ def test_slurmctld_accepts_groups_of_few_and_of_no_nodes(kind: str, slurmctld: S
         ("block", "BlockName=a Nodes=cpu-[0-1]\nBlockName=a Nodes=cpu-[2-3]\nBlockSizes=2\n"),
     ],
 )
-def test_judge_refuses_what_slurmctld_refuses(kind: str, text: str, slurmctld: Slurmctld) -> None:
+def test_refusals_covers_files_that_slurmctld_refuses(
+    kind: str, text: str, slurmctld: Slurmctld
+) -> None:
     assert refusals(text, NODES)
 
     with pytest.raises(AssertionError, match="does not start"):
@@ -258,7 +262,7 @@ def test_controller_starts_and_reconfigures_with_the_written_topology(written: S
     assert written.errors() == []
 
 
-def test_second_copy_replaces_the_first(slurmctld: Slurmctld) -> None:
+def test_second_run_of_gather_config_replaces_the_first_copy(slurmctld: Slurmctld) -> None:
     slurmctld.install(settings("tree"))
     for _ in range(2):
         slurmctld.run(f"{c.PROGRAMS}/gather-config {c.SLURM_ETC} {FOLDER}")

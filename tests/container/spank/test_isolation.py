@@ -130,7 +130,7 @@ def test_setuid_programs_work_only_if_permitted(node: Node) -> None:
     assert node.job("setuid-id --user") == "0"
 
 
-# Capabilities by their bits: chown, dac_override, fowner, fsetid, kill, setgid, setuid, sys_chroot.
+# Bits of these capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, sys_chroot.
 FEW = 0b100_0000_0000_1111_1011
 
 

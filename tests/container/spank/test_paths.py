@@ -134,7 +134,7 @@ def reachable(lines: str) -> set[str]:
 
 @pytest.mark.parametrize("mpi", ["pmix", "none"])
 def test_step_opens_no_port_to_others_and_inherits_no_descriptor(node: Node, mpi: str) -> None:
-    """slurmstepd would trust every sender, and would use numbers in messages as indexes."""
+    """slurmstepd trusts all senders, and uses numbers in their messages as array indexes."""
     before = reachable(node.root(ROOTS_PORTS))
     assert before
 
