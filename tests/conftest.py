@@ -19,7 +19,7 @@ from tests.support.once import shared
 pytest_plugins = ["tests.support.report"]
 
 _FOUND = pytest.StashKey[bool]()
-"""Whether Docker answered before the tests started."""
+"""Whether a Docker engine answered before the tests started."""
 _USERS = pytest.StashKey[IO[str]]()
 """A lock that all runs share while their tests may need Docker."""
 
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Until the end of the run, keep the values that all workers share."""
+    """Keep the values that all workers share (tests/support/once.py) until the end of the run."""
     if not hasattr(config, "workerinput"):
         stack = ExitStack()
         stack.enter_context(shared())
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude modules and tests from garbage collection: they live until the end of the run.
+    """Exclude modules and tests from garbage collection, because they live until the run ends.
 
     Tests leave few cycles, so the collector runs rarely afterwards.
     """
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 class _ByFolder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Give each folder to one worker: its tests share fixtures, and some need a fixed order.
+    """Run the tests of a folder in one worker: they share fixtures, and some need a fixed order.
 
     xdist's own `loadgroup` has no effect with pytest 9.2, which keeps no `_nodeid`.
     """

@@ -82,7 +82,7 @@ def stack() -> Iterator[None]:
             execute(down, timeout=300)
         yield
     finally:
-        # Ignore a second Ctrl-C: `make` would also get it and leave the stack half removed.
+        # Ignore a second Ctrl-C: `make` would also get the signal and leave the stack half removed.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
         if execute(down, check=False, timeout=300).returncode:
@@ -92,7 +92,10 @@ def stack() -> Iterator[None]:
 
 
 def module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a module of the project on the stack, and print its last line of stderr: the phases."""
+    """Run a module of the project on the stack.
+
+    Print the last line of its stderr, which lists the phases with their durations.
+    """
     command = [sys.executable, "-m", *arguments, "--stack", BENCH.stack]
     result = execute(command, **options)
     if lines := result.stderr.strip().splitlines():

@@ -111,7 +111,7 @@ def _ask(cluster: Cluster, command: str) -> float:
 
 
 def _fill(cluster: Cluster, midnight: int) -> None:
-    """Copy the record of a real job and its batch step to every 0.864 s of a day."""
+    """Fill a day with copies of the record of a real job and its batch step, evenly spaced."""
     job = cluster.user("sbatch --parsable --wait --output=/dev/null --mem=100 --wrap=true")
     eventually("sacct shows the job", lambda: cluster.records("State", where=f"-j {job}") != [])
     at = f"{midnight} + (seq - 1) * 86400 DIV {DAY}"

@@ -57,8 +57,9 @@ for lab in $(seq {ARRAYS}); do
   scontrol update jobid=${{job}}_0-{JOBS // ARRAYS - 2} comment=split
 done
 """
-"""Script that submits the jobs. `scontrol update` gives array tasks their own records, as if they
-had started. The jobs are held: scheduling cycles over them would make the measured rates vary."""
+"""Script that submits the jobs. `scontrol update` gives array tasks their own records, as if the
+tasks had started. The jobs are held, because scheduling cycles would make the measured rates
+vary."""
 INTERVAL = Exporter().interval
 """Seconds between two reads, and between two scrapes of the classic exporter."""
 READS = 6

@@ -103,7 +103,7 @@ for _ in range(50):
         time.sleep(0.1)
 sys.exit("the API does not listen")
 """
-"""Program that waits for the API and sets the cordoned machines in it."""
+"""Program that waits for the simulated API and sets the API's cordoned machines."""
 
 BUSY = """
 sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
@@ -511,7 +511,7 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     )
     front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
     program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
-    # The check of processes compares with its previous run, normally a minute earlier.
+    # The check of processes compares with its previous run, which is normally a minute old.
     aged = f"touch -d '1 minute ago' {STATE}/processes"
     used = []
     for _ in range(2 * ROUNDS):

@@ -1,7 +1,7 @@
 """Cost of jobs in container images: starts from the cache, cold pulls, reading small files.
 
 Two nodes and a registry with TLS run in containers. The variants of a measurement alternate in
-random order, so that other load on the machine affects all of them equally.
+random order, so that other load on the machine affects all variants equally.
 """
 
 import base64

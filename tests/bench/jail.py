@@ -37,7 +37,8 @@ def measure(figures: Figures) -> None:
     steps: dict[str, list[int]] = {way: [] for way in WAYS}
     with containers("slurmstack-bench") as start, one_node(start) as node:
         with_plugin = node.root(f"cat {STACK}")
-        # mpi.conf names this directory. The plugin creates it only in a job's private /tmp.
+        # mpi.conf names this directory, which the plugin creates only in a job's private /tmp. The
+        # steps without the plugin need the directory in the node's /tmp.
         node.root("mkdir /tmp/.pmix")
         for _ in range(ROUNDS):
             for way in random.sample(list(WAYS), len(WAYS)):

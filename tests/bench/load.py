@@ -1,6 +1,6 @@
 """Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-Each comparison alternates its two variants in the order ABBA, so that other load slows both
+Each comparison measures its two variants in the order ABBA, so that other load slows both variants
 equally.
 """
 
@@ -147,7 +147,7 @@ def submissions(figures: Figures, cluster: Cluster) -> None:
 
 
 def more_nodes(figures: Figures, cluster: Cluster) -> None:
-    """Measure the time from `up` with new nodes until they are idle, and until slurmd starts."""
+    """Measure the time from `up` until new nodes are idle, and until slurmd starts on them."""
 
     def nodeset(replicas: int) -> Callable[[dict[str, Any]], None]:
         return lambda values: values["nodesets"].append(MORE | {"replicas": replicas})

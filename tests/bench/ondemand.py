@@ -74,7 +74,7 @@ def _state(cluster: Cluster) -> str:
 
 
 def _of_pod(cluster: Cluster) -> tuple[float, float]:
-    """Return the times when the pod exists, and when it is ready."""
+    """Return the times at which the pod exists and at which the pod is ready."""
 
     def pods() -> list[dict[str, Any]]:
         return cluster.objects("pods", "slurmstack.dev/on-demand")

@@ -52,7 +52,7 @@ def test_rest_api_reports_how_a_job_ended(cluster: Cluster, folder: str) -> None
 
 @pytest.mark.parametrize(
     ("asked", "refused"),
-    # With such a token, slurmrestd gets no connection to slurmdbd.
+    # With an invalid token, slurmrestd gets no connection to slurmdbd and answers 502.
     [(f"{SLURMCTLD}/jobs/", "511"), (f"{SLURMDBD}/jobs/", "502")],
     ids=["slurmctld", "slurmdbd"],
 )

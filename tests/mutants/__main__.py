@@ -1,11 +1,12 @@
 """`make mutants`: applies small faults to copies of the code and checks that a test catches each.
 
 Each named test first runs without a fault. The checkout stays unchanged: all work happens in
-scratch copies of its tracked files. All rows that need a cluster share one, which is removed at
-the end.
+scratch copies of its tracked files. All rows that need a cluster share one cluster, which is
+removed at the end.
 
-Exit codes: 0 if every fault is caught; 1 if one is not; 2 if a row does not fit the code; 130 after
-an interruption.
+Exit codes:
+0: a test catches each fault; 1: no test catches some fault, or an error occurred;
+2: a row does not match the code, or an option is invalid; 130: interrupted.
 """
 
 import argparse

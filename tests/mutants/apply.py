@@ -67,6 +67,6 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Remove compiled code: Python compares only the size and the mtime in seconds of a source file,
-    # so it would not notice a change of the same length.
+    # Remove compiled code. Python compares only size and mtime (in seconds) of a source file, and
+    # would not notice a change that keeps the length.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

@@ -35,7 +35,8 @@ class Ended:
 class Commands:
     """Runs commands from several threads, each command in its own session.
 
-    So Ctrl-C in the terminal does not reach the commands directly; `interrupt` ends them.
+    Because of these sessions, Ctrl-C in the terminal does not reach the commands. `interrupt` ends
+    the commands.
     """
 
     def __init__(self) -> None:

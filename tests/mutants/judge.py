@@ -60,7 +60,7 @@ class Run:
 
 
 def read(ended: Ended, report: Path) -> Run:
-    """Read the JUnit report of a run of pytest, if it wrote one."""
+    """Read the JUnit report of a pytest run, if there is a report."""
     return Run(ended, tuple(_cases(report)) if report.is_file() else ())
 
 
@@ -75,7 +75,7 @@ def _cases(report: Path) -> Iterator[Case]:
 
 
 def problem_without(run: Run, test: str) -> str:
-    """Return why a test is unusable without a fault; "" if it passes."""
+    """Return why a test is unusable: it does not pass without a fault. "" if the test passes."""
     if run.ended.code is None:
         return "the run of the tests without a fault timed out"
     outcomes = run.outcomes(test)

@@ -19,7 +19,7 @@ from tests.mutants.judge import Run, Verdict, problem_without, read, verdict
 
 AT_ONCE: Final[Mapping[Tier, int]] = {"unit": 2, "container": 1, "cluster": 1}
 SECONDS: Final[Mapping[Tier, int]] = {"unit": 300, "container": 1800, "cluster": 3600}
-"""Time limits of a run of pytest, in seconds for each test that it runs."""
+"""Time limits of a pytest run, in seconds for each test of the run."""
 DOWN_SECONDS: Final = 600
 _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
     # Let a hanging unit test fail before the time limit of the run.

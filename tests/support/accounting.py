@@ -180,7 +180,7 @@ class Cluster:
         return text.strip()
 
     def revive(self) -> None:
-        """Restart slurmctld if it does not answer, as its liveness probe does in a stack.
+        """Restart slurmctld if slurmctld does not answer, as the liveness probe does in a stack.
 
         Rarely, slurmdbd and slurmctld 24.11.5 wait for each other (see docs/accounting.md).
         """

@@ -68,7 +68,7 @@ METAL: Values = {
         ],
     },
 }
-"""A stack on existing machines; its secret `metal:ssh_key` is their private SSH key."""
+"""A stack on existing machines. The secret `metal:ssh_key` is the machines' private SSH key."""
 
 
 def nodeset(name: str, **fields: Any) -> Change:

@@ -342,7 +342,7 @@ class Cluster:
         return "\n".join(self.kubectl(*command, check=False) for command in asked)
 
     def down(self) -> None:
-        """Remove the stack, its cluster, and last the stack file, which the other removals need."""
+        """Remove the stack and its cluster, and then the stack file, which `make down` needs."""
         self.log_out()
         execute(["make", "down", f"STACK={self.stack}", "ENGINE=embedded"], timeout=300)
         self.stack_file.unlink()
@@ -413,7 +413,7 @@ def write_test_stack(
 ) -> Cluster:
     """Write a stack file for a local cluster with a unique name and unique ports."""
     port = 20000 + 2 * (_CHECKOUT % 800 * len(_CLUSTERS) + _CLUSTERS.index(purpose))
-    # Most tests run on the shared cluster: it has runc, as most Kubernetes clusters do.
+    # Most tests run on the shared cluster. Its runtime is runc, as on most Kubernetes clusters.
     runtime = "runc" if purpose == "shared" else "crun"
     cluster = {**local_cluster(nodes, port, port + 1), "runtime": runtime}
     return write_stack(f"test-{purpose}-{_CHECKOUT:04x}", edit, cluster=cluster, **settings)

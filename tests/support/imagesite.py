@@ -175,7 +175,7 @@ def image_site(start: Start, jail: str) -> Iterator[Site]:
     volumes = [f"{jail}:{c.JAIL}", c.WORKER_SCRATCH, c.WORKER_SPOOL]
 
     def filled(worker: Slurmctld) -> None:
-        """Leave the jail as it is: the registry's container has filled it."""
+        """Do nothing, because the registry's container has already filled the jail."""
 
     with several_nodes(
         start, NODES, "CPUs=8", "auto", filled, volumes, {REGISTRY: address}

@@ -133,7 +133,9 @@ def run(
     command: Sequence[str],
     timeout: float,
 ) -> Answer:
-    """Run a command in a container. If it cannot start, the exit code is 1; stderr has the reason.
+    """Run a command in a container.
+
+    If the command cannot start, the exit code is 1, and stderr has the reason.
 
     Raises TimeoutExpired after `timeout` seconds, or more on a slow machine (`patience`).
     """

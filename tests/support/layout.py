@@ -1,4 +1,4 @@
-"""What a test needs, derived from its folder."""
+"""Derive what a test needs (nothing, containers or a cluster) from its folder."""
 
 import functools
 from pathlib import Path

@@ -90,8 +90,8 @@ def test_jobs_continue_and_no_record_is_lost_in_an_outage(
 
     assert len(during) > 20, "jobs start and end during the outage"
     check_that_sacct_fails_soon(load.cluster)
-    # Wait for the failed probe. Otherwise, it could report its failure after the outage, when
-    # slurmdbd is ready again.
+    # Wait for the failed probe. Otherwise, the probe could report its failure after the outage,
+    # when slurmdbd is ready again.
     eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)

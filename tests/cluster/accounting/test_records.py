@@ -68,7 +68,7 @@ def slug(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(accounts: Cluster) -> Iterator[str]:
-    """A folder in which all jobs run at the same time, and which receives their records."""
+    """A folder in which all jobs run at the same time, and which gets the jobs' sacct records."""
     path = f"/home/shared-{uuid.uuid4().hex[:8]}"
     accounts.in_pod("login-0", "sshd", "mkdir", "-m", "1777", f"/mnt/jail{path}")
     for name, job in JOBS.items():

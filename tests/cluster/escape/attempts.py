@@ -124,7 +124,7 @@ def _unshare(flags: int) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Open an existing file for writing and write `text`. Raises OSError if it is missing."""
+    """Write `text` into an existing file. Raises OSError if the file is missing."""
     fd = os.open(path, os.O_WRONLY)
     try:
         if text:
@@ -545,7 +545,7 @@ SECRETS = (
     ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
     ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
 )
-"""Files of the next table that really exist, each with the pod and the container that has it."""
+"""Files of the next table that really exist, each with its pod and its container."""
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),

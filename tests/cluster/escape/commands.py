@@ -4,8 +4,8 @@ Each command has a pattern for the refusal. `{job}` is the other user's job, whi
 and `{other}` is that user's name. `{folder}` is the attacker's folder with the files `payload` and
 `etc/slurm.conf`.
 
-Inside the jail this file is a program: `python3 commands.py COMMANDS` runs the commands in the JSON
-object COMMANDS and prints their outputs as JSON.
+Inside the jail, this file is a program: `python3 commands.py COMMANDS` runs the commands in the
+JSON object COMMANDS, and prints the outputs as JSON.
 """
 
 import json

@@ -113,7 +113,7 @@ def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
 
 
 def scraped(cluster: Cluster, component: str) -> Series:
-    """Return a component's metrics, scraped in its pod; empty while it does not answer."""
+    """Return a component's metrics, scraped in its pod; empty if the component does not answer."""
     url = f"http://127.0.0.1:{c.SCRAPED[component]}/metrics"
     ask = f"import urllib.request as u; print(u.urlopen('{url}', timeout=10).read().decode())"
     command = ("exec", f"deploy/{component}", "--", "python3", "-c", ask)

@@ -1,6 +1,6 @@
 """The reconciler can change only its own fields of Nodes and delete only pods of nodesets.
 
-Every request is a dry run: the API server accepts or refuses it, but stores nothing.
+Every request is a dry run: the API server accepts or refuses the request, but stores nothing.
 test_machines.py tests that the reconciler removes its taint, condition and annotation.
 """
 

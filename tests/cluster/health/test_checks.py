@@ -88,7 +88,7 @@ def test_job_is_requeued_when_its_prolog_finds_a_fault(node: Node, folder: str) 
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.ssh(f"cat {folder}/where", check=False).returncode != 0
     eventually("the job is pending again", lambda: node.cluster.job_state(job) == "PENDING")
-    # Slurm delays a requeued job for two minutes, even if it had not started.
+    # Slurm delays a requeued job for two minutes, even if the job had not started.
     node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0 starttime=now")
     node.cluster.wait_for_job(job)
     assert node.cluster.run(f"cat {folder}/where") == "cpu-0"

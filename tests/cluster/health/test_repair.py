@@ -198,7 +198,7 @@ Requests = Callable[[], list[dict[str, str]]]
 
 @pytest.fixture
 def cloud(cluster: Cluster) -> Iterator[Requests]:
-    """Requests of the command that replaces machines, to a server that knows its token."""
+    """Requests of the command that replaces machines, as received by a server with a token."""
     token = secrets.token_hex(16)
     receive(cluster, CLOUD_NAMESPACE, CLOUD_PORT, cloud_program(token))
     entries = (f"--from-literal=token={token}", f"--from-literal=replace.py={REPLACE}")
@@ -242,7 +242,7 @@ def test_command_with_a_secret_requests_another_machine(cloud: Requests, alone: 
         "SLURM_NODE": alone.name,
         "CAUSE": "gpu-row-remap",
     }
-    # The test acts as the cloud, which replaces the machine by another one.
+    # The test acts as the cloud, which replaces the machine.
     cluster.kubectl("delete", "node", MACHINE)
     cluster.computer(MACHINE).restart()
     eventually("there is a new machine", lambda: machine_uid(cluster) not in ("", machine), 120)

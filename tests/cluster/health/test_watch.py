@@ -80,7 +80,7 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
         lasting &= watch.firing()
         return lasting
 
-    # Most alerts use the last quarter of an hour: wait until it no longer includes other tests.
+    # Most alerts use the last quarter of an hour: wait until that time includes no other tests.
     becomes("the set of lasting alerts", still_firing, set(), 900)
 
 

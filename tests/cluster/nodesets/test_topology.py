@@ -72,7 +72,7 @@ def shown(cluster: Cluster) -> dict[str, str]:
 
 
 def addresses(cluster: Cluster, *options: str) -> set[str]:
-    """Run a job, and return its nodes' addresses in the topology; none if the job fails."""
+    """Run a job, and return the topology addresses of its nodes; an empty set if the job fails."""
     ask = f"srun {' '.join(options)} printenv SLURM_TOPOLOGY_ADDR"
     return set(cluster.ssh(ask, check=False, timeout=120).stdout.split())
 

@@ -14,13 +14,13 @@ from tests.support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def on_one_node(second_on: SecondOn) -> Cluster:
-    """The second stack on one Kubernetes node; its other node is removed."""
+    """The second stack on one Kubernetes node. If the stack had two nodes, one is removed."""
     return second_on(1)
 
 
 @pytest.fixture
 def second(second_on: SecondOn, on_one_node: Cluster) -> Cluster:
-    """The same stack, started again if the previous test stopped it."""
+    """The second stack, started again if the previous test stopped the stack."""
     if not runs(on_one_node):
         second_on(1)
     on_one_node.wait_for_login(300)

@@ -190,7 +190,7 @@ def test_temporary_files_of_a_bundle_are_removed_after_the_step(site: Site, root
 
 
 def test_slurmstepd_removes_nothing_outside_its_directories(site: Site, rootfs: str) -> None:
-    """After a step, slurmstepd removes PMIx's directories as root, with all that they contain."""
+    """After a step, slurmstepd removes PMIx's directories and their contents as root."""
     there = f"{c.JAIL}/home/student/own"
     site.node.root(f"install -d -o student -m 700 {there}; touch {there}/file")
     put(site.node.worker.container, {f"{c.JAIL}{PLACE}/rootfs/script": LINK_TO_OTHERS})

@@ -171,8 +171,8 @@ def test_edited_settings_leave_open_sessions_connected(login: LoginNode) -> None
 
 def test_invalid_settings_leave_sshd_unchanged(login: LoginNode) -> None:
     login.install(FIRST)
-    # Break the copy before it becomes visible: if the check accepted the valid copy, and sshd then
-    # reloaded the broken one, sshd would end.
+    # Break the copy before the copy becomes visible. Otherwise, the check could accept the valid
+    # copy, and sshd would exit when it reloads the broken copy.
     broken = "cp -rT $(readlink ..data) ..broken && echo Nonsense yes >>..broken/sshd_config"
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && {broken} && ln -sfn ..broken ..data", user="root")
 

@@ -1,4 +1,4 @@
-"""The guard, a pod's packet filter: connections of users that it blocks, attempts to bypass it."""
+"""The guard, a pod's packet filter, blocks connections of users, and users cannot bypass it."""
 
 import pytest
 from docker.models.containers import Container

@@ -25,7 +25,7 @@ class Controllers:
 
     def start(self, name: str, expected: str) -> None:
         """Start a controller, and wait until it logs the expected text."""
-        # Create the log first: the shell in the background opens it at some later time.
+        # Create the log first, because the shell in the background opens the log only later.
         self.run(
             f": >/tmp/{name}; POD_UID={name} {SCRIPT} >/tmp/{name} 2>&1 & echo $! >/tmp/{name}.pid"
         )

@@ -27,9 +27,9 @@ NODES = tuple(f"cpu-{ordinal}" for ordinal in range(24))
 COMMON = ("", "a", "b", "A", "1", "01", "a.b", "a-b", "all", "unplaced", "x-7", "b_a")
 UNUSUAL = ("x" * 63, "9" * 63, "0" * 20, "a" + "9" * 40, "a-" + "0" * 25, "5f1c-2.32767", "a.b.c")
 NO_BLOCKS = r"No blocks configured"
-"""slurmctld's message for a topology.conf without blocks, which it accepts."""
+"""slurmctld's message for a topology.conf without blocks. slurmctld accepts the file."""
 UNKNOWN_NODE = r"lookup failure for node"
-"""slurmctld's message for a node of a tree that is not in slurm.conf, which it ignores."""
+"""slurmctld's message for a node of a tree that is not in slurm.conf. slurmctld ignores it."""
 FOLDER = f"{c.CONTROLLER_RUN}/etc"
 
 
