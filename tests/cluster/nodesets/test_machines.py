@@ -41,7 +41,7 @@ def recorded(cluster: Cluster) -> str:
     return cluster.run(f"scontrol show node {NODE} | grep -o 'InstanceId=.*' | cut -d= -f2").strip()
 
 
-def test_pod_waits_for_its_machine_until_an_operator_releases_the_node(cluster: Cluster) -> None:
+def test_pod_waits_for_its_machine_until_the_node_is_released(cluster: Cluster) -> None:
     machine = machine_of(cluster, NODE)
     assert recorded(cluster) == machine
 

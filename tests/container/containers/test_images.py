@@ -99,7 +99,7 @@ def program(site: Site, name: str) -> bytes:
         return file.read()
 
 
-def test_files_of_a_layer_have_the_attributes_of_users_but_no_capabilities(site: Site) -> None:
+def test_imported_files_keep_user_attributes_but_lose_capabilities(site: Site) -> None:
     attributes = {"user.note": "kept", "security.capability": CAPABILITY}
     tagged = Entry("tagged", program(site, "cat"), mode=0o755, attributes=attributes)
     name = site.push("kinds/tagged:1", ociimages.layout([site.base, layer([tagged])]))
@@ -120,7 +120,7 @@ def test_step_runs_the_image_for_the_nodes_architecture(site: Site) -> None:
     assert run(site, f"--container-image={name}", "cat /architecture") == "amd64"
 
 
-def test_refuses_an_index_without_an_image_for_the_node_in_one_line(site: Site) -> None:
+def test_reports_an_index_without_a_matching_image_in_one_line(site: Site) -> None:
     images = {name: [layer([Entry("architecture", name)])] for name in ("arm64", "ppc64le")}
     name = site.push("kinds/foreign:1", ociimages.many_architectures(images))
 
@@ -307,7 +307,7 @@ def test_refuses_a_hostile_squashfs_file_in_one_line(site: Site, steps: tuple[st
     assert "outside\n" not in site.node.root(f"ls {c.JAIL}/home/researcher")
 
 
-def test_files_of_an_image_with_special_kinds_do_not_stop_the_import(site: Site) -> None:
+def test_special_files_of_an_image_do_not_stop_the_import(site: Site) -> None:
     """Opening a FIFO would wait for a writer, and the link leads to the user's own files."""
     path = pack(
         site,
