@@ -1,9 +1,9 @@
 """An admission policy that limits what the reconciler may change.
 
-RBAC grants whole objects: an account that may patch a Node may relabel it, redirect requests to its
-kubelet, or evict all its pods. An account that may patch one budget may stop the eviction of any
-pod of its namespace. The policy lists the fields that may change. Its expressions are in
-CEL; the reference for `object`, `oldObject` and `request` is
+RBAC grants rights to whole objects. An account that may patch a Node may relabel the Node, redirect
+requests to its kubelet, or evict all its pods. An account that may patch a PodDisruptionBudget may
+stop the eviction of any pod in the same namespace. The policy therefore lists the fields that may
+change. Its expressions are in CEL; the reference for `object`, `oldObject` and `request` is
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/.
 """
 
@@ -20,7 +20,7 @@ from components.pods import Spec
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
 """Keys of an object's metadata that the API server itself changes with each request."""
 _EFFECT = "NoSchedule"
-"""Effect of the project's taint: repels new pods that do not tolerate it, and evicts no pods."""
+"""Effect of the project's taint: it repels new pods without a toleration, and evicts no pods."""
 _BUDGETS = "poddisruptionbudgets"
 _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
@@ -47,8 +47,8 @@ class Limits:
 def own_labels(found: Mapping[str, str]) -> dict[str, str]:
     """Return the labels below slurmstack.dev/.
 
-    Other labels can change while pods run: NVIDIA's labels change when a GPU is lost. A policy that
-    depends on them would then refuse the taint of such a machine.
+    Other labels can change while pods run. For example, NVIDIA's labels change when a GPU is lost.
+    A policy that requires such labels would then refuse the reconciler's taint on the machine.
     """
     return {key: found[key] for key in sorted(found) if key.startswith(f"{c.DOMAIN}/")}
 
@@ -61,8 +61,8 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
         "matchConstraints": {
             "resourceRules": [
                 _requests("", ["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
-                # Judge updates of pods also if the role does not permit them: an edit of the role
-                # and of the policy apply one after the other.
+                # Check updates of pods even if the role does not permit them: when the settings
+                # change, the deploy updates the role and the policy one after the other.
                 _requests("", ["pods"], ["UPDATE", "DELETE"]),
                 _requests("policy", [_BUDGETS], ["UPDATE"]),
                 _requests("batch", ["jobs"], ["UPDATE"]),
@@ -137,11 +137,17 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (of_nodeset, "the reconciler may change and delete only pods of nodesets"),
         (
             f"!variables.schedules || ({_schedules()})",
-            "the reconciler may only let a gated pod start, on a machine; gates of others stay",
+            (
+                "the reconciler may only let a gated pod start: it may remove its own scheduling"
+                " gate and choose the machine, but change nothing else"
+            ),
         ),
         (
             f"request.resource.resource != {literal(_BUDGETS)} || ({_protects_nodes()})",
-            "the reconciler may only require its budget for pods of nodesets, by their names",
+            (
+                "the reconciler may use its PodDisruptionBudget only for pods of nodesets, which it"
+                " must select by name"
+            ),
         ),
         (
             f"request.resource.resource != 'jobs' || ({_reports()})",
@@ -151,7 +157,7 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
 
 
 def _schedules() -> str:
-    """Return the condition that a pod loses our gate, gets a machine, and is otherwise the same."""
+    """Return the condition that an update only removes the project's gate and chooses a machine."""
     gates, gate = "variables.schedulingGates_before", literal(c.GATE_MACHINE)
     return " && ".join(
         (
@@ -167,9 +173,9 @@ def _schedules() -> str:
 
 
 def _protects_nodes() -> str:
-    """Return the condition that a budget has the form of agents/reconciler/disruption.py.
+    """Return the condition that a budget has the form that agents/reconciler/disruption.py writes.
 
-    Without a selector, it selects no pods.
+    A budget without a selector selects no pods.
     """
     spec, selector = f"{_AFTER}.spec", f"{_AFTER}.spec.selector"
     workers = literal({c.LABEL_COMPONENT: c.WORKER})
@@ -198,7 +204,7 @@ def _protects_nodes() -> str:
 
 
 def _reports() -> str:
-    """Return the condition that a Job changes only in its report."""
+    """Return the condition that an update of a Job changes only its report."""
     return " && ".join(
         (
             equal_but(_BEFORE, _AFTER, "metadata"),
@@ -260,7 +266,10 @@ def _limits_of_fields() -> list[tuple[str, str]]:
 
 
 def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
-    """Return the validations that limit which Nodes may get the project's fields."""
+    """Return the validations that limit which Nodes may get the project's fields.
+
+    These fields are an annotation, a taint and a condition.
+    """
     annotation = literal(c.ANNOTATION_REBOOT)
     taint, condition = literal(c.TAINT_UNHEALTHY), literal(c.CONDITION_UNHEALTHY)
     no_new_request = (
@@ -274,12 +283,23 @@ def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
         f" && {_NEW_TAINTS}.all(one, one.key != {taint} || one in {_OLD_TAINTS})"
         f" && {_NEW_CONDITIONS}.all(one, one.type != {condition} || one in {_OLD_CONDITIONS})"
     )
-    found = [(on_ours, "this Node lacks the labels of a nodeset's machines; add them to the Node")]
+    found = [
+        (
+            on_ours,
+            (
+                "this Node lacks the labels of a nodeset's machines, so the reconciler may not mark"
+                " it; add the labels to the Node"
+            ),
+        )
+    ]
     if not limits.reboots:
         found.append(
             (
                 no_new_request,
-                "no ladder in the settings has the step reboot; add it to reconciler.ladders",
+                (
+                    "the reconciler may not request a reboot, because no ladder in"
+                    " reconciler.ladders has the step reboot; add the step to a ladder"
+                ),
             )
         )
     return found

@@ -14,7 +14,8 @@ from components.settings import Reconciler as ReconcilerSettings
 from components.site import Site
 
 _LAST_LOOK = 120
-"""Seconds for a last check after the roll-out. It queries slurmrestd for up to 90 seconds."""
+"""Seconds for a last check after the roll-out. The check queries slurmrestd for at most 90 seconds.
+"""
 _TRIES = 3
 _REPLACE = "/etc/slurmstack/replace"
 """Mount point of the Secret for the command that replaces a machine; see docs/reconciler.md."""
@@ -111,7 +112,7 @@ def _written(
 ) -> list[pulumi.Resource]:
     """Create the objects whose content only the reconciler writes.
 
-    A budget without content selects no pods.
+    A PodDisruptionBudget without content selects no pods.
     """
     return [
         k8s.core.v1.ConfigMap(

@@ -22,7 +22,7 @@ class SlurmConfigArgs:
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
-    """For each dynamic nodeset, the description with which its nodes register."""
+    """For each dynamic nodeset, the description of a node with which its nodes register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
 
@@ -76,8 +76,8 @@ class SlurmConfig(pulumi.ComponentResource):
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
-    # Omit empty values, here and elsewhere: Pulumi's provider does not keep empty values in its
-    # state, so the embedded engine would see a change in every deploy.
+    # Omit empty values, here and elsewhere: the Kubernetes provider does not keep empty values in
+    # the state, so the embedded engine would see a change in every deploy.
     environment = args.site.auth.daemon_environment()
     # Optional: the first deploy creates this ConfigMap after the Job.
     in_force = {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}}

@@ -33,7 +33,8 @@ class ControllerArgs:
     address: str
     """DNS name of slurmctld for daemons and clients."""
     accounting: Sequence[pulumi.Input[pods.Spec]]
-    """Line of /etc/hosts for slurmdbd, if it exists: slurmctld's first start needs slurmdbd."""
+    """Line of /etc/hosts for slurmdbd; empty without accounting. slurmctld's first start needs
+    slurmdbd."""
     hosts_domain: str
     protect: bool
 
@@ -131,7 +132,7 @@ def _topology(
 def _deployment(
     resource_name: str, args: ControllerArgs, pod: pods.Spec, opts: pulumi.ResourceOptions
 ) -> k8s.apps.v1.Deployment:
-    """Create a Deployment, because a StatefulSet would not replace a pod of a lost node.
+    """Create a Deployment, because a StatefulSet would not replace a pod on a lost Kubernetes node.
 
     A lease (images/controller) prevents two controllers from writing the same state.
     """
@@ -157,7 +158,7 @@ def _pod(
     state: pulumi.Input[str],
     topology: Sequence[pods.Mounted],
 ) -> pods.Spec:
-    # Leave a lost node at once, not after Kubernetes' default of five minutes.
+    # Leave a lost Kubernetes node at once, not after Kubernetes' default of five minutes.
     at_once = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     lost = [
         {"key": f"node.kubernetes.io/{reason}", **at_once}
@@ -253,7 +254,8 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
         **pods.probes(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
         # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting hangs
         # forever when a user cancels another user's job with `scancel --ctld` or through HTTP.) The
-        # restart also ends a wait of slurmdbd and slurmctld for each other: docs/accounting.md.
+        # restart also ends a deadlock in which slurmdbd and slurmctld wait for each other: see
+        # docs/accounting.md.
         "livenessProbe": {
             **pods.command("sinfo", "--noheader", "--format=%n"),
             "periodSeconds": 30,

@@ -61,15 +61,15 @@ class LoginArgs:
 class Login(pulumi.ComponentResource):
     """Nodes with sshd, their Service, and one host key, which outlives the nodes.
 
-    Only the settings for the number of nodes, the access and the shutdown are in the pods and the
-    Service. All other settings are in files, which running nodes read again after changes.
+    The pods and the Service contain only the settings for the number of nodes, the access and the
+    shutdown. All other settings are in files, which running nodes read again after changes.
     """
 
     host_key: pulumi.Output[str]
     """Public host key, for known_hosts."""
     address: pulumi.Output[str | None]
-    """Name or address that clients connect to. None with NodePort, where they connect to any
-    Kubernetes node, and with ClusterIP, which only the cluster reaches."""
+    """Name or address that clients connect to. None with NodePort, because clients connect to any
+    Kubernetes node, and with ClusterIP, because only pods in the cluster can connect."""
     port: pulumi.Output[int]
     """TCP port that clients connect to."""
 
@@ -78,7 +78,8 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits have more random bits than the key. Not RandomBytes: see auth.py.
+        # 64 letters and digits have more random bits than the key. Do not use RandomBytes: see
+        # components/identity/auth.py.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = pods.secret(
             f"{name}-host-key",
@@ -116,7 +117,8 @@ class Login(pulumi.ComponentResource):
             spec={
                 **_way_in(args.settings),
                 "selector": sshd.spec.selector.match_labels,
-                # Sessions from one address use one node, so users find their tmux again.
+                # All sessions from one client address use the same login node, so users find their
+                # tmux sessions again.
                 "sessionAffinity": "ClientIP",
                 "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": _AFFINITY}},
             },
@@ -175,7 +177,8 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
         "type": settings.service,
         "ports": [{"name": "ssh", "port": c.SSH_PORT, "targetPort": c.SSHD_PORT, **node_port}],
         # With Local, sshd sees each client's address, and slows down only clients that fail to log
-        # in. Not for NodePort: the port would be open only on machines with a login node.
+        # in. Do not use Local for NodePort: the port would be open only on machines with a login
+        # node.
         **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
         **({"loadBalancerSourceRanges": ranges} if ranges else {}),
     }

@@ -47,8 +47,8 @@ _AUTOSCALERS = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotations that make autoscalers leave a pod and its machine alone: a node without jobs may get
-a job at any time, and a permanent node would only move to another machine."""
+"""Annotations that stop autoscalers from evicting a pod and removing its machine. A node without
+jobs may get a job at any time, and an evicted permanent node would only move to another machine."""
 _STOP_MARGIN = 60
 """Seconds after `drain_grace` within which a pod must delete its node record and stop slurmd."""
 
@@ -129,8 +129,9 @@ class Nodeset(pulumi.ComponentResource):
             metadata={
                 "name": settings.name,
                 "namespace": args.site.namespace,
-                # Wait only until Kubernetes has observed the StatefulSet. Not skipAwait: Pulumi
-                # would not wait for the deletion either, and nodes need slurmctld to deregister.
+                # Wait only until Kubernetes has observed the StatefulSet. Do not use skipAwait:
+                # Pulumi would not wait for the deletion either, and would delete slurmctld while
+                # nodes still need slurmctld to deregister.
                 "annotations": {
                     "pulumi.com/waitFor": "jsonpath={.status.observedGeneration}",
                     c.ANNOTATION_ROLL: Roll(**settings.roll.model_dump()).model_dump_json(),
@@ -198,7 +199,7 @@ def _template(
             **args.slurmctld.names(),
             **pod_security(args.site.auth, pods.PING),
             **_placement(settings, args.machines),
-            # A StatefulSet sets it for its own pods.
+            # A StatefulSet sets the subdomain of its pods itself.
             **({"subdomain": c.HOSTS} if settings.on_demand else {}),
             "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
             "initContainers": _init_containers(args),
@@ -242,7 +243,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 
 def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """Return a pod's requests and limits, which differ only for CPUs that nodes share."""
+    """Return a pod's requests and limits. They differ only in the CPUs, if nodes share CPUs."""
     size = {
         "cpu": str(settings.cpus),
         "memory": f"{settings.memory}Mi",
@@ -262,10 +263,11 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 
 def _guaranteed(container: pods.Spec, settings: NodesetSettings) -> pods.Spec:
-    """Return an init container or sidecar whose limits equal its requests.
+    """Return an init container or sidecar with limits that equal its requests.
 
-    The kubelet gives exclusive CPUs only to pods in which this holds for all containers. Containers
-    that end before slurmd starts share slurmd's reservation.
+    The kubelet gives exclusive CPUs only to pods in which all containers have such limits. Init
+    containers that end before slurmd starts may request slurmd's size: Kubernetes does not add the
+    two.
     """
     if container.get("restartPolicy") == "Always":
         return {**container, **pods.exactly("200m", "64Mi")}
@@ -340,7 +342,7 @@ def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
 
 def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     settings = args.settings
-    # slurm.conf contains the description of static nodes.
+    # Static nodes need no description here, because slurm.conf contains it.
     description = node_conf(settings) if settings.kind == "dynamic" else ""
     return {
         "name": "slurmd",

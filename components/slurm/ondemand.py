@@ -37,8 +37,9 @@ class OnDemand(pulumi.ComponentResource):
     refuses a pod whose template is missing or lacks the label.
 
     Without nodesets on demand, only that policy and its permanent binding remain: if no bound
-    policy in the cluster reads templates, the API server stops reading them until it restarts
-    (kubernetes/kubernetes#133827). Bindings of nodesets may come and go beside the permanent one.
+    policy in the cluster reads templates, the API server stops reading templates until it restarts
+    (kubernetes/kubernetes#133827). Beside the permanent binding, a deploy may safely create and
+    delete the bindings of nodesets.
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class OnDemand(pulumi.ComponentResource):
             child,
             {c.ANNOTATION_COST: args.cost} if args.cost else None,
         )
-        # A preview has no unchanged resources, so it shows this line instead.
+        # A preview does not show the annotations of unchanged resources, so log the cost as well.
         if args.cost and pulumi.runtime.is_dry_run():
             pulumi.log.info(f"{c.COST_LOGGED}{args.cost}")
         account = rights.account(name, c.ON_DEMAND, args.site.namespace, child)
-        # Limit the account before it has any rights. Permit pods of a nodeset only while its
-        # template is required: its binding is created before, and deleted after.
+        # Limit the account before it has any rights. Permit pods of a nodeset only while a binding
+        # requires the nodeset's template: Pulumi creates this binding before the policy that
+        # permits the pods, and deletes it after an update of that policy.
         limited = _limit(
             name,
             account,
@@ -167,7 +169,7 @@ def _limit(
 def _require_templates(
     name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
-    """Permit only pods of nodes on demand that equal the templates, from whatever account.
+    """Permit only pods of nodes on demand that equal the templates, for all accounts.
 
     Without templates, Kubernetes refuses all requests that match the policy. So the policy matches
     only new pods of nodes on demand.
@@ -204,8 +206,8 @@ def _require_each(
 ) -> list[pulumi.Resource]:
     """Require the template of each nodeset for the nodeset's pods.
 
-    The permanent binding judges a pod by all templates with the label. If the pod's own template is
-    missing there, no other one refuses the pod.
+    The permanent binding compares a pod with all templates that have the label. If the pod's own
+    template is missing or lacks the label, the other templates do not refuse the pod.
     """
     policy = _policy_of_templates(args.site.namespace)
     return [

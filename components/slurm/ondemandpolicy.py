@@ -22,8 +22,9 @@ IS_OTHER = (
     (f"!({_NODESET} in variables.labels) || variables.labels[{_NODESET}] != params.metadata.name"),
 )
 TEMPLATE = ("template", "dyn(params.template)")
-"""Variables of the rules, each with its expression. The last two require `params`: a PodTemplate
-has the name of its nodeset, which cannot change, unlike its labels."""
+"""Variables of the rules, each with its expression. The last two require `params`, a PodTemplate.
+IS_OTHER compares the template's name, which is the name of its nodeset: unlike labels, a name
+cannot change."""
 
 _POD_FIELDS = (
     *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "dnsConfig"),
@@ -40,8 +41,8 @@ _JUDGED_FIELDS = (
 )
 """Fields with rules of their own."""
 _DERIVED_FIELDS = ("overhead", "preemptionPolicy", "priority", "serviceAccount")
-"""Fields that Kubernetes derives from others. Its plugins RuntimeClass and Priority refuse other
-values, and `serviceAccount` is a copy of `serviceAccountName`."""
+"""Fields that Kubernetes derives from other fields. Its admission plugins RuntimeClass and Priority
+refuse other values, and `serviceAccount` is a copy of `serviceAccountName`."""
 _DERIVED_OF_CONTAINERS = ("imagePullPolicy", "resizePolicy", "resources")
 """Fields of containers that Kubernetes may complete. `resizePolicy` applies only to later edits."""
 _OWN_ANNOTATIONS = ["kubernetes.io/limit-ranger", "kubernetes.io/psp"]
@@ -62,7 +63,7 @@ def own_pods(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
             f" && variables.labels[{literal(key)}] == {literal(value)}"
             for key, value in wanted.items()
         ),
-        "only pods of nodes on demand may be created or deleted",
+        "the agent of nodes on demand may create and delete only pods of nodes on demand",
     )
     yield (
         (
@@ -105,7 +106,7 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             f" ? {ours}[key] == {_METADATA}.name"
             f" : key in {theirs} && {ours}[key] == {theirs}[key])"
         ),
-        "the pod's labels must be those of the template, and its name",
+        f"the pod's labels must be those of the template, and {labels.POD} with the pod's name",
     )
     ours = part(_METADATA, "annotations", "{}")
     theirs = part("variables.template.metadata", "annotations", "{}")
@@ -122,7 +123,7 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             " && one.uid == params.metadata.uid"
             " && (!has(one.blockOwnerDeletion) || !one.blockOwnerDeletion))"
         ),
-        "ownerReferences must have only the template, without blockOwnerDeletion",
+        "ownerReferences must contain only the template, without blockOwnerDeletion",
     )
 
 
@@ -145,15 +146,15 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
         f"has({_SPEC}.hostname) && {_SPEC}.hostname == {_METADATA}.name",
         "hostname must be the pod's name",
     )
-    yield f"!has({_SPEC}.nodeName)", "the pod may not choose its machine"
+    yield f"!has({_SPEC}.nodeName)", "nodeName must not be set: the scheduler chooses the machine"
     yield (
         (
             f"!has({_SPEC}.serviceAccountName) || {_SPEC}.serviceAccountName == 'default'"
             f" || {_same(_SPEC, _TEMPLATE_SPEC, 'serviceAccountName')}"
         ),
-        "the pod may not have a service account",
+        "serviceAccountName must be that of the template, or 'default'",
     )
-    # Without secrets, Kubernetes adds those of the service account.
+    # To a pod without imagePullSecrets, Kubernetes adds those of its service account.
     yield (
         (
             f"!has({_TEMPLATE_SPEC}.imagePullSecrets)"
@@ -161,7 +162,7 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
         ),
         "imagePullSecrets must be those of the template",
     )
-    # Without a class, Kubernetes adds the cluster's default.
+    # To a pod without a priority class, Kubernetes adds the cluster's default class.
     yield (
         (
             f"has({_TEMPLATE_SPEC}.priorityClassName)"
@@ -180,7 +181,7 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
             " && has(it.resources.limits) && one.key in it.resources.limits))"
             f" || one in {part(_TEMPLATE_SPEC, 'tolerations', '[]')})"
         ),
-        "the pod may have only tolerations of the template",
+        "tolerations must be those of the template, apart from those that Kubernetes adds",
     )
 
 
@@ -195,7 +196,8 @@ def _same(one: str, other: str, name: str) -> str:
 def _same_containers(ours: str, theirs: str) -> str:
     """Return an expression: the lists have the same containers, in the same order.
 
-    Kubernetes adds requests that follow from limits or a LimitRange, and may always pull images.
+    Kubernetes may add requests that follow from limits or a LimitRange, and may set imagePullPolicy
+    to Always.
     """
     resources = [part(one, "resources", "{}") for one in ("it", "one")]
     limits = part(resources[0], "limits", "{}")

@@ -846,7 +846,10 @@ def test_policy_refuses_reboots_if_no_ladder_contains_them(monkeypatch: pytest.M
     def reboot(values: dict[str, Any]) -> None:
         values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
 
-    refused = "no ladder in the settings has the step reboot; add it to reconciler.ladders"
+    refused = (
+        "the reconciler may not request a reboot, because no ladder in reconciler.ladders has the"
+        " step reboot; add the step to a ladder"
+    )
     assert refused in limits_of(record(monkeypatch))[1]
     assert refused not in limits_of(record(monkeypatch, config(reboot)))[1]
 
