@@ -63,7 +63,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         found = pod(workload)
         if found is None or found.spec.get("hostNetwork"):
-            return  # no NetworkPolicy applies to the node's network; see HOST_NAMESPACES
+            return  # no NetworkPolicy applies to pods in the node's network; see HOST_NAMESPACES
         labels = found.metadata.get("labels") or {}
         held = {
             direction
@@ -74,7 +74,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
         }
         for direction in ("Ingress", "Egress"):
             if direction not in held:
-                yield workload, f"no network policy of the namespace covers {direction} of the pods"
+                yield workload, f"no network policy in the namespace covers {direction} of the pods"
 
     return over(resources, judge)
 
@@ -82,7 +82,7 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if types := tuple(spec.get("policyTypes") or ()):
         return types
-    # In each direction for which the policy has a rule, even a deny rule, Cilium denies by default.
+    # Cilium denies by default in each direction for which the policy has a rule, even a deny rule.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
     outwards = spec.get("egress") or spec.get("egressDeny")
@@ -113,7 +113,7 @@ def _rbac(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) in ("RoleBinding", "ClusterRoleBinding"):
         role = at(resource.props, "roleRef", "name")
         if role in _ALL_POWERFUL:
-            yield f"the binding grants the role {role}"
+            yield f"the binding grants the role {role}, which has nearly all rights"
 
 
 def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:

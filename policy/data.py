@@ -42,7 +42,8 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         own = [one for one in _claims(workload) if one in there and writers[one] == 1]
         if own and not _exists(workload):
-            # Raise if a value is unknown: the server was not asked whether the workload exists.
+            # Raise an error if a value is unknown: in this case, the provider has not asked the API
+            # server whether the workload exists.
             list(strings(workload.props))
             yield workload, f"the deploy would replace the workload that mounts claim {own[0][1]}"
 

@@ -47,7 +47,8 @@ HOST_NAMESPACES = Rule(
     About(
         "host-namespaces",
         "No pod uses the network, process or IPC namespace of its node",
-        "such a pod sees other processes and connections of the node, and no NetworkPolicy applies",
+        "such a pod sees other processes and connections of the node, and no NetworkPolicy applies"
+        " to the pod",
         "remove hostNetwork, hostPID and hostIPC",
     ),
     _host_namespaces,

@@ -17,9 +17,12 @@ def _images(resource: Resource, allowed: Allowed) -> Iterator[str]:
     def doubtful(container: Container) -> Iterator[str]:
         image = str(container.spec.get("image") or "")
         if not any(image.startswith(f"{registry}/") for registry in allowed.registries):
-            yield f"{container.name} uses {image or 'no image'}, not from an allowed registry"
+            yield f"image {image or '(none)'} of {container.name} is not from an allowed registry"
         if not (_DIGEST.search(image) or _CONTENT_TAG.search(image)):
-            yield f"{container.name} uses {image or 'no image'}, whose content may change"
+            yield (
+                f"image {image or '(none)'} of {container.name} has neither a digest nor a tag that"
+                " images/build.py derives from the content, so its content may change"
+            )
 
     return over(containers(resource), doubtful)
 
