@@ -63,8 +63,8 @@ _POD_SECURITY = {
     "pod-security.kubernetes.io/enforce": "privileged",
     "pod-security.kubernetes.io/audit": "baseline",
 }
-"""Pod Security labels: which pods the namespace admits and which it logs. They override the
-cluster's default."""
+"""Pod Security labels. They decide which pods the namespace admits, and which pods the API server
+logs. They override the cluster's default."""
 
 
 @dataclass(frozen=True)

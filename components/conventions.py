@@ -18,9 +18,10 @@ ON_DEMAND_LABELS: Final[Mapping[str, str]] = {labels.ON_DEMAND: "yes"}
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 ANNOTATION_REPORT: Final = labels.REPORT
 ANNOTATION_NODES: Final = f"{DOMAIN}/nodes"
-"""Largest number of awake nodes, on the template of nodes on demand."""
+"""Annotation on the template of nodes on demand: maximum number of nodes that run at once."""
 ANNOTATION_COST: Final = f"{DOMAIN}/cost"
-"""Highest and lowest cost of nodes on demand for an hour, on the settings of their agent."""
+"""Annotation on the ConfigMap of the agent that starts nodes on demand: highest and lowest cost of
+these nodes for an hour."""
 COST_LOGGED: Final = "nodes on demand: "
 """Start of the line that the program logs in a preview, before the text of `ANNOTATION_COST`."""
 ANNOTATION_ROLL: Final = labels.ROLL
@@ -241,7 +242,7 @@ In Debian, /bin and /sbin are links to the folders in /usr."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in the jail with the generation of the system files. It exists once these files exist."""
 JAIL_VOLUMES: Final = "/mnt/volumes"
-"""Folder in pods with a mount point, named after the volume, for each volume in the jail."""
+"""Folder in pods. It has a mount point for each volume in the jail, with the volume's name."""
 LOGIN_TMP: Final = f"{JAIL_VOLUMES}/tmp"
 """Folder on a login node that users see as /tmp in the jail."""
 JAIL_SERVED: Final = "/srv/jail"
@@ -334,7 +335,8 @@ PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
 CHECKS: Final = f"{PROGRAMS}/checks"
 """Folder with the programs that slurmd runs to check a node: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
-"""Program that slurmctld runs after a start. It sets static nodes that never registered to down."""
+"""Program that slurmctld runs after a start. It sets the state of static nodes that never
+registered to DOWN."""
 POWER_PROGRAM: Final = f"{PROGRAMS}/power"
 """Program that slurmctld runs to wake nodes, and to put them to sleep."""
 FEATURE_ON_DEMAND: Final = "on-demand"
@@ -389,7 +391,7 @@ JAIL_REFUSED: Final = 3
 
 
 def checksum(files: Mapping[str, str]) -> str:
-    """Return a digest of files. A pod annotated with it is replaced when the files change."""
+    """Return a digest of files. As an annotation, it makes Kubernetes replace pods on a change."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{content}\0".encode())
@@ -402,7 +404,7 @@ def type_token(module: str, kind: str) -> str:
 
 
 def controller_address(namespace: str, cluster_domain: str) -> str:
-    """Return the full DNS name of the controller's Service. Every Slurm command looks it up."""
+    """Return the full DNS name of the controller's Service, which every Slurm command looks up."""
     return f"{CONTROLLER}.{namespace}.svc.{cluster_domain}"
 
 

@@ -1,4 +1,4 @@
-"""The files that the settings name, checked before the stack creates anything."""
+"""Check the files that the settings name, before the stack creates anything."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

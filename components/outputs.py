@@ -10,7 +10,7 @@ T = TypeVar("T")
 def once_known(value: pulumi.Input[T], *others: pulumi.Input[object]) -> pulumi.Output[T]:
     """Return the value as an output that is known once the others are known.
 
-    Resources that use the output are created after the others' resources. If a preview does not
-    know the others' values, it shows false changes.
+    Pulumi creates resources that use the output after the resources of `others`. Pass values that a
+    preview knows. Otherwise, the preview shows changes that do not happen.
     """
     return pulumi.Output.all(value, *others).apply(lambda known: known[0])

@@ -20,10 +20,12 @@ Spec = dict[str, Any]
 LABELS = {names.NAME: c.PROJECT}
 """Labels of all pods of the project."""
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
-"""Let every user ping, as Debian does. Kubernetes allows this sysctl by default, as safe."""
+"""Sysctl that lets every user ping, as Debian does. It is a safe sysctl, which Kubernetes allows by
+default."""
 
 NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
-"""Remove System V shared memory when no process has it attached. This is also a safe sysctl."""
+"""Sysctl that removes System V shared memory once no process is attached to it. This is also a safe
+sysctl."""
 
 
 ALONE: Spec = {"replicas": 1, "strategy": {"type": "Recreate"}}
@@ -92,8 +94,8 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
 def termination_log_outside_dev() -> Spec:
     """Move the termination message of a container that shows its /dev to users.
 
-    By default, the message is a file in /dev. All users could write to it and fill the machine's
-    disk.
+    By default, the message is a file in /dev. All users could write to this file, and fill the
+    machine's disk.
     """
     return {"terminationMessagePath": "/run/termination-log"}
 
@@ -165,7 +167,10 @@ def fail_on(container: str, *codes: int) -> Spec:
 
 
 def scheduled(schedule: str, job: Spec) -> Spec:
-    """Return a CronJob's spec, in UTC. A run is skipped if the last run delays it by an hour."""
+    """Return a CronJob's spec, in UTC.
+
+    Kubernetes skips a run if the previous run delays it by more than an hour.
+    """
     return {
         "schedule": schedule,
         "timeZone": "Etc/UTC",

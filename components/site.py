@@ -44,7 +44,7 @@ class Site:
         }
 
     def requests(self, service: str, cpu: str, memory: str) -> pods.Spec:
-        """Return what a service's main container reserves; settings override `cpu` and `memory`."""
+        """Return the requests of a service's main container; settings override both values."""
         place = place_of(service, self.placement)
         return pods.requests(
             cpu if place.cpus is None else f"{place.cpus:g}",
@@ -92,7 +92,7 @@ class Slurmctld:
         return [self.alias, *self.slurmdbd]
 
     def names(self) -> pods.Spec:
-        """Let a pod resolve the bare host names of the daemons and all nodes."""
+        """Let a pod resolve the host names of the daemons and all nodes, without a domain."""
         return pods.named(self.hosts_domain, *self.daemons)
 
 

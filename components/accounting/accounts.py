@@ -11,8 +11,8 @@ from components.identity.auth import Conf, pod_security
 from components.site import Site, Slurmctld
 
 _DEADLINE = 1200
-"""Time limit of the Job in seconds. Cancelled jobs take time to end. There can be thousands of
-users, and the Job creates about twenty users a second."""
+"""Time limit of the Job in seconds. The Job waits for the end of Slurm jobs that it cancels. It
+creates about twenty users a second, and a site can have thousands of users."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,15 @@ class AccountsArgs:
     wanted: pulumi.Input[str]
     """Accounts in the format of agents/accounts."""
     restored: str | None
-    """Dump that this deploy may load, which may lack accounts."""
+    """Name of the dump that this deploy may load. The dump may lack accounts, so a new name runs
+    the Job again."""
 
 
 class Accounts(pulumi.ComponentResource):
     """A Job that makes the accounts match the settings. The deploy waits until the Job ends.
 
-    The Job fails, and changes nothing, if jobs use an object that the Job would remove.
+    The Job fails, and changes nothing, if Slurm jobs use an account or another object that the Job
+    would remove.
     """
 
     def __init__(

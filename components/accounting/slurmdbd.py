@@ -63,8 +63,8 @@ class Accounting(pulumi.ComponentResource):
             spec=pods.workload(
                 c.ACCOUNTING,
                 _pod(args, config.metadata.name, archive),
-                # A change restarts slurmdbd, which reads most keys only at its start. Meanwhile,
-                # slurmctld queues its records.
+                # A changed file restarts slurmdbd, because slurmdbd reads most keys only at its
+                # start. During the restart, slurmctld queues the accounting records.
                 {c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(c.checksum)},
                 # Two slurmdbd daemons would both roll up the usage of each hour.
                 **pods.ALONE,
@@ -112,7 +112,8 @@ def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spe
         # If slurmdbd does not start, the last line of its log gives the reason.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
-            # Only clients in this pod read this file. slurmdbd reads slurmdbd.conf beside it.
+            # Only Slurm's clients in this pod read slurm.conf. slurmdbd reads slurmdbd.conf in the
+            # same folder.
             {"name": "SLURM_CONF", "value": f"{c.DBD_RUN}/slurm.conf"},
             *args.site.auth.daemon_environment(),
         ],

@@ -31,7 +31,10 @@ def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
 
 
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
-    """Return the class of a nodeset's own machines. Its labels require that GPUs are ready."""
+    """Return the class of a nodeset's own machines.
+
+    It includes the labels of machines with ready GPUs, so that pods wait until the GPUs are ready.
+    """
     return NodeClass(
         labels={**own_machines(nodeset), **ready_labels(nodeset, settings)},
         taints=own_machines(nodeset),

@@ -89,7 +89,7 @@ class Drivers(pulumi.ComponentResource):
             version=chart.version,
             values=chart.values,
             timeout=_TIMEOUT,
-            # Roll back a failed upgrade. Otherwise, old and new objects would be mixed.
+            # Roll back a failed upgrade. Otherwise, it would leave a mix of old and new objects.
             atomic=True,
             opts=self._after(*before),
         )

@@ -38,9 +38,11 @@ _SHARED_CLASS: Final = "slurmstack-shared"
 _EFS_CLIENT: Final = tuple(
     f"elasticfilesystem:Client{right}" for right in ("Mount", "RootAccess", "Write")
 )
-"""Rights of machines on the file system, with root access: root owns the jail's system files."""
+"""Rights of machines on the file system. They include access as root, because root owns the jail's
+system files."""
 _EFS_OPTIONS: Final = ("tls", "iam")
-"""Mount through TLS, with the credentials of the machine's role (EFS, mount helper)."""
+"""Mount options: encrypt with TLS, and authenticate with the credentials of the machine's role
+(EFS, mount helper)."""
 _EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
 """Additional resources that EFA's library needs (EKS, machine learning training with EFA)."""
 _EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
@@ -58,7 +60,10 @@ Subnets = Mapping[str, pulumi.Output[str]]
 
 
 def _of_type(instance: str) -> Spec:
-    """Return the fields of a group of machines. EKS makes a launch template from them."""
+    """Return the fields that choose a node group's instance type.
+
+    EKS makes a launch template from these fields.
+    """
     # Require a token for access to the machine's credentials (IMDSv2). Pods could request a token
     # as well, so network policies block the metadata service's address.
     return {"instance_types": [instance], "enable_imd_sv2": True}
@@ -140,7 +145,7 @@ class Eks(pulumi.ComponentResource):
             # EKS itself creates one security group for the control plane and all machines.
             skip_default_security_groups=True,
             create_instance_role=False,
-            # Amazon's network plugin must enforce the policies, unless a chained Cilium does.
+            # Amazon's network plugin must enforce network policies, unless Cilium enforces them.
             vpc_cni_options={"enable_network_policy": settings.network.cilium is None},
             tags=self._tags,
             opts=self._kept,
@@ -189,7 +194,10 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _routed(self, kind: str, subnets: Subnets, target: dict[str, pulumi.Input[str]]) -> Subnets:
-        """Return the ids, known once the subnets have routes: machines need routes to start."""
+        """Return the subnets' ids, known once the subnets have routes.
+
+        Machines need routes to start.
+        """
         table = aws.ec2.RouteTable(
             f"{self._name}-{kind}",
             vpc_id=self._vpc,
@@ -352,7 +360,8 @@ class Eks(pulumi.ComponentResource):
         agent = self._driver("eks-pod-identity-agent", None, [system])
         disks = self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent])
         lustre = self._cluster.file_system == "lustre"
-        # Lustre has no storage class here, so only the jail can use it.
+        # Lustre has no storage class here, so only the jail can use Lustre. If the jail is on
+        # another volume, create no Lustre file system.
         if lustre and self._settings.jail.is_elsewhere():
             return None, [disks]
         jail = self._lustre() if lustre else self._efs(subnets)
@@ -368,7 +377,10 @@ class Eks(pulumi.ComponentResource):
     def _admitted(
         self, ports: Sequence[tuple[int, int]], *, themselves: bool
     ) -> pulumi.Output[str]:
-        """Return a security group that admits the machines and, on request, its own members."""
+        """Create a security group for the file system, and return its id.
+
+        It admits the machines and, with `themselves`, its own members.
+        """
         group: pulumi.Output[str] = aws.ec2.SecurityGroup(
             f"{self._name}-files",
             vpc_id=self._vpc,
@@ -433,7 +445,8 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._kept,
         ).id
-        # The security group also admits pods. The policy refuses pods: they lack the role.
+        # The security group also admits pods. This policy refuses them, because they lack the
+        # machines' role.
         guarded = aws.efs.FileSystemPolicy(
             f"{self._name}-efs-policy",
             file_system_id=files,

@@ -28,11 +28,15 @@ def make(args: ClusterArgs) -> Cluster:
 
 
 def _default() -> str:
-    """Return the kubeconfig that kubectl would use. Raises `SettingsError` if it uses several."""
+    """Return the kubeconfig that kubectl would use.
+
+    Raises `SettingsError` if the environment names several files.
+    """
     found = os.environ.get("KUBECONFIG") or "~/.kube/config"
     if os.pathsep in found:
         raise SettingsError(
-            f"slurmstack:cluster.kubeconfig: KUBECONFIG is {found}: expected a single file; set"
-            " cluster.kubeconfig to the file with this cluster"
+            "slurmstack:cluster.kubeconfig: is not set, and the environment variable KUBECONFIG"
+            f" names several files: '{found}'; expected a single file; set cluster.kubeconfig to"
+            " the file that describes this cluster"
         )
     return found

@@ -27,7 +27,7 @@ from components.settings.clusters.metal import API_PORT, MetalMachine
 
 _SCRIPTS: Final = Path(__file__).parent / "kubeadm"
 _LOCK: Final = "/run/slurmstack.lock"
-"""Lock file on each machine: a killed deploy's script may still run during the next deploy."""
+"""Lock file on each machine: the script of a killed deploy may still run during the next deploy."""
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _TOKEN_LIFE: Final = "2h0m0s"
@@ -63,8 +63,8 @@ class Metal(pulumi.ComponentResource):
         self._ssh_key = _ssh_key(cluster.key_file)
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
-        # The endpoint of a cluster cannot change. A new endpoint would replace this key, and
-        # `protect_data` prevents the replacement.
+        # The endpoint of an existing cluster cannot change. A new endpoint in the settings would
+        # replace this key, so with `protect_data`, the engine refuses the edit.
         self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,
@@ -193,7 +193,10 @@ class Metal(pulumi.ComponentResource):
     # --- Commands --------------------------------------------------------------------------------
 
     def _of(self, machine: MetalMachine) -> pulumi.ResourceOptions:
-        """Return the options of commands on the machine itself. A lost machine runs no commands."""
+        """Return the options of commands on the machine itself.
+
+        If the settings mark the machine as lost, the engine runs no commands on it.
+        """
         return pulumi.ResourceOptions(
             parent=self,
             # If the engine refuses to replace the key, it stops before it changes any machine.
@@ -237,7 +240,8 @@ def _shell(machine: MetalMachine, script: str, *arguments: str, lock: bool = Fal
     return shlex.join(
         [
             *([] if machine.user == "root" else ["sudo", "--non-interactive"]),
-            # Close the lock file in the script: daemons that the script starts would keep the lock.
+            # Close the lock file in the script. Otherwise, daemons that the script starts would
+            # keep the lock.
             *(["flock", "--close", _LOCK] if lock else []),
             *("bash", "-c", text, f"{script}.sh", *arguments),
         ]
@@ -267,7 +271,7 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
             )
     if not pulumi.runtime.is_dry_run():
         raise SettingsError(f"{c.PROJECT}:{reason}")
-    # A pipeline previews without the key.
+    # Only warn in a preview: a pipeline that previews has no key.
     pulumi.log.warn(f"{c.PROJECT}:{reason}")
     return pulumi.Output.secret("")
 

@@ -225,8 +225,8 @@ class Nebius(pulumi.ComponentResource):
         return made
 
 
-# Create the jail's folder only on the mounted file system: on a machine without the mount, the
-# folder is missing and pods do not start.
+# Create the jail's folder only after the mount. If the mount fails, the folder is missing, so pods
+# do not start, and cannot write to the machine's own disk.
 _CLOUD_INIT: Final = (
     "#cloud-config\n"
     "runcmd:\n"
@@ -237,7 +237,7 @@ _CLOUD_INIT: Final = (
 
 
 def _kubeconfig(name: str, status: "nebius.outputs.Mk8sV1ClusterStatus") -> str:
-    """Return a kubeconfig without a credential: clients get their token from `nebius`."""
+    """Return a kubeconfig without a credential: clients run the command `nebius` to get a token."""
     control_plane = status.control_plane
     certificate = control_plane.auth.cluster_ca_certificate
     return json.dumps(

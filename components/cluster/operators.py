@@ -86,7 +86,7 @@ def _mig_manager(settings: Settings) -> Spec:
 
 
 def sliced(settings: Settings) -> list[tuple[Nodeset, Gpus]]:
-    """Return each nodeset whose GPUs the stack's operators slice (MIG), with its GPUs."""
+    """Return each nodeset with MIG slices, and its GPUs. The list is empty without operators."""
     if not settings.installs_operators():
         return []
     found = [(nodeset, nodeset.gpus) for nodeset in settings.nodesets if nodeset.gpus]

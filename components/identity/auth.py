@@ -92,8 +92,8 @@ class Conf:
     server: pulumi.Input[str] | None = None
     """`host:port` of slurmctld."""
     follow: bool = False
-    """Whether sackd fetches changed files for users' clients. Not in a pod with slurmd: slurmd and
-    sackd would listen on the same port."""
+    """Whether sackd fetches changed files for users' clients. False in a pod with slurmd, because
+    slurmd and sackd would listen on the same port."""
     mount: pods.Spec | None = None
     """Mount of the folder with slurm.conf."""
 

@@ -29,7 +29,8 @@ class JwtKey(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("jwt", "JwtKey"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits have more random bits than HS256 uses. Not RandomBytes: see auth.py.
+        # 64 letters and digits have more random bits than HS256 uses. Do not use RandomBytes: see
+        # auth.py.
         key = random.RandomPassword(f"{name}-password", length=64, special=False, opts=child)
         secret = pods.secret(
             f"{name}-secret",

@@ -51,10 +51,10 @@ def refuse(
     opts: pulumi.ResourceOptions,
     binding: Spec | None = None,
 ) -> pulumi.Resource:
-    """Refuse requests by an admission policy, and return its binding.
+    """Create an admission policy that refuses requests, and return its binding.
 
-    `policy` is its spec, and `binding` contains further fields of the binding's. Both objects have
-    no namespace.
+    `policy` is the spec of the policy. `binding` contains additional fields of the binding's spec.
+    Neither object has a namespace.
     """
     made = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
         name, metadata={"name": object_name}, spec=policy, opts=opts
@@ -69,7 +69,10 @@ def bind(
     binding: Spec,
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Resource:
-    """Bind an admission policy, and return the binding. `binding` contains further fields of it."""
+    """Bind an admission policy, and return the binding.
+
+    `binding` contains additional fields of the binding's spec.
+    """
     bound: pulumi.Resource = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
         name,
         metadata={"name": object_name},

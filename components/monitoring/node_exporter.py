@@ -18,7 +18,7 @@ _COLLECTORS = (
     *("cpu", "diskstats", "filesystem", "infiniband", "loadavg", "meminfo", "netdev"),
     *("pressure", "stat", "time", "uname", "vmstat"),
 )
-"""Collectors of node-exporter. They export only series that dashboards and alerts use."""
+"""Enabled collectors of node-exporter: those that dashboards and alerts need."""
 _UNSEEN_FILES = r"^/(dev|proc|run|sys|var/lib/(containerd|docker|kubelet)/.+)($|/)"
 """Ignored mount points: they are not on a disk of the machine, or belong to pods."""
 _UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"

@@ -135,7 +135,8 @@ def install(
 ) -> tuple[k8s.helm.v3.Release, ...]:
     """Install Cilium if the settings request it. Return the resources that all pods need.
 
-    `machines` must not wait for a pod network: on the site's own machines, Cilium provides it.
+    `machines` must not wait for a pod network: on the site's own machines, Cilium provides this
+    network.
     """
     if settings.cilium is None:
         return ()

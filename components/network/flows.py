@@ -71,7 +71,7 @@ FLOWS = (
     *(Flow((c.MONITORING,), (component,), port) for component, port in c.SCRAPED.items()),
     Flow((c.GRAFANA,), (c.MONITORING,), c.PROMETHEUS_PORT),
 )
-"""All allowed connections between pods. Both ends refuse all others."""
+"""All allowed connections between pods. The policies of both pods refuse all other connections."""
 
 
 # --- Rules ---------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Rules:
     world: tuple[pods.Spec, ...]
     """Allowed ranges of external addresses: `cidr`, without the ranges in `except`."""
     names: tuple[str, ...] | None
-    """External names that replace the ranges of `world`."""
+    """External names that these pods may connect to, instead of the ranges of `world`."""
     open_port: int | None
     """TCP port that is open to all clients."""
     machines_port: int | None

@@ -16,7 +16,8 @@ _GUARDED_PORTS = (
     c.GRAFANA_PORT,
     c.ON_DEMAND_PORT,  # each connection makes the agent of nodes on demand query Slurm
 )
-"""Ports that users cannot reach at any address. The servers' addresses are not known in advance."""
+"""Ports that users cannot reach at any address, because the addresses of the servers are not known
+in advance."""
 
 
 def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:

@@ -84,7 +84,8 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    # Mounts in the jail are safe here: users' links reach nothing else in this pod.
+                    # Mounting volumes inside the jail is safe here: through symbolic links, users
+                    # reach nothing else in this pod.
                     *(
                         pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
                         for v in sorted(homes_own, key=lambda v: v.path)
@@ -193,7 +194,7 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
 
     The ConfigMap is protected, so the engine refuses an edit of the source at once. Without this
     ConfigMap, the engine would create another volume, and move pods there, away from users' data.
-    It would notice only at the end that it must delete the protected claim.
+    Only at the end, it would fail because it must delete the protected claim.
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())

@@ -85,7 +85,7 @@ class NfsServer(pulumi.ComponentResource):
             args.namespace,
             ganesha,
             pods.service_port("nfs", c.NFS_PORT),
-            # A PersistentVolume contains the Service's address, and is immutable.
+            # Keep the Service: a PersistentVolume contains the Service's address, and is immutable.
             kept,
         )
         # Use the address: machines mount the export, and their resolver does not know Services.

@@ -45,7 +45,10 @@ def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
 
 
 def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
-    """Return mounts of a worker's further volumes. Mounts for jobs are also outside the jail."""
+    """Return the mounts of a worker's other volumes.
+
+    Volumes that jobs see are mounted outside the jail, too, so that users cannot place links there.
+    """
     return [
         mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)
         for one in given
