@@ -402,7 +402,7 @@ MISTAKES = [
         stack="gpu",
     ),
     mistake(
-        "two half ranges open logins to the internet",
+        "two ranges together open logins to the internet",
         spec("login-service", loadBalancerSourceRanges=["0.0.0.0/1", "128.0.0.0/1"]),
         "load-balancers",
         "login-service",

@@ -10,9 +10,10 @@ VALUE = re.compile(r"`([^`]+)`")
 
 
 def edits() -> dict[str, str]:
-    """Return the texts of the table of edits by key, in the form of `fields`, without a final `.*`.
+    """Return the texts of the table "What an edit does" by key.
 
-    The row about the order of lists covers no setting.
+    Keys have the form that `fields` yields, without a final `.*`. The row about the order of lists
+    is left out, because it is about no single setting.
     """
     table = DOCUMENT.read_text().split("## What an edit does")[1].split("###")[0]
     return {

@@ -99,7 +99,7 @@ def _manager(provider: str, type_: str) -> Provider:
 
 @functools.cache
 def _managers(provider: str) -> dict[str, Provider]:
-    """Return the engine's providers by package; the Kubernetes provider has no cluster to ask."""
+    """Return the engine's providers by package. The Kubernetes provider connects to no cluster."""
     config = {**provider_config(_properties(provider)), "kubeconfig": UNKNOWN}
     return {
         "pulumi": ProviderResources(),
@@ -117,7 +117,7 @@ def _properties(wire: str) -> Properties:
 
 @functools.cache
 def _checked(provider: str, type_: str, urn: str, old: str | None, new: str) -> Properties:
-    """Return inputs as a state stores them. Generated names are taken from the old inputs."""
+    """Return inputs as a state stores them, with generated names from the old inputs."""
     if is_provider(type_):
         return _properties(new)
     olds = {} if old is None else _checked(provider, type_, urn, None, old)

@@ -75,7 +75,7 @@ def compiled(expression: str) -> cel.Expression:
 def refusals(
     limits: Limits, operation: str, old: Object | None, new: Object | None, resource: str = "nodes"
 ) -> list[str]:
-    """Return why a request is refused. A failed evaluation of an expression refuses it, too."""
+    """Return the reasons for a refusal. The failed evaluation of an expression is one, too."""
     request = {"operation": operation, "resource": {"resource": resource}}
     bindings: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
     for name, expression in admission.variables(limits):
@@ -91,7 +91,7 @@ def refusals(
 
 
 def update(limits: Limits, edit: Edit, before: Object = NODE) -> list[str]:
-    """Return why an edit of a Node is refused."""
+    """Return the reasons why the policy refuses an edit of a Node."""
     after = copy.deepcopy(before)
     edit(after)
     return refusals(limits, "UPDATE", before, after)

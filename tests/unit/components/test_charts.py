@@ -31,7 +31,8 @@ CASES: dict[str, Case] = {
         both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge", efa=None)),
     ),
 }
-"""Chart, stack, and the edit that makes the stack install the chart. Cilium: test_cilium.py."""
+"""Chart, stack, and the edit that makes the stack install the chart. The tests of the chart of
+Cilium are in test_cilium.py."""
 each = pytest.mark.parametrize("case", CASES)
 
 
@@ -60,7 +61,7 @@ def unknown(known: Any, given: Any, text: str, path: str = "") -> Iterator[str]:
             elif not re.search(rf"^ *# ?{re.escape(key)}:", text, re.MULTILINE):
                 yield f"{where}: is not known"
     elif known not in (None, {}, []) and shape(known) != shape(given):
-        yield f"{path}: {given!r}: expected the like of {known!r}"
+        yield f"{path}: {given!r}: expected a value such as {known!r}"
 
 
 def shape(value: Any) -> type:
@@ -100,8 +101,8 @@ def test_values_match_the_schema_of_the_chart(case: str) -> None:
     ("given", "problem"),
     [
         ({"driver": {"enable": True}}, ["driver.enable: is not known"]),
-        ({"driver": {"enabled": "no"}}, ["driver.enabled: 'no': expected the like of True"]),
-        ({"driver": []}, ["driver: []: expected the like of {'enabled': True}"]),
+        ({"driver": {"enabled": "no"}}, ["driver.enabled: 'no': expected a value such as True"]),
+        ({"driver": []}, ["driver: []: expected a value such as {'enabled': True}"]),
         ({"driver": {"config": {"name": "a"}}, "tolerations": [{"operator": "Exists"}]}, []),
     ],
 )

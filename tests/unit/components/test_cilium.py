@@ -112,7 +112,7 @@ def test_local_cluster_refuses_cilium_settings(network: Values, key: str) -> Non
 
 
 @pytest.mark.parametrize(("given", "expected"), [(True, "kubernetes"), (False, "none")])
-def test_network_policies_accept_a_boolean(given: bool, expected: str) -> None:
+def test_setting_network_policies_accepts_a_boolean(given: bool, expected: str) -> None:
     settings = from_config(config(lambda values: values.update(network={"policies": given})))
 
     assert settings.network.policies == expected

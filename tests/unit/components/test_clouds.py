@@ -333,7 +333,7 @@ def test_eks_creates_cilium_after_machines_and_before_other_charts(
         assert "cilium-release" in before(graph, name), name
     for resource in of_clouds(graph):
         assert "cilium-release" not in before(graph, resource.name), (
-            "machines become ready without Cilium"
+            "resources of the cloud must not wait for Cilium"
         )
     assert installed[0] in before(graph, "namespace")
 
@@ -730,7 +730,7 @@ def test_with_autoscaling_the_cloud_sets_the_number_of_machines(
 
 
 @pytest.mark.parametrize(("name", "least"), [("cpu", 0), ("gpu", 1)])
-def test_machines_of_nodes_on_demand_follow_the_nodes(
+def test_machines_of_nodes_on_demand_are_autoscaled(
     cluster_graph_of: GraphOf, name: str, least: int
 ) -> None:
     edit = nodeset(name, on_demand={}, kind="static", replicas=6)

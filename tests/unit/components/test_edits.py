@@ -515,7 +515,7 @@ EDITS = [
         NOTHING,
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
     ),
-    Edit("updates take out fewer nodes", big(roll={"share": 0.1}), effect_of(updated={BIG})),
+    Edit("updates replace fewer nodes at once", big(roll={"share": 0.1}), effect_of(updated={BIG})),
     Edit("nodes get a longer drain grace", big(drain_grace=7200), effect_of(rolled={BIG})),
     # --- The reconciler
     Edit(
@@ -1096,7 +1096,7 @@ EDITS = [
         and_conf(
             both(
                 replace(ASSOCIATIONS, created=LONG_CHECKS),
-                # Prometheus scrapes long checks.
+                # Prometheus gets a scrape job for long checks.
                 effect_of(rolled={SERVER}, updated={"monitoring-config"}),
             )
         ),
@@ -1425,7 +1425,7 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
         "rest-slurmrestd" in of.rolled | of.replaced | of.deleted
     ),
     "Nodes use the new scripts": lambda of: "config-scripts" in of.updated,
-    # The nodes' checks know the jail's generation.
+    # The checks of nodes contain the jail's generation, so they change, too.
     "The jail's system files change": lambda of: (
         "jail-populate" in of.replaced and CHECKED.updated <= of.updated
     ),
@@ -1510,11 +1510,12 @@ QUIET = re.compile(
     r"nothing restarts|nothing else happens|no pod is replaced|replaces no pod", re.IGNORECASE
 )
 ROLLED = re.compile(r"pods (of [^,]*)?are replaced(?! if)|login nodes are replaced")
-"""What docs/settings.md says of an edit that replaces no pod of users, and of one that does."""
+"""Phrases in docs/settings.md: QUIET about edits that replace no pods of users, ROLLED about edits
+that replace such pods."""
 
 
 def documented(path: tuple[str | int, ...]) -> str:
-    """Return what docs/settings.md says about an edit of a setting, from its most exact row."""
+    """Return what docs/settings.md says about an edit of a setting, in the most specific row."""
     place = ".".join("[]" if isinstance(part, int) else part for part in path)
     place = place.replace(".[]", "[]")
     rows = {
@@ -1526,7 +1527,7 @@ def documented(path: tuple[str | int, ...]) -> str:
 
 
 def test_documentation_and_graph_agree_on_replaced_pods() -> None:
-    """Rows with both phrases depend on further settings."""
+    """Rows with both phrases are not compared, because other settings decide what happens."""
     compared = {QUIET: 0, ROLLED: 0}
     for edit in EDITS:
         texts = [documented(path) for path in touched(edit)]
@@ -1539,7 +1540,7 @@ def test_documentation_and_graph_agree_on_replaced_pods() -> None:
     assert min(compared.values()) > 10, "the phrases no longer occur in the table"
 
 
-def test_sentences_belong_to_edits() -> None:
+def test_expected_sentences_of_previews_belong_to_edits() -> None:
     assert NOTICED.keys() <= {edit.sentence for edit in EDITS}
 
 

@@ -1,4 +1,4 @@
-"""Which kubeconfig a stack on an existing cluster uses."""
+"""The kubeconfig that a stack on an existing cluster uses."""
 
 from pathlib import Path
 

@@ -14,7 +14,9 @@ def outputs(monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], **changes: 
     return record(monkeypatch, config(base={**values, **changes})).outputs
 
 
-def test_outputs_lead_to_the_parts_of_a_local_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_contain_names_and_addresses_of_a_local_stack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = outputs(monkeypatch, VALID)
 
     assert found["cluster_name"] == "test"

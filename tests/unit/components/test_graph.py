@@ -145,7 +145,7 @@ def test_exactly_the_listed_containers_run_without_root(graph: Graph) -> None:
 
 
 def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
-    """The pod may run jobs; its end may take hours. The reconciler finds the container by name."""
+    """The end of a pod with jobs may take hours. The reconciler finds the container by name."""
     found = {
         name: [one for one in spec.get("initContainers", ()) if one["name"] == observed.MUNGE]
         for name, spec in pod_specs(graph).items()
@@ -169,7 +169,7 @@ def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
 
 @pytest.mark.parametrize("maker", ["accounting-slurmdbd", "database-mariadb"])
 def test_probes_give_accounting_a_month_to_start(graph: Graph, maker: str) -> None:
-    """A restart would interrupt a recovery or upgrade of the tables, and the work starts again."""
+    """A restart would interrupt a recovery or upgrade of the tables, which then starts again."""
     (one,) = pod_specs(graph)[maker]["containers"]
     startup, readiness = one["startupProbe"], one["readinessProbe"]
 
@@ -365,7 +365,7 @@ def test_slurm_hosts_resolve_each_other_by_short_name(graph: Graph) -> None:
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Clients reach some of these only through Services, and do not connect to the others.
+    # Clients connect to these pods only through Services, or not at all.
     services = {"accounting", "database", "exporter", "monitoring", "rest"}
     for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
@@ -393,7 +393,7 @@ def test_slurmd_gets_the_name_of_its_kubernetes_node(monkeypatch: pytest.MonkeyP
     found = record(monkeypatch, config(lambda values: values["nodesets"][0].update(static)))
     workers = [name for name in pod_specs(found) if name.startswith("nodeset-")]
 
-    assert len(workers) == 2, "a static one and a dynamic one"
+    assert len(workers) == 2, "one static and one dynamic nodeset"
     for name in workers:
         (slurmd,) = pod_specs(found)[name]["containers"]
         (machine,) = (one for one in slurmd["env"] if one["name"] == "MACHINE")
@@ -683,7 +683,7 @@ def test_reconciler_has_only_the_rights_that_it_needs(graph: Graph) -> None:
     }
 
 
-def test_budget_of_nodes_with_jobs_is_written_by_the_reconciler_alone(graph: Graph) -> None:
+def test_only_the_reconciler_writes_the_budget_of_nodes_with_jobs(graph: Graph) -> None:
     budget = graph.one("reconciler-busy-nodes").inputs
 
     assert "spec" not in budget
@@ -722,7 +722,7 @@ def test_reconciler_writes_the_topology_that_slurmctld_reads(
         assert c.CONTROLLER_RUN in mounts
 
 
-def test_stack_without_labels_in_the_topology_has_no_object_for_it(graph: Graph) -> None:
+def test_stack_without_topology_labels_has_no_topology_configmap(graph: Graph) -> None:
     assert "controller-topology" not in {one.name for one in graph.resources}
 
 
@@ -809,7 +809,7 @@ def test_reconciler_may_change_pods_only_if_nodes_keep_their_machines(
     assert rights(graph) == ["delete", "list"]
     assert rights(kept) == ["delete", "list", "patch"]
     limits = [one.one("reconciler-limits").inputs["spec"] for one in (graph, kept)]
-    assert limits[0] == limits[1], "the policy never permits more than before an edit"
+    assert limits[0] == limits[1], "the policy does not depend on keep_machine"
 
 
 def test_reconciler_gets_rights_only_after_the_policy_limits_them(graph: Graph) -> None:

@@ -66,7 +66,7 @@ def test_slurmd_gets_devices_huge_pages_and_variables_of_the_settings(
 
 
 @pytest.mark.parametrize(("annotation", "value"), AUTOSCALERS.items())
-def test_autoscalers_leave_nodes_alone_unless_the_settings_permit_it(
+def test_autoscalers_evict_nodes_only_if_the_settings_permit_it(
     annotation: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert worker(monkeypatch)["metadata"]["annotations"][annotation] == value

@@ -49,7 +49,7 @@ def graph() -> Graph:
 # --- Slurm's configuration -----------------------------------------------------------------------
 
 
-def test_all_nodes_of_a_job_wake_at_once() -> None:
+def test_slurm_starts_all_nodes_of_a_job_at_once() -> None:
     conf = config_files(settings(elastic))["slurm.conf"].splitlines()
 
     expected = {
@@ -76,11 +76,11 @@ def test_stack_without_nodes_on_demand_has_no_power_saving() -> None:
     assert "PrivateData" not in conf
 
 
-def test_only_static_nodes_that_always_run_can_be_absent() -> None:
+def test_stack_without_permanent_static_nodes_needs_no_absent_program() -> None:
     assert c.ABSENT_PROGRAM not in config_files(settings(elastic))["slurm.conf"]
 
 
-def test_agent_gets_times_in_minutes_and_days_as_numbers() -> None:
+def test_schedule_of_the_agent_has_minutes_and_numbers_of_days() -> None:
     hours = {"days": ["mon", "sun"], "begin": "07:30", "end": "18:00", "min": 4}
     chosen = {**GPU, "on_demand": {"schedule": [hours], "keep": ["gpu-3"]}}
     wanted = wanted_on_demand(settings(lambda values: values.update(nodesets=[chosen])))
@@ -91,7 +91,7 @@ def test_agent_gets_times_in_minutes_and_days_as_numbers() -> None:
     assert nodeset["keep"] == ["gpu-3"]
 
 
-def test_nodes_that_sleep_keep_no_machine() -> None:
+def test_nodes_on_demand_cannot_keep_their_machines() -> None:
     kept = {**GPU, "keep_machine": True}
 
     with pytest.raises(SettingsError, match="keep_machine: nodes on demand have no machine"):
@@ -414,7 +414,7 @@ def test_pods_that_differ_from_their_template_are_refused(
         lambda made: first(made).update(resizePolicy=[{"resourceName": "cpu"}]),
         lambda made: join(made).update(resources={"requests": {"cpu": "10m"}}),
         lambda made: made["metadata"]["annotations"].update({"kubernetes.io/psp": "eks"}),
-        # The rules of other nodesets judge this pod.
+        # A pod of another nodeset is compared only with the template of that nodeset.
         lambda made: made["metadata"]["labels"].update({c.LABEL_NODESET: "cpu"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Pods of services and Jobs run where `placement` says, and reserve what it says."""
+"""The setting `placement` chooses the machines and requests of services and Jobs."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
@@ -104,7 +104,7 @@ def test_empty_values_of_a_service_override_the_default(graph_of: GraphOf) -> No
     assert found["grafana"]["nodeSelector"] == {"pool": "system"}
 
 
-def test_nodes_do_not_follow_the_default(graph_of: GraphOf) -> None:
+def test_default_placement_does_not_apply_to_nodesets(graph_of: GraphOf) -> None:
     graph = graph_of(default=DEFAULTS)
 
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd"):

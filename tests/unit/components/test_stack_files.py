@@ -197,6 +197,6 @@ def test_gpu_faults_of_the_example_end_with_reboot_and_then_replace() -> None:
     for name in checks:
         ladder = wanted.ladder_of(name)
         assert ladder[-2:] == ("reboot", "replace"), name
-        assert ladder[:2] == ("recheck", "restart"), "the steps before keep the machine"
+        assert ladder[:2] == ("recheck", "restart"), "earlier steps keep the machine"
     # Without a command, the last step deletes only the Node object.
     assert wanted.replace == ()

@@ -34,7 +34,7 @@ class Unjudged(Exception):  # noqa: N818  # an undecided case, not a failure
 class End:
     """Source or target of a connection: a pod, a Kubernetes node, or a host outside the cluster.
 
-    Ends compare by identity: two pods with the same labels are two ends.
+    Ends are compared by identity, so two pods with the same labels are two ends.
     """
 
     name: str
@@ -145,9 +145,10 @@ class Judge:
         )
 
     def _is_of_one_machine(self, connection: Connection) -> bool:
-        """Return whether no policy applies, because kubelet must reach the pods on its machine.
+        """Return whether policies ignore a connection, because it stays on one machine.
 
-        Kubernetes also exempts connections from a pod to its machine; Cilium does not.
+        A machine always reaches its pods, because the kubelet probes them. Kubernetes also exempts
+        connections from a pod to its machine; Cilium does not.
         """
         if connection.source.machine != connection.target.machine:
             return False
@@ -229,7 +230,7 @@ Labels = Mapping[str, str]
 
 
 def _selector(spec: Spec) -> Callable[[Labels], bool]:
-    """Return a selector. An empty one selects every end; others require all their conditions."""
+    """Return a selector. It requires all its conditions, so an empty selector selects every end."""
     _only("selector", spec, "matchLabels", "matchExpressions")
     wanted = (spec.get("matchLabels") or {}).items()
     held = [_expression(one) for one in spec.get("matchExpressions") or ()]

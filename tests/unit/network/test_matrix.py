@@ -29,7 +29,8 @@ GROUPS = INTENDED["groups"]
 # --- Sources and targets -------------------------------------------------------------------------
 
 OURS = pods.labels("worker")
-"""Labels of our pods. Other pods may have these labels, but must not get more access by them."""
+"""Labels of our pods. Pods outside the stack may have the same labels, but the labels must not give
+them more access."""
 OUTSIDERS = {
     "world": outside("151.101.0.223"),
     "neighbour": End("neighbour", namespace="another", labels=OURS, machine="node-1"),
@@ -296,7 +297,7 @@ SERVERS: dict[str, tuple[End, ...]] = {
     "loki.example.org": (outside("203.0.113.1", "loki.example.org"),),
     "192.0.2.7": (outside("192.0.2.7"),),
 }
-"""Ends that a server's name or address may stand for."""
+"""Ends to which a server's name or address may refer."""
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -332,7 +333,7 @@ def test_reconciler_reaches_the_servers_of_the_command_that_replaces_machines(
 
     assert judge.allows(Connection(reconciler, server, 8443))
     assert not judge.allows(Connection(reconciler, server, 9443))
-    # NetworkPolicies know no names, and add to Cilium's policies.
+    # NetworkPolicies cannot check names, and allow connections in addition to Cilium's policies.
     assert judge.allows(Connection(reconciler, stranger, 8443)) is ("NetworkPolicy" in kinds)
 
 
@@ -343,5 +344,6 @@ def test_cilium_reads_dns_queries_only_for_rules_with_names(ours: list[End]) -> 
     }
     read = {name for name, spec in specs.items() if "'dns'" in str(spec)}
 
-    # Only these have rules with names: those of the directory, the webhook and the log collector.
+    # Only these components have rules with names: names of the directory's servers, the webhook and
+    # the log collector.
     assert read == {*members(["directory"]), "monitoring", "logs"}
