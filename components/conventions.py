@@ -259,9 +259,10 @@ LONG_CHECKS_DATA: Final = "/var/lib/slurmstack/longchecks"
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"
-"""Folder with the configuration that sackd fetched. Slurm's clients read it here by default."""
+"""Folder with the configuration that sackd fetched. Slurm's clients look here by default."""
 MUNGE_RUN: Final = "/run/munge"
-"""Folder of munge's socket in all containers except munged's; this is munge's default."""
+"""Folder of munge's socket in all containers except munged's; munge's clients look here by default.
+"""
 ACCOUNTING_ETC: Final = "/etc/slurmstack/accounting"
 """Mount point of slurmdbd's configuration, without the password."""
 ACCOUNTS_WANTED: Final = "/etc/slurmstack/accounts"
@@ -391,7 +392,10 @@ JAIL_REFUSED: Final = 3
 
 
 def checksum(files: Mapping[str, str]) -> str:
-    """Return a digest of files. As an annotation, it makes Kubernetes replace pods on a change."""
+    """Return a digest of files.
+
+    Pods have the digest as an annotation, so Kubernetes replaces them when the files change.
+    """
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{content}\0".encode())

@@ -103,7 +103,7 @@ def termination_log_outside_dev() -> Spec:
 def owned_by(group: int, **further: Any) -> Spec:
     """Give a pod's volumes to a group; `further` are keys of the pod's security context.
 
-    Kubernetes changes the files only if the volume's root has another group.
+    Kubernetes changes the group of the files only if the volume's root folder has another group.
     """
     owner = {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}
     return {"securityContext": {**owner, **further}}

@@ -15,7 +15,7 @@ from components.storage.volumes import shown, submount_mounts, submount_volumes
 
 @dataclass(frozen=True)
 class Site:
-    """Values that nearly every component needs, and the parts of pods for the lookup of users."""
+    """Values that nearly every component needs, and the parts of pods that look up users."""
 
     namespace: pulumi.Input[str]
     images: pods.Images

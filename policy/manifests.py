@@ -29,7 +29,7 @@ def at(value: Any, *path: str) -> Any:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Yield every text in a value. If any text is unknown, raises UnknownValueError at the end."""
+    """Yield every known text in a value. Raises UnknownValueError at the end if one is unknown."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -79,7 +79,7 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether the container runs as long as its pod. Init containers that are sidecars do."""
+        """Whether the container runs as long as its pod, like a sidecar among the init containers."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:

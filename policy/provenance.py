@@ -9,7 +9,7 @@ from policy.rule import About, Resource, Rule, over
 
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
-"""A tag that is a digest of the image's sources, as images/build.py creates."""
+"""A tag that images/build.py derives from the image's sources, as a digest."""
 _EXACT = re.compile(r"v?\d+(\.\d+){2}(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 

@@ -109,7 +109,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
 
 
 def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
-    """Yield secrets that a resource generates, or a Secret contains, with the resource's name."""
+    """Yield the secrets that a resource generates or contains, each with the resource's name."""
     for key in _MADE.get(resource.type, ()):
         secret = str(at(resource.props, key) or "")
         if len(secret) >= _LEAST:

@@ -152,7 +152,7 @@ class Eks(pulumi.ComponentResource):
         )
 
     def _subnets(self) -> tuple[Subnets, Subnets]:
-        """Return the public subnets, and the private ones, which reach the internet through NAT."""
+        """Return the public subnets, and the private subnets, which have NAT to the internet."""
         name, tags = self._name, self._tags
         gateway = aws.ec2.InternetGateway(
             f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child

@@ -47,9 +47,9 @@ def make(args: ClusterArgs) -> Cluster:
 class Metal(pulumi.ComponentResource):
     """A cluster of machines. Each machine has its own commands that prepare, join and label it.
 
-    The first control plane creates the cluster. For each other machine, it creates a token that is
-    valid for two hours. Control planes store the cluster's data, so `protect_data` prevents their
-    removal and replacement.
+    The first control plane creates the cluster. For each other machine, this control plane creates
+    a token that is valid for two hours. Control planes store the cluster's data, so `protect_data`
+    prevents their removal and replacement.
     """
 
     cluster: Cluster
@@ -110,7 +110,10 @@ class Metal(pulumi.ComponentResource):
     def _member(
         self, machine: MetalMachine, step: str, config: pulumi.Input[str]
     ) -> command.remote.Command:
-        """Prepare a machine, and make it a member of the cluster until the resource is deleted."""
+        """Prepare a machine and make it a member of the cluster.
+
+        The deletion of the returned resource removes the machine from the cluster.
+        """
         kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
         prepared = self._command(
             f"prepare-{machine.name}",

@@ -149,7 +149,7 @@ class Nebius(pulumi.ComponentResource):
     def _address(
         self, subnet: pulumi.Input[str], project: Mapping[str, str]
     ) -> dict[str, pulumi.Input[str]]:
-        """Return the annotation that gives the login Service an address of its own.
+        """Reserve an address for the login Service; return the annotation that assigns the address.
 
         The address remains if the Service is deleted.
         """

@@ -222,7 +222,7 @@ def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> 
                 **rights.token(account),
                 # In another PID namespace, reboot(2) does not reboot the machine.
                 "hostPID": True,
-                # Machines that need a reboot have taints.
+                # Tolerate all taints, because machines that need a reboot have taints.
                 "tolerations": [{"operator": "Exists"}],
                 "containers": [
                     {
@@ -298,7 +298,7 @@ def _limit(
         deletes=_deletes(args.settings),
         machines=tuple(args.machines),
     )
-    # These objects have no namespace, and a cluster may contain two stacks.
+    # These objects have no namespace, so each stack of the cluster needs its own names.
     return rights.refuse(
         f"{name}-limits", account.unique_name(), admission.policy(account.user(), limits), opts
     )

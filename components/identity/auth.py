@@ -104,7 +104,7 @@ def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
 
 
 def pod_security(plugin: Auth, *sysctls: pods.Spec) -> pods.Spec:
-    """Return a pod's security context, which lets the sidecar read the keys, and sets sysctls."""
+    """Return a pod's security context: sysctls, and the group that lets sidecars read the keys."""
     further = {"sysctls": list(sysctls)} if sysctls else {}
     return pods.owned_by(plugin.fs_group, **further)
 
@@ -116,7 +116,7 @@ def daemon_security(plugin: Auth) -> pods.Spec:
 
 @dataclass(frozen=True)
 class Munge:
-    """auth/munge: each pod has a munged for each valid key; other containers mount the sockets."""
+    """auth/munge: each pod runs one munged per valid key; other containers mount the sockets."""
 
     secret: pulumi.Input[str]
     fs_group: int = c.MUNGE_ID

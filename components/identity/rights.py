@@ -98,7 +98,7 @@ def grant(
     """Grant an account rights in a namespace. The Role and its binding have the account's name.
 
     In a namespace other than the account's, their names also contain the purpose and the account's
-    namespace: a cluster may contain two stacks.
+    namespace, because several stacks may grant rights there.
     """
     own = holder.namespace is namespace
     called = holder.name if own else holder.unique_name(purpose)
@@ -118,7 +118,7 @@ def grant_everywhere(
     name: str, holder: Account, rules: list[Spec], opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
     """Grant an account rights in the whole cluster."""
-    # These objects have no namespace, and a cluster may contain two stacks.
+    # These objects have no namespace, so each stack of the cluster needs its own names.
     metadata = {"name": holder.unique_name()}
     role = k8s.rbac.v1.ClusterRole(
         f"{name}-cluster-role", metadata=metadata, rules=rules, opts=opts

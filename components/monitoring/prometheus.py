@@ -153,7 +153,7 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
         "config.file": f"{monitoringconf.ALERTMANAGER_ETC}/{monitoringconf.ALERTMANAGER_FILE}",
         "storage.path": f"{_DATA}/alertmanager",
         "web.listen-address": f":{c.ALERTMANAGER_PORT}",
-        # There is only one replica.
+        # Turn clustering off: there is only one replica.
         "cluster.listen-address": "",
     }
     command = _reading(monitoringconf.ALERTMANAGER_ETC, "prometheus-alertmanager", options)

@@ -1,7 +1,8 @@
 """The rules of `flows` as CiliumNetworkPolicies (cilium.io/v2).
 
-Unlike NetworkPolicies, they can select external names, Kubernetes' API, nodes and DNS pods. No
-other policy can override a denial. Source: Cilium's documentation, "Network Policy".
+Unlike NetworkPolicies, CiliumNetworkPolicies can select external names, Kubernetes' API, nodes and
+DNS pods. No other policy can override their denials. Source: Cilium's documentation, "Network
+Policy".
 """
 
 from collections.abc import Iterable, Iterator
@@ -73,7 +74,8 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     servers = [rule for reach in rules.reaches for rule in _reached(reach)]
     world = list(_world(rules))
     if rules.dns:
-        # Cilium learns the addresses of names from DNS answers, so it requires a DNS rule.
+        # Cilium learns the addresses of names from DNS answers. Rules with names therefore require
+        # a DNS rule.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
         ports = [_ports([flows.DNS_PORT], "TCP", "UDP")]
         if by_name:

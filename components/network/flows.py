@@ -88,7 +88,7 @@ class Reach:
     servers: tuple[str, ...] = ()
     """Names or addresses of the server."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces whose pods are all allowed."""
+    """Namespaces. Connections to all their pods are allowed."""
     entities: tuple[str, ...] = ()
     """Entities of Cilium."""
 
@@ -114,7 +114,7 @@ class Rules:
     machines_port: int | None
     """TCP port that Kubernetes nodes may connect to."""
     machines: tuple[str, ...]
-    """Address ranges of Kubernetes nodes, for NetworkPolicies. Cilium knows the nodes."""
+    """Address ranges of Kubernetes nodes, for NetworkPolicies. Cilium needs no ranges."""
     scrapers: tuple[str, ...]
     """Namespaces whose pods may scrape metrics."""
 

@@ -15,7 +15,8 @@ from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
-"""Seconds within which slurmctld must load new files. The kubelet delivers them within about 90."""
+"""Seconds within which slurmctld must load new files. The kubelet needs about 90 of these seconds
+to deliver the files."""
 
 
 @dataclass(frozen=True)

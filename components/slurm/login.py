@@ -33,7 +33,7 @@ SSHD_CAPABILITIES = (
     "SYS_ADMIN",
 )
 _AFFINITY = 86_400
-"""Seconds for which a client gets the same node: the maximum in Kubernetes."""
+"""Seconds for which a client reaches the same login node: the maximum in Kubernetes."""
 _STOP_MARGIN = 15
 """Seconds after `drain_grace` within which a pod must stop."""
 _START = 600
@@ -61,8 +61,9 @@ class LoginArgs:
 class Login(pulumi.ComponentResource):
     """Nodes with sshd, their Service, and one host key, which outlives the nodes.
 
-    The pods and the Service contain only the settings for the number of nodes, the access and the
-    shutdown. All other settings are in files, which running nodes read again after changes.
+    The pods and the Service contain only the settings for the number of nodes, for network access
+    and for the shutdown. All other settings are in files, which running nodes read again after
+    changes.
     """
 
     host_key: pulumi.Output[str]

@@ -24,7 +24,7 @@ from components.storage.volumes import (
 )
 
 _RUNTIMES_OPEN_FILES = 2**20
-"""Limit of open files that containerd and Docker set; exceeding it requires a capability."""
+"""Limit of open files that containerd and Docker set. A higher limit requires a capability."""
 SLURMD_CAPABILITIES = (
     # slurmstepd switches to the job's user, sets owners of files and signals processes.
     "CHOWN",
@@ -295,7 +295,10 @@ def _join(args: NodesetArgs) -> pods.Spec:
 
 
 def _site_container(container: InitContainer) -> pods.Spec:
-    """Return a container of the site; the prefix `site-` avoids name conflicts with others."""
+    """Return an init container that the settings add.
+
+    The prefix `site-` of its name avoids conflicts with the names of other containers.
+    """
     environment = pods.environment(container.environment)
     return {
         "name": f"site-{container.name}",
@@ -334,7 +337,10 @@ def _kib(size: int | str | None) -> int | str | None:
 
 
 def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
-    """Return the capabilities, with SYS_RESOURCE to raise a limit of container runtimes."""
+    """Return slurmd's capabilities.
+
+    They include SYS_RESOURCE only if a limit in the settings exceeds the container runtime's limit.
+    """
     many = (args.settings.limits.open_files or 0) > _RUNTIMES_OPEN_FILES
     raised = many or _locked_memory(args) not in (None, "none")
     return (*SLURMD_CAPABILITIES, *(("SYS_RESOURCE",) if raised else ()))

@@ -146,7 +146,7 @@ def _limit(
     """Limit the account to pods of nodes on demand."""
     return _policy(
         f"{name}-limits",
-        # These objects have no namespace, and a cluster may contain two stacks.
+        # These objects have no namespace, so each stack of the cluster needs its own names.
         account.unique_name(),
         {
             "matchConstraints": {"resourceRules": [_of_pods("CREATE", "DELETE")]},
@@ -233,7 +233,7 @@ def _require_each(
 
 
 def _policy_of_templates(namespace: pulumi.Input[str]) -> pulumi.Output[str]:
-    """Return the name of the policy. It has no namespace, and a cluster may contain two stacks."""
+    """Return the policy's name. A policy has no namespace, so each stack needs its own name."""
     return pulumi.Output.concat(namespace, f"-{c.ON_DEMAND}-templates")
 
 

@@ -1,10 +1,10 @@
 """Rules for the pods that the agent of nodes on demand may create and delete, in CEL.
 
 `own_pods` limits the agent to pods of nodes on demand. `like_templates` compares a new pod with the
-PodTemplate of its nodeset (`params`). Kubernetes evaluates these rules for each PodTemplate on
-demand, and again for the template that has the name of the pod's nodeset: see `OnDemand`. The rules
-compare all fields that decide what the pod can reach. They leave out fields that Kubernetes sets
-itself, such as requests that follow from limits.
+PodTemplate of its nodeset (`params`). Kubernetes evaluates these rules for each PodTemplate of
+nodes on demand, and again for the template that has the name of the pod's nodeset: see `OnDemand`.
+The rules compare all fields that decide what the pod can reach. They leave out fields that
+Kubernetes sets itself, such as requests that follow from limits.
 """
 
 from collections.abc import Iterable, Iterator

@@ -34,7 +34,7 @@ class Placeholder(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         yielding = k8s.scheduling.v1.PriorityClass(
             f"{name}-priority",
-            # PriorityClasses have no namespace, and the cluster may contain other stacks.
+            # PriorityClasses have no namespace, so each stack of the cluster needs its own name.
             metadata={"name": pulumi.Output.concat(args.namespace, "-", c.PLACEHOLDER)},
             description="Placeholders, which all other pods may preempt.",
             value=_PRIORITY,

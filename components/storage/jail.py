@@ -129,7 +129,7 @@ class Jail(pulumi.ComponentResource):
         if source:
             volume = k8s.core.v1.PersistentVolume(
                 f"{name}-volume",
-                # PersistentVolumes have no namespace, and a cluster may contain two stacks.
+                # PersistentVolumes have no namespace, so each stack needs its own name.
                 metadata={"name": pulumi.Output.concat(args.site.namespace, "-", c.JAIL_CLAIM)},
                 spec={
                     "accessModes": [wanted.access],

@@ -29,10 +29,11 @@ _MOUNT_OPTIONS = (
     "noresvport",
 )
 _LEASE = 60
-"""Seconds after which a silent machine loses its locks."""
+"""Seconds without contact with the server after which a machine loses its locks."""
 _GRACE = 90
 """Seconds after a restart during which machines can only reclaim open files and locks. This period
-ends early if all machines have done so. It is longer than a client's pause between retries."""
+ends early if all machines have done so. The period is longer than a client's pause between retries.
+"""
 
 
 @dataclass(frozen=True)
