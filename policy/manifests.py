@@ -79,7 +79,7 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether the container runs as long as its pod, like a sidecar among the init containers."""
+        """Whether the container runs as long as its pod. Sidecars in initContainers also do."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:
