@@ -106,9 +106,9 @@ class Slurm(pulumi.ComponentResource):
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
         # A deploy that would change the jail's volume must fail before it changes anything else.
-        agreed = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
-        _network(args, self.namespace, agreed)
-        snapshots.install(args.settings, identity.site, agreed)
+        after_origin = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
+        _network(args, self.namespace, after_origin)
+        snapshots.install(args.settings, identity.site, after_origin)
         control = _control(args, identity, child)
         nodes = _nodes(args, identity, control, jail, child)
         self.login = nodes.login

@@ -22,7 +22,7 @@ _DNS = {
     ],
 }
 """Selector of the cluster's DNS pods, with the labels that kubeadm and the clouds set."""
-_ANYBODY = ["all"]
+_ALL_CLIENTS = ["all"]
 
 
 def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
@@ -60,7 +60,7 @@ def _ingress(rules: Rules) -> Iterator[pods.Spec]:
     for flow in rules.asked:
         yield _to("fromEndpoints", [pods.selector(*flow.by)], _of(flow))
     if rules.open_port:
-        yield _to("fromEntities", _ANYBODY, _tcp([rules.open_port]))
+        yield _to("fromEntities", _ALL_CLIENTS, _tcp([rules.open_port]))
     if rules.machines_port:
         yield _to("fromEntities", list(flows.MACHINES), _tcp([rules.machines_port]))
     if rules.scrapers:

@@ -209,7 +209,7 @@ FAULTS: Final = (
         "components/slurm/ondemand.py",
         '"name": nodeset,\n                    "parameterNotFoundAction": "Deny",',
         '"name": nodeset,\n                    "parameterNotFoundAction": "Allow",',
-        f"{_UNIT}/test_ondemand.py::test_pod_is_refused_if_the_template_of_its_nodeset_is_missing",
+        f"{_UNIT}/test_ondemand.py::test_pod_is_refused_if_its_template_is_missing",
     ),
     Fault(
         "pods on demand may have fields that no rule names",

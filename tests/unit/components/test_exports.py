@@ -28,7 +28,7 @@ def test_outputs_contain_names_and_addresses_of_a_local_stack(
     assert "grafana_url" not in found
 
 
-def test_login_address_of_a_metal_stack_is_one_of_its_machines(
+def test_login_address_of_a_metal_stack_is_a_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     login = {"service": "NodePort", "node_port": 30022}

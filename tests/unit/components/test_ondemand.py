@@ -152,7 +152,7 @@ HOURS = {"begin": "07:00", "end": "18:00", "min": 4}
         ),
     ],
 )
-def test_costs_of_nodes_on_demand_have_a_highest_and_a_lowest_amount(
+def test_costs_of_nodes_on_demand_have_maximum_and_minimum(
     nodesets: list[dict[str, Any]], ceiling: float | None, highest: str, lowest: str
 ) -> None:
     def edit(values: Object) -> None:
@@ -218,7 +218,7 @@ def test_agent_may_create_and_delete_pods_and_nothing_else(graph: Graph) -> None
 # --- The admission policy ------------------------------------------------------------------------
 
 
-def test_stack_without_nodes_on_demand_keeps_the_policy_that_reads_templates(
+def test_stack_without_nodes_on_demand_keeps_the_policy_of_templates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise, the API server would not read the templates of later nodes on demand."""
@@ -432,7 +432,7 @@ def test_all_containers_of_a_pod_are_compared(template: Object, index: int) -> N
         assert any(name in message for message in refusals(template, "CREATE", made))
 
 
-def test_pod_may_use_only_the_image_pull_secrets_of_its_template(template: Object) -> None:
+def test_pod_may_use_only_pull_secrets_of_its_template(template: Object) -> None:
     given = copy.deepcopy(template)
     given["spec"]["imagePullSecrets"] = [{"name": "ours"}]
     made = own_pod(given)
@@ -443,7 +443,7 @@ def test_pod_may_use_only_the_image_pull_secrets_of_its_template(template: Objec
 
 
 @pytest.mark.parametrize("found", [{}, {c.LABEL_NODESET: "another"}])
-def test_template_without_its_labels_still_limits_the_pods_of_its_nodeset(
+def test_template_without_labels_still_limits_pods_of_its_nodeset(
     template: Object, found: Object
 ) -> None:
     made = own_pod(template)
@@ -453,7 +453,7 @@ def test_template_without_its_labels_still_limits_the_pods_of_its_nodeset(
     assert refusals(template, "CREATE", made, template_labels=found)
 
 
-def test_pod_is_refused_if_the_template_of_its_nodeset_is_missing(graph: Graph) -> None:
+def test_pod_is_refused_if_its_template_is_missing(graph: Graph) -> None:
     binding = graph.one("ondemand-templates-gpu-binding").inputs
     assert binding["metadata"]["name"] == "slurm-ondemand-templates-gpu"
     assert binding["spec"] == {
@@ -466,7 +466,7 @@ def test_pod_is_refused_if_the_template_of_its_nodeset_is_missing(graph: Graph) 
     assert (template["namespace"], template["name"]) == ("slurm", "gpu")
 
 
-def test_pods_of_a_nodeset_are_permitted_only_while_its_template_is_required(graph: Graph) -> None:
+def test_pods_are_permitted_only_while_their_template_is_required(graph: Graph) -> None:
     """Resources are created after those that they depend on, and deleted before them."""
     permanent = graph.one("ondemand-templates-binding").urn
     required = graph.one("ondemand-templates-gpu-binding")

@@ -87,7 +87,7 @@ def test_encrypted_credentials_are_accepted_in_a_stack_file(tmp_path: Path) -> N
     )
 
 
-def test_plain_credential_in_a_stack_file_is_refused_and_not_shown(tmp_path: Path) -> None:
+def test_error_about_a_plain_credential_does_not_show_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, secrets={"oncall": {"api-key": "token-1"}})
     text = str(caught.value)

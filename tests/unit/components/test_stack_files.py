@@ -182,7 +182,7 @@ def test_gpu_nodes_of_the_example_have_checks_for_their_hardware() -> None:
     assert {"checks_prolog", "checks_epilog"} <= set(config_files(stack))
 
 
-def test_gpu_faults_of_the_example_end_with_reboot_and_then_replace() -> None:
+def test_gpu_faults_of_the_example_end_with_reboot_and_replace() -> None:
     stack = read_stack("gpu", ROOT)
     wanted = Wanted.model_validate_json(wanted_nodes(stack))
     checks = {
