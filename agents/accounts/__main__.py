@@ -45,7 +45,10 @@ def main(
     try:
         wanted = Wanted.model_validate_json(options.wanted.read_bytes())
     except (OSError, ValidationError) as error:
-        fail(f"{options.wanted}: cannot read the settings: {error}; set --wanted, or deploy again")
+        fail(
+            f"{options.wanted}: cannot read the settings: {error}; "
+            "deploy again, or correct --wanted"
+        )
         return UNUSABLE
     try:
         _await(wanted.cluster, run, sleep)
@@ -58,7 +61,7 @@ def main(
             return PENDING if made.actions else DONE
         return _follow(made, observed, wanted, run, sleep)
     except (CommandError, ValueUnknownError) as error:
-        fail(f"not finished: {error}; run the command again")
+        fail(f"the accounts are not reconciled: {error}; run the command again")
         return FAILED
 
 

@@ -52,7 +52,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     return Plan(
         (*coming, *changing, *leaving),
         refusals,
-        tuple(f"{thing} stays: {reason}" for thing, reason in sorted(kept.items())),
+        tuple(f"{thing} is not removed: {reason}" for thing, reason in sorted(kept.items())),
     )
 
 
@@ -100,7 +100,8 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     if not changes and mark == state.mark:
         return None
     before = {field: present[field] for field in changes}
-    note = "" if changes else "list of managed fields changes" if state.mark else "now managed"
+    managed = "its list of managed fields changes" if state.mark else "now managed"
+    note = "" if changes else managed
     return Action("~", thing, changes, before, mark.text(state.comment), note=note)
 
 
@@ -179,9 +180,9 @@ def _removals(
             action = replace(action, interim=_interim(thing, observed, wanted))
             if not action.interim:
                 refusals.append(
-                    f"{thing}: Slurm removes no limits from a default account; set default: true "
-                    f"for {thing.account}, and add the user to another account until the next "
-                    "deploy"
+                    f"{thing}: cannot be removed: {thing.account} is the user's default account, "
+                    "and Slurm removes no limits from a default account; set default: true for "
+                    f"{thing.account}, and add the user to another account until the next deploy"
                 )
                 continue
         actions.append(action)

@@ -102,7 +102,9 @@ def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterato
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)
         if len(row) != len(columns):
-            raise CommandError(f"sacctmgr show {entity}: '{line}': expected {len(columns)} columns")
+            raise CommandError(
+                f"sacctmgr show {entity}: '{line}' has {len(row)} columns, expected {len(columns)}"
+            )
         yield row
 
 

@@ -75,7 +75,9 @@ def await_users(
             look_again(run)
         sleep(1)
     account, uid = min(missing)
-    raise CommandError(f"slurmctld does not know user id {uid} in account {account}")
+    raise CommandError(
+        f"slurmctld does not know user id {uid} in account {account} after {KNOWS_WITHIN} s"
+    )
 
 
 def known(told: str) -> set[tuple[str, int]]:

@@ -95,7 +95,10 @@ def test_failed_query_prints_one_line_and_nothing_is_changed(
         raise CommandError(f"{words[0]}: Connection refused")
 
     assert run(silent, tmp_path) == 1
-    message = "error: not finished: sacctmgr: Connection refused; run the command again\n"
+    message = (
+        "error: the accounts are not reconciled: sacctmgr: Connection refused; "
+        "run the command again\n"
+    )
     assert capsys.readouterr().err == message
 
 

@@ -267,7 +267,7 @@ def test_account_that_contains_objects_made_by_hand_stays(inside: Thing) -> None
     found = plan(cluster_of(things), wanted())
 
     assert found.actions == ()
-    assert found.notes == (f"account lab stays: it contains {inside}",)
+    assert found.notes == (f"account lab is not removed: it contains {inside}",)
 
 
 def test_user_with_a_partition_association_made_by_hand_stays() -> None:
@@ -298,7 +298,7 @@ def test_limits_in_a_partition_of_the_only_account_cannot_be_removed() -> None:
 
     assert found.actions == ()
     (refusal,) = found.refusals
-    assert refusal.startswith("user ada account lab partition gpu: Slurm removes no limits")
+    assert refusal.startswith("user ada account lab partition gpu: cannot be removed: ")
     assert "add the user to another account" in refusal
 
 
