@@ -133,7 +133,10 @@ def _once(agent: Agent) -> int:
         return 2
     for action in made.actions:
         print(action)
-    print(f"{made.awake} nodes awake, {len(made.changing)} changing, {made.asleep} asleep")
+    print(
+        f"nodes on demand: {made.awake} awake, {len(made.changing)} starting or stopping, "
+        f"{made.asleep} asleep"
+    )
     return 1 if made.actions else 0
 
 

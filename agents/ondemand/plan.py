@@ -296,7 +296,7 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
             yield Retry(view.name, record.reason)
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
         # RESUME sets this flag. After its next start, slurmctld would give the node no job.
-        yield Sleep(view.name, "Slurm waits for an answer of a sleeping node")
+        yield Sleep(view.name, "Slurm expects an answer from this node, although it sleeps")
 
 
 def _has_timed_out(record: Node) -> bool:
@@ -369,7 +369,9 @@ def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Act
     is_late = now - memory.blocked[view.name] > view.nodeset.start
     if not view.is_foreign and (now > pod.ends + objects.STUCK or is_late):
         where = (
-            f"on machine {pod.machine}; check its kubelet" if pod.machine else "without a machine"
+            f"on machine {pod.machine}; check that machine's kubelet"
+            if pod.machine
+            else "without a machine"
         )
         yield _give_up(view, BROKEN, f"pod {view.name} is stuck terminating {where}")
 
@@ -486,7 +488,7 @@ def _why_sleep(view: _View, now: int) -> str:
 
 
 def _too_dear(purse: _Purse) -> str:
-    return f"the nodes on demand would cost more than {purse.ceiling:g} an hour"
+    return f"the nodes on demand would cost more than on_demand.ceiling: {purse.ceiling:g} per hour"
 
 
 def _ceiling(views: list[_View], purse: _Purse, now: int) -> Iterator[Action]:

@@ -134,8 +134,8 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         "mix# none",
         "alloc+ none",
         "plnd none",
-        f"drain~ {COST}the nodes on demand would cost more than 20 an hour",
-        f"drng {ROLL}: waits until its jobs end, for new settings",
+        f"drain~ {COST}the nodes on demand would cost more than on_demand.ceiling: 20 per hour",
+        f"drng {ROLL}: gets new settings when its jobs have ended",
     ],
 )
 def test_nodes_that_return_by_themselves_are_not_missing(state: str) -> None:

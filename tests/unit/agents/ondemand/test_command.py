@@ -170,7 +170,7 @@ def test_dry_run_without_anything_to_do_exits_with_0(
     agent: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--dry-run"], agent) == 0
-    assert capsys.readouterr().out == "0 nodes awake, 0 changing, 2 asleep\n"
+    assert capsys.readouterr().out == "nodes on demand: 0 awake, 0 starting or stopping, 2 asleep\n"
 
 
 def test_dry_run_shows_the_actions_and_changes_nothing(

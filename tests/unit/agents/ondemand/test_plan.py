@@ -131,7 +131,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("IDLE", "POWERED_DOWN", "NOT_RESPONDING"),
             [],
-            [Sleep("gpu-0", "Slurm waits for an answer of a sleeping node")],
+            [Sleep("gpu-0", "Slurm expects an answer from this node, although it sleeps")],
         ),
         (LEAVING, [], [Asleep("gpu-0")]),
         (
@@ -344,7 +344,8 @@ def test_container_that_runs_between_its_crashes_is_still_broken() -> None:
 
 STUCK_POD = pod(is_ready=False, leaves=True, ends=NOW - 121.0, machine="metal-7")
 STUCK_REASON = (
-    "slurmstack:start:broken: pod gpu-0 is stuck terminating on machine metal-7; check its kubelet"
+    "slurmstack:start:broken: pod gpu-0 is stuck terminating on machine metal-7; "
+    "check that machine's kubelet"
 )
 
 
@@ -448,12 +449,16 @@ def test_hours_raise_the_number_of_warm_nodes() -> None:
 
 
 def test_sleeping_nodes_over_the_ceiling_are_held() -> None:
-    reason = "slurmstack:cost: the nodes on demand would cost more than 2 an hour"
+    reason = (
+        "slurmstack:cost: the nodes on demand would cost more than on_demand.ceiling: 2 per hour"
+    )
     assert actions(sleeping(3), ceiling=2) == [Hold("gpu-2", reason)]
 
 
 def test_held_nodes_return_when_others_sleep() -> None:
-    reason = "slurmstack:cost: the nodes on demand would cost more than 1 an hour"
+    reason = (
+        "slurmstack:cost: the nodes on demand would cost more than on_demand.ceiling: 1 per hour"
+    )
     held = (("CLOUD", "IDLE", "DRAIN", "POWERED_DOWN"), {"reason": reason})
     awake = (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2})
     assert actions({"gpu-0": awake, "gpu-1": held}, [pod()], ceiling=1) == []
