@@ -189,7 +189,7 @@ def main(
     try:
         reconciler = reconciler or _reconciler()
     except KubernetesError as error:
-        fail(f"nothing changed: {error}")
+        fail(f"no node was checked: {error}")
         return report.UNASKED
     if options.after_deploy:
         return _after_deploy(reconciler, sleep)
@@ -285,7 +285,7 @@ def _serve(passes: Passes, port: int) -> None:
         say(
             "error",
             f"PORT {port}: cannot serve metrics: {error.strerror}; free the port, then restart the"
-            " pod; nodes are drained and restored meanwhile",
+            " pod; the reconciler works without metrics until then",
         )
 
 

@@ -347,7 +347,10 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         who = f", by {record.reason_user}" if record.reason_user else ""
         yield Finding("drained", Kind.HELD, f"{record.reason or 'no reason given'}{who}")
     elif view.has_duplicate_job:
-        text = "slurmctld was killed before it saved that a job had started, and started it again"
+        text = (
+            "slurmctld was killed before it saved that a job had started, and then started the job "
+            "again"
+        )
         yield Finding(DUPLICATE, Kind.HELD, text)
     elif failing := view.failing:
         drained_for = f"{CHECK}{failing}"
@@ -379,14 +382,14 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
         elif not view.is_in_service:
             yield Finding(LEAVING, Kind.HELD, "pod is terminating and will be replaced")
     elif pod.is_gated:
-        yield Finding(GATED, Kind.HELD, "its pod waits for its machine")
+        yield Finding(GATED, Kind.HELD, "the pod waits for the node's machine")
     elif not pod.machine:
         yield Finding(UNSCHEDULED, Kind.ABSENT, pod.why)
     elif not pod.is_ready:
         yield Finding(POD, Kind.ABSENT, pod.why)
     elif (record is None or record.state & SILENT) and not view.is_foreign:
-        problem = "Slurm has no record" if record is None else "slurmd does not respond"
-        yield Finding(SLURMD, Kind.ABSENT, f"pod is ready, but {problem}")
+        problem = "Slurm has no record of it" if record is None else "slurmd does not respond"
+        yield Finding(SLURMD, Kind.ABSENT, f"the node's pod is ready, but {problem}")
 
 
 def _of_configuration(view: View, configured: float) -> Iterator[Finding]:

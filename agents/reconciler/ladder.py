@@ -122,11 +122,12 @@ class _Ladders:
         step = steps[now.rung]
         if step == "recheck" or (now.done and not now.target):
             until = now.at + _patience(now, self.wanted)
-            self._say(view, finding, f"rechecked until {_clock(until)}")
+            self._say(view, finding, f"checked again until {_clock(until)}")
             return replace(now, done=True)
         target = _target(view, step)
         if not target:
-            self._say(view, finding, f"{step}: nothing to {step}")
+            missing = "pod" if step == "restart" else "machine"
+            self._say(view, finding, f"{step}: the node has no {missing} to {step}")
             return replace(now, done=True)
         if not now.done and (hindrance := self._hindrance(view, finding, step)):
             self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
@@ -205,9 +206,11 @@ class _Ladders:
         for pod in self.pods_on.get(machine.name, ()):
             other = self.nodes.get(pod.name)
             if other is None and (pod.is_worker or pod.is_ready):
-                return Doing(f"move {pod.name} to another machine", needs_person=True)
+                return Doing(f"move pod {pod.name} to another machine", needs_person=True)
             if other and not other.is_out:
-                return Doing(f"drain {other.name} on the same machine", needs_person=True)
+                return Doing(
+                    f"drain node {other.name}, which is on the same machine", needs_person=True
+                )
             if other and not other.is_empty:
                 return Doing(f"waits until the jobs of {other.name} end")
         return None

@@ -38,7 +38,8 @@ PASS_SECONDS = Metric(
 )
 STEPS = Metric(
     "slurmstack_steps_total",
-    "Steps taken: `drain`, `lift`, `renew` (an update), `restart`, `reboot`, `replace`.",
+    "Steps that the reconciler took: `drain`, `lift` (of a drain), `renew` (an update), "
+    "`restart`, `reboot`, `replace`.",
     *("steps", ("node", "step"), "counter"),
 )
 SILENCES = Metric(
@@ -57,7 +58,7 @@ WITHOUT_MUNGED = Metric(
 )
 UNCHECKED = Metric(
     "slurmstack_nodes_unchecked",
-    "Nodes in service whose checks have reported nothing for three intervals, or never.",
+    "Nodes in service without a report of their checks in the last three intervals.",
     "nodes",
 )
 OUTDATED = Metric(
@@ -65,10 +66,10 @@ OUTDATED = Metric(
     "Nodes whose pods still have old settings; a nodeset without such nodes has no series.",
     *("nodes", ("nodeset",)),
 )
-FINDINGS = Metric("slurmstack_findings", "Nodes with each finding.", "nodes", ("finding",))
+FINDINGS = Metric("slurmstack_findings", "Nodes by finding.", "nodes", ("finding",))
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
-    "1 for each finding of a node, with the last step taken against it.",
+    "1 for each finding of a node, with the last step taken against the finding.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

@@ -236,8 +236,11 @@ def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]
 
 def _stopped(rolls: Rolls) -> Iterator[Out]:
     for nodeset, node in rolls.stopped.items():
-        text = f"not back after its update; nodes with old settings: {rolls.outdated[nodeset]}"
-        doing = f"nodeset {nodeset} is not updated further until it returns or the settings change"
+        old = rolls.outdated[nodeset]
+        text = f"has not returned after its update; nodes with old settings: {old}"
+        doing = (
+            f"the update of nodeset {nodeset} stops until this node returns or the settings change"
+        )
         yield Out(node, ROLL, text, doing, needs_person=True)
 
 
@@ -245,7 +248,7 @@ def _status(view: View, finding: Finding) -> str:
     if view.may_be_lifted:
         return "returns to service now"
     if view.is_foreign:
-        return "left alone"
+        return "not changed by the reconciler"
     if finding.drains:
         return "drained" if view.is_drained else "being drained"
     if view.record and view.record.state & SILENT:

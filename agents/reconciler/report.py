@@ -23,13 +23,13 @@ def text(made: Plan) -> str:
     lines = [
         f"{made.in_service} of {made.wanted} nodes are in service",
         *(
-            f"{name}: nodes that wait for new settings: {old}"
+            f"nodeset {name}: nodes that wait for new settings: {old}"
             for name, old in made.outdated.items()
         ),
         *map(str, made.out[:MOST]),
     ]
     if len(made.out) > MOST:
-        lines.append(f"and {len(made.out) - MOST} more")
+        lines.append(f"and {len(made.out) - MOST} more problems of nodes")
     return "\n".join(lines)
 
 

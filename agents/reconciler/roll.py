@@ -24,7 +24,7 @@ MAINTENANCE = "MAINTENANCE"
 """Flag of a node in a maintenance reservation."""
 RETURN = 900
 """Seconds for a node to return if `reconciler.rollout` is 0."""
-REASON = f"{ROLL}: waits until its jobs end, for new settings"
+REASON = f"{ROLL}: gets new settings when its jobs have ended"
 
 
 @dataclass

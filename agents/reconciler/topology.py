@@ -127,8 +127,8 @@ def tree(places: Places) -> Rendered:
     summary = f"{_count(len(leaves), 'leaf switch', 'leaf switches')} for {_nodes(places)}"
     if depth < whole:
         summary += (
-            f"; the lowest {_count(whole - depth, 'level')} left out, because all levels have more "
-            f"than {MOST_SWITCHES} switches; choose other slurm.topology.labels"
+            f"; without the lowest {_count(whole - depth, 'level')}, because all levels together "
+            f"have more than {MOST_SWITCHES} switches; choose other slurm.topology.labels"
         )
     return Rendered(_text(lines), summary)
 

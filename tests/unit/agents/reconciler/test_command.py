@@ -166,7 +166,7 @@ def test_number_of_nodes_in_the_report_is_limited() -> None:
     output = report.text(plan(observed(*machines, replicas=60), wanted(60), {}, NOW)).splitlines()
 
     assert len(output) == report.MOST + 2
-    assert output[-1] == "and 10 more"
+    assert output[-1] == "and 10 more problems of nodes"
 
 
 # --- Repeated passes -----------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_gated_node_is_reported_and_the_next_pass_follows_soon() -> None:
     made = plan(state(gated("cpu-1")), KEPT, {}, NOW)
 
     assert [str(one) for one in made.out] == [
-        "cpu-1: gated: its pod waits for its machine (waiting)"
+        "cpu-1: gated: the pod waits for the node's machine (waiting)"
     ]
     assert Schedule("cpu-1", "cpu-1-uid", "machine-1", "machine-1") in made.actions
     assert made.in_service == 2

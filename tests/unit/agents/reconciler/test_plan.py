@@ -317,9 +317,12 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
     ("changed", "message"),
     [
         (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits until the jobs of cpu-1 end"),
-        (pod("cpu-2", machine="machine-1"), "drain cpu-2 on the same machine"),
-        (pod("cpu-9", machine="machine-1"), "move cpu-9 to another machine"),
-        (pod("login-0", machine="machine-1", is_worker=False), "move login-0 to another machine"),
+        (pod("cpu-2", machine="machine-1"), "drain node cpu-2, which is on the same machine"),
+        (pod("cpu-9", machine="machine-1"), "move pod cpu-9 to another machine"),
+        (
+            pod("login-0", machine="machine-1", is_worker=False),
+            "move pod login-0 to another machine",
+        ),
     ],
 )
 def test_machine_in_use_is_not_rebooted(changed: object, message: str) -> None:

@@ -150,7 +150,7 @@ def test_tree_omits_levels_that_would_have_too_many_switches() -> None:
 
     conf = parse(made.text)
     assert sorted(conf.leaves) == sorted(f"r{i}" for i in range(10))
-    assert "the lowest 1 level left out" in made.summary
+    assert "without the lowest 1 level, because" in made.summary
 
 
 def test_all_nodes_share_a_switch_if_no_machine_has_labels() -> None:
