@@ -7,9 +7,9 @@ failed.
 Environment variables:
 
     INTERVAL  seconds between two reads
-    TOP       number of accounts and number of users with their own series
-    JOBS      maximum number of pairs of a running job and a node
-    JAIL      mount point of the jail; without it, the jail is not read
+    TOP       number of accounts, and number of users, that have their own series
+    JOBS      maximum number of pairs of a running job and one of its nodes that have a series
+    JAIL      mount point of the jail; if JAIL is not set, the jail is not read
     VOLUMES   mount points of the jail's volumes; the folder's name is the volume's name
     PORT      port of the server
 """

@@ -56,7 +56,7 @@ NODE_DRAINED = _gauge(
 )
 NODE_JOBS_FAILED = _gauge(
     "slurm_node_jobs_failed",
-    "Failed jobs on record by their first node; jobs without a node are not included.",
+    "Failed jobs on record, by the first node of each job; excludes jobs without a node.",
     "jobs",
     "node",
 )
@@ -106,15 +106,15 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"The fraction `share` of the pending jobs of {whose} that could start has waited at "
-            "most this long; for `share` 1, it is the longest wait.",
+            f"Quantile `share` of the time that pending jobs of {whose} have waited; includes only "
+            "jobs that could start; `share` 1 is the longest wait.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"The fraction `share` of the jobs of {whose} that started in the last half hour had "
-            "waited at most this long.",
+            f"Quantile `share` of the time that jobs of {whose} waited before their start; "
+            "includes only jobs that started in the last half hour.",
             "seconds",
             *(label, "share"),
         ),
@@ -208,7 +208,7 @@ LICENSES_RESERVED = _gauge(
 
 STATISTICS_START = _gauge(
     "slurm_statistics_start_timestamp_seconds",
-    "Start of slurmctld's counters; they restart with slurmctld, and at midnight UTC.",
+    "Time of the last reset of slurmctld's counters: its start, or midnight UTC.",
     "Unix time",
 )
 SERVER_THREADS = _gauge(

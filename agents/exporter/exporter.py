@@ -97,7 +97,8 @@ class Exporter:
             written = page(error.rest) if error.rest else None
         record = self.records[source.name]
         if said != record.said:
-            self.say("error" if said else "info", f"{source.name}: {said or 'reads succeed again'}")
+            text = f"cannot read all data: {said}" if said else "reads succeed again"
+            self.say("error" if said else "info", f"source {source.name}: {text}")
         with self._lock:
             record.page, record.said = written, said
             record.took = self.clock() - begun

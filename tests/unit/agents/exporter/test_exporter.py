@@ -187,7 +187,9 @@ def test_partial_read_is_shown_and_reported_as_failed(world: World) -> None:
         assert scraped['slurm_exporter_read_up{source="jail"}'] == 0
 
     assert scraped['slurm_exporter_read_failures_total{source="jail"}'] == 2 * OVERDUE
-    assert world.logged == ["error: jail: homes: no answer"], "the log reports the failure once"
+    assert world.logged == ["error: source jail: cannot read all data: homes: no answer"], (
+        "the log reports the failure once"
+    )
     world.broken = set()
     assert world.turn(exporter)['slurm_exporter_read_up{source="jail"}'] == 1
 
