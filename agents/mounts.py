@@ -107,7 +107,11 @@ def main(arguments: Sequence[str]) -> int:
         try:
             show(jail, source, target)
         except OSError as error:
-            print(f"continuing without {target} in the jail: {error.strerror}", file=sys.stderr)
+            print(
+                f"continuing without {target} in the jail: cannot mount {source} there: "
+                f"{error.strerror}",
+                file=sys.stderr,
+            )
     return 0
 
 

@@ -137,7 +137,7 @@ class Image:
         )
         if done.returncode != 0:
             matching = [code for code in _NO_ROOM if os.strerror(code) in done.stderr]
-            said = (done.stderr.strip() or f"rsync ended with {done.returncode}").splitlines()
+            said = (done.stderr.strip() or f"rsync: exit code {done.returncode}").splitlines()
             raise OSError((matching or [errno.EIO])[0], said[0])
 
 
@@ -212,7 +212,7 @@ class Jail:
         else:
             self._recall(wanted, current)
         self._finish()
-        return f"the jail is populated (refresh {wanted}; before: {current})"
+        return f"the jail is populated (refresh {wanted}; refresh before this run: {current})"
 
     def furnish(self) -> None:
         """Make the mount points for nodes, and make root the owner of the jail's root.
@@ -302,10 +302,10 @@ class Jail:
         kept = self.before.number()
         if kept != number:
             earlier = "no earlier generation" if kept is None else f"generation {kept}"
-            others = "" if kept is None else f"{kept} to go back, or to "
+            others = "" if kept is None else f"{kept} to restore that generation, or to "
             raise RefusedError(
                 f"jail.refresh: {number}: the jail has generation {current} and keeps {earlier}; "
-                f"set it to {others}{current + 1} to unpack the image again"
+                f"set jail.refresh to {others}{current + 1} to unpack the image again"
             )
         self._check(self.before)
         self.tree.rename(self.before.path, self.incoming.path)
@@ -354,7 +354,7 @@ class Jail:
         # Links to files need almost no space, but each folder needs a block.
         folders = sum(map(self.tree.is_folder, present))
         needed = folders * _BLOCK + sum(map(len, present)) * 4
-        with self._room_for("the generation before", needed):
+        with self._room_for("the copy of the current generation", needed):
             self.tree.make_folder(new.root)
             for path in present:
                 _preserve(self.tree, path, f"{new.root}/{path}")
@@ -506,7 +506,10 @@ def job(what: str, work: Callable[[], str]) -> int:
     except (RefusedError, OSError) as error:
         message = str(error) if isinstance(error, RefusedError) else f"{what}: {error}"
         if isinstance(error, PermissionError):
-            message += "; root must be able to own files there (NFS: export with no_root_squash)"
+            message += (
+                "; root must be able to own files on the jail's volume (export an NFS share with "
+                "no_root_squash)"
+            )
         print(f"error: {message}", file=sys.stderr, flush=True)
         try:
             TERMINATION_LOG.write_text(message)

@@ -2,10 +2,11 @@
 
 `python3 -m agents.snapshots [--check] CLAIM=CLASS …`: CLASS is a VolumeSnapshotClass. The program
 deletes older snapshots only after the storage reports the new one as ready. With `--check`, the
-program makes no snapshot, and only checks that the cluster has VolumeSnapshots.
+program makes no snapshot, and only checks that the cluster supports VolumeSnapshots.
 
 Environment variables: NAMESPACE, KEEP (snapshots per claim), WAIT (seconds until a snapshot must be
-ready). The exit code is 3 if `--check` finds no VolumeSnapshots, and 1 after any other failure.
+ready). The exit code is 3 if the cluster does not support VolumeSnapshots, and 1 after any other
+failure.
 After a failure, the last line is the reason.
 
 See https://kubernetes.io/docs/concepts/storage/volume-snapshots/ for the objects.
@@ -135,7 +136,8 @@ def take(
         made = next((one for one in there if one.metadata.name == name), None)
         if made is None:
             raise NotReadyError(
-                f"{name}: was deleted before it was ready; the next run makes a new snapshot"
+                f"VolumeSnapshot {name}: was deleted before it was ready; the next run makes a new"
+                " snapshot"
             )
         if made.is_ready:
             break
@@ -149,7 +151,7 @@ def take(
     gone = surplus(there, name, keep)
     for one in gone:
         snapshots.delete(one)
-    return f"{name} is ready; the claim has {len(there) - len(gone)} snapshots"
+    return f"VolumeSnapshot {name} is ready; claim {claim} has {len(there) - len(gone)} snapshots"
 
 
 def main(
@@ -163,7 +165,7 @@ def main(
         snapshots = Snapshots(connect(), environment["NAMESPACE"])
         if options.check:
             snapshots.of("none")
-            print("this cluster has VolumeSnapshots")
+            print("this cluster supports VolumeSnapshots")
             return 0
         keep, wait = int(environment["KEEP"]), float(environment["WAIT"])
         for claim, snapshot_class in options.claims:
@@ -175,8 +177,8 @@ def main(
     except KubernetesError as error:
         if options.check and error.status == httpx.codes.NOT_FOUND:
             fail(
-                f"snapshots: this cluster has no VolumeSnapshots ({API}); install the snapshot "
-                "controller with its CRDs, or remove snapshots from the stack's config"
+                f"snapshots: this cluster does not support VolumeSnapshots ({API}); install the "
+                "snapshot controller with its CRDs, or remove snapshots from the stack's config"
             )
             return REFUSED
         fail(str(error))
@@ -187,7 +189,7 @@ def main(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agents.snapshots", description=__doc__)
     parser.add_argument(
-        "--check", action="store_true", help="only check that the cluster has VolumeSnapshots"
+        "--check", action="store_true", help="only check that the cluster supports VolumeSnapshots"
     )
     parser.add_argument("claims", nargs="+", metavar="CLAIM=CLASS", type=_pair)
     return parser

@@ -215,8 +215,12 @@ def test_only_one_earlier_generation_is_kept_and_only_root_can_enter_it(
 @pytest.mark.parametrize(
     ("reached", "wanted", "expected"),
     [
-        ([5], 4, "keeps no earlier generation; set it to 6 to unpack"),
-        ([1, 2, 3], 1, "keeps generation 2; set it to 2 to go back, or to 4 to unpack"),
+        ([5], 4, "keeps no earlier generation; set jail.refresh to 6 to unpack"),
+        (
+            [1, 2, 3],
+            1,
+            "keeps generation 2; set jail.refresh to 2 to restore that generation, or to 4",
+        ),
         ([1, 2, 1], 0, "keeps generation 2"),
     ],
 )
@@ -340,7 +344,7 @@ def test_previous_generation_is_restored_with_little_free_space(
     after = read(used_jail)
 
     monkeypatch.setattr(populate, "free", lambda _: 0)
-    with pytest.raises(RefusedError, match="full: the generation before needs 1 MiB, and 0 MiB"):
+    with pytest.raises(RefusedError, match="full: the copy of the current generation needs 1 MiB"):
         Jail(used_jail).reach(1, image(NEW))
     assert read(used_jail) == after
 
@@ -468,7 +472,7 @@ def test_user_files_survive_any_sequence_of_generations(
         (OSError(errno.ESTALE, "Stale file handle"), "the jail: [Errno 116] Stale file handle"),
         (
             PermissionError(errno.EPERM, "no"),
-            "the jail: [Errno 1] no; root must be able to own files there ",
+            "the jail: [Errno 1] no; root must be able to own files on the jail's volume ",
         ),
     ],
 )

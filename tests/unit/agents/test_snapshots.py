@@ -114,7 +114,7 @@ def test_new_snapshot_is_created_and_the_oldest_is_deleted() -> None:
         "volumeSnapshotClassName": "fast",
         "source": {"persistentVolumeClaimName": "jail"},
     }
-    assert output == "jail-20261123-120000 is ready; the claim has 2 snapshots"
+    assert output == "VolumeSnapshot jail-20261123-120000 is ready; claim jail has 2 snapshots"
 
 
 def test_old_snapshots_stay_until_the_new_one_is_ready() -> None:
