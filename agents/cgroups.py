@@ -98,7 +98,9 @@ class Cgroups:
         if PROCESSES in lacking:
             return f"{name}: jobs cannot be confined: {lacking[PROCESSES]}"
         text = f"{name}: jobs can be confined to their {_joined(confined)}"
-        reasons = (f"not to their {thing}: {why}" for thing, why in lacking.items())
+        reasons = (
+            f"jobs cannot be confined to their {thing}: {why}" for thing, why in lacking.items()
+        )
         return "; ".join((text, *reasons))
 
 
@@ -134,7 +136,7 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
     """Make a group writable. Raises MissingError."""
     if str(os.getpid()) not in processes.read_text().split():
         raise MissingError(
-            f"{group}: the container runtime must mount the container's own group here"
+            f"{group}: the container runtime must mount the container's own cgroup here"
         )
     try:
         remount(group)

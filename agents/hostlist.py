@@ -53,7 +53,7 @@ def expand(expression: str) -> tuple[str, ...]:
                 )
         names += found
         if len(names) > MAX_HOSTS:
-            raise ValueError(f"has more than {MAX_HOSTS} hosts; name fewer")
+            raise ValueError(f"the hostlist has more than {MAX_HOSTS} hosts; list fewer hosts")
     return tuple(names)
 
 
@@ -71,7 +71,9 @@ def _numbers(ranges: str) -> Iterator[str]:
         if int(last) < int(first):
             raise ValueError(f"the range '{part}' is descending; put the smaller number first")
         if int(last) - int(first) >= MAX_HOSTS:
-            raise ValueError(f"the range '{part}' has more than {MAX_HOSTS} hosts; name fewer")
+            raise ValueError(
+                f"the range '{part}' has more than {MAX_HOSTS} hosts; use a shorter range"
+            )
         yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
 
 

@@ -242,8 +242,8 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
     except (KeyError, OSError) as error:
         raise KubernetesError(
             "credentials",
-            f"{_missing(error)}: this is not a pod with a service account; run the program in its"
-            " pod",
+            f"{_missing(error)}, so this is not a pod with a service account; run the program in"
+            " its pod",
             httpx.codes.OK,  # no request has failed, so add no remedy for a request
         ) from error
     # Read the token each time, because the kubelet renews it.

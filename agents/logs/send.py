@@ -158,7 +158,7 @@ class Sender:
                 refused, why = await self._receiver.post(self._http, body)
                 break
             except NotTakenError as error:
-                self._say(f"{error}; trying again")
+                self._say(f"cannot send log lines: {error}; trying again")
                 await asyncio.sleep(error.after or pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except RefusedError as error:

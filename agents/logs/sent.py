@@ -33,7 +33,11 @@ class Sent:
         except FileNotFoundError:
             pass
         except (OSError, msgspec.DecodeError) as error:
-            say("warn", f"{path}: {error}; sending the lines of the last {LOOK_BACK // SECOND} s")
+            say(
+                "warn",
+                f"{path}: cannot read the agent's progress: {error}; sending the lines of the last "
+                f"{LOOK_BACK // SECOND} s, some of them perhaps twice",
+            )
 
     def since(self, container: str) -> int:
         """Return the earliest time of a container's unsent lines."""

@@ -33,4 +33,5 @@ class SlurmError(Exception):
     def __init__(self, fault: Fault, asked: str, said: str, numbers: tuple[int, ...] = ()) -> None:
         self.fault = fault
         self.numbers = numbers
-        super().__init__(f"{asked}: {fault}: {' '.join(said.split())}; {REMEDIES[fault]}")
+        message = " ".join(said.split())
+        super().__init__(f"slurmrestd: {asked}: {fault}: {message}; {REMEDIES[fault]}")

@@ -135,7 +135,8 @@ def test_other_limits_work_if_a_controller_is_missing(root: Path, proc: Path) ->
     assert found.missing.keys() == {"CPUs"}
     assert str(found) == (
         "cgroups of version 2: jobs can be confined to their memory, swap, devices and number of "
-        "processes; not to their CPUs: the container runtime must delegate the controller cpuset"
+        "processes; jobs cannot be confined to their CPUs: the container runtime must delegate the "
+        "controller cpuset"
     )
 
 
@@ -148,7 +149,10 @@ def test_usage_cannot_be_accounted_without_the_memory_hierarchy(root: Path, proc
     found = prepare(root, proc, ANY, NODE)
 
     assert found.missing.keys() == {"memory", "swap", "use of resources"}
-    expected = f"not to their memory: {root / 'memory'} is missing; enable the hierarchy memory"
+    expected = (
+        f"jobs cannot be confined to their memory: {root / 'memory'} is missing; "
+        "enable the hierarchy memory"
+    )
     assert expected in str(found)
 
 
@@ -176,7 +180,7 @@ def test_devices_are_unconfined_if_the_kernel_rejects_the_bpf_program(
     found = prepare(version_2(root), proc, Calls(nothing, refuse), NODE)
 
     assert found.missing.keys() == {"devices"}
-    assert "not to their devices: the kernel rejects the BPF program" in str(found)
+    assert "cannot be confined to their devices: the kernel rejects the BPF program" in str(found)
 
 
 def test_unwritable_cgroup_does_not_fail_the_start(root: Path, proc: Path) -> None:
@@ -204,7 +208,7 @@ def groups_of_others(root: Path) -> Path:
         (no_cgroups, "{root} has no cgroups: enable them in the machine's kernel"),
         (
             groups_of_others,
-            "{root}/freezer: the container runtime must mount the container's own group",
+            "{root}/freezer: the container runtime must mount the container's own cgroup",
         ),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),

@@ -64,6 +64,6 @@ def test_missing_credentials_outside_a_cluster_are_an_error(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     with pytest.raises(
-        KubernetesError, match="KUBERNETES_SERVICE_HOST is not set: this is not a pod"
+        KubernetesError, match="KUBERNETES_SERVICE_HOST is not set, so this is not a pod"
     ):
         kubernetes.in_cluster()
