@@ -88,7 +88,8 @@ DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "user": {"fairshare": "1", "adminlevel": "none"},
     "qos": {"gracetime": "0", "preemptmode": "cluster", "priority": "0", "usagefactor": "1"},
 }
-"""Values that Slurm shows for unset fields, by kind of thing. Other unset fields are empty."""
+"""Values that Slurm shows for unset fields of an account, a user or a QOS. Slurm shows nothing for
+other unset fields."""
 
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 """MiB in each of sacctmgr's units of memory."""
@@ -148,7 +149,7 @@ def _written(field: str, value: str) -> str:
 
 
 def _cleared(kind: str, field: str) -> str:
-    """Return the value that clears a field (sacctmgr(1): -1 for numbers, "" for lists)."""
+    """Return the value that clears a field: -1 for numbers, "" for lists (sacctmgr(1))."""
     if given := default(kind, field):
         return given
     unset = KINDS[field] in (Kind.TEXT, Kind.NAMES) and field not in ("defaultqos", "flags")

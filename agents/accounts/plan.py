@@ -1,4 +1,7 @@
-"""Plan the changes, with a pure function of the observed and the wanted state."""
+"""Plan the changes of accounts, with a pure function of the observed and the wanted state.
+
+A *thing* is a QOS, an account, or a user's association with an account.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -91,7 +94,7 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     # A user with an account always has a default account. Keep it if the settings define none.
     no_longer -= {"defaultaccount"}
     if thing.kind == "user" and _has_rank(thing.name, wanted):
-        # The settings define the admin level in another account of the user.
+        # The settings still define the user's admin level, in another account.
         no_longer -= {"adminlevel"}
     goal = {**fields, **{field: default(thing.kind, field) for field in no_longer}}
     present = {field: state.fields.get(field, default(thing.kind, field)) for field in goal}
@@ -124,7 +127,10 @@ def _release(thing: Thing, state: State) -> Action:
 def _held(
     going: set[Thing], observed: Observed, asked: Mapping[Thing, Mapping[str, str]]
 ) -> dict[Thing, str]:
-    """Return the things that must stay because of things that people made, and the reasons."""
+    """Return the things that must stay because they contain things that people made.
+
+    The values are the reasons. `going` are the things that the settings no longer contain.
+    """
     kept: dict[Thing, str] = {}
     while True:
         staying = (observed.things.keys() - going) | kept.keys()
@@ -144,7 +150,7 @@ def _inside(
     observed: Observed,
     asked: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
-    """Return the first staying thing in `holder`, or None.
+    """Return the first of the `staying` things that is in `holder`, or None.
 
     `holder` is an account, or a user's association for all partitions.
     """
@@ -166,7 +172,7 @@ def _removals(
     actions, refusals = [], []
     for thing in _leaving_order(going, observed):
         if thing.partition and thing.whole() in going:
-            continue  # The removal of the user from the account removes this too.
+            continue  # The removal of the user from the account also removes this association.
         above = Thing("account", thing.account)
         jobs = jobs_on(thing, observed.jobs)
         names = {str(thing), *([str(above)] if above in going else [])}
@@ -192,9 +198,10 @@ def _removals(
 def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
     """Return an account that can be the user's default while `thing` is removed.
 
-    `thing` is an association for one partition, in the default account. Returns None if there is no
-    other account, or if the settings do not name the default account: if this run is killed, the
-    next plan could not restore the default account.
+    `thing` is an association for one partition, in the user's default account.
+
+    Returns None if the user has no other account. Also returns None if the settings do not name the
+    default account: if this run were killed, no later plan could restore the default account.
     """
     accounts = [*wanted.users.get(thing.name, {})]
     accounts += [
@@ -207,7 +214,7 @@ def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
 
 
 def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
-    """Return whether a user's account is the default after the changes, before the removals."""
+    """Return whether a user's account is the default between the changes and the removals."""
     for fields in wanted.users.get(thing.name, {}).values():
         if "defaultaccount" in fields:
             return fields["defaultaccount"] == thing.account
@@ -218,8 +225,8 @@ def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
 def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
     """Sort removals: users before accounts, children before parents, QOS last.
 
-    A user's default account follows the user's other accounts, and associations for single
-    partitions come first.
+    Of one user's associations, those for single partitions come first, and the default account
+    comes last.
     """
 
     def depth(thing: Thing) -> int:

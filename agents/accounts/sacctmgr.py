@@ -126,7 +126,7 @@ def do(action: Action, cluster: str, run: Run, sleep: Callable[[float], None] = 
             run(command)
     finally:
         if action.interim:
-            # Restore the user's default account, even if a step was refused.
+            # Restore the user's default account, even if Slurm refused a step.
             restored = f"defaultaccount={action.thing.account}"
             run(_sacctmgr(*_person(action, cluster), restored))
 
@@ -149,7 +149,8 @@ def commands(action: Action, cluster: str) -> list[tuple[str, ...]]:
     fields = [*write(thing.kind, others), *mark]
     found = [_verb(action, cluster, fields)] if fields else []
     if own:
-        # Set the mark before the user's fields, so that no field is set without a mark.
+        # Set the mark before the user's fields: after an interruption, a field without a mark would
+        # look like a field that people set.
         found.append((*person, *write("user", own)))
     return [_sacctmgr(*words) for words in found]
 

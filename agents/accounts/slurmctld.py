@@ -1,4 +1,6 @@
-"""Verify that slurmctld has received the changes of accounts. slurmdbd sends each change only once.
+"""Verify that slurmctld has received the changes of accounts from slurmdbd.
+
+slurmdbd sends each change only once, even if slurmctld does not receive the change.
 
 Slurm 24.11 has two faults:
 
@@ -7,9 +9,9 @@ Slurm 24.11 has two faults:
 - If slurmctld receives a new user before its passwd file contains the user, the user stays unknown
   for an hour.
 
-`scontrol reconfigure` repairs both, without an effect on jobs: slurmctld reads everything again.
-slurmctld also saves the accounts, which it otherwise does every five minutes. Without a saved copy,
-a restarted slurmctld needs slurmdbd, which may be unavailable too.
+`scontrol reconfigure` repairs both, without an effect on jobs, because slurmctld then reads all
+accounts and users again. slurmctld also saves the accounts at once, instead of every five minutes.
+Without a saved copy, a restarted slurmctld needs slurmdbd, which may also be unavailable.
 """
 
 import pwd
@@ -41,7 +43,7 @@ def uid_of(name: str) -> int | None:
 
 
 def ensure_it_hears(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
-    """Check that slurmctld receives a change. If it does not, make slurmctld read everything."""
+    """Check that slurmctld receives a change from slurmdbd. Otherwise, reconfigure slurmctld."""
     word = f"slurmstack: heard {time.time_ns()}"
     where = ("where", f"cluster={cluster}")
     run(("sacctmgr", "--immediate", "modify", "account", ROOT, *where, "set", f"comment={word}"))
@@ -90,5 +92,5 @@ def _associations(run: Run, *which: str) -> str:
 
 
 def look_again(run: Run) -> None:
-    """Make slurmctld read everything again, and save its accounts."""
+    """Make slurmctld read all accounts and users again, and save them."""
     run(("scontrol", "reconfigure"))

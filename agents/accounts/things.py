@@ -38,17 +38,18 @@ _MARK = re.compile(r"\[slurmstack(?P<adopted> adopted)?:(?P<fields>[^\]]*)\] ?(?
 
 @dataclass(frozen=True)
 class Mark:
-    """Prefix of the comment (of a QOS: the description) of a thing that the settings manage.
+    """Prefix of the comment of a thing that the settings manage. A QOS has it in its description.
 
     The marks are the only record of managed things. The command that makes or changes a thing also
     writes its mark, so the two never disagree.
     """
 
     fields: frozenset[str] = frozenset()
-    """Fields in the settings. They are cleared when they are removed from the settings."""
+    """Names of the thing's fields in the settings. The agent clears a field that an edit removes
+    from the settings."""
     adopted: bool = False
-    """Whether the thing is older than its settings. If so, the thing stays when its settings are
-    removed."""
+    """Whether the thing existed before it was in the settings. If so, the thing stays when it is
+    removed from the settings."""
 
     def text(self, rest: str) -> str:
         """Return the comment: the mark, followed by people's own text."""
@@ -158,8 +159,8 @@ class Action:
     new_default: str | None = None
     """Account that becomes the user's default, because the old default is removed."""
     interim: str | None = None
-    """Account that is the user's default during the removal: Slurm removes no association of a
-    default account."""
+    """Account that is the user's default only during the removal, because Slurm removes no
+    association from a default account."""
 
     def __str__(self) -> str:
         details = [
