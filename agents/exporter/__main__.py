@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _paths() -> dict[str, str]:
     """Return the paths of the jail and its volumes, by name.
 
-    No path may be below another path: nothing below a hanging file system can be read.
+    No path may be below another path: if the upper file system hangs, nothing below it can be read.
     """
     jail = {"jail": path} if (path := os.environ.get("JAIL")) else {}
     return jail | {Path(path).name: path for path in os.environ.get("VOLUMES", "").split()}

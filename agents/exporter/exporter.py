@@ -63,7 +63,7 @@ class Exporter:
 
     each_time: Sequence[Source]
     in_turn: Sequence[Source]
-    """Sources that take turns: each interval reads one of them."""
+    """Sources that take turns: the exporter reads one of them in each interval."""
     interval: float
     clock: Callable[[], float] = time.monotonic
     say: Callable[[Level, str], None] = say

@@ -22,9 +22,9 @@ QUANTILES = (0.5, 0.9, 1.0)
 """Values of the label `share`. The label `quantile` is reserved for summaries (promtool check
 metrics)."""
 LATELY = 1800
-"""Metrics of past waits include jobs that started within this many seconds. Older waits do not
-describe the current state. With the stack's default of MinJobAge, slurmctld still has records of
-all these jobs."""
+"""Seconds: metrics of past waits include jobs that started within this time, because older waits do
+not describe the current state. With the stack's default of MinJobAge, slurmctld still has records
+of all these jobs."""
 PARTITION_STATES = ("up", "down", "drain", "inactive")
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 K = TypeVar("K", bound=Hashable)
@@ -42,8 +42,8 @@ def cluster(
     words = {
         node.name: naming.node_state(node.states, node.memory_of_jobs) for node in tables.nodes
     }
-    # If Slurm does not account for GPUs, it does not report the GPUs of a job. Then leave out the
-    # GPUs of accounts, users and partitions, because 0 would be wrong.
+    # If Slurm does not account for GPUs, it does not report the GPUs of a job. In that case, leave
+    # out the GPUs of accounts, users and partitions, because 0 would be wrong.
     counts_gpus = any(node.accounts_gpus for node in tables.nodes)
     yield from _nodes(tables.nodes, words, drained, now)
     queue = Queue.of(tables.jobs, now)
@@ -199,7 +199,7 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
     def _waiting(self, state: str, job: Job) -> float | None:
-        """Return a pending job's wait in seconds; None if an empty cluster could not start it."""
+        """Return a pending job's wait in seconds, or None if it could not start on an empty cluster."""
         # A job that is held later keeps its eligible time. Only its reason shows the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None
@@ -387,8 +387,8 @@ def scheduler(statistics: Statistics, top: int, name_of: Callable[[int], str]) -
     calls = sorted(statistics.calls_by_type, key=lambda call: call.name)
     yield c.RPCS.family((call.name, call.count) for call in calls)
     yield c.RPC_SECONDS.family((call.name, call.total_time * MICROSECOND) for call in calls)
-    # Do not sum the other users in one series: the sum would fall, as after a restart, when one of
-    # these users becomes one of the largest.
+    # Do not sum the other users in one series. The sum would fall when one of these users becomes
+    # one of the largest, and Prometheus would treat the fall as a restart of the counter.
     largest = sorted(statistics.calls_by_user, key=lambda call: (-call.total_time, call.uid))[:top]
     counts, times = Counter[str](), Counter[str]()
     for call in largest:

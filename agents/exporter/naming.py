@@ -84,7 +84,7 @@ JOB_STATES = (
 """States of job_state_string in slurm_protocol_defs.c, 24.11."""
 FAILED = frozenset({"boot_fail", "failed", "node_fail"})
 HAVE = frozenset({"completing", "configuring", RUNNING, "signaling", "stopped"})
-"""States in which a job has its allocated resources. A suspended job has them without its CPUs."""
+"""States in which a job has all its allocated resources. A suspended job has all except CPUs."""
 
 
 def job_state(state: str) -> str:

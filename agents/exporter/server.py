@@ -37,7 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path == METRICS:
             self._metrics()
         elif path == READY:
-            # The exporter is also ready if Slurm does not answer, because scrapes must show this.
+            # The exporter is also ready if Slurm does not answer, because scrapes must show the
+            # outage.
             self._answer_if(self.server.exporter.rounds > 0)
         elif path == ALIVE:
             self._answer_if(self.server.is_alive())
@@ -47,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _metrics(self) -> None:
         body = self.server.exporter.metrics()
         if "gzip" in self.headers.get("Accept-Encoding", ""):
-            # Use the fastest level, because the body has megabytes and the network is fast.
+            # Use the fastest compression: the body has megabytes, and the network is fast.
             packed = gzip.compress(body, compresslevel=1)
             self._send(HTTPStatus.OK, CONTENT_TYPE_LATEST, packed, ("Content-Encoding", "gzip"))
         else:

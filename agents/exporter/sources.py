@@ -173,8 +173,8 @@ def user_name(uid: int) -> str:
 def printed(command: Sequence[str], seconds: float) -> Iterator[IO[str]]:
     """Run a command, and provide its output as a file. Raises ReadError if the command fails.
 
-    A file is used because the output of a large cluster has megabytes, and slurmctld must not wait
-    for the exporter.
+    The output goes to a file, because it has megabytes on a large cluster. With a pipe, slurmctld
+    could have to wait until the exporter has read the output.
     """
     name = command[0].rpartition("/")[2]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:

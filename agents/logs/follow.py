@@ -32,7 +32,7 @@ class Run:
 
 @dataclass
 class Followed:
-    """Container whose log is followed, with the progress."""
+    """Container whose log the agent follows, and how far the agent has read the log."""
 
     source: Source
     run: Run
@@ -169,7 +169,8 @@ class Following:
         try:
             await self._read(one, previous=True)
         except KubernetesError as error:
-            # The container has restarted more than once meanwhile, or its log was removed.
+            # Kubernetes no longer has this log: the container has restarted several times, or the
+            # log was removed.
             if error.status != HTTPStatus.BAD_REQUEST:
                 raise
 

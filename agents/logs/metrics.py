@@ -1,4 +1,4 @@
-"""Metrics of the lines for the collector.
+"""Metrics of the agent that sends log lines to the log collector.
 
 docs/metrics.md contains the same list; a test compares both.
 """
@@ -44,7 +44,7 @@ METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)
 
 @dataclass(eq=False)
 class Counts(Collector):
-    """Collector of the metrics."""
+    """Values of the metrics. Prometheus' client library reads them with `collect`."""
 
     clock: Callable[[], float] = time.time
     """Unix time."""

@@ -1,7 +1,7 @@
 """Encode lines for OpenTelemetry's protocol (https://opentelemetry.io/docs/specs/otlp/).
 
-The encoding is JSON over HTTP, because requests are few, and people who debug a receiver can read
-them.
+The encoding is JSON over HTTP, so that people who debug a receiver can read the requests. A more
+compact encoding would save little, because requests are few.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +58,10 @@ def request(entries: Iterable[Entry], cluster: str, namespace: str) -> bytes:
 
 
 def _resource(source: Source, cluster: str, namespace: str) -> dict[str, str]:
-    """Return attributes. All except `slurm.cluster` follow OpenTelemetry's semantic conventions."""
+    """Return the attributes of a container's lines.
+
+    All names except `slurm.cluster` are in OpenTelemetry's semantic conventions.
+    """
     return {
         "service.name": source.component,
         "k8s.namespace.name": namespace,

@@ -14,7 +14,7 @@ from agents.kubernetes import Streams, decoded
 from agents.logs.lines import SECOND
 
 OURS = f"{labels.STACK},{labels.COMPONENT}!={labels.LOGS}"
-"""Selector of all pods except this agent's own: its lines are only about sending."""
+"""Selector of all pods except this agent's own pod, which logs only how it sends lines."""
 WATCH = 300
 """Duration of a watch in seconds. After a watch, all pods are listed again."""
 

@@ -165,9 +165,9 @@ class Sender:
                 refused, why = len(self._held), str(error)
                 break
         self._say(f"the receiver refuses lines: {why}" if refused else "")
-        self._is_over(refused)
+        self._finish_request(refused)
 
-    def _is_over(self, refused: int) -> None:
+    def _finish_request(self, refused: int) -> None:
         counts = self._counts
         counts.refused += refused
         counts.waiting_since = None
