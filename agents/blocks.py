@@ -20,6 +20,9 @@ def block_sizes(blocks: Iterable[int]) -> list[int]:
 
 
 def block_lines(blocks: Mapping[str, Collection[str]], sizes: Sequence[int]) -> list[str]:
-    """Return the lines for blocks with these nodes, in the given order; none without blocks."""
+    """Return the lines for blocks with these nodes, in the given order.
+
+    If there are no blocks, return no lines.
+    """
     lines = [f"BlockName={name} Nodes={compress(nodes)}" for name, nodes in blocks.items()]
     return [*lines, f"BlockSizes={','.join(map(str, sizes))}"] if lines else []

@@ -78,7 +78,8 @@ class Cgroups:
     version: int | None = None
     """None if the container has no cgroups."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Reasons why the cgroups cannot limit resources, by resource. "" means: do not report it."""
+    """Reasons why the cgroups cannot limit a resource, by resource. If the reason is "", the
+    missing limit is not reported."""
 
     def lack(self, things: Iterable[str], why: str) -> None:
         for thing in things:

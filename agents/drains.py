@@ -15,18 +15,20 @@ LONGCHECK = f"{OWN}longcheck:"
 KUBERNETES = f"{OWN}kubernetes:"
 """Prefix of a drain because of Kubernetes' state: `slurmstack:kubernetes:cordoned: …`."""
 START = f"{OWN}start:"
-"""Prefix of the reason of a node on demand that did not start: `slurmstack:start:capacity: …`."""
+"""Prefix of the reason why a node on demand is DOWN after it did not start:
+`slurmstack:start:capacity: …`."""
 COST = f"{OWN}cost: "
-"""Prefix of the reason of a sleeping node on demand that would exceed the ceiling of costs."""
+"""Prefix of the drain reason of a sleeping node on demand that, if awake, would exceed the ceiling
+of costs (`on_demand.ceiling`)."""
 ROLL = f"{OWN}roll"
-"""Reason of a node that waits until its jobs end, so that its outdated pod can be replaced."""
+"""Prefix of the drain reason of a node whose outdated pod will be replaced when its jobs end."""
 NOT_RESPONDING = "Not responding"
 """Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
 LONGEST_NAME = 63
 """Maximum length of a check's name in characters. Root on a worker can forge names, and the
 reconciler stores them."""
 LEAVE = f"{OWN}leave"
-"""Reason of a node whose pod stops (images/worker/leave)."""
+"""Drain reason of a node whose pod is stopping. The script images/worker/leave sets it."""
 _MARK = "slurmstack"
 
 

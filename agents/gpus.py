@@ -17,7 +17,8 @@ from typing import Final
 _AMD_COMMON: Final = "dev/kfd"
 """Every program for AMD GPUs opens this file and the files of its GPUs (the kernel's amdkfd)."""
 _LAST_COMMON: Final = 2
-"""The first two files in /dev/nvidia-caps are for configuring and for monitoring MIG slices."""
+"""Highest number of a file in /dev/nvidia-caps that is not for a slice: the files 1 and 2 configure
+and monitor MIG."""
 _PROFILE: Final = r"\d+g\.\d+gb.*"
 """Pattern of NVIDIA's MIG profiles, such as `1g.10gb` and `1g.10gb+me`."""
 
@@ -59,7 +60,7 @@ def lines(gres: str, root: Path, cores: Cores) -> list[str]:
     found = _slices(root) if sliced else _whole(root)
     detector = _detector(root) if found else _NO_DETECTOR
     if sliced and len(kinds) > 1:
-        # Only the library knows which profile a slice has; the files do not show it.
+        # The device files do not show the profile of a slice. Only the vendor's library reports it.
         return [f"AutoDetect={detector}"]
     near = cores if detector == _NO_DETECTOR else (lambda _: ())
     return [

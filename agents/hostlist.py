@@ -14,7 +14,7 @@ MAX_HOSTS = 65_536
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return the shortest expression of the names: each once, sorted by prefix and number."""
+    """Return the shortest expression of the names, each once, sorted by prefix and number."""
     plain: set[str] = set()
     numbered: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for name in names:
@@ -23,7 +23,7 @@ def compress(names: Iterable[str]) -> str:
             plain.add(name)
             continue
         prefix, digits = match.groups()
-        # Numbers with leading zeros are grouped by their width, all others together.
+        # Group numbers with leading zeros by their width. All other numbers are one group.
         padded = digits.startswith("0") and digits != "0"
         numbered[prefix, len(digits) if padded else 0].add(int(digits))
     parts = [(name, 0, name) for name in plain]

@@ -1,9 +1,10 @@
 """Run slurmd, and restart it when a signal such as SIGSEGV ends it.
 
 `python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself while no job runs,
-and returns its exit code. Jobs continue while slurmd does not run, because this program, not
-slurmd, is the first process of the container. While jobs run, the program restarts slurmd also
-after an exit, for example because of an invalid new configuration or `scontrol shutdown`.
+and returns the exit code of COMMAND, which starts slurmd. Jobs continue while slurmd does not run,
+because this program, not slurmd, is the first process of the container. While jobs run, the program
+also restarts slurmd after an exit, for example after `scontrol shutdown`, or if slurmd rejects a
+new configuration.
 
 PORT stays open between two starts of slurmd. Otherwise a job could open the port, and receive what
 slurmctld sends, including other users' scripts. slurmd gets the open port as its standard input,
@@ -18,7 +19,8 @@ Before this program ends, it thaws suspended jobs: in cgroups of version 1, SIGK
 frozen processes, so the container would never end.
 
 Every slurmstepd gets a higher oom_score_adj than slurmd. So if the daemons exceed the node's
-memory, the kernel kills a slurmstepd, not slurmd. (The SPANK plugin gives tasks the highest value.)
+memory, the kernel kills a slurmstepd, not slurmd. The tasks of jobs get the highest value, from the
+SPANK plugin.
 """
 
 import errno
@@ -36,7 +38,8 @@ from typing import Final
 PAUSE: Final = 1.0
 """Seconds before a restart after a signal or a shutdown."""
 PAUSE_AFTER_FAILURE: Final = 10.0
-"""Seconds before a restart after a failure. Longer, because slurmd probably fails again."""
+"""Seconds before a restart after a failure. This pause is longer, because slurmd would probably
+fail again at once."""
 _SLURMSTEPD_FIRST: Final = 100
 """slurmstepd's oom_score_adj minus slurmd's, in thousandths of the node's memory."""
 _HIGHEST_SCORE: Final = 999
@@ -48,7 +51,7 @@ FREEZER: Final = Path("/sys/fs/cgroup/freezer")
 
 
 class Keeper:
-    """Restarts slurmd until it exits by itself without jobs or `end` is called."""
+    """Restarts slurmd until slurmd exits by itself while no job runs, or until `end` is called."""
 
     def __init__(self, command: Sequence[str], jobs_run: Callable[[], bool]) -> None:
         """`command` starts slurmd. `jobs_run` returns whether the node runs jobs."""

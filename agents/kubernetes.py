@@ -1,8 +1,9 @@
 """Clients of Kubernetes' API, with the pod's service account.
 
-`Api` sends one request after the other. `Streams` reads many endless answers in parallel. For the
-formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients never repeat
-a request: callers try again at their own interval.
+`Api` sends one request after the other. `Streams` reads many answers without an end in parallel,
+such as logs. For the formats, see
+https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients never repeat a request:
+callers try again at their own interval.
 """
 
 import os
@@ -28,7 +29,7 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
 ]
-"""Socket options. They detect a lost server, even if a daemon logs nothing for days."""
+"""Socket options that detect a lost server, even if a stream brings no data for days."""
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -55,7 +56,8 @@ _ADMISSION = ("denied the request", "denied request", "failed calling webhook")
 class KubernetesError(Exception):
     """A request to Kubernetes failed. The message is one line for people.
 
-    `status` is the HTTP status, or None if the API server did not answer. `said` is its answer.
+    `status` is the HTTP status, or None if the API server did not answer. `said` is the server's
+    error message, or the reason why there is no answer.
     """
 
     def __init__(self, asked: str, said: str, status: int | None = None) -> None:

@@ -5,7 +5,8 @@ from typing import Final
 PROJECT: Final = "slurmstack"
 DOMAIN: Final = "slurmstack.dev"
 NAME: Final = "app.kubernetes.io/name"
-"""Kubernetes' common label for the name of an application; ours is `PROJECT`."""
+"""Kubernetes' common label for the name of an application. On slurmstack's objects, the value is
+`PROJECT`."""
 STACK: Final = f"{NAME}={PROJECT}"
 """Selector of all objects of a stack."""
 COMPONENT: Final = f"{DOMAIN}/component"
@@ -20,8 +21,8 @@ NODE_EXPORTER: Final = "machines"
 REBOOTER: Final = "rebooter"
 """Component of the pods that reboot their Kubernetes node."""
 SNAPSHOT_OF: Final = f"{DOMAIN}/snapshot-of"
-"""Label of the VolumeSnapshots that agents/snapshots makes. The value is the claim. The
-program deletes only snapshots with this label."""
+"""Label of the VolumeSnapshots that agents/snapshots makes. The value is the name of the
+PersistentVolumeClaim. agents/snapshots deletes only snapshots with this label."""
 
 POD: Final = "statefulset.kubernetes.io/pod-name"
 """Label with the pod's name. Kubernetes sets it on the pods of a StatefulSet; agents/ondemand sets
@@ -38,8 +39,9 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 """Kubernetes' label with the name of a Kubernetes node."""
 
 ROLL: Final = f"{DOMAIN}/roll"
-"""Annotation of a nodeset's StatefulSet with the settings of its rolling updates, as JSON. They
-change together with the template, which a file in the reconciler's pod would follow later."""
+"""Annotation of a nodeset's StatefulSet with the settings of its rolling updates, as JSON. In an
+annotation, the settings change together with the pod template. A file in the reconciler's pod would
+change later."""
 
 REPORT: Final = f"{DOMAIN}/report"
 """Annotation of the Job that runs after a deploy. The value is the report on the nodes."""

@@ -11,8 +11,8 @@ missing or half written, and the volume cannot become full halfway.
 The previous generation keeps a link to every file that was replaced or removed. So over NFS,
 programs on other machines can continue to use these files.
 
-After an interruption, the next run finishes a completely copied generation, and removes an
-incomplete one.
+After an interruption, the next run continues with a generation that was completely copied, and
+removes a generation that was not.
 
 Users write to the jail, and some may be root there, so all work uses `agents.tree`. The jail's
 image contains only this file and agents/tree.py.
@@ -84,7 +84,7 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # shutil collects errors, but keeps only their texts.
+        # shutil raises one error with the texts of several, so compare texts as well as numbers.
         if any(error.errno == code or os.strerror(code) in str(error) for code in _NO_ROOM):
             raise full() from error
         raise
@@ -124,8 +124,8 @@ class Image:
         done = subprocess.run(
             [
                 *("rsync", "--archive", "--hard-links", "--one-file-system", "--numeric-ids"),
-                # By default, a failing process of rsync reports its error through another process,
-                # which may have ended already.
+                # By default, a process of rsync sends its errors to rsync's other process, which
+                # may already have ended, so the error would be lost.
                 "--stderr=all",
                 *("--no-devices", "--no-specials", *(f"--exclude={path}" for path in excluded)),
                 *(f"{str(self.root).rstrip('/')}/", f"{by_descriptor(target)}/"),
@@ -192,7 +192,8 @@ class Jail:
     def system(self) -> set[str]:
         """Return the paths of the current system files.
 
-        The list is missing, and the result empty, in a jail that an old version made.
+        In a jail that an old version of slurmstack made, the list is missing, so the result is
+        empty.
         """
         return _read_paths(self.tree, _SYSTEM)
 

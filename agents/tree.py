@@ -2,7 +2,8 @@
 
 A user can replace a directory with a symbolic link at any moment. openat2(2), in Linux 5.6 and
 later, opens a path without following links, or follows only links that stay in the tree. All
-further work uses names relative to directories that openat2 opened.
+later calls use names relative to directories that openat2 opened, so a new link has no effect on
+them.
 """
 
 import ctypes

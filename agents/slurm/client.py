@@ -37,7 +37,7 @@ NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 T = TypeVar("T")
 _SHOWN = 60
-"""Limit of the characters of a value in an error."""
+"""Maximum number of characters of a value that an error message quotes."""
 
 
 class Client:
@@ -262,7 +262,7 @@ def _parsed(content: bytes) -> Any:
     """Parse JSON. Raises ValueError.
 
     Root on a worker can put bytes that are not UTF-8 into a node's record, and slurmrestd returns
-    them. They must not make the answer about all nodes unreadable.
+    these bytes. One such record must not make the answer about all nodes unreadable.
     """
     try:
         return from_json(content)

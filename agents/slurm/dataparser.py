@@ -32,8 +32,8 @@ def number(value: Any) -> Any:
 def moment(value: Any) -> Any:
     """Return a time in UTC, or None if it is unset, infinite, "never" or no date.
 
-    slurmctld stores the start of a slurmd as slurmd reports it, so one slurmd could otherwise make
-    the answer about all nodes unreadable.
+    slurmctld stores the start time that a slurmd reports, even if it is no valid date. Such a time
+    must not make the answer about all nodes unreadable.
     """
     seconds = number(value)
     if not isinstance(seconds, int):
