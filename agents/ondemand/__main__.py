@@ -1,9 +1,9 @@
 """`python3 -m agents.ondemand [--dry-run]`: start and stop the pods of nodes on demand.
 
-The agent looks at all nodes when slurmctld calls it (`PORT`), every second while a node starts or
-goes to sleep, and otherwise every `QUIET` seconds, until SIGTERM. After a long look, it pauses as
-long as the look took. With --dry-run, it looks once, prints what it would do, and changes nothing.
-The exit code is then
+Until SIGTERM, the agent makes passes over all nodes: when slurmctld calls it (`PORT`), every second
+while a node starts or goes to sleep, and otherwise every five seconds. After a pass of more than
+half a second, it pauses as long as the pass took, but at most five seconds. With --dry-run, it
+makes one pass, prints what it would do, and changes nothing. The exit code is then
 
     0  there is nothing to do
     1  there is something to do
@@ -41,9 +41,9 @@ from agents.wanted import WantedError
 USER = "slurm"
 """SlurmUser may change all nodes."""
 QUIET = 5.0
-"""Seconds until the next look if nothing changes. A lost call delays a node by this time."""
+"""Seconds until the next pass if nothing changes. A lost call delays a node by this time."""
 BUSY = 1.0
-"""Seconds until the next look while nodes start or go to sleep."""
+"""Seconds until the next pass while nodes start or go to sleep."""
 PROBLEMS = (KubernetesError, SlurmError, WantedError)
 
 
@@ -58,12 +58,12 @@ class Agent:
         self._looked: float | None = None
         """Unix time of the last plan."""
         self._changing: set[str] = set()
-        """Nodes that were starting or stopping at the last look."""
+        """Nodes that were starting or stopping at the last pass."""
 
     def look(self, now: float, *, dry_run: bool = False) -> tuple[Plan, Carried]:
-        """Look once, and act. Return the plan, and what became of its actions.
+        """Make one pass. Return the plan, and the results of its actions.
 
-        Raises an error of `PROBLEMS` if the look is incomplete.
+        Raises an error of `PROBLEMS` if the pass is incomplete.
         """
         asked = wanted.read(self._wanted_file)
         try:
@@ -82,15 +82,16 @@ class Agent:
         return made, carried
 
     def _missed(self, now: float) -> float:
-        """Return the seconds since the last plan that do not count.
+        """Return the seconds since the last plan that must not count towards time limits of nodes.
 
-        slurmctld may have been away in this time: a request waits for it.
+        After a long pass, slurmctld was probably unavailable in this time: requests wait for
+        slurmctld, and no node can register.
         """
         return 0.0 if self._looked is None else max(0.0, now - self._looked - 2 * QUIET)
 
 
 class _Bell(socketserver.TCPServer):
-    """Wakes the agent at each connection. A connection says nothing but "look now"."""
+    """Listens for slurmctld's calls. Each connection starts a pass, whatever its content."""
 
     allow_reuse_address = True
 
@@ -161,16 +162,16 @@ def _again_and_again(agent: Agent, port: int) -> int:
 
 
 def pause(took: float) -> float:
-    """Return the length of the pause after a look, in seconds. In the pause, calls start no look.
+    """Return the length of the pause after a pass, in seconds. A call in the pause has to wait.
 
-    The pause is as long as the look, so that slurmctld also has time for others. A look that lasted
-    longer than `QUIET` probably waited for a service that was away.
+    The pause is as long as the pass, so that slurmctld also has time for other requests. It is not
+    longer than `QUIET`, because a longer pass probably waited for an unavailable service.
     """
     return max(BUSY - took, min(took, QUIET))
 
 
 def _look(agent: Agent) -> float:
-    """Look once, and return the seconds from the start of this look to the start of the next."""
+    """Make one pass. Return the seconds from the start of this pass to the start of the next."""
     try:
         made, carried = agent.look(time.time())
     except PROBLEMS as error:

@@ -1,4 +1,4 @@
-"""Actions. Each is skipped if the state that requires it has changed."""
+"""Actions of a plan. The agent skips an action if the state that requires it has changed."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Wake:
 
 @dataclass(frozen=True)
 class Sleep:
-    """Ask Slurm to put an idle node to sleep. A node that gets a job meanwhile first ends it."""
+    """Ask Slurm to put an idle node to sleep. If it gets a job meanwhile, the job ends first."""
 
     node: str
     why: str
@@ -72,7 +72,8 @@ class GiveUp:
     node: str
     reason: str
     tries: int
-    """Number of failed starts in a row, with this one unless only the budget was short."""
+    """Number of failed starts in a row. Includes this start, unless only the ceiling of costs
+    prevented it."""
 
     def __str__(self) -> str:
         return f"{self.node}: set to DOWN, because it did not start: {self.reason}"
@@ -80,7 +81,7 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class Retry:
-    """Let Slurm use a node again whose start had failed."""
+    """Let Slurm use a node again after a failed start."""
 
     node: str
     reason: str

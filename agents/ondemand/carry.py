@@ -1,4 +1,4 @@
-"""Carry out plans. Try each action once; skip it if the state that requires it has changed."""
+"""Carry out plans. Try each action once, and skip it if the state that requires it has changed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +30,11 @@ _AT_ONCE = 8
 _QUOTA = frozenset({403, 422})
 """HTTP statuses of Kubernetes if a quota or an admission policy refuses a pod."""
 _PASSING = ("failed to configure", "not yet ready", "cannot create resource")
-"""Parts of refusals by an API server that does not know the policies or roles yet.
+"""Parts of refusals by an API server that has not read all policies and roles yet.
 
-It needs seconds to read them, after its start and after a deploy that creates them. Source:
-k8s.io/apiserver 0.34, pkg/admission/plugin/policy and pkg/endpoints/handlers/responsewriters.
+After its start, and after a deploy that creates policies or roles, the API server needs seconds to
+read them. Source: k8s.io/apiserver 0.34, pkg/admission/plugin/policy and
+pkg/endpoints/handlers/responsewriters.
 """
 
 
@@ -43,7 +44,7 @@ class OvertakenError(Exception):
 
 @dataclass(frozen=True)
 class Carried:
-    """What became of the actions of a plan."""
+    """Results of the actions of a plan."""
 
     done: tuple[Action, ...] = ()
     notes: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class Carrier:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
     def carry(self, actions: Sequence[Action], templates: Mapping[str, Template]) -> Carried:
-        """Carry out all actions. Stops at an error that is not about a single node."""
+        """Carry out all actions. An error that concerns more than one node ends the plan."""
         pods = [action for action in actions if isinstance(action, Create | Delete)]
         errors = self._change_pods(pods, templates)
         done: list[Action] = []
@@ -83,7 +84,7 @@ class Carrier:
         return Carried(tuple(done), tuple(notes))
 
     def _given_up(self, made: Create, error: KubernetesError) -> Iterator[GiveUp]:
-        """Give up a start if Kubernetes will not accept its pod, so that no job waits in vain."""
+        """Give up a start if Kubernetes will never accept the pod, so that no job waits in vain."""
         reason = ""
         if _is_lasting(error):
             reason = f"{START}quota: {error.said}"[:REASON_LENGTH]
@@ -93,7 +94,10 @@ class Carrier:
             yield GiveUp(made.node, reason, made.tries + 1)
 
     def _is_foreign(self, name: str) -> bool:
-        """Return whether a pod is no node on demand. The agent may list pods, but not get one."""
+        """Return whether a pod with this name exists that is not a node on demand.
+
+        The method lists pods, because the agent has no permission to get a single one.
+        """
         found = self._api.items(self._pods, objects.Pod, fieldSelector=f"metadata.name={name}")
         return any(labels.ON_DEMAND not in pod["metadata"].get("labels", {}) for pod in found)
 
@@ -113,7 +117,7 @@ class Carrier:
     def _change_pods(
         self, actions: Sequence[Create | Delete], templates: Mapping[str, Template]
     ) -> list[KubernetesError | None]:
-        """Return Kubernetes' error for each action that it answered with an error."""
+        """Return one result for each action: the error with which Kubernetes answered, or None."""
         if not actions:
             return []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -227,7 +231,7 @@ def pod(node: str, template: Template) -> Object:
         "kind": "PodTemplate",
         "name": template.nodeset,
         "uid": template.uid,
-        # Tools refuse to evict a pod without a controller.
+        # Tools such as `kubectl drain` refuse to evict a pod without a controller.
         "controller": True,
     }
     return {

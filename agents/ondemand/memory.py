@@ -1,6 +1,6 @@
-"""What the agent remembers from one look to the next.
+"""Data that the agent keeps in memory from one pass to the next.
 
-A restarted agent has forgotten it, and then waits longer before it gives up.
+A restarted agent does not have the data, and therefore waits longer before it gives up a start.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 @dataclass(frozen=True)
 class Memory:
     recovering: Mapping[str, float] = field(default_factory=dict)
-    """Unix time at which a ready pod was first seen, for each node that sleeps or starts."""
+    """Nodes that sleep or start in Slurm although their pod is ready, with the Unix time at which
+    the agent first saw this."""
     ended: Mapping[str, str] = field(default_factory=dict)
     """UID of the first pod that ended during the current start of each node."""
     troubles: Mapping[str, tuple[str, str, float]] = field(default_factory=dict)
@@ -19,18 +20,19 @@ class Memory:
     blocked: Mapping[str, float] = field(default_factory=dict)
     """Unix time at which each starting node began to wait for the end of its last pod."""
     starting: frozenset[str] = frozenset()
-    """Nodes that were in service at some time of their current start. Slurm wakes a node that is
-    out of service only if a person asks for it."""
+    """Nodes that were in service at some time during their current start. Other starting nodes were
+    woken by a person, because Slurm itself wakes no node that is out of service."""
 
     def after_outage(self) -> "Memory":
-        """Return what holds after a look without an answer.
+        """Return the memory after a pass in which Slurm or Kubernetes did not answer.
 
-        A slurmd can register again only when slurmctld has returned, and needs its time for that.
+        A slurmd can register again only after slurmctld has returned. So the time that a node has
+        for this starts anew.
         """
         return replace(self, recovering={})
 
     def later(self, seconds: float) -> "Memory":
-        """Return the memory without a time, in seconds, during which the agent did not look."""
+        """Return the memory with later times, so that `seconds` without a pass do not count."""
         return replace(
             self, recovering={name: since + seconds for name, since in self.recovering.items()}
         )

@@ -46,10 +46,10 @@ class Pod:
     leaves: bool = False
     """Whether the pod is terminating."""
     ends: float = math.inf
-    """Unix time at which the grace of a terminating pod ends."""
+    """Unix time at which the grace period of a terminating pod ends."""
     machine: str = ""
     has_ended: bool = False
-    """Whether the kubelet has rejected or evicted the pod. Nothing starts such a pod again."""
+    """Whether the kubelet has rejected or evicted the pod. Kubernetes never starts it again."""
     trouble: Trouble | None = None
 
 
@@ -59,7 +59,8 @@ class Template:
 
     nodeset: str
     uid: str
-    """UID of the PodTemplate, which owns its pods: without it, Kubernetes deletes them."""
+    """UID of the PodTemplate. The PodTemplate owns the pods, so that Kubernetes deletes the pods
+    with it."""
     content: Mapping[str, Any]
     """Metadata and spec of a pod."""
     digest: str
@@ -76,8 +77,8 @@ class Observed:
 def observe(slurm: Client, api: Api, namespace: str) -> Observed:
     """Read the whole state. Raises `SlurmError` and `KubernetesError`.
 
-    Reads Slurm before Kubernetes: a pod that exists because of a newer state in Slurm is then
-    judged by the next pass, not by an older state.
+    Reads Slurm before Kubernetes, so a pod may be newer than the record of its node. The next pass
+    then reads a record that is newer than the pod.
     """
     records = {node.name: node for node in slurm.nodes()}
     path = f"/api/v1/namespaces/{namespace}"

@@ -36,20 +36,23 @@ ABSENT = f"{OWN}absent"
 TRIES = f"{OWN}failed starts: "
 """Prefix of the comment of a node, with the number of its failed starts in a row."""
 _DIGITS = 6
-"""Maximum number of digits in such a comment: Python refuses to parse a number of 4,301 digits."""
+"""Maximum number of digits that are read from such a comment. Python raises an error for a number
+of more than 4,300 digits."""
 REASON_LENGTH = 200
 """Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
 
 PATIENCE = {IMAGE: 60, BROKEN: 120}
-"""Seconds that a pod's trouble may last before a start is given up: a registry may recover.
-For a lack of capacity, the nodeset's `start` applies, because a machine may arrive."""
+"""Seconds that a pod's trouble may last before the agent gives up the start: for example, a
+registry may recover. If no machine has room, the nodeset's `start` applies instead, because a new
+machine may arrive."""
 BACK_OFF = 180
-"""Seconds after the first failed start until the next. The time doubles with each failure. Slurm
-holds a requeued job for two minutes; an earlier retry would take the same job again."""
+"""Seconds from the first failed start to the next attempt. The time doubles with each failure.
+Slurm holds a requeued job for two minutes. After an earlier attempt, the node would get the same
+job again."""
 LONGEST_BACK_OFF = 3600
 SETTLING = 60
-"""Seconds that a ready pod may exist although its node sleeps or starts. If slurmctld lost its last
-changes, a sleeping node registers again within this time."""
+"""Seconds that a ready pod may exist although its node sleeps or starts in Slurm. If slurmctld has
+lost its last changes, the node's slurmd registers again within this time."""
 
 _BUSY = frozenset(
     {
@@ -69,11 +72,11 @@ class Plan:
     awake: int
     asleep: int
     memory: Memory
-    """What the next plan needs from this one."""
+    """Memory for the next plan."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing will change until Slurm or time requires it."""
+        """Whether nothing will change until Slurm changes a state or a time limit ends."""
         return not self.actions and not self.changing
 
 
@@ -127,7 +130,7 @@ class _View:
 
     @property
     def serves(self) -> bool:
-        """Whether the node runs jobs, or will when it is awake."""
+        """Whether the node can run jobs now, or when it is awake."""
         wakes = bool(self.state & {"POWER_UP", "ALLOCATED", "MIXED"})
         return (self.is_awake or self.is_waking or wakes) and not self.state & OUT
 
@@ -149,13 +152,16 @@ class _View:
 
     @property
     def has_tried(self) -> bool:
-        """Whether the last start failed, or the agent's drain remains from it."""
+        """Whether the last start failed, or the agent's drain of a failed start remains."""
         drained = "DRAIN" in self.state and self.record.reason.startswith(START)
         return drained or self.record.comment.startswith(TRIES)
 
     @property
     def tries(self) -> int:
-        """Number of failed starts in a row. Anyone with root on a node can write the comment."""
+        """Number of failed starts in a row, or 0 if the comment contains no valid number.
+
+        Root on a node can write any comment.
+        """
         said = self.record.comment.removeprefix(TRIES)
         is_number = self.record.comment != said and len(said) <= _DIGITS and said.isdecimal()
         return int(said) if is_number else 0
@@ -163,7 +169,7 @@ class _View:
 
 @dataclass
 class _Purse:
-    """Price of the nodes that run, and the ceiling."""
+    """Sum of the prices of nodes that run, and the ceiling of costs."""
 
     ceiling: float | None
     spent: float = 0.0
@@ -241,7 +247,7 @@ def _troubles(
         uid, kind, since = before.troubles.get(view.name, ("", "", now))
         trouble, is_same_pod = view.pod.trouble, uid == view.pod.uid
         if trouble is None:
-            # A container that crashes again and again runs at times.
+            # A container that crashes again and again runs between its crashes: keep the trouble.
             if is_same_pod and kind == BROKEN:
                 yield view.name, (uid, kind, since)
         elif is_same_pod and kind == trouble.kind:
@@ -280,7 +286,8 @@ def _of_node(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[A
 def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is not None:
-        # slurmctld may have lost its last changes, such as the start of this node.
+        # slurmctld may have lost its last changes, such as this node's start. If the node has a
+        # job, keep its ready pod.
         if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:
             return
         if not pod.leaves and not _may_settle(view, now, memory):
@@ -295,18 +302,21 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
         if not view.is_refused and _may_retry(view, now):
             yield Retry(view.name, record.reason)
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
-        # RESUME sets this flag. After its next start, slurmctld would give the node no job.
+        # RESUME sets NOT_RESPONDING. slurmctld would give the node no job after its next start.
         yield Sleep(view.name, "Slurm expects an answer from this node, although it sleeps")
 
 
 def _has_timed_out(record: Node) -> bool:
-    """Return whether slurmctld has ended the start of a node. It adds to an older reason."""
+    """Return whether slurmctld has ended the start of a node at its ResumeTimeout.
+
+    slurmctld appends its text to an older reason.
+    """
     is_own = record.reason.startswith((LEAVE, COST)) or is_slurms_own(record)
     return is_own and record.reason.endswith(TIMEOUT)
 
 
 def _may_settle(view: _View, now: int, memory: Memory) -> bool:
-    """Return whether slurmctld may still learn that the node has started."""
+    """Return whether the node's slurmd still has time to register with slurmctld."""
     return now - memory.recovering.get(view.name, now - SETTLING) < SETTLING
 
 
@@ -320,7 +330,8 @@ def _may_retry(view: _View, now: int) -> bool:
 
 
 def may_rest(record: Node) -> bool:
-    """Return whether Slurm may end POWERING_DOWN with RESUME, which also ends drains."""
+    """Return whether the agent may end POWERING_DOWN with RESUME. RESUME also ends drains, so a
+    drain by others forbids it."""
     is_drained = bool(record.state & {"DRAIN", "FAIL"})
     return "DOWN" not in record.state and (not is_drained or record.reason == LEAVE)
 
@@ -352,20 +363,24 @@ def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[
     elif view.is_outdated and not pod.is_ready:
         yield Delete(view.name, pod.uid, "its template has changed")
     elif pod.has_ended and memory.ended[view.name] == pod.uid:
-        # A new machine can reject its first pod, while its devices are not ready.
+        # Tolerate one pod that ends: a new machine can reject its first pod while the machine's
+        # devices are not ready.
         yield _delete_ended(view, pod)
     elif view.state & OUT and not record.reason.startswith(OWN):
         pass  # a person has taken the node out of service, and the reason must stay
     elif view.recovers and not _may_settle(view, now, memory):
-        # slurmctld was killed before it saved that the node has registered. It does not ask a node
-        # that starts, and slurmd registers only when it starts.
+        # slurmctld was killed before it saved that the node has registered. slurmctld does not ping
+        # a starting node, and slurmd registers only at its own start. So the node needs a new pod.
         yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
     else:
         yield from _failure(view, pod, now, memory)
 
 
 def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Action]:
-    """Yield the action for a starting node whose last pod is terminating: its name is not free."""
+    """Yield the action for a starting node whose last pod is terminating.
+
+    A new pod cannot have the name of a pod that still exists.
+    """
     is_late = now - memory.blocked[view.name] > view.nodeset.start
     if not view.is_foreign and (now > pod.ends + objects.STUCK or is_late):
         where = (
@@ -396,9 +411,9 @@ def _of_lost(view: _View, purse: _Purse) -> Iterator[Action]:
     if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE or view.is_held:
         yield Lose(view.name)
     elif view.is_foreign and "DRAIN" not in view.state:
-        pass  # a new slurmd would end DOWN, because slurm.conf has ReturnToService=2
+        pass  # a person set DOWN; with ReturnToService=2, a new slurmd would return to service
     elif purse.take(view):
-        # Only a pod can show whether a drained node is healthy again.
+        # Checks run only in a pod, and only they can show whether a drained node is healthy again.
         yield Create(view.name, view.nodeset_name, view.tries)
 
 
@@ -424,7 +439,7 @@ def _delete_ended(view: _View, pod: Pod) -> Delete:
 
 
 def _give_up(view: _View, kind: str, text: str) -> GiveUp:
-    # A lack of budget is no fault of the node. Other users can cause it.
+    # A start that the ceiling of costs prevents is no fault of the node: other users can cause it.
     tries = view.tries + (kind != "cost")
     words = " ".join(text.split())
     return GiveUp(view.name, f"{START}{kind}: {words}"[:REASON_LENGTH], tries)
@@ -469,7 +484,7 @@ def _is_idle(view: _View) -> bool:
 
 
 def _order(view: _View) -> tuple[bool, datetime, int]:
-    """Sort outdated nodes first, then those that were idle longest, then by number."""
+    """Sort outdated nodes first, then by the time without a job, longest first, then by number."""
     busy = view.record.last_busy or datetime.fromtimestamp(0, UTC)
     return not view.is_outdated, busy, -int(view.name.rpartition("-")[2])
 
@@ -492,11 +507,12 @@ def _too_dear(purse: _Purse) -> str:
 
 
 def _ceiling(views: list[_View], purse: _Purse, now: int) -> Iterator[Action]:
-    """Hold sleeping nodes that would exceed the ceiling if Slurm woke all of their nodeset.
+    """Drain sleeping nodes that would exceed the ceiling if Slurm woke their whole nodeset.
 
-    Each nodeset may use all that is left. If jobs wake several nodesets at the same time, the agent
-    gives up starts above the ceiling. These nodes return only when all of their nodeset may wake:
-    otherwise the jobs would repeatedly prevent each other's start.
+    Each nodeset may use all that remains below the ceiling. If jobs wake several nodesets at the
+    same time, the agent gives up the starts that would exceed the ceiling. It lets these nodes
+    start again only when their whole nodeset may wake. Otherwise the jobs of two nodesets would
+    repeatedly prevent each other's start.
     """
     purses: dict[str, _Purse] = {}
     for view in sorted(views, key=lambda view: view.is_refused):

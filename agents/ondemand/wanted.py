@@ -12,7 +12,7 @@ _MINUTES = 60
 
 
 class Hours(BaseModel):
-    """Hours of a week with their own number of warm nodes."""
+    """Hours of a week in which a certain number of nodes is awake, even without jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -21,7 +21,7 @@ class Hours(BaseModel):
     begin: int
     """Minutes after midnight, UTC."""
     end: int
-    """Minutes after midnight, UTC. If it is not after `begin`, the hours end on the next day."""
+    """Minutes after midnight, UTC. If `end` is not after `begin`, the hours end on the next day."""
     min: int
     """Number of nodes that are awake in these hours."""
 
