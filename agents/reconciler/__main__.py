@@ -57,8 +57,8 @@ USER = "slurm"
 PAUSE = 5
 """Seconds between two checks of a roll-out."""
 SOON = 5
-"""Seconds until the next pass at most, while nodes without jobs wait for their update. Also the
-seconds until news about the nodes' pods is noticed."""
+"""Maximum number of seconds until the next pass while nodes without jobs wait for their update.
+Also the number of seconds between two checks for changes of the nodes' pods."""
 AGAIN = 15
 """Seconds until the next pass if the settings cannot be read."""
 PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
@@ -135,8 +135,10 @@ class Reconciler:
         return done
 
     def has_news(self) -> bool:
-        """Return whether an edit has changed the pods of nodes since the last pass, or another pod
-        waits until the reconciler lets it start.
+        """Return whether a pass is needed before the interval ends.
+
+        This is the case if an edit has changed the template of the nodes' pods since the last pass,
+        or if another pod waits until the reconciler lets Kubernetes schedule it.
         """
         if self._templates is None:
             return False
@@ -168,7 +170,7 @@ class Reconciler:
             return "", (f"topology not written: {error}",)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
-        """Wait until no node is starting, or until the time limit in the settings."""
+        """Wait until no node is starting, at most for the time limit in the settings."""
         end = self._clock() + self.wanted().rollout
         while self._clock() < end:
             try:
@@ -272,7 +274,7 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
 
 
 def _wait(stop: threading.Event, reconciler: Reconciler, end: float) -> None:
-    """Wait until this time of the monotonic clock, SIGTERM, or news about the nodes' pods."""
+    """Wait until `end` (on the monotonic clock), SIGTERM, or a change of the nodes' pods."""
     while not stop.wait(max(0.0, min(SOON, end - time.monotonic()))):
         if time.monotonic() >= end or reconciler.has_news():
             return

@@ -1,4 +1,4 @@
-"""Carry out a plan. Try each action once; skip it if the state that requires it has changed."""
+"""Carry out a plan. Try each action once, and skip it if the state that requires it has changed."""
 
 import subprocess
 import time
@@ -52,7 +52,7 @@ class OvertakenError(Exception):
 
 @dataclass(frozen=True)
 class Kept:
-    """Memory, with the version of its ConfigMap."""
+    """Memory as read from its ConfigMap, with the ConfigMap's `resourceVersion`."""
 
     memory: Memory
     version: str
@@ -71,7 +71,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class Place:
-    """The reconciler's place in Kubernetes."""
+    """Names of the Kubernetes objects that the reconciler uses."""
 
     namespace: str
     memory: str
@@ -93,7 +93,8 @@ class Carrier:
         self._place = place
         self._hook = hook or run_hook
         self.steps: Counter[tuple[str, str]] = Counter()
-        """Number of carried out steps by node and step, including those of incomplete plans."""
+        """Number of steps that were carried out, by node and step. Includes steps of plans that an
+        error ended."""
 
     # --- Memory -------------------------------------------------------------------------------
 
@@ -112,8 +113,8 @@ class Carrier:
     def remember(self, kept: Kept, memory: Memory) -> Kept:
         """Write the memory if it has changed.
 
-        Raises KubernetesError if another reconciler has written the memory since `kept` was read,
-        so that only that reconciler continues.
+        Raises KubernetesError if another reconciler has written the memory since `kept` was read.
+        Then only the other reconciler continues.
         """
         text = dumps(memory)
         if text == kept.text:
@@ -257,7 +258,7 @@ class Carrier:
     def _schedule(self, action: Schedule) -> None:
         path = f"/api/v1/namespaces/{self._place.namespace}/pods/{action.node}"
         chosen = {labels.HOSTNAME: action.hostname} if action.hostname else {}
-        # Others, such as Kueue, may have gates of their own.
+        # Remove only this gate, because other controllers, such as Kueue, may have added gates.
         gate = {"name": labels.MACHINE, "$patch": "delete"}
         body = {
             "metadata": {"uid": action.uid},
@@ -284,7 +285,8 @@ class Carrier:
             )
 
     def _unmark(self, machine: Machine) -> None:
-        # Remove the taint first: while the condition exists, the next pass tries again.
+        # Remove the taint before the condition. If the removal of the taint fails, the condition
+        # remains, so the next pass tries again.
         if machine.is_tainted:
             self._taint(machine, _others(machine))
         if machine.mark:
@@ -295,8 +297,9 @@ class Carrier:
         self._api.ask("PATCH", f"/api/v1/nodes/{machine}/status", body, kind=STRATEGIC)
 
     def _taint(self, machine: Machine, taints: list[Object]) -> None:
-        # A patch replaces the whole list, but must not overwrite changes by others. Setting the
-        # condition may have changed the version, so read the Node again and compare the taints.
+        # This patch replaces the whole list of taints, but must not overwrite changes by others.
+        # Setting the condition may have changed the Node's version, so read the Node again, and
+        # compare its taints with those of this pass.
         found = self._api.ask("GET", f"/api/v1/nodes/{machine.name}")
         if tuple(found["spec"].get("taints") or ()) != machine.taints:
             raise OvertakenError("the taints have changed")

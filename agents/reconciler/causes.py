@@ -1,4 +1,4 @@
-"""Causes of problems of nodes, by their names in reports and settings."""
+"""Names of the causes of nodes' problems, as in reports and settings."""
 
 NOT_READY = "not-ready"
 CORDONED = "cordoned"
@@ -16,4 +16,5 @@ ROLL = "roll"
 DUPLICATE = "duplicate-job"
 
 REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
-"""Causes that a ladder repairs, apart from failed checks and conditions of Kubernetes nodes."""
+"""Causes that a ladder repairs (`agents.reconciler.ladder`). A ladder also repairs failed checks
+and conditions of Kubernetes nodes."""

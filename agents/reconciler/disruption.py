@@ -4,9 +4,10 @@
 that leaves a PodDisruptionBudget with fewer than `minAvailable` pods. This budget selects exactly
 the pods of nodes with jobs, and requires all of them.
 
-It does not protect a node that the drain limit keeps in service although its machine is to be
-emptied: new jobs would start there, and the eviction would never succeed. When Kubernetes evicts
-its pod, images/worker/leave drains the node, and jobs have the nodeset's `drain_grace`.
+The budget does not protect a node whose machine must be emptied, but which the drain limit keeps in
+service. New jobs can start on the node at any time, so an eviction might never succeed. When
+Kubernetes evicts the node's pod, images/worker/leave drains the node, and the jobs have the
+nodeset's `drain_grace` to end.
 """
 
 from collections.abc import Collection
@@ -22,9 +23,9 @@ class Budget:
         self._path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
 
     def keep(self, observed: Observed, refused: Collection[str]) -> None:
-        """Write the budget if other nodes have jobs now. `refused` are names of nodes to leave out.
+        """Write the budget if the set of nodes with jobs has changed.
 
-        Raises `KubernetesError`.
+        `refused` are the names of nodes to leave out. Raises `KubernetesError`.
         """
         wanted = spec([name for name in busy(observed) if name not in refused])
         found = self._api.ask("GET", self._path).get("spec", {})
@@ -33,7 +34,7 @@ class Budget:
 
 
 def busy(observed: Observed) -> list[str]:
-    """Return the pods of nodes with jobs. A pod that terminates is no longer evicted."""
+    """Return the pods of nodes with jobs, without terminating pods, which need no protection."""
     return [
         name
         for name, record in sorted(observed.records.items())
@@ -42,7 +43,10 @@ def busy(observed: Observed) -> list[str]:
 
 
 def spec(names: Collection[str]) -> Object:
-    """Return the fields of a budget that protects these pods. Without a selector, it has none."""
+    """Return the fields of a budget that protects these pods.
+
+    If there are no pods, the budget has no selector, and therefore selects no pod.
+    """
     # Names alone could also select pods of other components.
     workers = {labels.COMPONENT: labels.WORKER}
     one_of = {"key": labels.POD, "operator": "In", "values": list(names)}

@@ -3,7 +3,7 @@
 A node deletes its record when it stops. The record remains if
 
 - the node was killed,
-- the node has a drain that others have set, or
+- a person or another program has drained the node, or
 - its nodeset was removed while Slurm was unavailable.
 """
 

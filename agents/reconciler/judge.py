@@ -1,4 +1,7 @@
-"""Find the problems of each wanted node, with pure functions of the state and the settings."""
+"""Find the problems of each wanted node, with pure functions of the state and the settings.
+
+A *wanted* node is a node in the settings. A *finding* is a problem of a node, with its cause.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -38,7 +41,7 @@ from agents.slurm import Node
 DRAINED = frozenset({"DRAIN", "FAIL"})
 SILENT = frozenset({"DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_UP", "FUTURE", "UNKNOWN"})
 AWAY = frozenset({"DOWN", "NOT_RESPONDING"})
-"""States of a lost node. A node in another state of SILENT has not started yet."""
+"""States of a lost node. A node in any other state of SILENT has not started yet."""
 ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
 """States of a node on demand that sleeps, stops or starts."""
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
@@ -54,7 +57,7 @@ UNSTEADY = 300
 before it restarts a container."""
 
 _AWAY_FROM_JOBS = frozenset({GATED, POD, SLURMD, CONFIG})
-"""Causes that slurmctld may not have noticed yet."""
+"""Causes that keep jobs away from a node, although slurmctld may not have noticed them yet."""
 _CLOCKS = 5
 """Maximum difference between clocks of machines in seconds."""
 
@@ -67,11 +70,11 @@ class Kind(Enum):
     WISH = "wish"
     """A person requests it. The reconciler drains the node and repairs nothing."""
     FAULT = "fault"
-    """Observed fault. If it returns, the last step did not help."""
+    """Observed fault. If the fault returns, the last step of repair did not help."""
     ABSENT = "absent"
-    """The node may only be late. If it is absent again, the reason may be a different one."""
+    """The node is absent, perhaps only late. If it is absent again, the reason may be different."""
     HELD = "held"
-    """The reconciler has nothing to do."""
+    """The reconciler does nothing about the cause."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class View:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether the node is in service. Also considers causes that slurmctld has not noticed."""
+        """Whether the node is in service, without a cause that keeps jobs away from it."""
         causes = {finding.cause for finding in self.findings}
         return self.is_in_service and not causes & _AWAY_FROM_JOBS
 
@@ -186,7 +189,10 @@ class View:
 
     @property
     def failing(self) -> str | None:
-        """Check that keeps the node out of service: the drain's check, or one that failed later."""
+        """Check that keeps the node out of service, or None.
+
+        This is the check that drained the node, or a check that failed later.
+        """
         name, evidence = self.failed_check, self.evidence
         ours = name is not None or self.has_drain_of_kubernetes
         if ours and self._is_fresh and evidence and evidence.failed and name not in evidence.failed:
@@ -206,7 +212,8 @@ class View:
     def is_unchecked(self, now: int, age: int) -> bool:
         """Return whether jobs can start, but checks have reported nothing for `age` seconds.
 
-        The pod must have been ready for longer, because checks need time for their first run.
+        Returns False if the pod became ready less than `age` seconds ago, because checks need time
+        for their first run.
         """
         pod = self.pod
         if pod is None or not (self.is_in_service and self.is_up) or now - pod.ready_since <= age:
@@ -218,7 +225,7 @@ class View:
     def has_passed(self) -> bool:
         """Whether all checks passed after the drain, including the check that drained the node.
 
-        If no checks run, a drain for a state in Kubernetes needs no check.
+        If no checks run, a drain because of Kubernetes' state counts as passed.
         """
         evidence = self.evidence
         if evidence is None:
@@ -356,7 +363,8 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         drained_for = f"{CHECK}{failing}"
         since = "this check failed after the drain"
         text = view.reason.removeprefix(drained_for).lstrip(": ")
-        # If the check has passed since the drain, repair nothing: only Kubernetes may still object.
+        # If the check has passed since the drain, repair nothing. The drain may remain only because
+        # of a state in Kubernetes.
         kind = Kind.HELD if view.has_passed else Kind.FAULT
         yield Finding(failing, kind, text if view.reason.startswith(drained_for) else since)
     elif view.has_drain_of_kubernetes and not machines:

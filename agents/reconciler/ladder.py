@@ -1,6 +1,7 @@
-"""Repair nodes step by step. A ladder is the list of steps against a cause of problems.
+"""Repair nodes step by step. A *ladder* is the list of steps against a cause of problems.
 
-Each step gets more time than the step before.
+If a step has not helped after some time, the next step follows. Each step gets twice as much time
+as the step before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,10 +16,10 @@ from agents.reconciler.observed import Pod
 from agents.reconciler.wanted import Step, Wanted
 
 IN_VAIN: Mapping[str, frozenset[Step]] = {
-    # The kubelet of the machine does not respond, so these steps have no effect.
+    # The machine's kubelet does not respond, so these steps would have no effect.
     NOT_READY: frozenset({"restart", "reboot"}),
     UNSCHEDULED: frozenset({"restart", "reboot", "replace"}),
-    # The jail is at fault, not the node.
+    # The jail causes the problem, not the node.
     JAIL: frozenset({"restart", "reboot", "replace"}),
 }
 """Steps that cannot help against a cause."""
@@ -59,7 +60,7 @@ class Repairs:
 
 
 def under_way(memory: Memory, wanted: Wanted, now: int) -> set[Key]:
-    """Return the repairs that have started and have not timed out."""
+    """Return the repairs that have started and whose time limit has not passed."""
     return {
         key
         for key, climb in memory.items()
@@ -75,7 +76,7 @@ def climb(
     now: int,
     room: Room,
 ) -> Repairs:
-    """Take the next step for each node whose last step has timed out."""
+    """Take the next step for each node that its last step did not repair in time."""
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         on.setdefault(pod.machine, []).append(pod)
@@ -133,7 +134,7 @@ class _Ladders:
             self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
             return now
         if not now.target:
-            # The time of a step starts when the step is possible.
+            # The time limit of a step starts when the step becomes possible.
             now = replace(now, at=self.now, target=target)
         return self._taken(view, finding, step, now)
 
@@ -148,7 +149,8 @@ class _Ladders:
         if past.gone is not None:
             if finding.kind is Kind.FAULT:
                 return Climb(here.rung + 1, self.now)
-            # The node may be absent for another reason. Treat the step as tried and not running.
+            # The node may be absent for another reason. Give it the full time of this step again,
+            # but do not repeat the step.
             return replace(here, at=self.now, target="")
         over = self.now >= past.at + _patience(past, self.wanted)
         return Climb(here.rung + 1, self.now) if over else here

@@ -1,8 +1,8 @@
-"""Return nodes to their machines, in nodesets that keep their machines.
+"""Return nodes to their machines, in nodesets with the setting `keep_machine`.
 
-The pods of such a nodeset have a scheduling gate: Kubernetes schedules them only when the
-reconciler has removed it. Slurm's record of a node contains the machine (`InstanceId`), because
-slurmd reports it at each start.
+The pods of such a nodeset have a scheduling gate. Kubernetes schedules a pod only after the
+reconciler has removed the gate. Slurm's record of a node contains the machine (`InstanceId`),
+because slurmd reports the machine at each start.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,8 @@ def _of_nodeset(names: list[str], observed: Observed, now: int) -> Iterator[Sche
     for pod in gated:
         if machine := machines.get(pod.name):
             yield Schedule(pod.name, pod.uid, machine.name, _hostname(machine))
-    # A node without a machine could take the place of a node that is about to return.
+    # A node without a machine must wait: it could take the machine of a node that is about to
+    # return.
     if not any(_returns(observed.pods.get(name), now) for name in machines):
         yield from (Schedule(pod.name, pod.uid) for pod in gated)
     present = {_hostname(machine) for machine in observed.machines.values()}
@@ -41,13 +42,16 @@ def _hostname(machine: Machine) -> str:
 
 
 def _machine(node: str, observed: Observed) -> Machine | None:
-    """Return the machine of a node, or None if it has none or the machine is gone."""
+    """Return the machine of a node, or None if the node has none or its machine is gone."""
     record = observed.records.get(node)
     return observed.machines.get(record.machine) if record else None
 
 
 def _returns(pod: Pod | None, now: int) -> bool:
-    """Return whether a node is about to return to its machine. A pod that cannot end does not."""
+    """Return whether a node is about to return to its machine.
+
+    Returns False for a pod that is stuck terminating.
+    """
     if pod is None or pod.is_gated:
         return True
     return pod.leaves is not None and now - pod.leaves < objects.STUCK

@@ -1,11 +1,11 @@
-"""Progress of each repair, for a restarted reconciler.
+"""Progress of each repair, so that a restarted reconciler can continue the repairs.
 
 The memory is the only entry of a ConfigMap, and is read and written as a whole. The ConfigMap's
 `resourceVersion` lets only one of two reconcilers continue. The memory outlives pods and machines,
 which repairs delete.
 
-The reconciler writes the memory before all actions, so every step is recorded. It writes the memory
-again after the actions, so the next pass repeats steps that were not carried out.
+The reconciler writes the memory before all actions, so that every step is recorded. It writes the
+memory again after the actions, so that the next pass repeats only steps that were not carried out.
 """
 
 import json

@@ -17,7 +17,7 @@ from agents.reconciler.plan import Plan
 from agents.reconciler.wanted import Step
 
 IN_AND_OUT = ("drain", "lift")
-"""Steps with a counter for every wanted node, even before the first such step."""
+"""Steps whose counters exist for every wanted node, even before the first such step."""
 NONE, PERSON = "none", "person"
 """Values of `step`: no step of the ladder was taken yet, or a person is needed."""
 
@@ -101,7 +101,7 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Passes(Collector):
-    """Collector of the metrics. Each pass computes them once for all scrapes, at its end."""
+    """Provides the metrics to scrapes. Each pass computes the metrics once, at its end."""
 
     steps: Mapping[tuple[str, str], int]
     """Current number of each step, by node and step."""

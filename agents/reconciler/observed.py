@@ -34,7 +34,7 @@ MUNGE = "munge"
 
 @dataclass(frozen=True)
 class Munged:
-    """munged of a pod. The kubelet has restarted it, because it ended or did not answer."""
+    """munged of a pod, after the kubelet has restarted it because it ended or did not answer."""
 
     is_ready: bool
     ended: float
@@ -73,7 +73,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Update:
-    """Present template of a nodeset's pods."""
+    """Current template of a nodeset's pods, and the settings of the update to this template."""
 
     revision: str
     settings: Roll
@@ -134,7 +134,8 @@ def observe(
 ) -> Observed:
     """Read the whole state, from Slurm and Kubernetes in parallel.
 
-    `label_keys` are the keys of machines' labels to keep: a machine has dozens of labels.
+    `label_keys` are the keys of the machines' labels that the result contains. All other labels are
+    dropped, because a machine has dozens of them.
 
     Needs one request to Slurm, and one to Kubernetes per 500 objects. Raises `SlurmError` and
     `KubernetesError`.
@@ -146,7 +147,8 @@ def observe(
         one = _pod(item)
         pods[one.name] = one
         configured = max(configured, _configured(item["status"]))
-    # Read the templates after the pods: a pod may be newer than a template that was read before.
+    # Read the templates after the pods. Otherwise, a pod that is newer than its template would look
+    # outdated.
     updates = templates(api, namespace)
     items = api.items("/api/v1/nodes", objects.Node)
     machines = {one.name: one for one in (_machine(item, label_keys) for item in items)}

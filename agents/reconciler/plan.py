@@ -63,12 +63,13 @@ class Plan:
     unchecked: int | None = None
     """Number of nodes in service without recent evidence, or None if no evidence is required."""
     refused: frozenset[str] = frozenset()
-    """Names of nodes that Kubernetes wants drained, but that the drain limit keeps in service."""
+    """Names of nodes that should be drained because of Kubernetes' state, but that the drain limit
+    keeps in service."""
     outdated: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes with old settings, for each nodeset that has any."""
     goes_on: bool = False
-    """Whether updates of nodes, or their return to their machines, continue without waiting for
-    jobs or a person."""
+    """Whether a next step follows without waiting for jobs or a person: of an update, or of a
+    node's return to its machine."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:
@@ -119,7 +120,7 @@ def _unchecked(nodes: Iterable[View], age: int | None, now: int) -> int | None:
 
 
 def _apart(repairs: list[Repair], rolls: Rolls) -> Iterator[Repair]:
-    """Yield the repairs, without restarts of pods that an update deletes."""
+    """Yield the repairs, except restarts of pods that an update deletes in this pass."""
     renewed = {action.node for action in rolls.actions if isinstance(action, Renew)}
     for repair in repairs:
         if not (isinstance(repair, Restart) and repair.key[0] in renewed):
@@ -130,7 +131,7 @@ def _apart(repairs: list[Repair], rolls: Rolls) -> Iterator[Repair]:
 
 
 def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
-    """Return drains for Kubernetes' findings, and nodes that the drain limit excludes.
+    """Return drains because of Kubernetes' state, and the nodes that the drain limit excludes.
 
     Nodes on dead machines are drained first.
     """
@@ -194,7 +195,10 @@ def _is_hardware(view: View, wanted: Wanted) -> bool:
 
 
 def _was_seen_here(view: View) -> bool:
-    """Return whether the check failed on this machine. A node keeps its drain on a new machine."""
+    """Return whether the check failed on this machine, not on an earlier machine of the node.
+
+    A node keeps its drain when it moves to a new machine.
+    """
     evidence, pod = view.evidence, view.pod
     return (
         evidence is not None

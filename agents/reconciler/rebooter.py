@@ -1,8 +1,8 @@
 """`python3 -m agents.reconciler.rebooter`: reboot its own machine on the reconciler's request.
 
 The rebooter sees the machine's processes, may call reboot(2) and may read Nodes. It has no other
-rights. The request is an annotation with the ID of the current boot. The ID changes with a reboot,
-so the rebooter carries out no request twice.
+rights. The request is an annotation of the machine's Node, with the ID of the current boot. The ID
+changes with each reboot, so the rebooter carries out no request twice.
 
 The environment variable MACHINE contains the name of the machine's Node.
 """

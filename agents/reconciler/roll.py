@@ -21,7 +21,7 @@ from agents.reconciler.wanted import Wanted
 from agents.slurm import Node
 
 MAINTENANCE = "MAINTENANCE"
-"""Flag of a node in a maintenance reservation."""
+"""Flag of a node in a reservation for maintenance (Flags=MAINT)."""
 RETURN = 900
 """Seconds for a node to return if `reconciler.rollout` is 0."""
 REASON = f"{ROLL}: gets new settings when its jobs have ended"
@@ -47,7 +47,7 @@ def may_renew(record: Node) -> bool:
 def roll(
     nodes: Mapping[str, View], observed: Observed, wanted: Wanted, memory: Memory, now: int
 ) -> Rolls:
-    """Return the next actions of all updates. Without outdated pods, it only lifts drains."""
+    """Return the next actions of all updates. If no pod is outdated, these only lift drains."""
     in_vain = {node for (node, _), climb in memory.items() if climb.rung and climb.gone is None}
     found = Rolls()
     for nodeset, views in _by_nodeset(nodes.values()).items():
@@ -71,7 +71,7 @@ class _Nodeset:
     limit: int
     """Seconds for a node to return."""
     in_vain: set[str]
-    """Nodes that a first repair did not restore."""
+    """Nodes that the first step of a repair did not return to service."""
     now: int
     found: Rolls
 
@@ -100,7 +100,8 @@ class _Nodeset:
             elif _is_drained(view):
                 self._go_on(view, late)
             elif late is None and self._may_begin(view) and not view.is_to_drain:
-                # Nodes that wait for long jobs do not stop the update of nodes without jobs.
+                # If nodes that wait for long jobs use up the share, still update one node without
+                # jobs at a time.
                 if free > 0 or (view.is_empty and not replaced):
                     self._begin(view)
                     free -= 1
@@ -118,14 +119,14 @@ class _Nodeset:
         return pod is not None and pod.leaves is None and pod.revision != self.update.revision
 
     def _at_once(self) -> int:
-        """Return how many nodes may be away at the same time: all in a maintenance reservation."""
+        """Return how many nodes may be away at the same time. In a maintenance reservation: all."""
         everything = len(self.views)
         if self.update.settings.in_maintenance:
             return everything
         return max(1, int(self.update.settings.share * everything))
 
     def _is_late(self, view: View) -> bool:
-        """Return whether a node has not returned in time, because of the update."""
+        """Return whether a node has not returned in time, and the update is the probable cause."""
         others_cause = (
             _is_lost(view) or view.is_foreign or view.is_wished_out or self._lacks_machine(view)
         )
@@ -137,9 +138,9 @@ class _Nodeset:
         return too_old or view.name in self.in_vain
 
     def _never_returned(self, view: View) -> bool:
-        """Return whether a node has not returned with its current pod, or went down soon after.
+        """Return whether a node has not returned with its current pod, or has soon gone down again.
 
-        If a node goes down later, the update is not the cause.
+        If a node goes down later than that, the update is not the cause.
         """
         record, pod = view.record, view.pod
         if record is None or _is_drained(view) or record.reason.startswith(LEAVE):
@@ -182,7 +183,10 @@ class _Nodeset:
             self.found.goes_on = True
 
     def _lifts(self) -> Iterator[Lift]:
-        """Yield drains without a reason: the pod was replaced, or its old template has returned."""
+        """Lift the drains of nodes that need no update any more.
+
+        The node's pod was replaced, or an edit has restored the template of its pod.
+        """
         for view in self.views:
             if _is_drained(view) and view.is_up and not self._is_outdated(view):
                 yield _lift(view)
@@ -203,16 +207,17 @@ def _is_lost(view: View) -> bool:
 
 
 def _is_held(view: View) -> bool:
-    """Return whether a pod must stay: a person works on it, or it can neither end nor start.
+    """Return whether a pod must stay: a person works on the node, or its machine is lost.
 
-    If only the pod is outdated, Slurm itself drains the node, because its size does not match.
+    slurmctld itself drains a node (INVALID_REG) if the size of its outdated pod does not match the
+    configuration. No person works on such a node.
     """
     by_person = view.is_foreign and not (view.record and view.record.state & INVALID)
     return by_person or view.is_wished_out or _is_lost(view)
 
 
 def _order(view: View) -> tuple[bool, bool, bool, str]:
-    """Sort broken nodes first, then those without jobs, and of these the drained ones."""
+    """Sort nodes out of service first, then nodes without jobs; drained nodes precede others."""
     return _serves(view), not view.is_empty, not _is_drained(view), view.name
 
 

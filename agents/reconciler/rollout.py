@@ -11,9 +11,9 @@ _COMING = frozenset({CONFIG, GATED, JAIL, POD, SLURMD, LEAVE, LEAVING})
 
 
 def is_coming(observed: Observed, wanted: Wanted, now: int) -> bool:
-    """Return whether the state of the nodes will soon change without a person or the end of a job.
+    """Return whether the state of a node will soon change, without a person or the end of a job.
 
-    Nodes without a machine, on an unhealthy machine, or with a drain by others are ignored.
+    Ignores nodes that have no machine, are on an unhealthy machine, or were drained by others.
     """
     nodes = views(observed, wanted, now)
     kept = {name for name, nodeset in wanted.nodesets.items() if not nodeset.on_demand}

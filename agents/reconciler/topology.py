@@ -3,10 +3,10 @@
 A *place* holds a machine's label for each level, from top to bottom, or "" for a missing label. A
 *path* is the route from the top to a switch or a block: numbers of levels, with their labels.
 
-slurmctld 24.11 ends if it refuses the file. Its rules (switch_record.c, block_record.c):
+slurmctld 24.11 exits if the file breaks one of these rules (switch_record.c, block_record.c):
 
 - Names are unique, and have at most 64 characters. slurmctld reads them as hostlists.
-- A switch has either switches or nodes. Each switch that it names exists.
+- A switch contains either switches or nodes. Each switch that it contains exists.
 - A job runs only on nodes below one switch.
 - A block has at least as many known nodes as the first of BlockSizes.
 """
@@ -32,7 +32,8 @@ Path = tuple[tuple[int, str], ...]
 ROOT: Final = "all"
 """Switch above all others, so that a job can use nodes of all of them."""
 UNPLACED: Final = "unplaced"
-"""Switch of nodes without a label. Below another switch, its name begins with the labels there."""
+"""Switch of nodes without a label. If it is below another switch, its name begins with the labels
+of that switch."""
 MOST_SWITCHES: Final = 1000
 """slurmctld and each slurmd compute the distance of each pair of switches through each third one
 (switch_record.c). This takes some seconds for 1,000 switches, and hours for 10,000."""
@@ -47,7 +48,7 @@ class Rendered:
     text: str
     """topology.conf."""
     summary: str
-    """Content of the file in words."""
+    """Description of the file in a few words."""
 
 
 def render(topology: Topology, places: Places) -> Rendered:
@@ -91,9 +92,10 @@ def dumps(places: Places, levels: Levels) -> str:
 
 
 def loads(text: str, levels: Levels) -> dict[str, Place]:
-    """Return the places in a text of `dumps`; {} if the levels have changed since.
+    """Return the places in a text of `dumps`, or {} if the levels have changed since.
 
-    Return {} for an invalid text, too: only nodes without a machine need their last place.
+    An invalid text also gives {}. This does little harm, because only nodes without a machine need
+    their last place.
     """
     try:
         content = json.loads(text)
@@ -185,9 +187,10 @@ def blocks(places: Places, sizes: Sequence[int] = ()) -> Rendered:
 
 
 def _names(paths: Iterable[Path], given: Mapping[Path, str] | None = None) -> dict[Path, str]:
-    """Return a unique name for each path: its label, if no other path has the same.
+    """Return a unique name for each path.
 
-    Otherwise, all labels of the path; and with a digest, if another path has this name.
+    The name is the path's last label, if no other path has the same last label. Otherwise, the name
+    contains all labels of the path. If this name is not unique or not valid, it ends in a digest.
     """
     names = dict(given or {})
     taken = {ROOT, UNPLACED, *names.values()}
@@ -206,7 +209,7 @@ def _names(paths: Iterable[Path], given: Mapping[Path, str] | None = None) -> di
 
 
 def _clean(label: str) -> str:
-    """Replace dots: they separate the names of switches in SLURM_TOPOLOGY_ADDR."""
+    """Replace dots, because they separate the names of switches in SLURM_TOPOLOGY_ADDR."""
     return label.replace(".", "-")
 
 

@@ -73,11 +73,12 @@ class Wanted(BaseModel):
     interval: int
     """Seconds from the start of a pass to the start of the next."""
     share: float
-    """Share of the wanted nodes that drains and repairs may keep out of service together."""
+    """Share of the wanted nodes that drains and repairs together may keep out of service."""
     maintenance: frozenset[str]
     """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]
-    """Conditions of machines that are faults if they are true, with the names of the causes."""
+    """Types of machines' conditions that are faults if they are True, with the names of the
+    causes."""
     hardware: frozenset[str]
     """Checks that detect faults of the machine, not of the pod."""
     ladder: tuple[Step, ...]

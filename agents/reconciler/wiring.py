@@ -1,9 +1,9 @@
-"""Keep the ConfigMap with topology.conf, which slurmctld reads, as the machines' labels say.
+"""Write topology.conf, which slurmctld reads, to a ConfigMap when the machines' labels change.
 
-The ConfigMap also contains the places of all nodes. A node without a machine keeps its place: its
-pod usually restarts on the same machine, and each change of the file makes slurmctld and every
-slurmd read their configuration again. For the same reason, changes are collected for `LEAST`
-seconds.
+The ConfigMap also contains the *place* of each node, which is the list of its machine's labels.
+Each change of the file makes slurmctld and every slurmd read their configuration again. Therefore,
+the file changes at most every `LEAST` seconds. For the same reason, a node without a machine keeps
+its last place: its pod usually restarts on the same machine.
 """
 
 from collections.abc import Collection
