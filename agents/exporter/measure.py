@@ -199,7 +199,10 @@ class Queue:
             self.failed_on[job.node] += job.tasks
 
     def _waiting(self, state: str, job: Job) -> float | None:
-        """Return a pending job's wait in seconds, or None if it could not start on an empty cluster."""
+        """Return a pending job's wait in seconds.
+
+        Returns None if even an empty cluster could not start the job.
+        """
         # A job that is held later keeps its eligible time. Only its reason shows the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None
