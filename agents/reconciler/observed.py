@@ -147,8 +147,8 @@ def observe(
         one = _pod(item)
         pods[one.name] = one
         configured = max(configured, _configured(item["status"]))
-    # Read the templates after the pods. Otherwise, a pod that is newer than its template would look
-    # outdated.
+    # Read the templates after the pods. Otherwise, a pod of a newer template than the one read
+    # would look outdated.
     updates = templates(api, namespace)
     items = api.items("/api/v1/nodes", objects.Node)
     machines = {one.name: one for one in (_machine(item, label_keys) for item in items)}
