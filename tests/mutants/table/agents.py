@@ -426,8 +426,7 @@ FAULTS: Final = (
         "agents/ondemand/__main__.py",
         "            stop.wait(pause(time.monotonic() - begun))\n",
         "",
-        f"{_UNIT}/ondemand/test_command.py"
-        "::test_many_calls_do_not_start_more_looks_than_one_in_each_interval",
+        f"{_UNIT}/ondemand/test_command.py::test_many_calls_start_only_one_pass_in_each_interval",
     ),
     Fault(
         "an update replaces a pod whose node runs a job",

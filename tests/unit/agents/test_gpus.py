@@ -131,7 +131,7 @@ def test_device_files_alone_identify_slices_of_a_single_gpu(tmp_path: Path) -> N
 
 
 def test_slices_without_known_files_are_left_out(tmp_path: Path) -> None:
-    """Slurm accepts only GPUs with a file. So the node has fewer GPUs than configured."""
+    """Slurm accepts only GPUs with a device file. So the node has fewer GPUs than configured."""
     touch(tmp_path, "dev/nvidia4", "dev/nvidia5", "dev/nvidia-caps/nvidia-cap12")
 
     assert lines("gpu:1g.10gb:2", tmp_path, nowhere) == [OFF]

@@ -1,4 +1,4 @@
-"""Links never lead out of a tree. Only calls with `links=True` follow links."""
+"""Symbolic links never lead out of a tree. Only calls with `links=True` follow links at all."""
 
 import errno
 import os

@@ -228,7 +228,7 @@ def test_plan_lists_the_expected_steps(
     assert planned(cluster_of(things), wanted(**want)) == expected
 
 
-def test_objects_with_jobs_stay_and_the_message_names_a_remedy() -> None:
+def test_objects_with_jobs_stay_and_the_refusal_names_a_remedy() -> None:
     found = plan(cluster_of({LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}, JOB), wanted())
 
     assert found.refusals == tuple(

@@ -67,7 +67,7 @@ def scrape(exporter: Exporter) -> Series:
 
 
 def shown(scraped: Series) -> set[str]:
-    """Return the names of Slurm's series."""
+    """Return the names of the series about Slurm, without those about the exporter."""
     ours = ("slurm_up", "slurm_exporter_", "process_", "python_")
     return {name for name in scraped if not name.startswith(ours)}
 

@@ -99,7 +99,10 @@ class Life:
     """Number of times that the connections for this run were broken."""
 
     def differs(self, lines: int, breaks: int) -> bool:
-        """Return whether a client that knows `lines` lines and `breaks` breaks needs an answer."""
+        """Return whether a client gets an answer.
+
+        The client has read `lines` lines and has seen `breaks` broken connections.
+        """
         return len(self.lines) > lines or not self.is_running or self.breaks > breaks
 
 

@@ -1,4 +1,4 @@
-"""The command of the agent of nodes on demand: when it looks at the nodes, and its exit codes."""
+"""The agent's command for nodes on demand: when it makes a pass, what it prints, exit codes."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ def agent(world: World, tmp_path: Path) -> Agent:
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Port of the agent. SIGTERM gets its usual handler again afterwards."""
+    """Port of the agent. After the test, the previous handler of SIGTERM is restored."""
     number, before = free_port(), signal.getsignal(signal.SIGTERM)
     monkeypatch.setenv("PORT", str(number))
     yield number
@@ -42,7 +42,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def counted(agent: Agent, monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> None:
-    """Call `act` with the number of each look, just before it."""
+    """Before each pass of the agent, call `act` with the number of the pass."""
     look, number = agent.look, 0
 
     def counting(now: float) -> Look:
@@ -59,7 +59,7 @@ def call(port: int) -> None:
     socket.create_connection(("127.0.0.1", port)).close()
 
 
-def test_call_starts_a_look_at_once(
+def test_call_starts_a_pass_at_once(
     agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "QUIET", 3600.0)
@@ -76,7 +76,7 @@ def test_call_starts_a_look_at_once(
     assert main([], agent) == 0
 
 
-def test_many_calls_do_not_start_more_looks_than_one_in_each_interval(
+def test_many_calls_start_only_one_pass_in_each_interval(
     agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "BUSY", 0.25)
@@ -98,11 +98,12 @@ def test_many_calls_do_not_start_more_looks_than_one_in_each_interval(
 
     assert main([], agent) == 0
     assert len(looks) >= 2
-    # One look more than the intervals, and one in reserve: a busy machine delays single looks.
+    # There is one pass more than intervals. Allow another one, because a busy machine may delay a
+    # single pass.
     assert len(looks) <= (looks[-1] - looks[0]) / command.BUSY + 2
 
 
-def test_pause_after_a_look_is_as_long_as_the_look(
+def test_pause_after_a_pass_is_as_long_as_the_pass(
     agent: Agent, world: World, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "BUSY", 0.01)
@@ -121,11 +122,11 @@ def test_pause_after_a_look_is_as_long_as_the_look(
     assert all(later - earlier >= 0.6 for earlier, later in itertools.pairwise(begun))
 
 
-def test_pause_after_a_failed_look_is_at_most_five_seconds() -> None:
+def test_pause_after_a_failed_pass_is_at_most_five_seconds() -> None:
     assert [command.pause(took) for took in (0.2, 0.7, 3.0, 90.0)] == [0.8, 0.7, 3.0, 5.0]
 
 
-def test_failed_look_is_reported_and_repeated(
+def test_failed_pass_is_reported_and_repeated(
     agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "QUIET", 0.01)

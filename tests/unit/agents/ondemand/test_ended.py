@@ -1,4 +1,4 @@
-"""Pods that the kubelet rejects or evicts. Kubernetes keeps them, and nothing restarts them."""
+"""Pods that the kubelet rejects or evicts. Kubernetes keeps such pods, but never restarts them."""
 
 from pathlib import Path
 

@@ -139,7 +139,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [],
             [Asleep("gpu-0")],
         ),
-        # A person's drain stays, so Slurm itself must notice the end.
+        # The agent must not end a person's drain, so Slurm itself must notice the pod's end.
         (record("IDLE", "DRAIN", "POWERING_DOWN", reason="broken-fan"), [], []),
         (record("IDLE", "DRAIN", "POWERED_DOWN", reason="broken-fan"), [], []),
         # Nodes that wake.
@@ -239,9 +239,9 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [Create("gpu-0", "gpu")],
         ),
         (record("IDLE", "DRAIN", reason="broken-fan"), [], [Create("gpu-0", "gpu")]),
-        # A pod would return the node to service (ReturnToService=2).
+        # A person set the node to DOWN. A new pod would return it to service (ReturnToService=2).
         (record("DOWN", reason="broken-fan"), [], []),
-        # The node was silent while it was drained.
+        # The node did not respond when it was drained.
         (record("DOWN", "DRAIN", reason="broken-fan"), [], [Create("gpu-0", "gpu")]),
         # A pod that cannot start is replaced if its template has been corrected.
         (
@@ -255,7 +255,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [pod(template="old", is_ready=False)],
             [],
         ),
-        # A person asked for the node, which is awake. It sleeps as any other idle node.
+        # A person woke the node. If it is idle, it goes to sleep like any other node.
         (
             record("IDLE", "POWER_UP", last_busy=moment(NOW - 700)),
             [pod()],
@@ -270,7 +270,7 @@ def test_actions_of_a_node(records: Any, pods: list[Pod], expected: list[Action]
 @pytest.mark.parametrize(
     "flag", ["COMPLETING", "DRAIN", "MAINTENANCE", "PLANNED", "RESERVED", "REBOOT_REQUESTED"]
 )
-def test_node_that_slurm_has_plans_for_stays_awake(flag: str) -> None:
+def test_idle_node_that_slurm_reserves_or_drains_stays_awake(flag: str) -> None:
     assert actions(record("IDLE", flag, last_busy=moment(0)), [pod()]) == []
 
 
@@ -300,7 +300,7 @@ def test_second_pod_that_the_kubelet_rejects_ends_the_start() -> None:
     assert actions(WAKING, [ended()], memory=again) == [DELETE_REJECTED]
 
 
-def test_rejected_pod_of_an_earlier_start_does_not_count() -> None:
+def test_rejected_pod_of_an_earlier_start_does_not_end_the_start() -> None:
     assert remembered(ASLEEP, Memory(ended={"gpu-0": "first"})).ended == {}
 
 
@@ -366,7 +366,7 @@ def test_start_that_failed_is_not_tried_again_while_its_pod_is_stuck() -> None:
     assert actions(failed("broken", 9999, 1, "POWERED_DOWN"), [STUCK_POD]) == []
 
 
-def test_stuck_pod_leaves_the_reason_of_a_person() -> None:
+def test_stuck_pod_does_not_change_a_reason_set_by_a_person() -> None:
     drained = record("DRAIN", "POWERING_UP", reason="broken-fan")
     assert actions(drained, [STUCK_POD]) == []
 
@@ -404,7 +404,7 @@ def sleeping(nodes: int) -> dict[str, Any]:
 
 
 def idle(nodes: int) -> tuple[dict[str, Any], list[Pod]]:
-    """Return nodes that were idle for longer the higher their number is, and their pods."""
+    """Return idle nodes and their pods. A node with a higher number has been idle for longer."""
     records = {
         f"gpu-{n}": (("CLOUD", "IDLE"), {"last_busy": moment(NOW - 1000 - n)}) for n in range(nodes)
     }
@@ -423,7 +423,7 @@ def test_nodes_out_of_service_are_not_counted_as_warm() -> None:
     assert actions(records, [pod()], min=1) == [Wake("gpu-1")]
 
 
-def test_warm_nodes_stay_and_those_idle_longest_sleep() -> None:
+def test_warm_nodes_stay_awake_and_longest_idle_nodes_sleep() -> None:
     records, pods = idle(3)
     asleep = [action.node for action in actions(records, pods, min=1) if isinstance(action, Sleep)]
     assert asleep == ["gpu-2", "gpu-1"]
@@ -502,7 +502,7 @@ def test_start_refused_for_its_cost_is_tried_again_only_within_the_ceiling() -> 
     retry = Retry("gpu-1", "slurmstack:start:cost: text")
     assert actions(records, [pod()], ceiling=1) == []
     assert actions(records, [pod()], ceiling=2) == [retry]
-    # Slurm could wake the other node of the nodeset, too.
+    # Slurm could also wake the other node of the nodeset.
     records["gpu-2"] = sleeping(1)["gpu-0"]
     assert actions(records, [pod()], ceiling=2) == []
     assert actions(records, [pod()], ceiling=3) == [retry]

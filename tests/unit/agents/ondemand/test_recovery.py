@@ -1,4 +1,4 @@
-"""Pods that are ready while slurmctld believes that their nodes start: it may have lost changes."""
+"""Pods that are ready although their nodes still start in Slurm, because slurmctld lost changes."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_pod_gets_a_whole_minute_after_an_outage(agent: Agent, world: World, ser
     assert not is_deleted(world)
 
 
-def test_long_look_does_not_count_as_time_to_register(agent: Agent, world: World) -> None:
-    """A request waits for slurmctld, so a look can last as long as an outage."""
+def test_long_pass_does_not_count_as_time_to_register(agent: Agent, world: World) -> None:
+    """A request waits for slurmctld, so a pass can last as long as an outage."""
     agent.look(world.now + 90)
     assert not is_deleted(world)

@@ -74,7 +74,7 @@ def test_foreign_pod_with_the_name_of_a_node_ends_the_start(agent: Agent, world:
     )
 
 
-def test_own_pod_that_the_look_did_not_see_yet_ends_no_start(agent: Agent, world: World) -> None:
+def test_own_pod_that_already_exists_does_not_end_the_start(agent: Agent, world: World) -> None:
     agent.look(world.now)
     create = Create(NODE, "gpu")
     templates = {"gpu": Template("gpu", "uid", {"spec": {"image": "good"}}, "new")}

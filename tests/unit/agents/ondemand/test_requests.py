@@ -1,4 +1,5 @@
-"""Requests of a look do not grow with the number of nodes, except for one for each change."""
+"""The number of requests of a pass does not depend on the number of nodes. Each change needs one
+more request."""
 
 from pathlib import Path
 
@@ -11,7 +12,7 @@ LISTS = ("nodes", "pods", "podtemplates")
 
 
 @pytest.mark.parametrize("count", [1, 40, 600])
-def test_look_lists_pods_once_whatever_the_number_of_nodes(count: int, tmp_path: Path) -> None:
+def test_pass_lists_pods_once_for_any_number_of_nodes(count: int, tmp_path: Path) -> None:
     now = 0.0
     nodes = WakingNodes(count, POD, boot=10, clock=lambda: now)
     agent = nodes.agent(tmp_path)

@@ -14,14 +14,15 @@ from tests.unit.agents.ondemand.world import TICK, Box, Job, KilledError, World,
 
 SEQUENCES = 2000
 BATCHES = 20
-"""Number of tests that share the sequences, so that a failure names its seed early."""
+"""Number of tests into which the sequences are divided, so that a failed test names its seed
+early."""
 IDLE = 120
 
 
 def look(world: World, agent: Agent, path: Path, chance: random.Random) -> Agent:
-    """Look once. The look may be interrupted at any request, and the world may change meanwhile.
+    """Make a pass that may be interrupted at any request. The world may change during the pass.
 
-    Return the agent for the next look: a new one if this one was killed.
+    Return the agent for the next pass: a new agent if this agent was killed.
     """
     world.calls = 0
     cut = chance.randint(1, 12)
@@ -51,7 +52,7 @@ def disturb(world: World, chance: random.Random) -> None:
 
 
 def change(world: World, chance: random.Random) -> None:
-    """Change the world during a look."""
+    """Change the world during a pass."""
     disturb(world, chance)
     world.pass_time(TICK)
 
@@ -105,7 +106,7 @@ def unfinished(world: World) -> list[Job | Box]:
 
 
 def settle(world: World, agent: Agent, warm: int) -> None:
-    """Mend everything, and let the agent work for at most two hours."""
+    """Repair everything, and let the agent work for at most two hours."""
     world.room = world.quota = 100
     world.image, world.rejects = "good", False
     for box in world.boxes.values():

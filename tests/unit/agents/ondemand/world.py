@@ -1,4 +1,4 @@
-"""A small slurmctld with power saving, and a small Kubernetes, with a clock.
+"""A fake slurmctld with power saving, and a fake Kubernetes, with a clock.
 
 The rules of slurmctld are those of power_save.c and node_mgr.c, 24.11. The fakes assert the rules
 that the agent must keep.
@@ -27,7 +27,7 @@ RESUME_TIMEOUT = 900
 SILENCE = 300
 """Seconds after which slurmctld sets a silent node to DOWN."""
 TICK = 5
-"""Seconds between two moments of the world."""
+"""Seconds by which the clock of the world advances at once."""
 BOOT = 20
 """Seconds that a pod needs to start."""
 PERSONS = "broken-fan"
@@ -346,7 +346,7 @@ class World:
         self.requeue(box)
 
     def lose_pod(self, box: Box) -> None:
-        """The pod disappears with its machine, without a chance to say so."""
+        """The pod disappears with its machine, so images/worker/leave does not run."""
         self.pods.pop(box.name, None)
 
     def end_pod(self, box: Box) -> None:

@@ -60,7 +60,7 @@ class Setting:
         self.kubernetes = Kubernetes(self.world)
         self.slept = 0.0
         self.at: tuple[float, Callable[[], None]] | None = None
-        """Event, and the number of slept seconds at which it happens."""
+        """Event that happens after a number of slept seconds."""
         path.write_text(wanted(2, **fields).model_dump_json())
         place = Place("slurm", "memory", {"kind": "Job", "name": c.AFTER_DEPLOY})
         slurm = FakeSlurm(self.world)
@@ -319,7 +319,7 @@ def test_event_is_normal_when_all_nodes_are_in_service(setting: Setting) -> None
 
 
 def test_report_waits_until_nodes_without_jobs_are_updated(tmp_path: Path) -> None:
-    """The running reconciler replaces a pod meanwhile; the Job only waits."""
+    """Meanwhile, the running reconciler replaces a pod. The Job itself only waits."""
     setting = Setting(tmp_path / "wanted.json", rollout=900)
     setting.world.edit()
     first, second = setting.world.boxes.values()

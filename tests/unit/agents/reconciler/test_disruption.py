@@ -24,7 +24,7 @@ BUSY = node("cpu-1", "ALLOCATED", alloc_cpus=2)
 def asked(
     kept: dict[str, Any], seen: Observed, refused: Collection[str] = ()
 ) -> list[httpx.Request]:
-    """Return the requests of a pass over these nodes, if the budget is `kept`."""
+    """Return the requests of a pass over these nodes. `kept` is the budget before the pass."""
     answers = Answers(**{"busy-nodes": {"spec": kept}})
     Budget(api(answers), "slurm", "busy-nodes").keep(seen, refused)
     assert {request.url.path for request in answers.asked} == {PATH}
@@ -63,7 +63,7 @@ def test_all_pods_of_the_budget_must_stay() -> None:
 
 
 def test_budget_without_jobs_selects_no_pod() -> None:
-    """Kubernetes reads an empty selector as all pods, and a missing one as none."""
+    """An empty selector would select all pods, and a missing selector selects none."""
     assert spec(()) == {"minAvailable": 0, "selector": None}
 
 
@@ -83,7 +83,7 @@ def test_budget_is_emptied_when_the_jobs_have_ended() -> None:
 
 
 def test_node_that_the_drain_limit_keeps_in_service_is_not_protected() -> None:
-    """New jobs would start there, so that it would never be empty."""
+    """New jobs could start on the node at any time, so an eviction might never succeed."""
     (read,) = asked(spec([]), observed(BUSY), refused=["cpu-1"])
     assert read.method == "GET"
 
@@ -121,7 +121,7 @@ def test_refused_budget_is_a_note_and_stops_no_repair(tmp_path: Path) -> None:
     assert world.boxes["cpu-0"].is_drained
 
 
-def test_drain_limit_takes_part_in_the_protection(tmp_path: Path) -> None:
+def test_only_the_drained_one_of_two_cordoned_nodes_is_protected(tmp_path: Path) -> None:
     world = World(2, budget=2)
     for box in world.boxes.values():
         box.is_cordoned, box.jobs = True, 1

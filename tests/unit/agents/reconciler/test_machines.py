@@ -1,4 +1,4 @@
-"""Nodes that keep their machines return to them, and others start where there is room."""
+"""Nodes that keep their machines return to these machines. Other nodes start on any machine."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def planned(seen: Observed, asked: Wanted = KEPT) -> list[Schedule | Free]:
     return list(places(seen, asked, NOW))
 
 
-def test_nodes_on_their_machines_need_nothing() -> None:
+def test_nodes_on_their_machines_need_no_action() -> None:
     assert planned(state()) == []
     assert not plan(state(), KEPT, {}, NOW).goes_on
 
@@ -88,13 +88,13 @@ def test_node_without_a_machine_waits_for_nodes_that_return(other: list[Pod], wi
     assert Schedule("cpu-1", "cpu-1-uid") not in planned(found)
 
 
-def test_pod_that_cannot_end_does_not_delay_nodes_without_a_machine() -> None:
+def test_pod_stuck_terminating_does_not_delay_nodes_without_a_machine() -> None:
     stuck = pod("cpu-2", leaves=NOW - objects.STUCK)
 
     assert planned(state(gated("cpu-1"), node("cpu-1"), stuck)) == [Schedule("cpu-1", "cpu-1-uid")]
 
 
-def test_node_that_waits_for_another_needs_no_pass_until_then() -> None:
+def test_node_that_waits_for_another_node_causes_no_early_pass() -> None:
     waits = state(gated("cpu-1"), node("cpu-1"), pod("cpu-2", leaves=NOW + 60.0))
 
     assert planned(waits) == []
@@ -113,7 +113,7 @@ def test_pod_that_waits_for_a_lost_machine_is_replaced() -> None:
     assert planned(state(waits)) == [FREE_AGAIN]
 
 
-def test_terminating_pod_is_left_alone() -> None:
+def test_terminating_pod_gets_no_action() -> None:
     leaves = pod("cpu-1", machine="", is_gated=True, leaves=NOW + 60.0)
 
     assert planned(state(leaves)) == []

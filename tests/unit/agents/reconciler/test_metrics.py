@@ -205,7 +205,7 @@ def test_failed_pass_removes_findings_and_keeps_counters() -> None:
 
 
 def test_counters_of_drains_and_lifts_start_at_0() -> None:
-    """Prometheus sees no increase in a series that begins with 1."""
+    """Prometheus would not count the first step if its series began with 1."""
     steps: Counter[tuple[str, str]] = Counter()
     passes = Passes(steps, lambda: NOW)
     passes.begin(["cpu-0", "cpu-1"])

@@ -60,7 +60,7 @@ def started(name: str, seconds: int, **fields: Any) -> Pod:
     return pod(name, created=NOW - seconds, is_ready=False, **fields)
 
 
-def test_current_pods_need_nothing() -> None:
+def test_nodes_with_current_pods_need_no_action() -> None:
     assert made(seen(outdated=0)).actions == ()
 
 
@@ -169,7 +169,7 @@ def test_nodes_that_wait_for_jobs_do_not_stop_the_update_of_idle_nodes() -> None
     waiting = rolling("cpu-0", alloc_cpus=1)
 
     assert rolled(seen(waiting, share=0.01)) == ["Drain cpu-1", "Renew cpu-1"]
-    # One idle node at a time: the share is used up.
+    # The share is used up, so only one idle node is updated at a time.
     starting = started("cpu-3", 10)
     assert rolled(seen(waiting, starting, share=0.01)) == []
 
@@ -249,7 +249,7 @@ def test_update_does_not_begin_on_a_node_that_kubernetes_wants_drained(found: Ma
     (drain,) = (one for one in made(state).actions if isinstance(one, Drain))
     assert drain.reason != REASON
 
-    # The limit of drains may leave the node in service.
+    # Because of the drain limit, the node may stay in service.
     limited = plan(state, wanted(4, rollout=LIMIT, share=0.0), {}, NOW)
     assert all(one.reason != REASON for one in limited.actions if isinstance(one, Drain))
 

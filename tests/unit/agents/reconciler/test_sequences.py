@@ -30,7 +30,8 @@ from tests.unit.agents.reconciler.world import (
 
 SEQUENCES = 2000
 BATCHES = 20
-"""Number of tests that the sequences are divided into, so that a failure names its seed early."""
+"""Number of tests into which the sequences are divided, so that a failed test names its seed
+early."""
 LADDER = ["recheck", "restart", "reboot", "replace"]
 Event = Callable[[World, Box, random.Random], object]
 
@@ -229,7 +230,7 @@ def end(world: World) -> object:
 def test_kill_before_any_request_does_not_change_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Marks contain the real time, with which equal states would differ.
+    # Marks contain the real time, so equal states would differ in it.
     monkeypatch.setattr(carry, "_stamp", lambda: "2026-01-01T00:00:00Z")
     path = tmp_path / "wanted.json"
     path.write_text(settings(4, 1.0))
@@ -245,7 +246,7 @@ def test_kill_before_any_request_does_not_change_the_result(
     assert {what: undisturbed.done[what] for what in least} == least
     first_half = undisturbed.calls // 2
     for request in range(1, first_half):
-        # Until the minute with this request, the world is undisturbed.
+        # Before the minute with this request, the world is the same as without a kill.
         minute = sum(start.calls < request for start in starts) - 1
         killed = copy.deepcopy(starts[minute])
         killed.killed_at = request

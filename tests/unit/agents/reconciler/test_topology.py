@@ -124,7 +124,7 @@ def test_missing_level_in_between_is_skipped() -> None:
     assert conf.address("cpu-1") == "eu-1.r1.l2.cpu-1"
 
 
-def test_equal_labels_of_two_zones_get_the_names_of_their_zones() -> None:
+def test_switch_name_contains_the_zone_if_two_zones_share_a_label() -> None:
     conf = of_tree(("eu-1", "r1"), ("eu-2", "r1"))
 
     assert conf.address("cpu-0") == "all.eu-1.eu-1_r1.cpu-0"
@@ -174,7 +174,7 @@ def test_block_sizes_default_to_the_smallest_block_and_its_multiples() -> None:
     assert conf.sizes == (2, 4, 8, 16, 32)
 
 
-def test_blocks_follow_each_other_by_their_upper_labels() -> None:
+def test_blocks_with_the_same_upper_labels_are_adjacent() -> None:
     conf = parse(blocks(named([("z2", "a"), ("z1", "c"), ("z2", "b"), ("z1", "d")])).text)
 
     assert list(conf.blocks) == ["c", "d", "a", "b"]
@@ -218,7 +218,7 @@ def test_node_without_a_machine_keeps_its_last_place() -> None:
     assert found["cpu-1"] == found["cpu-2"] == ("eu-9", "r9", "l9")
 
 
-def test_new_node_without_a_machine_is_nowhere() -> None:
+def test_new_node_without_a_machine_has_no_place() -> None:
     assert find({})["cpu-2"] == ("", "", "")
 
 

@@ -156,7 +156,7 @@ class World:
             box.is_drained, box.reason, box.since = False, "", 0
 
     def begin_job_twice(self, box: Box) -> None:
-        """Act like slurmctld when a job that it starts already runs on the node."""
+        """Act like slurmctld when it starts a job that already runs on the node."""
         if box.in_service:
             box.is_drained, box.reason, box.since = True, DUPLICATE_JOB, self.now
             box.jobs = 1
