@@ -60,11 +60,11 @@ class KubernetesError(Exception):
     error message, or the reason why there is no answer.
     """
 
-    def __init__(self, asked: str, said: str, status: int | None = None) -> None:
+    def __init__(self, request: str, said: str, status: int | None = None) -> None:
         self.status = status
         self.said = " ".join(said.split())
         remedy = "" if self._by_admission else _remedy(status)
-        super().__init__(f"Kubernetes: {asked}: {self.said}{remedy}")
+        super().__init__(f"Kubernetes: {request}: {self.said}{remedy}")
 
     @property
     def is_overtaken(self) -> bool:
@@ -140,7 +140,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         kind: str = "application/json",
     ) -> bytes:
-        asked = f"{method} {path}"
+        request = f"{method} {path}"
         try:
             with self._http.stream(
                 method,
@@ -156,9 +156,9 @@ class Api:
                 # its content in memory until the garbage collector runs.
                 content = b"".join(response.iter_bytes())
         except (httpx.TransportError, OSError) as error:
-            raise KubernetesError(asked, str(error) or type(error).__name__) from error
+            raise KubernetesError(request, str(error) or type(error).__name__) from error
         if not response.is_success:
-            raise _refusal(asked, response.status_code, content)
+            raise _refusal(request, response.status_code, content)
         return content
 
 
@@ -189,17 +189,17 @@ class Streams:
         The server may be silent for `silence` seconds, or without limit if `silence` is None.
         Raises `KubernetesError`, also for errors while the caller reads the answer.
         """
-        asked = f"GET {path}"
+        request = f"GET {path}"
         timeout = httpx.Timeout(TIMEOUT.write, connect=TIMEOUT.connect, read=silence, pool=None)
         try:
             async with self._http.stream(
                 "GET", path, params=query, headers=_headers(self._token), timeout=timeout
             ) as response:
                 if not response.is_success:
-                    raise _refusal(asked, response.status_code, await response.aread())
+                    raise _refusal(request, response.status_code, await response.aread())
                 yield response
         except (httpx.RequestError, OSError) as error:
-            raise KubernetesError(asked, str(error) or type(error).__name__) from error
+            raise KubernetesError(request, str(error) or type(error).__name__) from error
 
 
 def _headers(token: Callable[[], str]) -> dict[str, str]:
@@ -211,16 +211,16 @@ def _headers(token: Callable[[], str]) -> dict[str, str]:
     }
 
 
-def _refusal(asked: str, status: int, content: bytes) -> KubernetesError:
-    return KubernetesError(asked, f"HTTP {status} {_message(content)}", status)
+def _refusal(request: str, status: int, content: bytes) -> KubernetesError:
+    return KubernetesError(request, f"HTTP {status} {_message(content)}", status)
 
 
-def decoded(asked: str, content: bytes | str, kind: type[T]) -> T:
-    """Parse JSON as `kind`. Raises `KubernetesError`, which names the request `asked`."""
+def decoded(request: str, content: bytes | str, kind: type[T]) -> T:
+    """Parse JSON as `kind`. Raises `KubernetesError`, which contains `request`."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise KubernetesError(asked, f"unexpected answer: {error}", httpx.codes.OK) from error
+        raise KubernetesError(request, f"unexpected answer: {error}", httpx.codes.OK) from error
 
 
 def _message(content: bytes) -> str:

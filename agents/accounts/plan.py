@@ -34,26 +34,30 @@ class Plan:
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
     """Return the plan: additions and changes (parents first), then removals (children first)."""
-    asked = wanted.things()
-    added = [_add(thing, asked[thing]) for thing in _order(asked) if thing not in observed.things]
+    wanted_things = wanted.things()
+    added = [
+        _add(thing, wanted_things[thing])
+        for thing in _order(wanted_things)
+        if thing not in observed.things
+    ]
     changed = [
         action
-        for thing in _order(asked)
+        for thing in _order(wanted_things)
         if thing in observed.things
-        and (action := _change(thing, observed.things[thing], asked[thing], wanted))
+        and (action := _change(thing, observed.things[thing], wanted_things[thing], wanted))
     ]
     ours = {thing: state for thing, state in observed.things.items() if state.mark}
-    unwanted = {thing: state for thing, state in ours.items() if thing not in asked}
+    unwanted = {thing: state for thing, state in ours.items() if thing not in wanted_things}
     released = [_release(t, state) for t, state in unwanted.items() if _is_adopted(state)]
-    going = {thing for thing, state in unwanted.items() if not _is_adopted(state)}
-    kept = _held(going, observed, asked)
-    going -= kept.keys()
+    to_remove = {thing for thing, state in unwanted.items() if not _is_adopted(state)}
+    kept = _held(to_remove, observed, wanted_things)
+    to_remove -= kept.keys()
     ranks = {"qos": 0, "account": 1, "user": 2}
-    coming = sorted(added, key=lambda action: ranks[action.thing.kind])
-    changing = sorted([*changed, *released], key=lambda action: ranks[action.thing.kind])
-    leaving, refusals = _removals(going, observed, wanted)
+    additions = sorted(added, key=lambda action: ranks[action.thing.kind])
+    changes = sorted([*changed, *released], key=lambda action: ranks[action.thing.kind])
+    removals, refusals = _removals(to_remove, observed, wanted)
     return Plan(
-        (*coming, *changing, *leaving),
+        (*additions, *changes, *removals),
         refusals,
         tuple(f"{thing} is not removed: {reason}" for thing, reason in sorted(kept.items())),
     )
@@ -62,11 +66,11 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 # --- Additions and changes -----------------------------------------------------------------------
 
 
-def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
+def _order(wanted_things: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
     """Sort things: an account follows its parent, a QOS follows the QOS that it preempts, and a
     user's association for a partition follows the one for all partitions."""
     graph: dict[Thing, set[Thing]] = {}
-    for thing, fields in sorted(asked.items()):
+    for thing, fields in sorted(wanted_things.items()):
         named: set[Thing] = set()
         if thing.kind == "account":
             named.add(Thing("account", fields.get("parent", ROOT)))
@@ -75,7 +79,7 @@ def _order(asked: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
             named |= {Thing("qos", name) for name in names}
         if thing.partition:
             named.add(thing.whole())
-        graph[thing] = named & asked.keys()
+        graph[thing] = named & wanted_things.keys()
     return list(TopologicalSorter(graph).static_order())
 
 
@@ -125,19 +129,19 @@ def _release(thing: Thing, state: State) -> Action:
 
 
 def _held(
-    going: set[Thing], observed: Observed, asked: Mapping[Thing, Mapping[str, str]]
+    to_remove: set[Thing], observed: Observed, wanted_things: Mapping[Thing, Mapping[str, str]]
 ) -> dict[Thing, str]:
     """Return the things that must stay because they contain things that people made.
 
-    The values are the reasons. `going` are the things that the settings no longer contain.
+    The values are the reasons. `to_remove` are the things that the settings no longer contain.
     """
     kept: dict[Thing, str] = {}
     while True:
-        staying = (observed.things.keys() - going) | kept.keys()
+        staying = (observed.things.keys() - to_remove) | kept.keys()
         more = {
             thing: f"it contains {inside}"
-            for thing in sorted(going - kept.keys())
-            if (inside := _inside(thing, staying, observed, asked))
+            for thing in sorted(to_remove - kept.keys())
+            if (inside := _inside(thing, staying, observed, wanted_things))
         }
         if not more:
             return kept
@@ -148,7 +152,7 @@ def _inside(
     holder: Thing,
     staying: Iterable[Thing],
     observed: Observed,
-    asked: Mapping[Thing, Mapping[str, str]],
+    wanted_things: Mapping[Thing, Mapping[str, str]],
 ) -> Thing | None:
     """Return the first of the `staying` things that is in `holder`, or None.
 
@@ -160,28 +164,28 @@ def _inside(
         if holder.kind != "account" or thing.kind == "qos" or thing == holder:
             continue
         # Use the parent from the settings, because changes come before removals.
-        fields = asked.get(thing, observed.things[thing].fields)
+        fields = wanted_things.get(thing, observed.things[thing].fields)
         if holder.name == (thing.account or fields.get("parent")):
             return thing
     return None
 
 
 def _removals(
-    going: set[Thing], observed: Observed, wanted: Wanted
+    to_remove: set[Thing], observed: Observed, wanted: Wanted
 ) -> tuple[list[Action], tuple[str, ...]]:
     actions, refusals = [], []
-    for thing in _leaving_order(going, observed):
-        if thing.partition and thing.whole() in going:
+    for thing in _removal_order(to_remove, observed):
+        if thing.partition and thing.whole() in to_remove:
             continue  # The removal of the user from the account also removes this association.
         above = Thing("account", thing.account)
         jobs = jobs_on(thing, observed.jobs)
-        names = {str(thing), *([str(above)] if above in going else [])}
+        names = {str(thing), *([str(above)] if above in to_remove else [])}
         if jobs and not names & wanted.remove_with_jobs:
             # The refusal of the account covers the jobs of its users.
-            if above not in going:
+            if above not in to_remove:
                 refusals.append(_refusal(thing, len(jobs)))
             continue
-        action = _remove(thing, going, observed, wanted, jobs)
+        action = _remove(thing, to_remove, observed, wanted, jobs)
         if thing.partition and _is_default(thing, observed, wanted):
             action = replace(action, interim=_interim(thing, observed, wanted))
             if not action.interim:
@@ -222,7 +226,7 @@ def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
     return whole is not None and whole.fields.get("defaultaccount") == thing.account
 
 
-def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
+def _removal_order(to_remove: set[Thing], observed: Observed) -> list[Thing]:
     """Sort removals: users before accounts, children before parents, QOS last.
 
     Of one user's associations, those for single partitions come first, and the default account
@@ -244,7 +248,7 @@ def _leaving_order(going: set[Thing], observed: Observed) -> list[Thing]:
         deep = -depth(thing) if thing.kind == "account" else 0
         return ranks[thing.kind], deep, thing.name, not thing.partition, is_default, thing
 
-    return sorted(going, key=rank)
+    return sorted(to_remove, key=rank)
 
 
 def _refusal(thing: Thing, jobs: int) -> str:
@@ -256,7 +260,7 @@ def _refusal(thing: Thing, jobs: int) -> str:
 
 
 def _remove(
-    thing: Thing, going: set[Thing], observed: Observed, wanted: Wanted, jobs: tuple[Job, ...]
+    thing: Thing, to_remove: set[Thing], observed: Observed, wanted: Wanted, jobs: tuple[Job, ...]
 ) -> Action:
     state = observed.things[thing]
     changes: dict[str, str] = {}
@@ -266,12 +270,12 @@ def _remove(
         if ranked and not _has_rank(thing.name, wanted):
             changes["adminlevel"] = default("user", "adminlevel")
         if state.fields.get("defaultaccount") == thing.account:
-            new_default = _next_default(thing, going, observed, wanted)
+            new_default = _next_default(thing, to_remove, observed, wanted)
     return Action("-", thing, changes, cancels=jobs, new_default=new_default)
 
 
 def _next_default(
-    thing: Thing, going: set[Thing], observed: Observed, wanted: Wanted
+    thing: Thing, to_remove: set[Thing], observed: Observed, wanted: Wanted
 ) -> str | None:
     """Return the account that replaces a user's default account.
 
@@ -280,5 +284,5 @@ def _next_default(
     named = wanted.users.get(thing.name, {})
     if any("defaultaccount" in fields for fields in named.values()):
         return None
-    others = (t.account for t in sorted(observed.things.keys() - going) if t[:2] == thing[:2])
+    others = (t.account for t in sorted(observed.things.keys() - to_remove) if t[:2] == thing[:2])
     return next((account for account in (*named, *others)), None)

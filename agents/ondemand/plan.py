@@ -168,7 +168,7 @@ class _View:
 
 
 @dataclass
-class _Purse:
+class _Costs:
     """Sum of the prices of nodes that run, and the ceiling of costs."""
 
     ceiling: float | None
@@ -185,8 +185,8 @@ class _Purse:
         self.count(view)
         return True
 
-    def copy(self) -> "_Purse":
-        return _Purse(self.ceiling, self.spent, set(self.counted))
+    def copy(self) -> "_Costs":
+        return _Costs(self.ceiling, self.spent, set(self.counted))
 
     def count(self, view: _View) -> None:
         self.counted.add(view.name)
@@ -197,15 +197,15 @@ def plan(observed: Observed, wanted: Wanted, now: int, memory: Memory | None = N
     """Return the plan. `now` is Unix time, and `memory` comes from the previous plan."""
     views = list(_views(observed, wanted))
     memory = _remembered(views, now, memory or Memory())
-    purse = _Purse(wanted.ceiling)
+    costs = _Costs(wanted.ceiling)
     for view in views:
         if view.pod or (view.is_awake and not view.state & OUT):
-            purse.count(view)
+            costs.count(view)
     actions: list[Action] = []
     for view in views:
-        actions += _of_node(view, purse, now, memory)
-    actions += _warmth(views, purse, now, {action.node for action in actions})
-    actions += _ceiling(views, purse, now)
+        actions += _of_node(view, costs, now, memory)
+    actions += _wake_and_sleep(views, costs, now, {action.node for action in actions})
+    actions += _ceiling(views, costs, now)
     actions += _strays(observed, wanted)
     return Plan(
         tuple(actions),
@@ -271,16 +271,16 @@ def _views(observed: Observed, wanted: Wanted) -> Iterator[_View]:
 # --- One node ------------------------------------------------------------------------------------
 
 
-def _of_node(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[Action]:
+def _of_node(view: _View, costs: _Costs, now: int, memory: Memory) -> Iterator[Action]:
     if view.is_asleep or view.is_leaving:
         yield from _of_sleeper(view, now, memory)
     elif view.has_failed:
         if "POWER_DOWN" not in view.state:
             yield Sleep(view.name, view.record.reason)
     elif view.is_waking:
-        yield from _of_waker(view, purse, now, memory)
+        yield from _of_waker(view, costs, now, memory)
     else:
-        yield from _of_awake(view, purse)
+        yield from _of_awake(view, costs)
 
 
 def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
@@ -348,15 +348,15 @@ def back_off(tries: int) -> int:
     return min(BACK_OFF << min(max(tries, 1) - 1, 10), LONGEST_BACK_OFF)
 
 
-def _of_waker(view: _View, purse: _Purse, now: int, memory: Memory) -> Iterator[Action]:
+def _of_waker(view: _View, costs: _Costs, now: int, memory: Memory) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
         if view.is_foreign and view.name in memory.starting:
             return  # slurmctld ends the start at its ResumeTimeout, and keeps the reason
-        if purse.take(view):
+        if costs.take(view):
             yield Create(view.name, view.nodeset_name, view.tries)
         else:
-            yield _give_up(view, "cost", _too_dear(purse))
+            yield _give_up(view, "cost", _over_ceiling(costs))
         return
     if pod.leaves:
         yield from _of_blocked(view, pod, now, memory)
@@ -405,22 +405,22 @@ def _is_lasting(view: _View, trouble: Trouble, now: int, memory: Memory) -> bool
     return now - since > PATIENCE.get(trouble.kind, view.nodeset.start)
 
 
-def _of_lost(view: _View, purse: _Purse) -> Iterator[Action]:
+def _of_lost(view: _View, costs: _Costs) -> Iterator[Action]:
     """Yield the action for an awake node without a pod."""
     record = view.record
     if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE or view.is_held:
         yield Lose(view.name)
     elif view.is_foreign and "DRAIN" not in view.state:
         pass  # a person set DOWN; with ReturnToService=2, a new slurmd would return to service
-    elif purse.take(view):
+    elif costs.take(view):
         # Checks run only in a pod, and only they can show whether a drained node is healthy again.
         yield Create(view.name, view.nodeset_name, view.tries)
 
 
-def _of_awake(view: _View, purse: _Purse) -> Iterator[Action]:
+def _of_awake(view: _View, costs: _Costs) -> Iterator[Action]:
     pod, record = view.pod, view.record
     if pod is None:
-        yield from _of_lost(view, purse)
+        yield from _of_lost(view, costs)
     elif pod.has_ended:
         if not pod.leaves:
             yield _delete_ended(view, pod)
@@ -448,7 +448,9 @@ def _give_up(view: _View, kind: str, text: str) -> GiveUp:
 # --- Warm nodes, idle nodes ----------------------------------------------------------------------
 
 
-def _warmth(views: list[_View], purse: _Purse, now: int, taken: set[str]) -> Iterator[Action]:
+def _wake_and_sleep(
+    views: list[_View], costs: _Costs, now: int, taken: set[str]
+) -> Iterator[Action]:
     """Yield nodes to wake and to put to sleep, for each nodeset."""
     nodesets: dict[str, list[_View]] = {}
     for view in views:
@@ -459,7 +461,7 @@ def _warmth(views: list[_View], purse: _Purse, now: int, taken: set[str]) -> Ite
         for view in these:
             if awake >= warm:
                 break
-            if view.is_asleep and not view.state & (OUT | {"POWER_UP"}) and purse.take(view):
+            if view.is_asleep and not view.state & (OUT | {"POWER_UP"}) and costs.take(view):
                 awake += 1
                 yield Wake(view.name)
         idle = [view for view in these if _is_idle(view) and view.name not in taken]
@@ -502,11 +504,11 @@ def _why_sleep(view: _View, now: int) -> str:
 # --- Costs ---------------------------------------------------------------------------------------
 
 
-def _too_dear(purse: _Purse) -> str:
-    return f"the nodes on demand would cost more than on_demand.ceiling: {purse.ceiling:g} per hour"
+def _over_ceiling(costs: _Costs) -> str:
+    return f"the nodes on demand would cost more than on_demand.ceiling: {costs.ceiling:g} per hour"
 
 
-def _ceiling(views: list[_View], purse: _Purse, now: int) -> Iterator[Action]:
+def _ceiling(views: list[_View], costs: _Costs, now: int) -> Iterator[Action]:
     """Drain sleeping nodes that would exceed the ceiling if Slurm woke their whole nodeset.
 
     Each nodeset may use all that remains below the ceiling. If jobs wake several nodesets at the
@@ -514,18 +516,18 @@ def _ceiling(views: list[_View], purse: _Purse, now: int) -> Iterator[Action]:
     start again only when their whole nodeset may wake. Otherwise the jobs of two nodesets would
     repeatedly prevent each other's start.
     """
-    purses: dict[str, _Purse] = {}
+    costs_of: dict[str, _Costs] = {}
     for view in sorted(views, key=lambda view: view.is_refused):
         is_ours = view.is_held or view.is_refused
         if not view.is_asleep or view.is_leaving or (view.state & OUT and not is_ours):
             continue
-        affordable = purses.setdefault(view.nodeset_name, purse.copy()).take(view)
+        affordable = costs_of.setdefault(view.nodeset_name, costs.copy()).take(view)
         if affordable and view.is_refused and view.pod is None and _may_retry(view, now):
             yield Retry(view.name, view.record.reason)
         elif affordable and view.is_held:
             yield Release(view.name, view.record.reason)
         elif not is_ours and not affordable:
-            yield Hold(view.name, f"{COST}{_too_dear(purse)}")
+            yield Hold(view.name, f"{COST}{_over_ceiling(costs)}")
 
 
 # --- Strays --------------------------------------------------------------------------------------

@@ -82,9 +82,9 @@ class Client:
         returns.
         """
         pool = ThreadPoolExecutor(1)
-        asked = pool.submit(self.nodes)
+        request = pool.submit(self.nodes)
         pool.shutdown(wait=False)
-        return asked.result
+        return request.result
 
     def node(self, name: str) -> Node:
         return self._one(f"node/{quote(name, safe='')}", "nodes", tuple[Node, ...])
@@ -173,18 +173,18 @@ class Client:
     def _update(self, node: str, fields: Answer, *, repeat: bool) -> None:
         self._ask("POST", f"node/{quote(node, safe='')}", fields, repeat=repeat)
 
-    def _parse(self, asked: str, answer: Answer, key: str, kind: type[T]) -> T:
+    def _parse(self, request: str, answer: Answer, key: str, kind: type[T]) -> T:
         try:
             return TypeAdapter(kind).validate_python(answer[key])
         except KeyError as error:
-            raise SlurmError(Fault.UNEXPECTED, asked, f"the answer has no {error}") from error
+            raise SlurmError(Fault.UNEXPECTED, request, f"the answer has no {error}") from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, (key, *first["loc"])))
             shown = repr(first["input"])
             shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
             raise SlurmError(
-                Fault.UNEXPECTED, asked, f"{where}: {shown}: {first['msg']}"
+                Fault.UNEXPECTED, request, f"{where}: {shown}: {first['msg']}"
             ) from error
 
     def _ask(self, method: str, path: str, body: Answer | None = None, *, repeat: bool) -> Answer:
@@ -218,7 +218,7 @@ class Client:
     def _is_last(self, attempt: int, end: float) -> bool:
         return attempt == ATTEMPTS or self._clock() >= end
 
-    def _answer(self, asked: str, response: httpx.Response) -> Answer:
+    def _answer(self, request: str, response: httpx.Response) -> Answer:
         """Return the content of a response. Raises SlurmError if the content is an error."""
         try:
             content = _parsed(response.content)
@@ -232,13 +232,13 @@ class Client:
             in (httpx.codes.UNAUTHORIZED, httpx.codes.NETWORK_AUTHENTICATION_REQUIRED)
             or AUTHENTICATION_ERROR in numbers
         ):
-            raise SlurmError(Fault.REFUSED, asked, said, numbers)
+            raise SlurmError(Fault.REFUSED, request, said, numbers)
         if _is_passing(response):
-            raise SlurmError(Fault.UNREACHABLE, asked, said, numbers)
+            raise SlurmError(Fault.UNREACHABLE, request, said, numbers)
         if text:
-            raise SlurmError(Fault.SLURM, asked, said, numbers)
+            raise SlurmError(Fault.SLURM, request, said, numbers)
         if response.status_code != httpx.codes.OK or not answer:
-            raise SlurmError(Fault.UNEXPECTED, asked, said)
+            raise SlurmError(Fault.UNEXPECTED, request, said)
         return answer
 
 
@@ -251,11 +251,11 @@ def _is_passing(response: httpx.Response) -> bool:
     )
 
 
-def _unreachable(asked: str, error: httpx.TransportError, fate_known: bool) -> SlurmError:
+def _unreachable(request: str, error: httpx.TransportError, fate_known: bool) -> SlurmError:
     said = str(error) or type(error).__name__
     if not fate_known:
         said += " (it is unknown whether Slurm carried out the request)"
-    return SlurmError(Fault.UNREACHABLE, asked, said)
+    return SlurmError(Fault.UNREACHABLE, request, said)
 
 
 def _parsed(content: bytes) -> Any:

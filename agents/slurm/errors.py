@@ -30,8 +30,10 @@ class SlurmError(Exception):
     `numbers` are Slurm's own error numbers (slurm_errno.h), if the answer contains any.
     """
 
-    def __init__(self, fault: Fault, asked: str, said: str, numbers: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, fault: Fault, request: str, said: str, numbers: tuple[int, ...] = ()
+    ) -> None:
         self.fault = fault
         self.numbers = numbers
         message = " ".join(said.split())
-        super().__init__(f"slurmrestd: {asked}: {fault}: {message}; {REMEDIES[fault]}")
+        super().__init__(f"slurmrestd: {request}: {fault}: {message}; {REMEDIES[fault]}")
