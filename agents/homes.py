@@ -139,9 +139,9 @@ def main(arguments: list[str]) -> int:
             for home, uid, gid in homes(Path(users).read_text()):
                 made = make_home(jail, home, uid, gid)
                 print(f"{home}: {'made' if made else 'already exists'}")
-        return "every user has a home"
+        return "every user has a home directory"
 
-    return job("cannot make the homes", work)
+    return job("cannot make the home directories", work)
 
 
 if __name__ == "__main__":

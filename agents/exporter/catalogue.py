@@ -130,7 +130,7 @@ def _of(owner: str) -> tuple[Metric, ...]:
         ),
         _gauge(
             f"slurm_{owner}_cpus_requested",
-            f"CPUs requested by pending jobs of {what} that could start.",
+            f"CPUs requested by pending jobs of {what}; includes only jobs that could start.",
             "CPUs",
             owner,
         ),
@@ -139,7 +139,7 @@ def _of(owner: str) -> tuple[Metric, ...]:
         ),
         _gauge(
             f"slurm_{owner}_gpus_requested",
-            f"GPUs requested by pending jobs of {what} that could start.",
+            f"GPUs requested by pending jobs of {what}; includes only jobs that could start.",
             "GPUs",
             owner,
         ),

@@ -383,7 +383,7 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
 def _of_absence(view: View, now: int) -> Iterator[Finding]:
     pod, record = view.pod, view.record
     if pod is None:
-        yield Finding(POD, Kind.ABSENT, "no pod exists")
+        yield Finding(POD, Kind.ABSENT, "the node has no pod")
     elif pod.leaves is not None:
         if now > pod.leaves + objects.STUCK:
             yield Finding(POD, Kind.ABSENT, "pod is stuck terminating")
