@@ -22,7 +22,8 @@ contains the node's name, because Debian builds Slurm for several slurmd on one 
 JOBS_V1: Final = "pids/slurm"
 """Group (version 1) in which the SPANK plugin creates the groups of jobs (spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
-"""Parent of the SPANK plugin's groups for slurmstepd, one for each job (spank/cgroups.c)."""
+"""Parent of the groups in which the SPANK plugin puts slurmstepd, one group for each job
+(spank/cgroups.c)."""
 _SHARE: Final = 4
 """Divisor of the machine's process limit. With version 1, the result limits all jobs of a node
 together, because other containers need processes too. Version 2 has no such limit, because slurmd

@@ -85,7 +85,7 @@ class Retry:
 
     node: str
     reason: str
-    """Reason that the node must still have."""
+    """Reason of the node in Slurm. The agent skips the action if the reason has changed."""
 
     def __str__(self) -> str:
         return f"{self.node}: may start again"

@@ -200,7 +200,10 @@ class Carrier:
             self._slurm.annotate(node, comment="")
 
     def save(self, node: str) -> None:
-        """Make slurmctld save its nodes. It saves them after requests, but not after a start."""
+        """Make slurmctld save its nodes. slurmctld saves them after requests, not after a start.
+
+        The request sets the node's comment to its present value.
+        """
         self._slurm.annotate(node, comment=self._slurm.node(node).comment)
 
     def _require(self, node: str, holds: Callable[[Node], bool]) -> Node:

@@ -371,7 +371,9 @@ def _of_waker(view: _View, costs: _Costs, now: int, memory: Memory) -> Iterator[
     elif view.recovers and not _may_settle(view, now, memory):
         # slurmctld was killed before it saved that the node has registered. slurmctld does not ping
         # a starting node, and slurmd registers only at its own start. So the node needs a new pod.
-        yield Delete(view.name, pod.uid, "slurmctld does not know that its slurmd has started")
+        yield Delete(
+            view.name, pod.uid, "slurmctld does not know that the pod's slurmd has started"
+        )
     else:
         yield from _failure(view, pod, now, memory)
 

@@ -1,8 +1,8 @@
 """`python3 -m agents.reconciler [--once] [--after-deploy] [--dry-run] [--json]`: check all nodes.
 
 The reconciler compares the settings with the states in Kubernetes and Slurm, and repairs
-differences: see docs/reconciler.md. Without options, it repeats this until SIGTERM. The exit code
-of one pass is:
+differences: see docs/reconciler.md. This is one *pass*. Without options, the reconciler makes
+passes until SIGTERM. The exit code of one pass is:
 
     0  all nodes are in service
     1  a node is out of service; the reconciler repairs it, or a person has taken it out

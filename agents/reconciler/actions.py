@@ -129,7 +129,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Let Kubernetes schedule a pod: on the node's machine, or anywhere if it has none."""
+    """Let Kubernetes schedule a pod: on the node's machine, or anywhere if the node has none."""
 
     node: str
     uid: str
@@ -161,7 +161,7 @@ class Renew:
     node: str
     uid: str
     has_record: bool
-    """Whether slurmctld knows the node. Then jobs may start on it after this pass."""
+    """Whether slurmctld has a record of the node. If so, a job may have started meanwhile."""
 
     def __str__(self) -> str:
         return f"{self.node}: pod replaced: its settings have changed"

@@ -1,7 +1,7 @@
 """Render topology.conf from the labels of the nodes' machines.
 
 A *place* holds a machine's label for each level, from top to bottom, or "" for a missing label. A
-*path* is the route from the top to a switch or a block: numbers of levels, with their labels.
+*path* is the route from the top to a switch or a block: pairs of a level's number and a label.
 
 slurmctld 24.11 exits if the file breaks one of these rules (switch_record.c, block_record.c):
 
@@ -35,12 +35,14 @@ UNPLACED: Final = "unplaced"
 """Switch of nodes without a label. If it is below another switch, its name begins with the labels
 of that switch."""
 MOST_SWITCHES: Final = 1000
-"""slurmctld and each slurmd compute the distance of each pair of switches through each third one
-(switch_record.c). This takes some seconds for 1,000 switches, and hours for 10,000."""
+"""Maximum number of switches. For each pair of switches, slurmctld and each slurmd compute the
+distance through each other switch (switch_record.c). This takes some seconds for 1,000 switches,
+and hours for 10,000."""
 HEAD: Final = "# Rendered from the labels of machines: see docs/topology.md.\n"
 _NAME_LENGTH: Final = 60
 _DIGITS: Final = re.compile(r"[0-9]{16,}$")
-"""Final digits that may exceed the number into which Slurm converts them (hostlist.c)."""
+"""Final digits of a name. Slurm converts them to a number, for which they may be too many
+(hostlist.c)."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def _switches(places: Places, depth: int) -> tuple[dict[Path, list[str]], dict[P
     for path in leaves:
         for length in range(len(path)):
             above[path[:length]].add(path[: length + 1])
-    # A switch cannot have nodes and switches: nodes without a lower label get a switch below it.
+    # A switch cannot contain both nodes and switches. So nodes without a lower label get a switch
+    # of their own below the upper switch.
     for path in [path for path in leaves if path in above]:
         below = (*path, (depth, UNPLACED))
         leaves[below] = leaves.pop(path)

@@ -101,7 +101,7 @@ class Wanted(BaseModel):
         return self.ladders.get(cause, self.ladder)
 
     def label_keys(self) -> frozenset[str]:
-        """Return the keys of the labels of machines that matter."""
+        """Return the keys of all machines' labels that the reconciler uses."""
         names = frozenset({labels.HOSTNAME}) if self.keeps_machines() else frozenset()
         return names | (self.topology.keys() if self.topology else frozenset())
 

@@ -288,7 +288,7 @@ def test_pod_is_replaced_if_slurmctld_does_not_learn_of_its_start_within_a_minut
     assert actions(WAKING, [pod(age=90)], memory=seen) == []
     seen = Memory(recovering={"gpu-0": NOW - 60})
     assert actions(WAKING, [pod(age=90)], memory=seen) == [
-        Delete("gpu-0", "gpu-0-uid", "slurmctld does not know that its slurmd has started")
+        Delete("gpu-0", "gpu-0-uid", "slurmctld does not know that the pod's slurmd has started")
     ]
 
 
