@@ -135,7 +135,9 @@ class Keep(Model):
     def _keeps_some(self) -> Self:
         if not any((self.last, self.daily, self.weekly, self.monthly)):
             raise cross_field(
-                "last", "0: last, daily, weekly and monthly are all 0; set at least one above 0"
+                "last",
+                "0: last, daily, weekly and monthly are all 0, so no dump would be kept; set at "
+                "least one of them above 0",
             )
         return self
 
@@ -249,14 +251,18 @@ class Accounting(Model):
         check_names(self.accounts, self.qos)
         check_defaults(self.accounts)
         if self.default_account == ROOT:
-            raise cross_field("default_account", f"'{ROOT}': is reserved by Slurm; choose another")
+            raise cross_field(
+                "default_account", f"'{ROOT}': is reserved by Slurm; choose another name"
+            )
         for name in sorted({*self.operators} & {*self.administrators}):
-            raise cross_field("operators", f"'{name}': is also in administrators; keep one")
+            raise cross_field(
+                "operators", f"'{name}': is also in administrators; keep the user in only one"
+            )
         for thing in self.remove_with_jobs:
             if thing in things(self.accounts, self.qos):
                 raise cross_field(
                     "remove_with_jobs",
-                    f"'{thing}': is also in accounts or qos; remove it from one of the two",
+                    f"'{thing}': accounts or qos still has this object; remove it there or here",
                 )
         return self
 

@@ -163,7 +163,7 @@ class _Association(Limits):
         if self.default_qos and self.qos and self.default_qos not in self.qos:
             raise cross_field(
                 "default_qos",
-                f"'{self.default_qos}': is not in the list qos of the same entry; add it there",
+                f"'{self.default_qos}': is not in qos of the same account or user; add it to qos",
             )
         return self
 
@@ -197,7 +197,7 @@ class Account(_Association):
     @model_validator(mode="after")
     def _is_not_slurms_own(self) -> Self:
         if self.name == ROOT:
-            raise cross_field("name", f"'{ROOT}': is reserved by Slurm; choose another")
+            raise cross_field("name", f"'{ROOT}': is reserved by Slurm; choose another name")
         for name in duplicates(user.name for user in self.users):
             raise cross_field("users", f"'{name}' is listed twice; keep one")
         for index, user in enumerate(self.users):
@@ -278,7 +278,7 @@ def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
     """Refuse duplicate names, references to missing objects, and cycles."""
     for key, ones in (("accounts", accounts), ("qos", qos)):
         for name in duplicates(one.name for one in ones):
-            raise cross_field(key, f"two are named '{name}'; give each a unique name")
+            raise cross_field(key, f"two entries are named '{name}'; give each a unique name")
     known = {one.name for one in qos} | {NORMAL}
     for key, names in _qos_named(accounts, qos):
         for name in names:
@@ -319,9 +319,12 @@ def granted(accounts: Iterable[Account]) -> Iterable[tuple[str, tuple[str, ...]]
 
 def _refuse_cycle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse an object that refers to itself, directly or through others."""
-    problem = {"accounts": "is below itself", "qos": "preempts itself"}[key]
+    problem = {
+        "accounts": "is its own parent, directly or through other accounts; change one parent",
+        "qos": "preempts itself, directly or through other QOS; remove one from preempt",
+    }[key]
     if name := in_cycle(above):
-        raise cross_field(key, f"'{name}' {problem}, directly or through others; remove the cycle")
+        raise cross_field(key, f"'{name}' {problem}")
 
 
 def check_defaults(accounts: Iterable[Account]) -> None:
@@ -335,7 +338,7 @@ def check_defaults(accounts: Iterable[Account]) -> None:
                 raise cross_field(
                     "accounts",
                     f"'{user.name}' has two default accounts, '{found[user.name]}' and "
-                    f"'{account.name}'; keep one",
+                    f"'{account.name}'; keep default: true in only one",
                 )
             found[user.name] = account.name
 

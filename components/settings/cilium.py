@@ -127,7 +127,11 @@ class Cilium(Model):
     @model_validator(mode="after")
     def _the_api_is_found_without_its_service(self) -> Self:
         if self.kube_proxy_replacement and not self.api_host:
-            raise cross_field("api_host", "is required with kube_proxy_replacement; add api_host")
+            raise cross_field(
+                "api_host",
+                "is required with kube_proxy_replacement; add the host name or address of the "
+                "Kubernetes API",
+            )
         for key in ("api_host", "api_port"):
             if key in self.model_fields_set and not self.kube_proxy_replacement:
                 raise cross_field(
@@ -158,7 +162,8 @@ class Cilium(Model):
     def _encryption_has_its_key(self) -> Self:
         if self.encryption == "ipsec" and not self.ipsec_secret:
             raise cross_field(
-                "ipsec_secret", "is required with encryption: ipsec; add ipsec_secret"
+                "ipsec_secret",
+                "is required with encryption: ipsec; add the name of the Secret with the key",
             )
         if self.ipsec_secret and self.encryption != "ipsec":
             raise cross_field(

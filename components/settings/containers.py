@@ -48,7 +48,7 @@ def _mount(value: str) -> str:
 
 def _variable(value: str) -> str:
     if value.startswith(_OF_SLURM):
-        raise PydanticCustomError("variable", "is reserved by Slurm; choose another")
+        raise PydanticCustomError("variable", "is reserved by Slurm; choose another name")
     return value
 
 

@@ -44,7 +44,7 @@ def _receivers(text: str) -> str | None:
     except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
         return _RECEIVERS
     if first not in names:
-        return f"the receiver of route is not in receivers: {_RECEIVERS}"
+        return f"route.receiver is not the name of a receiver in receivers: {_RECEIVERS}"
     return None
 
 

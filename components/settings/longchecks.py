@@ -82,7 +82,7 @@ class LongChecks(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         for name in duplicates(check.name for check in self.checks):
-            raise cross_field("checks", f"two are named '{name}'; keep one")
+            raise cross_field("checks", f"two checks are named '{name}'; keep one")
         return self
 
     @model_validator(mode="after")

@@ -137,7 +137,9 @@ class Jail(Model):
                 given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
             )
         if self.claim and "size" in self.model_fields_set:
-            raise cross_field("size", f"{self.size} MiB: jail.claim sets the size; remove size")
+            raise cross_field(
+                "size", f"{self.size} MiB: the existing claim determines the size; remove size"
+            )
         return self
 
     @model_validator(mode="after")
@@ -145,7 +147,8 @@ class Jail(Model):
         for kind, volume in (("nfs", self.nfs), ("csi", self.csi)):
             if volume and "ro" in volume.options:
                 raise cross_field(
-                    f"{kind}.options", "'ro': the deploy and users write to the jail; remove it"
+                    f"{kind}.options",
+                    "'ro': the deploy and users must be able to write to the jail; remove 'ro'",
                 )
         return self
 
@@ -156,8 +159,8 @@ class Jail(Model):
         if is_real and self.size < _LEAST_JAIL:
             raise cross_field(
                 "size",
-                f"{self.size}MiB: expected at least {_LEAST_JAIL // 1024}GiB, for the system files "
-                "alone",
+                f"{self.size}MiB: expected at least {_LEAST_JAIL // 1024}GiB, because the system "
+                "files alone need this space",
             )
         return self
 
@@ -375,7 +378,7 @@ class Settings(Model):
         }
         for field, names in named.items():
             for name in duplicates(names):
-                raise cross_field(field, f"two are named '{name}'; give each a unique name")
+                raise cross_field(field, f"two entries are named '{name}'; give each a unique name")
         for uid in duplicates(str(user.uid) for user in self.users):
             raise cross_field("users", f"two users have the uid {uid}; give each a unique uid")
         return self
@@ -385,7 +388,7 @@ class Settings(Model):
         if self.namespace == "default" or self.namespace.startswith("kube-"):
             raise cross_field(
                 "namespace",
-                f"'{self.namespace}': belongs to Kubernetes; choose one for this stack alone",
+                f"'{self.namespace}': belongs to Kubernetes; choose a namespace for this stack",
             )
         return self
 
@@ -410,10 +413,13 @@ class Settings(Model):
         for name, entries in self.secrets.items():
             if name in OWN_SECRETS:
                 raise cross_field(
-                    f"secrets.{name}", "is the name of the stack's own Secret; choose another name"
+                    f"secrets.{name}",
+                    "is the name of a Secret that the stack itself creates; choose another name",
                 )
             if not entries:
-                raise cross_field(f"secrets.{name}", "has no entries; add one, or remove it")
+                raise cross_field(
+                    f"secrets.{name}", "has no entries; add an entry, or remove the Secret"
+                )
             for entry, text in entries.items():
                 if problem := contents.problem(entry, text.get_secret_value()):
                     raise cross_field(f"secrets.{name}", f"'{entry}': {problem}")
@@ -427,7 +433,7 @@ class Settings(Model):
                 if given is not None and entry not in given:
                     raise cross_field(
                         key,
-                        f"'{name}': expected a Secret with the entry '{entry}'; add it to "
+                        f"'{name}': expected a Secret with the entry '{entry}'; add this entry to "
                         f"secrets.{name}",
                     )
         return self
@@ -605,15 +611,16 @@ class Settings(Model):
             if on_demand.price > ceiling:
                 raise cross_field(
                     f"nodesets[{index}].on_demand.price",
-                    f"{on_demand.price:g}: no node could start with on_demand.ceiling: {ceiling:g};"
-                    " raise on_demand.ceiling",
+                    f"{on_demand.price:g}: is above on_demand.ceiling, {ceiling:g}, so no node of"
+                    " this nodeset could start; raise on_demand.ceiling",
                 )
         least = sum(each.largest_min() * (each.price or 0) for _, each in chosen)
         if least > ceiling:
             raise cross_field(
                 "on_demand.ceiling",
-                f"{ceiling:g}: the nodes that are always awake cost {least:g} an hour;"
-                " raise on_demand.ceiling, or lower on_demand.min",
+                f"{ceiling:g}: the nodes that must be awake (on_demand.min, on_demand.schedule)"
+                f" cost up to {least:g} an hour; raise on_demand.ceiling, or lower"
+                " the numbers of nodes",
             )
         return self
 
@@ -633,7 +640,7 @@ class Settings(Model):
                 if node not in owner:
                     raise cross_field(
                         key,
-                        f"{group.name}: '{node}' is not a node; {known_names(node, owner)}",
+                        f"'{node}' in '{group.name}' is not a node; {known_names(node, owner)}",
                     )
                 # slurmctld 24.11 does not know a dynamic node before the node's first start. With
                 # such a node in a block, slurmctld dies. With such a node below a switch, slurmctld
@@ -641,12 +648,14 @@ class Settings(Model):
                 if owner[node] not in static:
                     raise cross_field(
                         key,
-                        f"{group.name}: '{node}' is dynamic: expected static nodes; "
+                        f"'{node}' in '{group.name}' is a dynamic node: expected static nodes; "
                         f"set kind: static in nodeset '{owner[node]}'",
                     )
                 if node in wired:
                     raise cross_field(
-                        key, f"'{node}' is in '{wired[node]}' and '{group.name}'; keep one"
+                        key,
+                        f"'{node}' is in both '{wired[node]}' and '{group.name}'; keep it in only "
+                        "one",
                     )
                 wired[node] = group.name
             # A block without nodes is not in topology.conf.
@@ -655,7 +664,7 @@ class Settings(Model):
                 raise cross_field(
                     key,
                     f"'{group.name}' has {number} nodes: expected at least "
-                    f"{topology.block_sizes[0]}, the first of block_sizes; add nodes",
+                    f"{topology.block_sizes[0]}, which is the first of block_sizes; add nodes",
                 )
         return self
 
@@ -676,8 +685,9 @@ class Settings(Model):
             if nodeset.on_demand and self.slurm.topology.kind == "block":
                 raise cross_field(
                     f"nodesets[{index}].on_demand",
-                    "a node that sleeps has no labels, so it is in no block; set "
-                    "slurm.topology.kind: tree, or list the blocks in slurm.topology.blocks",
+                    "a node that was never awake has no labels, so it is in no block and gets no "
+                    "jobs; set slurm.topology.kind: tree, or list the blocks in "
+                    "slurm.topology.blocks",
                 )
         return self
 
@@ -693,7 +703,9 @@ class Settings(Model):
         }
         for key, (name, names) in named.items():
             if name in names:
-                raise cross_field(key, f"'{name}': is reserved for long checks; choose another")
+                raise cross_field(
+                    key, f"'{name}': is reserved for long checks; choose another name"
+                )
         return self
 
     def installs_operators(self) -> bool:
@@ -750,7 +762,8 @@ class Settings(Model):
                 if gpus and slices % gpus.count:
                     raise cross_field(
                         f"nodesets[{index}].gpus.mig",
-                        f"{profile}: {slices}: expected a multiple of gpus.count ({gpus.count})",
+                        f"{profile}: {slices}: expected a multiple of gpus.count ({gpus.count}), "
+                        "because all GPUs of a machine have the same slices; change the number",
                     )
         return self
 
@@ -793,8 +806,8 @@ class Settings(Model):
                 yield (
                     f"{key}.min_nodes",
                     (
-                        f"{partition.min_nodes}: no job can start, because its nodesets have "
-                        f"{nodes} nodes; lower min_nodes, or add nodes"
+                        f"{partition.min_nodes}: no job can start, because the partition's "
+                        f"nodesets have only {nodes} nodes; lower min_nodes, or add nodes"
                     ),
                 )
 
@@ -816,8 +829,8 @@ class Settings(Model):
             yield (
                 "monitoring.logs.endpoint",
                 (
-                    f"{logs.endpoint}: {_GRPC} is usually OTLP over gRPC; the port of OTLP "
-                    "over HTTP is usually 4318"
+                    f"{logs.endpoint}: port {_GRPC} is usually for OTLP over gRPC, but the stack "
+                    "sends OTLP over HTTP; use the port for OTLP over HTTP, usually 4318"
                 ),
             )
 
@@ -922,8 +935,9 @@ class Settings(Model):
                     yield (
                         f"partitions[{partition.name}].allow_accounts",
                         (
-                            f"'{name}' is not in accounting.accounts, so its jobs start only if"
-                            f" sacctmgr created it; {known_names(name, known)}"
+                            f"'{name}' is not in accounting.accounts, so jobs of this account start"
+                            " only if an administrator created it with sacctmgr;"
+                            f" {known_names(name, known)}"
                         ),
                     )
 

@@ -97,8 +97,8 @@ class Bundled(Model):
                 # The rest of the URL may be a credential.
                 raise cross_field(
                     "webhook",
-                    f"{host}: does not accept Alertmanager's own format; use {kind} in the Secret "
-                    "of alertmanager_secret instead",
+                    f"{host}: does not accept Alertmanager's own format; use {kind} in the "
+                    "alertmanager.yml of alertmanager_secret instead",
                 )
         return self
 
@@ -134,7 +134,7 @@ class Logs(Model):
         if found:
             raise cross_field(
                 "endpoint",
-                f"{self.endpoint}: is Loki's path for Promtail; expected its path for "
+                f"{self.endpoint}: is Loki's path for Promtail; expected Loki's path for "
                 f"OpenTelemetry: {server}/otlp",
             )
         if "?" in self.endpoint or self.endpoint.rstrip("/").endswith("/v1/logs"):

@@ -95,8 +95,8 @@ class Gpus(Model):
             mig = ", ".join(f"{profile}: {number}" for profile, number in self.mig.items())
             raise cross_field(
                 "mig",
-                f"{mig}: {shares} compute slices, but gpus.count ({self.count}) gives at most "
-                f"{most}, {_MIG_SHARES} of each GPU; lower the numbers",
+                f"{mig}: these are {shares} compute slices; expected at most {most}, because "
+                f"gpus.count is {self.count} and each GPU has {_MIG_SHARES}; lower the numbers",
             )
         return self
 
@@ -223,7 +223,7 @@ class Nodeset(Model):
     @model_validator(mode="after")
     def _kept_machines_fit(self) -> Self:
         if self.keep_machine and self.kind != "static":
-            said = f"{self.kind}: nodes that keep their machines are static; remove kind"
+            said = f"{self.kind}: nodes with keep_machine must be static; remove kind"
             raise cross_field("kind", said)
         return self
 
@@ -234,14 +234,16 @@ class Nodeset(Model):
             return self
         if "roll" in self.model_fields_set:
             raise cross_field(
-                "roll", "nodes on demand are replaced when they are idle; remove roll"
+                "roll",
+                "has no effect: nodes on demand are replaced when they are idle; remove roll",
             )
         if self.keep_machine:
             raise cross_field(
-                "keep_machine", "nodes on demand have no machine while they sleep; remove it"
+                "keep_machine",
+                "true: nodes on demand have no machine while they sleep; remove keep_machine",
             )
         if self.kind != "static":
-            raise cross_field("kind", f"{self.kind}: nodes on demand are static; remove kind")
+            raise cross_field("kind", f"{self.kind}: nodes on demand must be static; remove kind")
         if chosen.largest_min() > self.replicas:
             raise cross_field(
                 "on_demand",
@@ -277,7 +279,9 @@ class Nodeset(Model):
     def _gpus_are_requested_once(self) -> Self:
         for name in self.gpus.kubernetes_resources() if self.gpus else ():
             if name in self.pod.resources:
-                raise cross_field("pod.resources", f"'{name}': is derived from gpus; remove it")
+                raise cross_field(
+                    "pod.resources", f"'{name}': the stack derives it from gpus; remove it here"
+                )
         return self
 
     @model_validator(mode="after")
@@ -286,7 +290,7 @@ class Nodeset(Model):
             raise cross_field(
                 "isolation",
                 f"tmp, var_tmp and shm use {self.isolation.in_memory()} MiB of memory: "
-                f"expected at most the nodeset's memory, {self.memory} MiB",
+                f"expected at most the nodeset's memory, {self.memory} MiB; lower the sizes",
             )
         return self
 
@@ -297,8 +301,8 @@ class Nodeset(Model):
             if space and space.medium == "memory" and (space.size or 0) > self.memory:
                 raise cross_field(
                     f"volumes[{index}].empty.size",
-                    f"{space.size} MiB: medium: memory uses the pod's memory: expected at most "
-                    f"the nodeset's memory, {self.memory} MiB",
+                    f"{space.size} MiB: files with medium: memory use the pod's memory: expected "
+                    f"at most the nodeset's memory, {self.memory} MiB; lower size",
                 )
         return self
 

@@ -122,7 +122,9 @@ class Pod(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         for name in duplicates(container.name for container in self.init_containers):
-            raise cross_field("init_containers", f"two are named '{name}'; give each a unique name")
+            raise cross_field(
+                "init_containers", f"two containers are named '{name}'; give each a unique name"
+            )
         return self
 
 

@@ -246,7 +246,7 @@ _EXPECTED: Mapping[str, str] = {
     "string_type": _TEXT,
     "string_unicode": "valid Unicode text",
     "timezone_aware": _MOMENT,
-    "too_short": "at least {min_length} in the list",
+    "too_short": "a list with {min_length} or more items",
     "tuple_type": "a list, such as [a, b]",
 }
 """Expected value for each error type of pydantic; braces contain keys of the error's context."""
@@ -317,7 +317,7 @@ def _respelled(place: Sequence[str | int], fields: Sequence[str], value: object)
     name = str(place[-1])
     key, colon, text = name.partition(":")
     if colon and key in fields and value is None:
-        return f"put a blank after the colon: {key}: {text}"
+        return f"put a space after the colon: {key}: {text}"
     if name in _FILES and len(place) <= _IN_SLURM:
         return f"add lines to slurm.extra: {{{name}: […]}}"
     parts = name.split(".")
@@ -345,7 +345,7 @@ def _misspelled_part(path: Sequence[str | int], parts: Sequence[str]) -> str | N
         known = _names(models)
         if known and part not in known:
             remedy = _elsewhere([*path, *parts[:index]], known) or known_names(part, known)
-            return f"'{part}' is not in {outer}; {remedy}"
+            return f"'{part}' is not a key of {outer}; {remedy}"
     return None
 
 

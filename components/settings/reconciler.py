@@ -93,14 +93,14 @@ class Reconciler(Model):
         if "Ready" in self.conditions:
             raise cross_field(
                 "conditions.Ready",
-                "is true for healthy nodes, so all would be drained; remove it, because nodes that "
-                "are not ready are drained anyway",
+                "is true for healthy nodes, so the reconciler would drain all nodes; remove Ready, "
+                "because the reconciler drains nodes that are not ready in any case",
             )
         causes = {*CHECKS, *REPAIRED, *self.conditions.values()}
         for name in self.ladders:
             if name not in causes:
                 known = known_names(name, causes)
-                raise cross_field(f"ladders.{name}", f"is not a cause with a ladder; {known}")
+                raise cross_field(f"ladders.{name}", f"is not a cause that has repairs; {known}")
         return self
 
     @model_validator(mode="after")

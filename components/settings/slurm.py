@@ -94,7 +94,7 @@ def _unknown(key: str, given: Iterable[str], known: frozenset[str]) -> Iterator[
         if name.lower() not in known:
             similar = difflib.get_close_matches(name.lower(), known, n=1)
             hint = f"did you mean '{similar[0]}'?" if similar else "remove it"
-            yield f"{key}.{name}", f"is unknown to Slurm 24.11; {hint}"
+            yield f"{key}.{name}", f"is unknown to Slurm 24.11, which ignores it; {hint}"
 
 
 class Scheduler(Model):
@@ -347,9 +347,9 @@ class Topology(Model):
             if getattr(self, name) and name not in parts[self.kind]:
                 raise cross_field(name, f"has no effect with kind: {self.kind}; remove {name}")
         if self.kind == "tree" and not (self.switches or self.labels):
-            raise cross_field("switches", "kind: tree requires switches; add them, or labels")
+            raise cross_field("switches", "kind: tree requires switches; add switches, or labels")
         if self.kind == "block" and not (self.blocks or self.labels):
-            raise cross_field("blocks", "kind: block requires blocks; add them, or labels")
+            raise cross_field("blocks", "kind: block requires blocks; add blocks, or labels")
         return self
 
     @model_validator(mode="after")
@@ -360,7 +360,7 @@ class Topology(Model):
             if getattr(self, name):
                 raise cross_field("labels", f"cannot be combined with {name}; keep one")
         for key in duplicates(key for keys in self.levels() for key in keys):
-            raise cross_field("labels", f"'{key}' is in two levels; keep one")
+            raise cross_field("labels", f"'{key}' is in two levels; keep it in only one")
         return self
 
     def levels(self) -> tuple[tuple[str, ...], ...]:
@@ -380,7 +380,11 @@ class Topology(Model):
                 "switches", f"'{child}' is below two switches, or twice below one; list it once"
             )
         if name := in_cycle({switch.name: switch.switches for switch in self.switches}):
-            raise cross_field("switches", f"'{name}' is below itself; remove the cycle")
+            raise cross_field(
+                "switches",
+                f"'{name}' is below itself, directly or through other switches; remove one from "
+                "switches of another",
+            )
         return self
 
     @model_validator(mode="after")
@@ -404,7 +408,7 @@ class Topology(Model):
 
 def _unique(field: str, names: Iterable[str]) -> None:
     for name in duplicates(names):
-        raise cross_field(field, f"two are named '{name}'; give each a unique name")
+        raise cross_field(field, f"two entries are named '{name}'; give each a unique name")
 
 
 PrivateKind = Literal[

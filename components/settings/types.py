@@ -187,8 +187,8 @@ def _secret_name(value: object) -> str:
         # Hide the value: it may be the credential itself.
         raise PydanticCustomError(
             "secret",
-            "expected the name of a Secret: lower-case letters, digits, '-' and '.'; a credential "
-            "itself belongs, encrypted, in the setting 'secrets'",
+            "expected the name of a Secret: lower-case letters, digits, '-' and '.'; put the "
+            "credential itself, encrypted, in the setting 'secrets'",
         )
     return value
 
@@ -615,7 +615,7 @@ def _check_that_it_fires(fields: list[str]) -> None:
     if all(least > _LONGEST[month] for month in chosen):
         raise PydanticCustomError(
             "cron",
-            "never comes: no {month} has day {day}; expected a day that the month has",
+            "never fires: no {month} has day {day}; expected a day that the month has",
             {"month": calendar.month_name[min(chosen)], "day": least},
         )
 
@@ -717,7 +717,7 @@ def _cidr(value: str) -> str:
     if network is None and (meant := _network_of(value)):
         raise PydanticCustomError(
             "cidr",
-            "is an address within a range; did you mean '{meant}'?",
+            "is one address of a range; did you mean the range '{meant}'?",
             {"meant": meant},
         )
     if network is None or "%" in value:
@@ -727,7 +727,8 @@ def _cidr(value: str) -> str:
     # A range of all addresses would cut nodes off from each other.
     if network.prefixlen == 0:
         raise PydanticCustomError(
-            "all_addresses", "is all addresses; expected narrower ranges, such as '10.0.0.0/16'"
+            "all_addresses",
+            "contains all addresses; expected a narrower range, such as '10.0.0.0/16'",
         )
     return str(network)
 

@@ -76,7 +76,7 @@ def _preemption(settings: Settings) -> Warnings:
             "slurm.preemption.type",
             (
                 "partition_prio: all partitions have the same priority_tier, so no job is"
-                " preempted; set a higher partitions[].priority_tier, or remove preemption"
+                " preempted; raise priority_tier in one of them, or remove slurm.preemption"
             ),
         )
     qos = settings.accounting.qos
@@ -84,8 +84,8 @@ def _preemption(settings: Settings) -> Warnings:
         yield (
             "slurm.preemption.type",
             (
-                "qos: no QOS has preempt, so no job is preempted unless sacctmgr allows it; set"
-                " accounting.qos[].preempt"
+                "qos: no QOS in accounting.qos has preempt, so no job is preempted unless an"
+                " administrator allows it with sacctmgr; set accounting.qos[].preempt"
             ),
         )
 

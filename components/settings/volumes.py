@@ -165,7 +165,7 @@ class Volume(Source):
                     f"'{self.path}': every worker uses {path}; choose a path elsewhere",
                 )
             if path.startswith(f"{self.path}/"):
-                raise cross_field("path", f"'{self.path}': would hide {path}; choose another")
+                raise cross_field("path", f"'{self.path}': would hide {path}; choose another path")
         _refuse_system(self.path, self.in_jail())
         return self
 
@@ -187,7 +187,7 @@ class Submount(Source):
         if self.name == "jail":
             # In metrics, this is the name of the jail's own volume.
             raise cross_field(
-                "name", "'jail': is the name of the jail's own volume; choose another"
+                "name", "'jail': is the name of the jail's own volume; choose another name"
             )
         if len(self.name) > _NAME_LENGTH:
             raise cross_field("name", f"'{self.name}': expected at most {_NAME_LENGTH} characters")
@@ -203,6 +203,8 @@ def each_its_own(volumes: Iterable[Volume | Submount]) -> None:
     """Refuse volumes with the same name or path, in a model with a field `volumes`."""
     listed = tuple(volumes)
     for name in duplicates(volume.name for volume in listed):
-        raise cross_field("volumes", f"two are named '{name}'; give each a unique name")
+        raise cross_field("volumes", f"two volumes are named '{name}'; give each a unique name")
     for path in duplicates(volume.path for volume in listed):
-        raise cross_field("volumes", f"two are mounted at '{path}'; give each a unique path")
+        raise cross_field(
+            "volumes", f"two volumes are mounted at '{path}'; give each a unique path"
+        )

@@ -92,7 +92,7 @@ def _unknown_labels(settings: Settings) -> Warnings:
                     f"{place}.node_selector.{label}",
                     (
                         f"'{value}': the deploy gives no machine this label, so pods stay pending"
-                        " unless you add it with kubectl; remove it"
+                        " unless you add the label with kubectl; remove it from node_selector"
                     ),
                 )
 
@@ -107,9 +107,9 @@ def _memory_above_the_nodes(settings: Settings) -> Warnings:
                 yield (
                     f"partitions[{partition.name}].{field}",
                     (
-                        f"{given / 1024:g}GiB: is more than the memory of its largest node,"
-                        f" {largest / 1024:g}GiB, so no job starts unless it requests less;"
-                        " lower it"
+                        f"{given / 1024:g}GiB: is more than the memory of the partition's largest"
+                        f" node, {largest / 1024:g}GiB, so a job starts only if it requests less"
+                        f" memory; lower {field}"
                     ),
                 )
 
@@ -170,7 +170,7 @@ def _no_default_partition(settings: Settings) -> Warnings:
             "partitions",
             (
                 f"{', '.join(each.name for each in settings.partitions)}: none has default: true,"
-                " so Slurm refuses jobs that name no partition; add it to one"
+                " so Slurm refuses jobs that name no partition; add it to one partition"
             ),
         )
 
@@ -187,8 +187,8 @@ def _unknown_levels(settings: Settings) -> Warnings:
             yield (
                 "slurm.topology.labels",
                 (
-                    f"'{label}': is not a level, and nodes without a label of this name have no"
-                    f" place in the topology; {remedy}"
+                    f"'{label}': is not the name of a level; if it is a label, nodes without this"
+                    f" label have no place in the topology; {remedy}"
                 ),
             )
 
@@ -205,8 +205,9 @@ def _unusable_qos(settings: Settings) -> Warnings:
             yield (
                 f"accounting.qos[{qos.name}]",
                 (
-                    "no account or user has it in qos, and no partition either, so Slurm refuses"
-                    " its jobs unless sacctmgr allows it; add it to accounts[].qos"
+                    "no account, user or partition has this QOS in qos, so Slurm refuses jobs that"
+                    " request it, unless an administrator allows it with sacctmgr; add it to"
+                    " accounting.accounts[].qos"
                 ),
             )
 
@@ -242,8 +243,9 @@ def _missing_shells(settings: Settings) -> Warnings:
             yield (
                 f"users[{user.name}].shell",
                 (
-                    f"{user.shell}: the jail's image does not have it, so the user cannot log in"
-                    " unless you install it in the jail; /bin/bash is always there"
+                    f"{user.shell}: the jail's image does not have this shell, so the user cannot"
+                    " log in unless you install the shell in the jail; install it, or use"
+                    " /bin/bash"
                 ),
             )
 
@@ -273,7 +275,8 @@ def _short_histories(settings: Settings) -> Warnings:
         yield (
             "snapshots.schedule",
             (
-                f"'{snapshots.schedule}': is {daily} snapshots a day, of which snapshots.keep"
-                f" keeps only {snapshots.keep}; choose fewer minutes, or raise keep"
+                f"'{snapshots.schedule}': makes {daily} snapshots a day, but snapshots.keep is"
+                f" {snapshots.keep}, so they cover less than a day; choose fewer minutes, or raise"
+                " snapshots.keep"
             ),
         )

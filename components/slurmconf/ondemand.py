@@ -79,7 +79,7 @@ def _highest(priced: _Priced, ceiling: float | None) -> str:
     nodes = f"{'all ' if number > 1 else ''}{_count(number)} of {names}"
     if ceiling is None or total <= ceiling:
         return f"{_price(total)} an hour ({nodes})"
-    return f"{_price(ceiling)} an hour (ceiling; {nodes} together would be {_price(total)})"
+    return f"{_price(ceiling)} an hour (ceiling; {nodes} together would cost {_price(total)})"
 
 
 def _lowest(priced: _Priced) -> str:

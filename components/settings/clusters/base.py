@@ -47,8 +47,8 @@ def unreachable_machines(stack: Settings) -> Iterator[Problem]:
         yield (
             f"{place}.node_selector.{LABEL_NODESET}",
             (
-                f"'{name}': only machines of this nodeset have the label, and these pods do not "
-                "tolerate their taint; remove it"
+                f"'{name}': only machines of this nodeset have this label, and the pods do not "
+                "tolerate the taint of these machines; remove the label from node_selector"
             ),
         )
 

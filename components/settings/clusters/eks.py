@@ -62,7 +62,7 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
             "type",
             (
                 f"'{type_}': has {cpus} CPUs; expected a type with more than the nodeset's "
-                f"{nodeset.requested_cpus:g}, because kubelet and other daemons need some"
+                f"{nodeset.requested_cpus:g}, because kubelet and other daemons also need CPUs"
             ),
         )
     if gib is None:
@@ -73,8 +73,8 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
             "type",
             (
                 f"'{type_}': has {gib} GiB of memory, and leaves pods at most "
-                f"{most / 1024:.1f}; expected more than the nodeset's {shown_memory(nodeset)}, "
-                "because kubelet and other daemons need some"
+                f"{most / 1024:.1f} GiB, because kubelet and other daemons need the rest; expected "
+                f"a type that leaves at least the nodeset's {shown_memory(nodeset)}"
             ),
         )
 
@@ -182,7 +182,7 @@ class EksCluster(CloudCluster):
             if zone[:-1] != self.region or zone[-1] not in ZONES:
                 raise cross_field(
                     "zones",
-                    f"'{zone}': expected a zone of {self.region}, {self.region}{ZONES[0]} to "
+                    f"'{zone}': expected a zone of {self.region}, from {self.region}{ZONES[0]} to "
                     f"{self.region}{ZONES[-1]}",
                 )
         for zone in duplicates(self.zones):
@@ -208,8 +208,8 @@ class EksCluster(CloudCluster):
             yield (
                 "type",
                 (
-                    f"'{machines.type}': its GPUs are not those of the nodeset's gpus.resource, "
-                    f"'{nodeset.gpus.resource}'; change one of the two"
+                    f"'{machines.type}': its GPUs are not of the vendor in the nodeset's "
+                    f"gpus.resource, '{nodeset.gpus.resource}'; change one of the two"
                 ),
             )
 
@@ -233,7 +233,7 @@ class EksCluster(CloudCluster):
                 yield (
                     f"{key}.efa",
                     (
-                        "is not set, so jobs over several nodes do not use the Elastic Fabric "
+                        "is not set, so jobs on several nodes do not use the Elastic Fabric "
                         f"Adapters of {machines.type}; {remedy}"
                     ),
                 )
@@ -262,8 +262,8 @@ class EksCluster(CloudCluster):
                 (
                     f"'{self.network}': the workers' subnet, a /{length}, has {addresses} "
                     f"addresses; expected at least {machines * _OF_A_MACHINE}, because each of "
-                    f"{machines} machines needs {_OF_A_MACHINE}; choose a larger range before the "
-                    "first deploy, or lower replicas"
+                    f"the {machines} machines needs {_OF_A_MACHINE}; choose a larger range before "
+                    "the first deploy, or lower replicas"
                 ),
             )
 

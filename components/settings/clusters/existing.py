@@ -30,7 +30,7 @@ class ExistingCluster(BaseCluster):
             yield (
                 "cluster.context",
                 (
-                    "is not set, so the kubeconfig's current context chooses the cluster, which "
+                    "is not set, so the deploy uses the kubeconfig's current context, which "
                     "`kubectl config use-context` changes; set it to the name of the context"
                 ),
             )

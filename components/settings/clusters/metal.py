@@ -225,9 +225,9 @@ class MetalCluster(BaseCluster):
                 yield (
                     f"nodesets[{index}].replicas",
                     (
-                        f"{nodeset.replicas}: cluster.machines has only {len(own)} for nodeset "
-                        f"'{nodeset.name}' ({', '.join(own) or 'none'}); lower replicas, or add "
-                        "machines"
+                        f"{nodeset.replicas}: cluster.machines has only {len(own)} machines for "
+                        f"nodeset '{nodeset.name}' ({', '.join(own) or 'none'}); lower replicas, "
+                        "or add machines"
                     ),
                 )
 

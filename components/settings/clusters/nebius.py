@@ -111,7 +111,7 @@ class NebiusCluster(CloudCluster):
                 "preset",
                 (
                     f"'{machines.preset}': expected more CPUs than the nodeset's "
-                    f"{nodeset.requested_cpus:g}, because kubelet and other daemons need some"
+                    f"{nodeset.requested_cpus:g}, because kubelet and other daemons also need CPUs"
                 ),
             )
         most = size.memory - least_overhead(size.memory)
@@ -119,9 +119,9 @@ class NebiusCluster(CloudCluster):
             yield (
                 "preset",
                 (
-                    f"'{machines.preset}': leaves pods at most {most / 1024:.1f} GiB of memory;"
-                    f" expected more than the nodeset's {shown_memory(nodeset)}, because kubelet"
-                    " and other daemons need some"
+                    f"'{machines.preset}': leaves pods at most {most / 1024:.1f} GiB of memory,"
+                    " because kubelet and other daemons need the rest; expected a preset that"
+                    f" leaves at least the nodeset's {shown_memory(nodeset)}"
                 ),
             )
         if machines.fabric and size.gpus != 8:
@@ -148,8 +148,9 @@ class NebiusCluster(CloudCluster):
                 yield (
                     f"nodesets[{nodeset.name}].features",
                     (
-                        f"{INFINIBAND}: the machines have no fabric, so the checks of its ports "
-                        f"fail; add cluster.machines.{nodeset.name}.fabric, or remove the feature"
+                        f"{INFINIBAND}: the machines have no fabric, so the checks of InfiniBand "
+                        f"ports fail; add cluster.machines.{nodeset.name}.fabric, or remove this "
+                        "feature"
                     ),
                 )
 

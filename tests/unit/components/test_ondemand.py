@@ -94,7 +94,7 @@ def test_schedule_of_the_agent_has_minutes_and_numbers_of_days() -> None:
 def test_nodes_on_demand_cannot_keep_their_machines() -> None:
     kept = {**GPU, "keep_machine": True}
 
-    with pytest.raises(SettingsError, match="keep_machine: nodes on demand have no machine"):
+    with pytest.raises(SettingsError, match="keep_machine: true: nodes on demand have no machine"):
         settings(lambda values: values.update(nodesets=[kept]))
 
 
@@ -123,7 +123,7 @@ HOURS = {"begin": "07:00", "end": "18:00", "min": 4}
         (
             [priced(24.5, min=1)],
             400,
-            "400 an hour (ceiling; all 32 nodes of gpu together would be 784)",
+            "400 an hour (ceiling; all 32 nodes of gpu together would cost 784)",
             "24.5 (1 node always awake)",
         ),
         (

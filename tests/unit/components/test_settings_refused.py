@@ -633,8 +633,8 @@ _SIZE = "expected a size with its unit, such as '512MiB', or 'unlimited', or 'no
 _DEVICE = "expected a name in /dev, such as 'fuse'"
 _NO_SCRIPT = "expected a script that begins with '#!'"
 _RANGE = "expected an address range, such as '10.0.0.0/16'"
-_ALL = "is all addresses; expected narrower ranges, such as '10.0.0.0/16'"
-_MEANT = "is an address within a range; did you mean '"
+_ALL = "contains all addresses; expected a narrower range, such as '10.0.0.0/16'"
+_MEANT = "is one address of a range; did you mean the range '"
 _MOMENT = "expected a date and time with a time zone"
 _SERVER = "expected a server URL, such as 'ldaps://ldap.example.org'"
 _OPTION = "expected a mount option"
@@ -1038,9 +1038,9 @@ WORDS: dict[str, dict[Any, str]] = {
         "*/0 * * * *": "minute '",
         "0  3 * * *": _CRON,
         "0,,5 3 * * *": "minute '",
-        "0 3 31 2 *": "never comes: no February has day 31",
-        "0 3 30,31 2 *": "never comes: no February has day 30",
-        "0 3 31 4,6,9-11/2 *": "never comes: no April has day 31",
+        "0 3 31 2 *": "never fires: no February has day 31",
+        "0 3 30,31 2 *": "never fires: no February has day 30",
+        "0 3 31 4,6,9-11/2 *": "never fires: no April has day 31",
         3: _TEXT,
     },
     "accounting.backup.size": {"20": _UNIT},
@@ -1233,7 +1233,7 @@ _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
     # The changed key and its value, then the key, the value and the remedy in the error.
     ("nodesets[1].on_demand", {}, "nodesets[1].roll", "",
-     "nodes on demand are replaced when they are idle; remove roll"),
+     "has no effect: nodes on demand are replaced when they are idle; remove roll"),
     ("nodesets[0].on_demand.min", 3, "nodesets[0].on_demand", "min: 3",
      "expected at most replicas, which is 2"),
     ("nodesets[0].on_demand.schedule[0].min", 5, "nodesets[0].on_demand", "min: 5",
@@ -1245,12 +1245,12 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("secrets", {"registry": {"password": {"secure": "v1:abc"}}}, "pull_secrets[0]", "'registry'",
      "expected a Secret with the entry '.dockerconfigjson'"),
     ("reconciler.conditions", {"Ready": "not-ready"}, "reconciler.conditions.Ready",
-     "is true for healthy nodes", "remove it"),
+     "is true for healthy nodes", "remove Ready"),
     ("on_demand.ceiling", 0, "on_demand.ceiling", "0", "remove ceiling"),
     ("on_demand.ceiling", 2, "nodesets[0].on_demand.price", "2.5", "raise on_demand.ceiling"),
-    ("on_demand.ceiling", 4, "on_demand.ceiling", "4", "lower on_demand.min"),
+    ("on_demand.ceiling", 4, "on_demand.ceiling", "4", "lower the numbers of nodes"),
     ("nodesets[0].on_demand.schedule[0].days", [], "nodesets[0].on_demand.schedule[0].days", "[]",
-     "at least 1"),
+     "1 or more items"),
     ("nodesets[0].features", ["on-demand"], "nodesets[0].features", "'on-demand'", "remove it"),
     ("nodesets[0].on_demand", None, "on_demand.ceiling", "10", "remove ceiling"),
     ("nodesets[0].on_demand.price", None, "nodesets[0].on_demand.price", "is required",
@@ -1273,9 +1273,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
      "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 63.5"),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
-     "'8gpu-128vcpu-500gb'", "at most 492.1 GiB of memory; expected more than the nodeset's 512"),
+     "'8gpu-128vcpu-500gb'", "leaves pods at most 492.1 GiB of memory, because kubelet"),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-512gb", "cluster.machines.gpu.preset",
-     "'8gpu-128vcpu-512gb'", "at most 503.9 GiB of memory; expected more than the nodeset's 512"),
+     "'8gpu-128vcpu-512gb'", "leaves pods at most 503.9 GiB of memory, because kubelet"),
     ("cluster.machines.slices.fabric", "fabric-6", "cluster.machines.slices.fabric", "'fabric-6'",
      "connects only machines with 8 GPUs"),
     ("cluster.machines.gpu.type", "m7i.48xlarge", "cluster.machines.gpu.type", "'m7i.48xlarge'",
@@ -1283,11 +1283,11 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.network", "10.0.0.0/24", "cluster.network", "'10.0.0.0/24'", "from /16 to /20"),
     ("cluster.network", "fd00::/16", "cluster.network", "'fd00::/16'", "expected an IPv4 range"),
     ("cluster.zones", ["eu-central-1a"], "cluster.zones", "eu-central-1a",
-     "expected at least 2 in the list"),
+     "expected a list with 2 or more items"),
     ("cluster.zones", ["eu-central-1a", "us-east-1a"], "cluster.zones", "'us-east-1a'",
      "expected a zone of eu-central-1"),
     ("cluster.zones", ["eu-central-1a", "eu-central-1-lab-1a"], "cluster.zones",
-     "'eu-central-1-lab-1a'", "expected a zone of eu-central-1, eu-central-1a to eu-central-1h"),
+     "'eu-central-1-lab-1a'", "from eu-central-1a to eu-central-1h"),
     ("cluster.machines[0].nodeset", "gpu", "cluster.machines[0].nodeset", "'gpu' is not a nodeset",
      "did you mean 'cpu'?"),
     ("cluster.machines[0].name", "b", "cluster.machines", "two machines have the name 'b'",
@@ -1302,7 +1302,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected one or three"),
     ("cluster.control_planes", ["a", "b", "a"], "cluster.control_planes", "'a'", "keep one"),
     ("cluster.control_planes", [], "cluster.control_planes", "[]",
-     "expected at least 1 in the list"),
+     "expected a list with 1 or more items"),
     ("cluster.endpoint", None, "cluster.endpoint", "3 control planes",
      "add a name or address that leads to all of them"),
     ("cluster.pods", "10.128.0.0/25", "cluster.pods", "'10.128.0.0/25'", "from /8 to /24"),
@@ -1353,9 +1353,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("long_checks.checks[0].nodesets", ["slices"], "long_checks.checks[0].nodesets", "'slices'",
      "nccl requires nodes with 2 or more whole GPUs"),
     ("partitions[1].name", "slurmstack-checks", "partitions", "'slurmstack-checks'",
-     "is reserved for long checks; choose another"),
+     "is reserved for long checks; choose another name"),
     ("users", [*FULL["users"], {"name": "slurmstack-checks", "uid": 2002}], "users",
-     "'slurmstack-checks'", "is reserved for long checks; choose another"),
+     "'slurmstack-checks'", "is reserved for long checks; choose another name"),
     ("directory.bind_dn", None, "directory.password_secret", "",
      "has no effect without bind_dn; add bind_dn"),
     ("directory.password_secret", None, "directory.password_secret", "is required with bind_dn",
@@ -1368,9 +1368,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected one filter in balanced parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
      "expected one filter in balanced parentheses"),
-    ("directory.uris", [], "directory.uris", "[]", "at least 1 in the list"),
+    ("directory.uris", [], "directory.uris", "[]", "a list with 1 or more items"),
     ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB",
-     "jail.claim sets the size; remove size"),
+     "the existing claim determines the size; remove size"),
     ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs",
      "cannot be combined with claim", "keep one"),
     ("jail.size", "1MiB", "jail.size", "1MiB", "expected at least 1GiB"),
@@ -1419,8 +1419,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove shards"),
     ("nodesets[0].gpus.mig", {"big": 1}, "nodesets[0].gpus.mig.big", '"big"', "a MIG profile"),
     ("nodesets[1].gpus.mig", {"1g.10gb": 2, "3g.40gb": 2}, "nodesets[1].gpus.mig",
-     "1g.10gb: 2, 3g.40gb: 2: 8 compute slices",
-     "gpus.count (1) gives at most 7, 7 of each GPU; lower the numbers"),
+     "1g.10gb: 2, 3g.40gb: 2: these are 8 compute slices",
+     "expected at most 7, because gpus.count is 1 and each GPU has 7; lower the numbers"),
     ("nodesets[0].tolerations[0].operator", "Exists", "nodesets[0].tolerations[0].value", "'yes'",
      "has no effect without operator: Equal"),
     ("nodesets[0].tolerations[0].value", None, "nodesets[0].tolerations[0].operator", "Equal",
@@ -1476,7 +1476,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].pod.annotations.{slurmstack.dev/x}", "x",
      "nodesets[0].pod.annotations.slurmstack.dev/x", '"slurmstack.dev/x"', "choose another prefix"),
     ("nodesets[0].pod.resources.{nvidia.com/gpu}", 1, "nodesets[0].pod.resources",
-     "'nvidia.com/gpu'", "is derived from gpus; remove it"),
+     "'nvidia.com/gpu'", "the stack derives it from gpus; remove it here"),
     ("nodesets[0].pod.annotations.a b", "x", "nodesets[0].pod.annotations.a b", '"a b"',
      _KEY_OF_KUBERNETES),
     ("nodesets[0].pod.init_containers",
@@ -1490,7 +1490,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("partitions[1].name", "main", "partitions", "'main'", "give each a unique name"),
     ("partitions[1].default", True, "partitions",
      "main and rest have default: true", "keep it in only one partition"),
-    ("partitions[0].nodesets", [], "partitions[0].nodesets", "[]", "at least 1 in the list"),
+    ("partitions[0].nodesets", [], "partitions[0].nodesets", "[]", "a list with 1 or more items"),
     ("partitions[0].nodesets", ["gpus"], "partitions[0].nodesets", "'gpus'", "did you mean 'gpu'?"),
     ("partitions[0].nodesets", ["x\ny"], "partitions[0].nodesets", r"'x\ny'", "known: gpu, slices"),
     ("partitions[0].default_time", "8-0", "partitions[0].default_time", "'8-0'",
@@ -1526,7 +1526,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.job_submit_lua.text", "return 1", "slurm.job_submit_lua.text", "'return 1'",
      "add the function slurm_job_submit, which slurmctld calls"),
     ("health.script", {"file": "/x"}, "health.script.file", '"/x"', _INSIDE),
-    ("health.node_states", [], "health.node_states", "[]", "at least 1"),
+    ("health.node_states", [], "health.node_states", "[]", "1 or more items"),
     ("health.node_states", ["alloc"], "health.node_states", "['alloc']", "add any or idle"),
     *((f"{place}checks", {name: choice}, f"{place}checks.{key}", shown, expected)
       for place in ("health.", "nodesets[0].")
@@ -1555,9 +1555,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
      "slurm.topology.block_sizes", "kind: tree", "remove block_sizes"),
     ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree",
-     "requires switches; add them, or labels"),
+     "requires switches; add switches, or labels"),
     ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block",
-     "requires blocks; add them, or labels"),
+     "requires blocks; add blocks, or labels"),
     ("slurm.topology", {"labels": ["zone"]}, "slurm.topology.labels", "kind: none",
      "remove labels"),
     ("slurm.topology", {**FULL["slurm"]["topology"], "labels": ["zone"]}, "slurm.topology.labels",
@@ -1565,7 +1565,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**_BLOCK, "labels": ["zone"]}, "slurm.topology.labels", "",
      "cannot be combined with blocks; keep one"),
     ("slurm.topology", {**_LABELS, "labels": ["zone", "topology.kubernetes.io/zone"]},
-     "slurm.topology.labels", "'topology.kubernetes.io/zone'", "is in two levels; keep one"),
+     "slurm.topology.labels", "'topology.kubernetes.io/zone'", "is in two levels; keep it in"),
     ("slurm.topology", {**_LABELS, "labels": [f"level-{i}" for i in range(9)]},
      "slurm.topology.labels", "level-0", "at most 8"),
     ("slurm", {"topology": _LABELS, "extra": {"topology.conf": ["A=1"]}},
@@ -1575,7 +1575,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
      "expected the first size, 2, times 1, 2, 4, …"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
-     "expected at least 4, the first of block_sizes; add nodes"),
+     "expected at least 4, which is the first of block_sizes; add nodes"),
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
      "slurm.topology.blocks[0].name", "'one'", "has no nodes; set nodes or nodesets"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
@@ -1583,12 +1583,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
      "is not a switch; add it"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
-     "is below itself; remove the cycle"),
+     "is below itself, directly or through other switches; remove one"),
     # 'a' is below the cycle of 'b' and 'c'.
     ("slurm.topology.switches",
      [{"name": "a", "nodes": "gpu-0"}, {"name": "b", "switches": ["a", "c"]},
       {"name": "c", "switches": ["b"]}],
-     "slurm.topology.switches", "'b'", "is below itself; remove the cycle"),
+     "slurm.topology.switches", "'b'",
+     "is below itself, directly or through other switches; remove one"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
      "list it once"),
     ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
@@ -1597,15 +1598,15 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology.switches[0].nodes", "gpu-9", "slurm.topology.switches", "'gpu-9'",
      "is not a node; did you mean 'gpu-"),
     ("slurm.topology.switches[0].nodes", "gpu-2", "slurm.topology.switches", "'gpu-2'",
-     "is in 'left' and 'right'; keep one"),
+     "is in both 'left' and 'right'; keep it in only one"),
     ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
     ("slurm.extra", {"slrum.conf": []}, "slurm.extra.slrum.conf", '"slrum.conf"', "'slurm.conf'"),
     *(("slurm.extra.{slurm.conf}", [f"{key}=x"], "slurm.extra.slurm.conf", f"'{key.lower()}'",
        f"is reserved; {remedy}")
       for key, remedy in (("AuthType", "use auth.type"), ("CredType", "use auth.type"),
                           ("SlurmdSpoolDir", "remove it"), ("SlurmdUser", "remove it"))),
-    ("jail.nfs.options", ["hard", "ro"], "jail.nfs.options", "'ro'", "remove it"),
-    ("jail.csi.options", ["ro"], "jail.csi.options", "'ro'", "remove it"),
+    ("jail.nfs.options", ["hard", "ro"], "jail.nfs.options", "'ro'", "remove 'ro'"),
+    ("jail.csi.options", ["ro"], "jail.csi.options", "'ro'", "remove 'ro'"),
     ("nodesets[0].volumes[2].empty", {"size": "513GiB", "medium": "memory"},
      "nodesets[0].volumes[2].empty.size", "525312 MiB",
      "expected at most the nodeset's memory, 524288 MiB"),
@@ -1645,33 +1646,33 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.accounts[0].grp_tres", {"cpu": -1}, "accounting.accounts[0].grp_tres.cpu", "-1",
      "expected at least 0"),
     ("accounting.accounts[0].name", "root", "accounting.accounts[0].name", "'root'",
-     "is reserved by Slurm; choose another"),
+     "is reserved by Slurm; choose another name"),
     ("accounting.default_account", "root", "accounting.default_account", "'root'",
-     "is reserved by Slurm; choose another"),
+     "is reserved by Slurm; choose another name"),
     ("accounting.accounts[1].name", "physics", "accounting.accounts", "'physics'",
      "give each a unique name"),
     ("accounting.accounts[0].parent", "sciences", "accounting.accounts[0].parent", "'sciences'",
      "did you mean 'science'?"),
     ("accounting.accounts[1].parent", "physics", "accounting.accounts", "'physics'",
-     "is below itself, directly or through others; remove the cycle"),
+     "is its own parent, directly or through other accounts; change one parent"),
     ("accounting.accounts[0].users[1].name", "ada", "accounting.accounts[0].users", "'ada'",
      "keep one"),
     ("accounting.accounts[1].users[0].default", True, "accounting.accounts", "'ada'",
-     "has two default accounts, 'physics' and 'science'; keep one"),
+     "has two default accounts, 'physics' and 'science'; keep default: true in only one"),
     ("accounting.accounts[0].qos", ["low"], "accounting.accounts[0].default_qos", "'high'",
-     "is not in the list qos of the same entry; add it there"),
+     "is not in qos of the same account or user; add it to qos"),
     ("accounting.accounts[0].users[0].qos", ["high", "hihg"], "accounting.accounts[0].users[0].qos",
      "'hihg'", "did you mean 'high'?"),
     ("accounting.accounts[1].default_qos", "low", "accounting.accounts[1].default_qos", "'low'",
      "is not a QOS"),
     ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is not a QOS"),
     ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
-     "preempts itself, directly or through others; remove the cycle"),
+     "preempts itself, directly or through other QOS; remove one from preempt"),
     ("accounting.accounts[0].users[0].partitions[0].name", "mian",
      "accounting.accounts[0].users[0].partitions[0].name", "'mian'", "did you mean 'main'?"),
     ("accounting.accounts[0].users[0].partitions", [{"name": "main"}, {"name": "main"}],
      "accounting.accounts[0].users[0].partitions", "'main'", "is listed twice; keep one"),
-    ("namespace", "kube-system", "namespace", "'kube-system'", "choose one for this stack alone"),
+    ("namespace", "kube-system", "namespace", "'kube-system'", "choose a namespace for this stack"),
     ("users[1].name", "slurm", "users[1].name", "'slurm'", "choose another name"),
     ("groups[0].name", "sudo", "groups[0].name", "'sudo'", "choose another name"),
     ("partitions[0].name", "default", "partitions[0].name", "'default'",
@@ -1694,7 +1695,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("directory.base", "dc=lab?sub", "directory.base", "dc=lab?sub", "a distinguished name"),
     ("reconciler.hardware", ["gpu-xids"], "reconciler.hardware", "'gpu-xids'", "mean 'gpu-xid'?"),
     ("reconciler.ladders", {"maintenance": ["recheck"]}, "reconciler.ladders.maintenance", "",
-     "is not a cause with a ladder"),
+     "is not a cause that has repairs"),
     ("reconciler.ladders", {"gpu-xids": ["recheck"]}, "reconciler.ladders.gpu-xids", "",
      "did you mean 'gpu-xid'?"),
     ("nodesets[0].affinity", {"nodeAfinity": {}}, "nodesets[0].affinity.nodeAfinity",
@@ -1706,9 +1707,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.accounts[0].users[1]", "ada", "accounting.accounts[0].users[1]", "ada",
      "such as {name: ada}"),
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
-     "is also in administrators; keep one"),
+     "is also in administrators; keep the user in only one"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
-     "'account physics'", "is also in accounts or qos; remove it from one of the two"),
+     "'account physics'", "accounts or qos still has this object; remove it there or here"),
     ("accounting.qos[0].min_tres_per_job", {"mem": "1GiB", "cpu": 65},
      "accounting.qos[0].min_tres_per_job.cpu", "65",
      "expected at most max_tres_per_job.cpu, which is 64"),
@@ -1722,16 +1723,16 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "accounting.backup.storage_class", "cannot be combined with claim", "keep one"),
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0",
-     "last, daily, weekly and monthly are all 0; set at least one above 0"),
+     "so no dump would be kept; set at least one of them above 0"),
     ("secrets", {"My Secret": {"key": "a"}}, "secrets.My Secret", '"My Secret"', _OBJECT),
     ("secrets", {"oncall": {"my key": "a"}}, "secrets.oncall.my key", '"my key"',
      "expected a Secret's key"),
     ("secrets", {"jwt-key": {"key": "a"}}, "secrets.jwt-key", "", "choose another name"),
-    ("secrets", {"oncall": {}}, "secrets.oncall", "has no entries", "add one, or remove it"),
+    ("secrets", {"oncall": {}}, "secrets.oncall", "has no entries", "add an entry, or remove"),
     ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "",
      "add this URL to the Secret's alertmanager.yml instead"),
     *(("monitoring.bundled.webhook", f"https://{host}/services/1", "monitoring.bundled.webhook",
-       host, f"use {kind}_configs in the Secret of alertmanager_secret instead")
+       host, f"use {kind}_configs in the alertmanager.yml of alertmanager_secret instead")
       for host, kind in (("hooks.slack.com", "slack"), ("lab.webhook.office.com", "msteams"))),
     ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
      "without kind: bundled; set kind, or remove bundled"),
@@ -1745,7 +1746,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "collector", "expected a URL without /v1/logs and without a query; remove them"),
     ("monitoring.logs.endpoint", "http://loki.lab:3100/loki/api/v1/push",
      "monitoring.logs.endpoint", "/loki/api/v1/push",
-     "expected its path for OpenTelemetry: http://loki.lab:3100/otlp"),
+     "expected Loki's path for OpenTelemetry: http://loki.lab:3100/otlp"),
     ("monitoring.logs.endpoint", "https://loki.lab/otlp?to=x", "monitoring.logs.endpoint",
      "loki.lab", "expected a URL without /v1/logs and without a query; remove them"),
     ("rest.jwks", None, "rest.user_claim", "'name'", "has no effect without jwks; add jwks"),
@@ -1963,7 +1964,7 @@ _REGISTRIES = "expected JSON with the credentials of registries"
         (
             "alertmanager.yml",
             "{route: {receiver: pass4711}, receivers: [{name: b}]}",
-            "the receiver of route is not in receivers",
+            "route.receiver is not the name of a receiver in receivers",
         ),
     ],
 )
@@ -2014,7 +2015,7 @@ def test_blocks_of_labels_exclude_nodes_on_demand() -> None:
 
     put(asleep, "slurm.topology.kind", "block")
 
-    with pytest.raises(SettingsError, match="a node that sleeps has no labels"):
+    with pytest.raises(SettingsError, match="a node that was never awake has no labels"):
         settings(base=asleep)
 
 
@@ -2127,8 +2128,8 @@ def test_more_nodes_than_machines_are_refused() -> None:
     text = refused(METAL, nodesets=[{**_NODESET, "replicas": 3}])
 
     assert (
-        "slurmstack:nodesets[cpu].replicas: 3: cluster.machines has only 2 for nodeset "
-        "'cpu' (a, c); " in text
+        "slurmstack:nodesets[cpu].replicas: 3: cluster.machines has only 2 machines for "
+        "nodeset 'cpu' (a, c); " in text
     )
 
 
@@ -2245,7 +2246,7 @@ def test_schedule_that_fires_in_some_year_is_accepted(cron: str) -> None:
         ("m7i.2xlarge", "has 8 CPUs; expected a type with more than the nodeset's 12"),
         (
             "c7i.4xlarge",
-            "has 32 GiB of memory, and leaves pods at most 30.8; expected more than the",
+            "has 32 GiB of memory, and leaves pods at most 30.8 GiB, because",
         ),
         ("m7i.4xlarge", None),
         ("m7i.metal-24xl", None),
@@ -2282,7 +2283,7 @@ def test_node_leaves_memory_for_kubelet_and_linux(values: Values, memory: str, f
 
     assert refuses(values) == (not fits)
     if not fits:
-        assert f"expected more than the nodeset's {memory[:2]} GiB" in refused(values)
+        assert f"leaves at least the nodeset's {memory[:2]} GiB" in refused(values)
 
 
 @pytest.mark.parametrize(
@@ -2383,7 +2384,7 @@ def test_machine_has_memory_for_the_huge_pages_of_its_node(values: Values) -> No
         values, "nodesets[1].pod", {"hugepages": {"hugepages-2Mi": "8GiB", "hugepages-1Gi": "8GiB"}}
     )
     text = refused(values)
-    assert "expected more than the nodeset's 48 GiB and the 16 GiB of its pod.hugepages" in text
+    assert "leaves at least the nodeset's 48 GiB and the 16 GiB of its pod.hugepages" in text
 
 
 _OWN_LABEL = "slurmstack.dev/nodeset"
@@ -2415,7 +2416,8 @@ def test_pods_outside_a_nodeset_cannot_select_its_machines(
         key = place.replace("[0]", "[gpu]")
         assert refused(values).endswith(
             f"slurmstack:{key}.node_selector.{_OWN_LABEL}: 'cpu': only machines of this nodeset "
-            "have the label, and these pods do not tolerate their taint; remove it"
+            "have this label, and the pods do not tolerate the taint of these machines; remove the "
+            "label from node_selector"
         )
 
 
@@ -2547,7 +2549,7 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
 
     settings(base=given)
     text = refused(given, operators={"install": True})
-    assert "nodesets[slices].gpus.mig: 1g.10gb: 7: expected a multiple of gpus.count (8)" in text
+    assert "nodesets[slices].gpus.mig: 1g.10gb: 7: expected a multiple of gpus.count (8), " in text
 
 
 @pytest.mark.parametrize(
@@ -2579,9 +2581,9 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
         (
             "{slurm.preemptoin.type}",
             "qos",
-            "unknown key; 'preemptoin' is not in slurm; did you mean 'preemption'?",
+            "unknown key; 'preemptoin' is not a key of slurm; did you mean 'preemption'?",
         ),
-        ("{slurm.KillWait}", 30, "'KillWait' is not in slurm; use slurm.timeouts.kill_wait"),
+        ("{slurm.KillWait}", 30, "'KillWait' is not a key of slurm; use slurm.timeouts.kill_wait"),
         (
             "{slurm.conf}",
             {"KillWait": 60},
@@ -2595,12 +2597,12 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
         (
             "jail",
             {"size:10GiB": None},
-            "jail.size:10GiB: unknown key; put a blank after the colon: size: 10GiB",
+            "jail.size:10GiB: unknown key; put a space after the colon: size: 10GiB",
         ),
         (
             "users[0]",
             {"name:ada": None, "uid": 2000},
-            "users[0].name:ada: unknown key; put a blank after the colon: name: ada",
+            "users[0].name:ada: unknown key; put a space after the colon: name: ada",
         ),
         (
             "nodesets[0]",
@@ -2669,16 +2671,17 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
             "login.source_ranges[0]",
             "0.0.0.0/0",
             (
-                'login.source_ranges[0]: "0.0.0.0/0": is all addresses; expected narrower ranges,'
-                " such as '10.0.0.0/16'; to admit all addresses, remove source_ranges"
+                'login.source_ranges[0]: "0.0.0.0/0": contains all addresses; expected a'
+                " narrower range, such as '10.0.0.0/16'; to admit all addresses, remove"
+                " source_ranges"
             ),
         ),
         (
             "network.refuse[0]",
             "::/0",
             (
-                'network.refuse[0]: "::/0": is all addresses; expected narrower ranges, such as'
-                " '10.0.0.0/16'"
+                'network.refuse[0]: "::/0": contains all addresses; expected a narrower range,'
+                " such as '10.0.0.0/16'"
             ),
         ),
     ],

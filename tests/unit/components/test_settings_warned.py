@@ -36,8 +36,8 @@ def test_existing_cluster_without_a_context_causes_a_warning(kubeconfig: str | N
     cluster = {"kind": "existing", "kubeconfig": kubeconfig}
     (warning,) = warnings(EXISTING, cluster=cluster, registry="registry.example.org")
     assert warning == (
-        "slurmstack:cluster.context: is not set, so the kubeconfig's current context chooses the "
-        "cluster, which `kubectl config use-context` changes; set it to the name of the context"
+        "slurmstack:cluster.context: is not set, so the deploy uses the kubeconfig's current "
+        "context, which `kubectl config use-context` changes; set it to the name of the context"
     )
 
 
@@ -153,10 +153,11 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
     (warning,) = warnings(VALID, partitions=[partition], accounting=accounts)
     assert warning == (
         "slurmstack:partitions[main].allow_accounts: 'physic' is not in accounting.accounts, so "
-        "its jobs start only if sacctmgr created it; did you mean 'physics'?"
+        "jobs of this account start only if an administrator created it with sacctmgr; did you "
+        "mean 'physics'?"
     )
     (warning,) = warnings(VALID, partitions=[partition])
-    assert warning.endswith("so its jobs start only if sacctmgr created it; known: root, users")
+    assert warning.endswith("an administrator created it with sacctmgr; known: root, users")
 
 
 @pytest.mark.parametrize("accounts", [[], [{"name": "physics"}]])
@@ -208,8 +209,8 @@ def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
     parameters = {"BF_Max_Tim": 120, "BF_Window": 600, "defer": True, "max_rpc_count": 10}
     (warning,) = warnings(VALID, slurm={"scheduler": {"parameters": parameters}})
     assert warning == (
-        "slurmstack:slurm.scheduler.parameters.BF_Max_Tim: is unknown to Slurm 24.11; "
-        "did you mean 'bf_max_time'?"
+        "slurmstack:slurm.scheduler.parameters.BF_Max_Tim: is unknown to Slurm 24.11, "
+        "which ignores it; did you mean 'bf_max_time'?"
     )
 
 
@@ -217,8 +218,8 @@ def test_slurmctld_parameter_that_slurm_ignores_causes_a_warning() -> None:
     parameters = {"idle_on_nod_suspend": True, "RL_Enable": True, "conmgr_threads": 32}
     (warning,) = warnings(VALID, slurm={"slurmctld_parameters": parameters})
     assert warning == (
-        "slurmstack:slurm.slurmctld_parameters.idle_on_nod_suspend: is unknown to Slurm 24.11; "
-        "did you mean 'idle_on_node_suspend'?"
+        "slurmstack:slurm.slurmctld_parameters.idle_on_nod_suspend: is unknown to Slurm 24.11, "
+        "which ignores it; did you mean 'idle_on_node_suspend'?"
     )
 
 
@@ -237,7 +238,7 @@ def test_qos_with_preempt_causes_a_warning_if_preemption_is_disabled() -> None:
     [
         ({"allow_qos": ["hihg"]}, "allow_qos: 'hihg' is not in accounting.qos; did you mean"),
         ({"deny_qos": ["other"]}, "deny_qos: 'other' is not in accounting.qos; known: "),
-        ({"min_nodes": 3}, "min_nodes: 3: no job can start, because its nodesets have 2 nodes"),
+        ({"min_nodes": 3}, "min_nodes: 3: no job can start, because the partition's nodesets have"),
     ],
 )
 def test_partition_that_probably_refuses_all_jobs_causes_a_warning(
@@ -264,7 +265,7 @@ def test_partition_without_nodes_and_qos_in_upper_case_cause_no_warning() -> Non
 def test_log_endpoint_with_the_grpc_port_causes_a_warning() -> None:
     logs = {"endpoint": "http://collector.lab:4317"}
     (warning,) = warnings(VALID, monitoring={"logs": logs})
-    assert "over HTTP is usually 4318" in warning
+    assert "OTLP over HTTP, usually 4318" in warning
 
 
 def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
@@ -372,11 +373,13 @@ def test_selected_label_that_no_machine_has_causes_a_warning(values: Values) -> 
     assert [warning for warning in found if "node_selector" in warning] == [
         (
             "slurmstack:nodesets[gpu].node_selector.pool: 'fast': the deploy gives no machine this"
-            " label, so pods stay pending unless you add it with kubectl; remove it"
+            " label, so pods stay pending unless you add the label with kubectl; remove it from"
+            " node_selector"
         ),
         (
             "slurmstack:placement.controller.node_selector.role: 'control': the deploy gives no"
-            " machine this label, so pods stay pending unless you add it with kubectl; remove it"
+            " machine this label, so pods stay pending unless you add the label with kubectl;"
+            " remove it from node_selector"
         ),
     ]
 
@@ -395,8 +398,8 @@ def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> N
 
     assert warnings(VALID, nodesets=nodesets, partitions=[partition]) == [
         (
-            f"slurmstack:partitions[main].{field}: 9GiB: is more than the memory of its largest"
-            " node, 8GiB, so no job starts unless it requests less; lower it"
+            f"slurmstack:partitions[main].{field}: 9GiB: is more than the memory of the partition's"
+            f" largest node, 8GiB, so a job starts only if it requests less memory; lower {field}"
         )
     ]
     enough = [{**partition, "nodesets": ["small", "large"]}]
@@ -449,7 +452,11 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         ({"health": {"enabled": False, "interval": 30}}, "health.interval", ""),
         ({"long_checks": {"at_once": 4}}, "long_checks.at_once", ""),
         ({"slurm": {"preemption": {"mode": "cancel"}}}, "slurm.preemption.mode", "type: none"),
-        ({"slurm": {"preemption": {"type": "qos"}}}, "slurm.preemption.type", "no QOS has preempt"),
+        (
+            {"slurm": {"preemption": {"type": "qos"}}},
+            "slurm.preemption.type",
+            "no QOS in accounting.qos has preempt",
+        ),
         (
             {"slurm": {"preemption": {"type": "partition_prio"}}},
             "slurm.preemption.type",
@@ -560,7 +567,7 @@ def test_partitions_without_a_default_cause_a_warning() -> None:
     (warning,) = warnings(VALID, partitions=TWO_PARTITIONS)
     assert warning == (
         "slurmstack:partitions: short, long: none has default: true, so Slurm refuses jobs that"
-        " name no partition; add it to one"
+        " name no partition; add it to one partition"
     )
     first, second = TWO_PARTITIONS
     assert warnings(VALID, partitions=[first, {**second, "default": True}]) == []
@@ -586,8 +593,8 @@ def tree(*labels: str) -> Values:
 def test_misspelled_level_of_the_topology_causes_a_warning() -> None:
     zone, rack = warnings(VALID, **tree("zones", "racks", "leaf"))
     assert zone == (
-        "slurmstack:slurm.topology.labels: 'zones': is not a level, and nodes without a label of"
-        " this name have no place in the topology; did you mean 'zone'?"
+        "slurmstack:slurm.topology.labels: 'zones': is not the name of a level; if it is a label,"
+        " nodes without this label have no place in the topology; did you mean 'zone'?"
     )
     assert rack.endswith("did you mean 'rack'?")
     assert warnings(VALID, **tree("zone", "rack", "example.org/cabinet", "row")) == []
@@ -596,15 +603,16 @@ def test_misspelled_level_of_the_topology_causes_a_warning() -> None:
 def test_own_label_as_level_of_a_clouds_topology_causes_a_warning() -> None:
     nodesets = [{**each, "kind": "static"} for each in EKS["nodesets"]]
     (warning,) = warnings(EKS, **{**tree("zone", "row"), "nodesets": nodesets})
-    assert warning.startswith("slurmstack:slurm.topology.labels: 'row': is not a level")
+    assert warning.startswith("slurmstack:slurm.topology.labels: 'row': is not the name of a level")
 
 
 def test_qos_that_no_job_can_use_causes_a_warning() -> None:
     accounting: Values = {"qos": [{"name": "long"}], "accounts": [{"name": "physics"}]}
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
-        "slurmstack:accounting.qos[long]: no account or user has it in qos, and no partition"
-        " either, so Slurm refuses its jobs unless sacctmgr allows it; add it to accounts[].qos"
+        "slurmstack:accounting.qos[long]: no account, user or partition has this QOS in qos, so"
+        " Slurm refuses jobs that request it, unless an administrator allows it with sacctmgr; add"
+        " it to accounting.accounts[].qos"
     )
     anyone = {**accounting, "enforce": ["associations"]}
     assert warnings(VALID, accounting=anyone) == []
@@ -644,8 +652,9 @@ def test_shell_that_the_jail_may_not_have_causes_a_warning() -> None:
     users = [{"name": "ada", "uid": 2000, "shell": "/bin/zsh"}]
     assert warnings(VALID, users=users) == [
         (
-            "slurmstack:users[ada].shell: /bin/zsh: the jail's image does not have it, so the user"
-            " cannot log in unless you install it in the jail; /bin/bash is always there"
+            "slurmstack:users[ada].shell: /bin/zsh: the jail's image does not have this shell, so"
+            " the user cannot log in unless you install the shell in the jail; install it, or use"
+            " /bin/bash"
         )
     ]
 
@@ -690,8 +699,9 @@ def test_frequent_snapshots_of_which_few_are_kept_cause_a_warning(
     snapshots = {"state": "fast", "schedule": schedule, "keep": keep}
     found = warnings(VALID, snapshots=snapshots)
     expected = (
-        f"slurmstack:snapshots.schedule: '{schedule}': is {daily} snapshots a day, of which"
-        f" snapshots.keep keeps only {keep}; choose fewer minutes, or raise keep"
+        f"slurmstack:snapshots.schedule: '{schedule}': makes {daily} snapshots a day, but"
+        f" snapshots.keep is {keep}, so they cover less than a day; choose fewer minutes, or raise"
+        " snapshots.keep"
     )
     assert found == ([expected] if daily else [])
 

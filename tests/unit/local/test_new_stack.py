@@ -177,22 +177,22 @@ def test_interview_asks_for_a_change_until_the_answers_fit_together() -> None:
 
     def check() -> Settings:
         if document["users"][0] == document["users"][1]:
-            raise SettingsError("users: two are named 'ada'; give each a unique name")
+            raise SettingsError("users: two entries are named 'ada'; give each a unique name")
         return settings()
 
     interview.correct(check)
 
     assert document["users"] == [{"name": "ada"}, {"name": "bob"}]
-    assert lines[0] == "\nerror: users: two are named 'ada'; give each a unique name"
+    assert lines[0] == "\nerror: users: two entries are named 'ada'; give each a unique name"
     assert "expected key=value" in lines[1]
     assert "the next index" in lines[2]
 
 
 def test_empty_answer_to_the_question_for_a_change_ends_the_interview() -> None:
     def check() -> Settings:
-        raise SettingsError("users: two are named 'ada'")
+        raise SettingsError("users: two entries are named 'ada'")
 
-    with pytest.raises(SettingsError, match="two are named"):
+    with pytest.raises(SettingsError, match="two entries are named"):
         Interview({}, answering(""), lambda _line: None).correct(check)
 
 
