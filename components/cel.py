@@ -1,18 +1,19 @@
-"""The Common Expression Language, in which Kubernetes' admission policies are written.
+"""Expressions in the Common Expression Language (CEL) for Kubernetes' admission policies.
 
-Expressions that iterate over objects of the API must remove their types (`dyn(object)`).
+An expression that iterates over the fields of an object must first remove the object's type
+(`dyn(object)`).
 """
 
 import json
 
 
 def literal(value: object) -> str:
-    """Render strings, or lists and maps of strings, in CEL, which accepts JSON."""
+    """Render strings, or lists and maps of strings, as JSON, which CEL accepts."""
     return json.dumps(value)
 
 
 def equal_but(old: str, new: str, *but: str) -> str:
-    """Return the condition that two maps are equal in all keys except `but`."""
+    """Return an expression: whether two maps are equal in all keys except `but`."""
     free = literal(but)
     return (
         f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
@@ -21,5 +22,5 @@ def equal_but(old: str, new: str, *but: str) -> str:
 
 
 def part(place: str, name: str, absent: str) -> str:
-    """Return the value of an optional field, or `absent`."""
+    """Return an expression for the value of an optional field, or `absent` if it is missing."""
     return f"(has({place}.{name}) ? {place}.{name} : {absent})"

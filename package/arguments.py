@@ -12,7 +12,7 @@ class Account(TypedDict):
     priority: NotRequired[Input[int]]
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: NotRequired[Input[int]]
-    """Minimum priority that a job must have to reserve resources."""
+    """Minimum priority that a job must have so that slurmctld reserves resources for it."""
     grp_jobs: NotRequired[Input[int]]
     """Limit of running jobs."""
     grp_jobs_accrue: NotRequired[Input[int]]
@@ -61,7 +61,7 @@ class AccountUser(TypedDict):
     priority: NotRequired[Input[int]]
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: NotRequired[Input[int]]
-    """Minimum priority that a job must have to reserve resources."""
+    """Minimum priority that a job must have so that slurmctld reserves resources for it."""
     grp_jobs: NotRequired[Input[int]]
     """Limit of running jobs."""
     grp_jobs_accrue: NotRequired[Input[int]]
@@ -113,7 +113,8 @@ class Accounting(TypedDict):
     external: NotRequired[Input["ExternalDatabase"]]
     """An existing database, instead of the stack's own."""
     gather_interval: NotRequired[Input[int]]
-    """Seconds between two samples of a task's usage; 0: one sample, when the task ends."""
+    """Seconds between two samples of a task's resource usage; 0: only one sample, when the task
+    ends."""
     energy: NotRequired[Input[str]]
     """Source of energy measurements on the nodes."""
     store_scripts: NotRequired[Input[bool]]
@@ -254,8 +255,8 @@ class Cilium(TypedDict):
     kube_proxy_replacement: NotRequired[Input[bool]]
     """Let Cilium resolve Services, without kube-proxy."""
     api_host: NotRequired[Input[str]]
-    """Host name or address through which Cilium reaches the Kubernetes API, instead of its Service;
-    for kube_proxy_replacement."""
+    """Host name or address at which Cilium reaches the Kubernetes API, instead of the Service of
+    the API. Required with kube_proxy_replacement."""
     api_port: NotRequired[Input[int]]
     """Port of the API at `api_host`."""
     bandwidth_manager: NotRequired[Input[bool]]
@@ -289,7 +290,7 @@ class Containers(TypedDict):
     image_size: NotRequired[Input[str]]
     """Size limit of an image's files."""
     fresh_for: NotRequired[Input[int]]
-    """Seconds before a tag is looked up in its registry again."""
+    """Seconds until a job looks up an image's tag in the registry again."""
     allowed: NotRequired[Input[Sequence[Input[str]]]]
     """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
     files are always permitted."""
@@ -423,7 +424,7 @@ class Gpus(TypedDict):
     count: Input[int]
     """Number of GPUs of a node."""
     resource: NotRequired[Input[str]]
-    """Name of the resource in Kubernetes."""
+    """Name of the GPU's resource in Kubernetes."""
     shards: NotRequired[Input[int]]
     """Number of shards of each GPU, for `--gres=shard:1`."""
     mig: NotRequired[Input[Mapping[str, Input[int]]]]
@@ -537,12 +538,12 @@ class Isolation(TypedDict):
     shm: NotRequired[Input[str]]
     """Size of a job's /dev/shm; by default half the node's memory, for all jobs together."""
     processes: NotRequired[Input[int]]
-    """Limit of a job's processes and threads on a node, if the node can limit them. The limit is at
-    most an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
+    """Limit of a job's processes and threads on a node, if the node can limit them. The effective
+    limit is at most an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
     steps: NotRequired[Input[int]]
     """Limit of a job's steps on a node, including the batch step and the extern step. By default
-    one step per 4 MiB that the node reserves, at most 256: each step has a slurmstepd, whose memory
-    is not part of the job's memory."""
+    one step per 4 MiB that the node reserves for daemons, at most 256. Each step has a slurmstepd,
+    which uses this reserve, not the job's memory."""
     overlay: NotRequired[Input[bool]]
     """Keep a job's writes to the shared root private, and delete them after the job."""
     shared: NotRequired[Input[Sequence[Input[str]]]]
@@ -657,7 +658,7 @@ class LongCheck(TypedDict):
 
 
 class LongChecks(TypedDict):
-    """Long checks, their use of the cluster, and the volume for their measurements."""
+    """Long checks, their limits, and the volume for their measurements."""
 
     checks: NotRequired[Input[Sequence[Input["LongCheck"]]]]
     at_once: NotRequired[Input[int]]
@@ -763,7 +764,7 @@ class Nodeset(TypedDict):
     kind: NotRequired[Input[str]]
     """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
     the node, which is down while it is absent. A topology requires static. Nodes on demand, and
-    those that keep their machines, are static."""
+    nodes with `keep_machine`, are always static."""
     replicas: Input[int]
     """Number of nodes; with `on_demand`, the largest number of nodes that are awake."""
     on_demand: NotRequired[Input["OnDemand"]]
@@ -889,16 +890,16 @@ class Partition(TypedDict):
     max_nodes: NotRequired[Input[int]]
     """Maximum number of nodes of a job; by default all."""
     memory_per_gpu: NotRequired[Input[str]]
-    """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is the
-    smallest share: a node's memory divided by its GPUs."""
+    """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is a
+    node's memory divided by the number of its GPUs; of all nodes, the smallest result."""
     memory_per_cpu: NotRequired[Input[str]]
-    """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is the smallest
-    share: a node's memory divided by its CPUs."""
+    """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is a node's
+    memory divided by the number of its CPUs; of all nodes, the smallest result."""
     priority_tier: NotRequired[Input[int]]
     """slurmctld considers jobs of higher tiers first. With slurm.preemption.type: partition_prio,
     these jobs may preempt jobs of lower tiers."""
     priority_job_factor: NotRequired[Input[int]]
-    """Factor of the partition in the multifactor priority."""
+    """Factor of the partition in the job's multifactor priority."""
     preempt_mode: NotRequired[Input[str]]
     """Action on the partition's jobs when they are preempted; by default slurm.preemption.mode."""
     grace_time: NotRequired[Input[int]]
@@ -924,7 +925,7 @@ class Partition(TypedDict):
 
 
 class Place(TypedDict):
-    """Kubernetes nodes for the pods of a service, and what their main container reserves."""
+    """Kubernetes nodes for the pods of a service, and the reservations of the main container."""
 
     node_selector: NotRequired[Input[Mapping[str, Input[str]]]]
     """Labels of the Kubernetes nodes that the pods may run on."""
@@ -956,15 +957,16 @@ class Pod(TypedDict):
 
 
 class Policy(TypedDict):
-    """What the policy pack permits in this stack, in addition to what it permits in all stacks."""
+    """Permissions of the policy pack for this stack, in addition to those for all stacks."""
 
     registries: NotRequired[Input[Sequence[Input[str]]]]
     """Allowed image registries, in addition to the stack's own."""
     host_paths: NotRequired[Input[Sequence[Input[str]]]]
     """Folders of Kubernetes nodes that volumes may use, including everything below them."""
     exceptions: NotRequired[Input[Mapping[str, Input[Mapping[str, Input[str]]]]]]
-    """For each policy, the exempt resources and why. Write a resource as its Pulumi name, or as
-    type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches any text."""
+    """For each policy, the exempt resources, each with a reason. Write a resource as its Pulumi
+    name, or as type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches
+    any text."""
 
 
 class Preemption(TypedDict):
@@ -987,7 +989,7 @@ class Priority(TypedDict):
     association: NotRequired[Input[int]]
     """Weight of the association's priority; requires accounting."""
     fairshare: NotRequired[Input[int]]
-    """Weight of fair-share, which depends on recent usage; requires accounting."""
+    """Weight of the fair-share factor, which depends on recent usage; requires accounting."""
     job_size: NotRequired[Input[int]]
     """Weight of the job's size."""
     partition: NotRequired[Input[int]]
@@ -1019,7 +1021,8 @@ class ProcessLimits(TypedDict):
 class Purge(TypedDict):
     """Ages at which records are removed, such as '24months', '90days' or '36hours'; default: never.
 
-    slurmdbd removes records at the beginning of each month, day or hour: the unit of the age."""
+    slurmdbd removes records at the beginning of each month, day or hour, depending on the unit of
+    the age."""
 
     events: NotRequired[Input[str]]
     """Records of nodes that were down or drained."""
@@ -1039,7 +1042,7 @@ class Qos(TypedDict):
     priority: NotRequired[Input[int]]
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: NotRequired[Input[int]]
-    """Minimum priority that a job must have to reserve resources."""
+    """Minimum priority that a job must have so that slurmctld reserves resources for it."""
     grp_jobs: NotRequired[Input[int]]
     """Limit of running jobs."""
     grp_jobs_accrue: NotRequired[Input[int]]
@@ -1094,7 +1097,7 @@ class Qos(TypedDict):
 
 class Reconciler(TypedDict):
     """The reconciler drains nodes for faults and maintenance that Kubernetes reports. It also
-    repairs nodes."""
+    tries to repair nodes."""
 
     interval: NotRequired[Input[int]]
     """Seconds between two passes over all nodes."""
@@ -1109,16 +1112,16 @@ class Reconciler(TypedDict):
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
     no other pods."""
     ladder: NotRequired[Input[Sequence[Input[str]]]]
-    """Repairs to try for a node, in this order, before an alert calls a person. recheck: check
+    """Repairs to try for a node, in this order, before an alert calls an operator. recheck: check
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: NotRequired[Input[Mapping[str, Input[Sequence[Input[str]]]]]]
-    """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
+    """Repairs for single causes, such as `gpu-ecc`, instead of those in `ladder`."""
     back_off: NotRequired[Input[int]]
-    """Seconds that the first step has to take effect. The time doubles with each further step."""
+    """Seconds that the first repair has to take effect. Each further repair has twice as many."""
     replace: NotRequired[Input[Sequence[Input[str]]]]
-    """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
-    only the Node object. Then the machine stays, unless its provider reacts."""
+    """Command with arguments that replaces a Kubernetes node. By default, the reconciler only
+    deletes the Node object. The machine itself then stays, unless its cloud reacts to this."""
     replace_secret: NotRequired[Input[str]]
     """Secret in the stack's namespace. Its entries are files for the command `replace`, in
     /etc/slurmstack/replace."""
@@ -1127,8 +1130,8 @@ class Reconciler(TypedDict):
     replace_age: NotRequired[Input[int]]
     """Minimum age, in seconds, at which a Kubernetes node may be replaced."""
     remember: NotRequired[Input[int]]
-    """Seconds until the reconciler forgets a resolved cause. After that, the cause starts at the
-    first step again."""
+    """Seconds until the reconciler forgets a resolved cause. If the cause returns later, the
+    reconciler starts with the first repair again."""
     rollout: NotRequired[Input[int]]
     """Seconds that a deploy waits for nodes to come up before it reports their state; 0: check
     once, without waiting."""
@@ -1332,8 +1335,8 @@ class Topology(TypedDict):
     blocks: NotRequired[Input[Sequence[Input["Block"]]]]
     """Blocks, for kind block."""
     block_sizes: NotRequired[Input[Sequence[Input[int]]]]
-    """Numbers of nodes in which Slurm plans jobs: a block, then groups of blocks. Each size is the
-    first size times 1, 2, 4, …; by default the size of the smallest block."""
+    """Numbers of nodes of the units in which Slurm plans jobs: a block, then groups of blocks. Each
+    size is the first size times 1, 2, 4, …; by default the size of the smallest block."""
 
 
 class User(TypedDict):
@@ -1350,12 +1353,12 @@ class User(TypedDict):
 
 
 class UserPartition(TypedDict):
-    """Limits of a user of an account in one partition, where they replace those of the user."""
+    """Limits of a user of an account in one partition. There, they replace the user's limits."""
 
     priority: NotRequired[Input[int]]
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: NotRequired[Input[int]]
-    """Minimum priority that a job must have to reserve resources."""
+    """Minimum priority that a job must have so that slurmctld reserves resources for it."""
     grp_jobs: NotRequired[Input[int]]
     """Limit of running jobs."""
     grp_jobs_accrue: NotRequired[Input[int]]

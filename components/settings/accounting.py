@@ -77,7 +77,8 @@ class ExternalDatabase(Model):
 class Purge(Model):
     """Ages at which records are removed, such as '24months', '90days' or '36hours'; default: never.
 
-    slurmdbd removes records at the beginning of each month, day or hour: the unit of the age.
+    slurmdbd removes records at the beginning of each month, day or hour, depending on the unit of
+    the age.
     """
 
     events: PurgeAge | None = None
@@ -200,7 +201,8 @@ class Accounting(Model):
     external: ExternalDatabase | None = None
     """An existing database, instead of the stack's own."""
     gather_interval: Annotated[int, Field(ge=0, le=65533), Number] = 30
-    """Seconds between two samples of a task's usage; 0: one sample, when the task ends."""
+    """Seconds between two samples of a task's resource usage; 0: only one sample, when the task
+    ends."""
     energy: Literal["none", "gpu", "ipmi", "pm_counters", "rapl", "xcc"] = "none"
     """Source of energy measurements on the nodes."""
     store_scripts: bool = False

@@ -116,7 +116,7 @@ class Limits(Model):
     priority: Count | None = None
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
     min_prio_thresh: Count | None = None
-    """Minimum priority that a job must have to reserve resources."""
+    """Minimum priority that a job must have so that slurmctld reserves resources for it."""
     grp_jobs: Count | None = None
     """Limit of running jobs."""
     grp_jobs_accrue: Count | None = None
@@ -169,7 +169,7 @@ class _Association(Limits):
 
 
 class UserPartition(_Association):
-    """Limits of a user of an account in one partition, where they replace those of the user."""
+    """Limits of a user of an account in one partition. There, they replace the user's limits."""
 
     name: DnsLabel
 
@@ -298,14 +298,14 @@ def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
 def _qos_named(
     accounts: Iterable[Account], qos: Iterable[Qos]
 ) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Yield each key that names QOS, with these names."""
+    """Yield each key that names QOS, with the names of these QOS."""
     yield from granted(accounts)
     for i, one in enumerate(qos):
         yield f"qos[{i}].preempt", one.preempt
 
 
 def granted(accounts: Iterable[Account]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Yield each key that gives jobs the right to use QOS, with these names."""
+    """Yield each key that lets jobs use QOS, with the names of these QOS."""
     for i, account in enumerate(accounts):
         places: list[tuple[str, _Association]] = [(f"accounts[{i}]", account)]
         for j, user in enumerate(account.users):
@@ -344,7 +344,7 @@ def check_defaults(accounts: Iterable[Account]) -> None:
 
 
 def things(accounts: Iterable[Account], qos: Iterable[Qos]) -> set[str]:
-    """Return all objects in the settings, in the format of `remove_with_jobs`."""
+    """Return all accounts, users of accounts and QOS in the format of `remove_with_jobs`."""
     found = {f"qos {one.name}" for one in qos}
     for account in accounts:
         found.add(f"account {account.name}")

@@ -70,8 +70,8 @@ class Cilium(Model):
     kube_proxy_replacement: bool = False
     """Let Cilium resolve Services, without kube-proxy."""
     api_host: Host | None = None
-    """Host name or address through which Cilium reaches the Kubernetes API, instead of its Service;
-    for kube_proxy_replacement."""
+    """Host name or address at which Cilium reaches the Kubernetes API, instead of the Service of
+    the API. Required with kube_proxy_replacement."""
     api_port: Port = 6443
     """Port of the API at `api_host`."""
     bandwidth_manager: bool = False
@@ -89,7 +89,7 @@ class Cilium(Model):
     hubble: Hubble = Field(default_factory=Hubble)
 
     @model_validator(mode="after")
-    def _chained_leaves_the_rest_to_the_other(self) -> Self:
+    def _chained_leaves_the_rest_to_the_other_plugin(self) -> Self:
         # The cloud's plugin assigns addresses and routes. Cilium does not support IPsec on top of
         # another plugin (Cilium's documentation, "CNI Chaining").
         if not self.chained:

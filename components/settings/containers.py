@@ -84,7 +84,7 @@ class Containers(Model):
     image_size: MemoryMiB = Field("100GiB", validate_default=True)
     """Size limit of an image's files."""
     fresh_for: Annotated[int, Field(ge=0, le=31_536_000), Number] = 3600
-    """Seconds before a tag is looked up in its registry again."""
+    """Seconds until a job looks up an image's tag in the registry again."""
     allowed: tuple[ImagePattern, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/nvidia/*'; by default all. Images in
     files are always permitted."""

@@ -1,4 +1,7 @@
-"""Contents of the site's Secrets, where a mistake would show only after the deploy has begun."""
+"""Check the contents of the site's Secrets.
+
+Without these checks, a mistake would show only after the deploy has begun.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,16 +17,16 @@ _RECEIVERS: Final = "expected Alertmanager's configuration in YAML, with route a
 
 
 def problem(entry: str, text: str) -> str | None:
-    """Return the problem with an entry's text, without the text, or None.
+    """Return the problem with the text of a Secret's entry, or None. The problem hides the text.
 
-    The text is empty if only its encrypted form is known.
+    The text is empty if only its encrypted form is known. Then there is nothing to check.
     """
     check = _CHECKS.get(entry)
     return check(text) if check and text else None
 
 
 def _registries(text: str) -> str | None:
-    """Kubernetes refuses text that is not JSON, and the kubelet reads only `auths`."""
+    """Check registry credentials. Kubernetes refuses invalid JSON, kubelet reads only `auths`."""
     try:
         auths = json.loads(text)["auths"]
         entries = [entry for entry in auths.values() if isinstance(entry, dict)]
@@ -36,7 +39,7 @@ def _registries(text: str) -> str | None:
 
 
 def _receivers(text: str) -> str | None:
-    """Alertmanager refuses a configuration without a route to one of its receivers."""
+    """Check that the route leads to a receiver; Alertmanager refuses other configurations."""
     try:
         document = yaml.safe_load(text)
         first = document["route"]["receiver"]

@@ -12,7 +12,7 @@ from components.settings.slurm import Script
 from components.settings.types import Model, Number, cross_field, known_names
 
 GPU_COUNT: Final = "gpu-count"
-"""Check that no GPU of a node is missing."""
+"""Name of the check that no GPU of a node is missing."""
 Choices = dict[str, JsonValue]
 """For each check by name: a mapping with its `effect` and limits, or false to disable it."""
 

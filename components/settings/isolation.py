@@ -28,12 +28,12 @@ class Isolation(Model):
     shm: MemoryMiB | None = None
     """Size of a job's /dev/shm; by default half the node's memory, for all jobs together."""
     processes: Annotated[int, Field(ge=16, le=4_194_304), Number] = 32_768
-    """Limit of a job's processes and threads on a node, if the node can limit them. The limit is at
-    most an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
+    """Limit of a job's processes and threads on a node, if the node can limit them. The effective
+    limit is at most an eighth of the machine's kernel.pid_max, which is at most 4,194,304."""
     steps: Annotated[int, Field(ge=8, le=65_536), Number] | None = None
     """Limit of a job's steps on a node, including the batch step and the extern step. By default
-    one step per 4 MiB that the node reserves, at most 256: each step has a slurmstepd, whose memory
-    is not part of the job's memory."""
+    one step per 4 MiB that the node reserves for daemons, at most 256. Each step has a slurmstepd,
+    which uses this reserve, not the job's memory."""
     overlay: bool = False
     """Keep a job's writes to the shared root private, and delete them after the job."""
     shared: tuple[Path, ...] = ("/home",)

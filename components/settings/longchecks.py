@@ -65,7 +65,7 @@ class LongCheck(Model):
 
 
 class LongChecks(Model):
-    """Long checks, their use of the cluster, and the volume for their measurements."""
+    """Long checks, their limits, and the volume for their measurements."""
 
     checks: tuple[LongCheck, ...] = ()
     at_once: Annotated[int, Field(ge=1, le=1000), Number] = 1

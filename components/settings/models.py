@@ -77,7 +77,7 @@ from components.settings.warned import warned
 _CREDENTIAL = re.compile(
     r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIALS?|API_?KEY|ACCESS_KEY)$", re.IGNORECASE
 )
-"""Names of environment variables that usually contain credentials."""
+"""Pattern of names of environment variables that usually contain credentials."""
 _LEAST_JAIL: Final = 1024
 """Minimum size of the jail in MiB: the files of its image (images/jail) have nearly this size."""
 _GRPC = 4317
@@ -111,8 +111,8 @@ class Jail(Model):
     def origin(self) -> tuple[str, ...]:
         """Return the kind of the volume's source and, for a claim, the claim's name.
 
-        Return () for a StorageClass. A changed origin means another volume. No other resource would
-        show this change.
+        Return () for a StorageClass. If this value changes, the jail is on another volume. No other
+        resource would show this change.
         """
         if self.claim:
             return ("claim", self.claim)
@@ -125,7 +125,7 @@ class Jail(Model):
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
-        """Return whether the settings, not the cluster, choose the volume."""
+        """Return whether the settings choose the volume or its class, instead of the cluster."""
         return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
@@ -154,7 +154,7 @@ class Jail(Model):
 
     @model_validator(mode="after")
     def _has_space_for_the_system(self) -> Self:
-        # The size of other volumes is only information for Kubernetes.
+        # For the other volumes, Kubernetes only records this size; the storage has its own.
         is_real = not (self.nfs or self.csi or self.host_path)
         if is_real and self.size < _LEAST_JAIL:
             raise cross_field(
@@ -715,15 +715,19 @@ class Settings(Model):
         return wanted and not {AMD, NVIDIA}.isdisjoint(self.gpu_vendors())
 
     def gpu_vendors(self) -> set[str]:
+        """Return the domains of the vendors of all GPUs, such as `nvidia.com`."""
         return {nodeset.gpus.vendor() for nodeset in self.nodesets if nodeset.gpus}
 
     def gres_types(self) -> list[str]:
-        """Return GresTypes: the kinds of gres on any node."""
+        """Return the value of GresTypes: all kinds of gres on the nodes."""
         gpus = [nodeset.gpus for nodeset in self.nodesets if nodeset.gpus]
         return ["gpu"] * bool(gpus) + ["shard"] * any(gpu.shards for gpu in gpus)
 
     def tres(self) -> list[str]:
-        """Return AccountingStorageTRES beyond Slurm's defaults: GPUs, also by type, and shards."""
+        """Return the value of AccountingStorageTRES: GPUs, also by type, and shards.
+
+        Slurm adds its own defaults, such as CPUs and memory.
+        """
         found = {f"gres/{kind}" for kind in self.gres_types()}
         for nodeset in self.nodesets:
             if nodeset.gpus:
@@ -774,7 +778,7 @@ class Settings(Model):
         return self
 
     def warnings(self) -> Iterator[str]:
-        """Yield what a deploy should warn about, as `key: problem; remedy`."""
+        """Yield the warnings that a deploy shows, as `key: problem; remedy`."""
         for key, problem in (
             *self.cluster.warnings(self),
             *self._account_warnings(),
@@ -895,7 +899,7 @@ class Settings(Model):
                     )
 
     def _unused_secrets(self, key: str) -> list[str]:
-        """Return the names in `secrets` that no setting has, with the entries that `key` needs."""
+        """Return the names of unused Secrets with the entries that the setting `key` requires."""
         volumes = (self.jail.volumes, *(nodeset.volumes for nodeset in self.nodesets))
         used = {volume.secret for group in volumes for volume in group}
         used |= {*self._named_secrets().values()}

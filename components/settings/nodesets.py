@@ -37,7 +37,7 @@ NVIDIA: Final = "nvidia.com"
 AMD: Final = "amd.com"
 """Domains of the vendors' GPU resources in Kubernetes."""
 INFINIBAND: Final = "infiniband"
-"""Feature of nodesets whose InfiniBand ports are checked."""
+"""Feature of nodesets with InfiniBand. Their nodes check the ports."""
 _LEAST_MEMORY: Final = 128
 """Minimum memory of a node in MiB: its daemons do not start with less."""
 _MIG_SHARES: Final = 7
@@ -74,7 +74,7 @@ class Gpus(Model):
     count: Annotated[int, Field(ge=1, le=64), Number]
     """Number of GPUs of a node."""
     resource: ResourceName = "nvidia.com/gpu"
-    """Name of the resource in Kubernetes."""
+    """Name of the GPU's resource in Kubernetes."""
     shards: Annotated[int, Field(ge=1, le=256), Number] | None = None
     """Number of shards of each GPU, for `--gres=shard:1`."""
     mig: dict[MigProfile, Annotated[int, Field(ge=1, le=448), Number]] = {}
@@ -111,7 +111,7 @@ class Gpus(Model):
         return sum(self.mig.values()) or self.count
 
     def vendor(self) -> str:
-        """Return the vendor's domain, such as `NVIDIA` or `AMD`."""
+        """Return the vendor's domain: the constant `NVIDIA` or `AMD`, or another domain."""
         return self.resource.partition("/")[0]
 
     def kubernetes_resources(self) -> dict[str, int]:
@@ -139,7 +139,7 @@ class Nodeset(Model):
     kind: Literal["dynamic", "static"] = "dynamic"
     """dynamic: Slurm knows a node from its first start until its removal; static: slurm.conf lists
     the node, which is down while it is absent. A topology requires static. Nodes on demand, and
-    those that keep their machines, are static."""
+    nodes with `keep_machine`, are always static."""
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number]
     """Number of nodes; with `on_demand`, the largest number of nodes that are awake."""
     on_demand: OnDemand | None = None
@@ -213,7 +213,10 @@ class Nodeset(Model):
     @model_validator(mode="before")
     @classmethod
     def _some_are_static(cls, value: Any) -> Any:
-        """Slurm must keep the records of nodes that sleep, and of those with their own machine."""
+        """Make nodes on demand, and nodes with `keep_machine`, static by default.
+
+        Slurm must keep the records of these nodes while they are absent.
+        """
         if not isinstance(value, dict):
             return value
         if value.get("on_demand") is not None or value.get("keep_machine") is True:

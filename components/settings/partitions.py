@@ -52,16 +52,16 @@ class Partition(Model):
     max_nodes: Annotated[int, Field(ge=1, le=1_000_000), Number] | None = None
     """Maximum number of nodes of a job; by default all."""
     memory_per_gpu: MemoryMiB | None = None
-    """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is the
-    smallest share: a node's memory divided by its GPUs."""
+    """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is a
+    node's memory divided by the number of its GPUs; of all nodes, the smallest result."""
     memory_per_cpu: MemoryMiB | None = None
-    """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is the smallest
-    share: a node's memory divided by its CPUs."""
+    """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is a node's
+    memory divided by the number of its CPUs; of all nodes, the smallest result."""
     priority_tier: Uint16 | None = None
     """slurmctld considers jobs of higher tiers first. With slurm.preemption.type: partition_prio,
     these jobs may preempt jobs of lower tiers."""
     priority_job_factor: Uint16 | None = None
-    """Factor of the partition in the multifactor priority."""
+    """Factor of the partition in the job's multifactor priority."""
     preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = None
     """Action on the partition's jobs when they are preempted; by default slurm.preemption.mode."""
     grace_time: Seconds | None = None

@@ -1,4 +1,4 @@
-"""Settings for where the pods of the stack's services run, and for what they reserve."""
+"""Settings of the Kubernetes nodes for the stack's services, and of their reserved resources."""
 
 from typing import Annotated, Any, Final, Literal, Self, cast
 
@@ -70,7 +70,7 @@ class Toleration(Model):
 
 
 class Place(Model):
-    """Kubernetes nodes for the pods of a service, and what their main container reserves."""
+    """Kubernetes nodes for the pods of a service, and the reservations of the main container."""
 
     node_selector: dict[LabelKey, SelectedValue] = {}
     """Labels of the Kubernetes nodes that the pods may run on."""

@@ -27,15 +27,16 @@ POLICIES: Final = frozenset(
 
 
 class Policy(Model):
-    """What the policy pack permits in this stack, in addition to what it permits in all stacks."""
+    """Permissions of the policy pack for this stack, in addition to those for all stacks."""
 
     registries: tuple[Registry, ...] = ()
     """Allowed image registries, in addition to the stack's own."""
     host_paths: tuple[Path, ...] = ()
     """Folders of Kubernetes nodes that volumes may use, including everything below them."""
     exceptions: dict[Word, dict[ResourcePattern, Line]] = {}
-    """For each policy, the exempt resources and why. Write a resource as its Pulumi name, or as
-    type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches any text."""
+    """For each policy, the exempt resources, each with a reason. Write a resource as its Pulumi
+    name, or as type and name, such as `kubernetes:core/v1:Service::login-service`; `*` matches
+    any text."""
 
     @model_validator(mode="after")
     def _exceptions_are_of_policies(self) -> Self:

@@ -20,7 +20,7 @@ from components.settings.types import closest_name, known_names
 from stackfile import Ciphertext, ConfigValue, StackFileError, as_text, parse_config, read
 
 _CONFIGURATION = "the stack's configuration"
-"""Source of settings that are not, or not all, in the stack's file."""
+"""Name of the source in errors, if the stack's file does not contain all of the settings."""
 
 
 class SettingsError(Exception):
@@ -62,7 +62,7 @@ def check_file(stack: str, root: Path, config: Mapping[str, str]) -> str:
     """Return the name of the file that has the configuration, for `from_config`.
 
     Refuse a stack file with duplicate keys: the `pulumi` command would ignore one of them. A stack
-    may have another file (`--config-file`), but not none. Raises `SettingsError`.
+    may use another file (`--config-file`), but it must have a file. Raises `SettingsError`.
     """
     name, document = _file(stack, root)
     ours = {key for key in config if key.startswith(_PREFIX)}
@@ -72,7 +72,7 @@ def check_file(stack: str, root: Path, config: Mapping[str, str]) -> str:
 
 
 def require_file(stack: str, root: Path) -> None:
-    """Refuse a stack without a file before the `pulumi` command creates both.
+    """Refuse a stack without a file: the `pulumi` command would create the stack and a file.
 
     Raises `SettingsError`.
     """
@@ -106,9 +106,9 @@ def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
 
 
 def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigValue]) -> None:
-    """Raise `StackFileError` if a credential is not encrypted, or if another value is.
+    """Raise `StackFileError` if a credential is not encrypted, or if another value is encrypted.
 
-    Other values reach ConfigMaps and the state, so they would not stay secret.
+    Other values reach ConfigMaps and the state in plain text, so encryption would mislead.
     """
     if isinstance(value, dict):
         for name, item in value.items():
@@ -135,7 +135,7 @@ def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigV
 
 
 def _is_whole_secret(key: str) -> bool:
-    """Return whether a key is `secrets`, or a Secret below it, and not an entry of one."""
+    """Return whether a key is `secrets` or a Secret in it, but not an entry of a Secret."""
     return f"{key}.".startswith(_SECRETS) and key.removeprefix(_SECRETS).count(".") == 0
 
 
@@ -175,7 +175,7 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
 
 
 def _likeness(namespace: str) -> float:
-    """Return how similar a namespace is to the project's; 1 if it is the beginning of it."""
+    """Return how similar a namespace is to the project's, from 0 to 1; 1 also for its beginning."""
     if PROJECT.startswith(namespace.lower()):
         return 1.0
     return difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio()
@@ -255,7 +255,10 @@ _EXPECTED: Mapping[str, str] = {
 def explained(
     details: ErrorDetails, values: Mapping[str, Any], within: Sequence[str | int] = ()
 ) -> str:
-    """Render one problem as `key: value: what is expected`; its place is relative to `within`."""
+    """Render one problem as `key: value: what is expected`.
+
+    The place in `details` is relative to `within`.
+    """
     place = [*within, *(part for part in details["loc"] if part != "[key]")]
     kind, context = details["type"], details.get("ctx", {})
     if kind == "cross_field":
@@ -273,7 +276,7 @@ def explained(
             return f"{key}: {_shown(details['input'])}: expected a mapping, such as {example}"
         case "union_tag_not_found" | "union_tag_invalid":
             return f"{key}.kind: {_untagged(kind, context)}"
-    # The value may be a credential, except the name of a Secret or of its entry.
+    # Below `secrets`, each value may be a credential. Names of Secrets and of entries are shown.
     is_hidden = place[:1] == ["secrets"] and len(place) > 1 and "[key]" not in details["loc"]
     shown = '"…"' if is_hidden else _shown(details["input"])
     expected = _EXPECTED.get(kind)
@@ -287,7 +290,7 @@ def explained(
 
 
 def _hint(kind: str, place: Sequence[str | int], value: object) -> str:
-    """Return the remedy for a value in the notation of another tool."""
+    """Return the remedy for a value in the notation of another tool, such as `2000m` for CPUs."""
     names = [part for part in place if isinstance(part, str)]
     if kind == "all_addresses" and names == ["login", "source_ranges"]:
         return "; to admit all addresses, remove source_ranges"
@@ -313,7 +316,10 @@ def _unknown(place: Sequence[str | int], value: object) -> str:
 
 
 def _respelled(place: Sequence[str | int], fields: Sequence[str], value: object) -> str | None:
-    """Return how to write a key without its blank or in dotted form, None for another key."""
+    """Return the remedy for a key without a space after its colon, with dots, or for a file.
+
+    Return None for other keys.
+    """
     name = str(place[-1])
     key, colon, text = name.partition(":")
     if colon and key in fields and value is None:
@@ -333,7 +339,7 @@ def _respelled(place: Sequence[str | int], fields: Sequence[str], value: object)
 
 
 def _misspelled_part(path: Sequence[str | int], parts: Sequence[str]) -> str | None:
-    """Return the problem with the first part of a dotted key that is no field, or None."""
+    """Return the problem with the first part of a dotted key that is not a field, or None."""
     models = _models_at([*path])
     for index, (outer, part) in enumerate(itertools.pairwise(parts), start=2):
         models = [
@@ -350,7 +356,7 @@ def _misspelled_part(path: Sequence[str | int], parts: Sequence[str]) -> str | N
 
 
 def _elsewhere(place: Sequence[str | int], fields: Sequence[str]) -> str | None:
-    """Return where an unknown key belongs, None if that is not known."""
+    """Return the remedy if an unknown key belongs elsewhere in the settings, or None."""
     section, name = str(place[0]), str(place[-1])
     if section in _SLURMS and name.lower() in SETTINGS:
         return f"use {SETTINGS[name.lower()]}"
@@ -373,7 +379,7 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("users", "gid"): "the user's own group has the uid as its id; remove gid",
     ("users", "groups"): "name the user in groups[].members",
 }
-"""Remedies for keys that other tools have, by section and key."""
+"""Remedies for keys that the settings of other tools have, by section and key."""
 
 
 def _untagged(kind: str, context: Mapping[str, Any]) -> str:
@@ -408,7 +414,7 @@ def _is_result(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
 
 
 def _meant(place: Sequence[str | int]) -> str | None:
-    """Return the field that the user meant by an unknown key, None if that is not known."""
+    """Return the field that the user probably meant by an unknown key, or None."""
     fields, name = _fields_at([*place[:-1]]), str(place[-1])
     first = re.split("[.:]", name)[0]
     return first if first in fields else closest_name(name, fields)

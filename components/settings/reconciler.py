@@ -45,7 +45,7 @@ HARDWARE = (
 
 class Reconciler(Model):
     """The reconciler drains nodes for faults and maintenance that Kubernetes reports. It also
-    repairs nodes."""
+    tries to repair nodes."""
 
     interval: Annotated[int, Field(ge=5, le=3600), Number] = 60
     """Seconds between two passes over all nodes."""
@@ -60,16 +60,16 @@ class Reconciler(Model):
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
     no other pods."""
     ladder: Ladder = ("recheck", "restart", "restart")
-    """Repairs to try for a node, in this order, before an alert calls a person. recheck: check
+    """Repairs to try for a node, in this order, before an alert calls an operator. recheck: check
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: dict[Word, Ladder] = {}
-    """Ladders for single causes, such as `gpu-ecc`; they replace `ladder`."""
+    """Repairs for single causes, such as `gpu-ecc`, instead of those in `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
-    """Seconds that the first step has to take effect. The time doubles with each further step."""
+    """Seconds that the first repair has to take effect. Each further repair has twice as many."""
     replace: tuple[Line, ...] = ()
-    """Command with arguments that replaces a Kubernetes node. By default, the reconciler deletes
-    only the Node object. Then the machine stays, unless its provider reacts."""
+    """Command with arguments that replaces a Kubernetes node. By default, the reconciler only
+    deletes the Node object. The machine itself then stays, unless its cloud reacts to this."""
     replace_secret: SecretName | None = None
     """Secret in the stack's namespace. Its entries are files for the command `replace`, in
     /etc/slurmstack/replace."""
@@ -78,8 +78,8 @@ class Reconciler(Model):
     replace_age: Seconds = 3600
     """Minimum age, in seconds, at which a Kubernetes node may be replaced."""
     remember: Seconds = 86_400
-    """Seconds until the reconciler forgets a resolved cause. After that, the cause starts at the
-    first step again."""
+    """Seconds until the reconciler forgets a resolved cause. If the cause returns later, the
+    reconciler starts with the first repair again."""
     rollout: Annotated[int, Field(ge=0, le=86_400), Number] = 900
     """Seconds that a deploy waits for nodes to come up before it reports their state; 0: check
     once, without waiting."""
@@ -115,5 +115,5 @@ class Reconciler(Model):
         return self
 
     def steps(self) -> frozenset[str]:
-        """Return all steps of all ladders."""
+        """Return all repairs in `ladder` and `ladders`."""
         return frozenset(self.ladder).union(*self.ladders.values())

@@ -47,8 +47,8 @@ _OWNED_KEYS: Mapping[str, str] = {
 do instead."""
 
 _REPLACED: Final = {"taskepilog": "task_epilog", "taskprolog": "task_prolog"}
-"""Keys of slurm.conf, in lower case, whose lines in `extra` replace those of a setting. Lines with
-Prolog and Epilog are additional ones."""
+"""Settings by the key of slurm.conf, in lower case: a line in `extra` with this key replaces the
+setting. Prolog and Epilog are not here, because their lines in `extra` are additional."""
 
 COMMUNICATION = ("block_null_hash", "block_zero_hash")
 """CommunicationParameters that make each credential valid for only one message."""
@@ -183,7 +183,7 @@ class Priority(Model):
     association: Weight = 0
     """Weight of the association's priority; requires accounting."""
     fairshare: Weight = 0
-    """Weight of fair-share, which depends on recent usage; requires accounting."""
+    """Weight of the fair-share factor, which depends on recent usage; requires accounting."""
     job_size: Weight = 0
     """Weight of the job's size."""
     partition: Weight = 0
@@ -333,8 +333,8 @@ class Topology(Model):
     blocks: tuple[Block, ...] = ()
     """Blocks, for kind block."""
     block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
-    """Numbers of nodes in which Slurm plans jobs: a block, then groups of blocks. Each size is the
-    first size times 1, 2, 4, …; by default the size of the smallest block."""
+    """Numbers of nodes of the units in which Slurm plans jobs: a block, then groups of blocks. Each
+    size is the first size times 1, 2, 4, …; by default the size of the smallest block."""
 
     @model_validator(mode="after")
     def _parts_fit_kind(self) -> Self:

@@ -40,7 +40,7 @@ _CRON = {
 }
 """Ranges of cron's fields in Kubernetes."""
 _LONGEST = {month: calendar.monthrange(2024, month)[1] for month in range(1, 13)}
-"""Number of days of each month, in a leap year."""
+"""Number of days of each month, with 29 days in February."""
 _CRON_PART = re.compile(r"(\*|(?P<first>\d{1,2})(-(?P<last>\d{1,2}))?)(/[1-9]\d?)?", re.ASCII)
 _DUMP = re.compile(r"latest|[0-9a-f]{8,64}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -86,7 +86,7 @@ _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
               "sk-ecdsa-sha2-nistp256@openssh.com")  # fmt: skip
 _LENGTH = 4
-"""Bytes of a field's length in the blob of a key (RFC 4251, section 5)."""
+"""Number of bytes with a field's length, in the blob of a key (RFC 4251, section 5)."""
 
 
 class Model(BaseModel):
@@ -96,7 +96,7 @@ class Model(BaseModel):
 
 
 def cross_field(key: str, message: str) -> PydanticCustomError:
-    """Return the error for a broken rule between fields; `key` is relative to the raising model."""
+    """Return the error for a broken rule between fields; `key` is relative to the current model."""
     return PydanticCustomError("cross_field", "{message}", {"key": key, "message": message})
 
 
@@ -336,9 +336,9 @@ Domain = Annotated[str, AfterValidator(_domain)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
 """Name of an object of Kubernetes."""
 StorageClassName = Annotated[str, AfterValidator(lambda value: value and _object_name(value))]
-"""Name of a StorageClass; "" is no class, for volumes that an administrator creates."""
+"""Name of a StorageClass; "" means no class, for volumes that an administrator creates."""
 SecretName = Annotated[str, BeforeValidator(_secret_name)]
-"""Name of a Secret. Errors hide it, because people write credentials there."""
+"""Name of a Secret. Errors hide it, because people write credentials there by mistake."""
 Host = Annotated[str, AfterValidator(_host)]
 NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
 UserName = Annotated[
@@ -607,7 +607,7 @@ def _cron(value: str) -> str:
 def _check_that_it_fires(fields: list[str]) -> None:
     """Refuse days that no month has, such as 31 February."""
     _, _, days, months, weekdays = fields
-    # With a day of the week, cron uses either of the two days.
+    # If a day of the week is set too, cron runs on both: on each such day, and on each such date.
     if any(part not in ("*", "*/1") for part in weekdays.split(",")):
         return
     least = min(_cron_values(days, _CRON["day of the month"]))
@@ -636,7 +636,7 @@ def _cron_values(field: str, allowed: range) -> set[int]:
 
 
 def cron_times(schedule: str) -> tuple[int, int]:
-    """Return how often a `Cron` schedule comes in each of its hours, and on each of its days."""
+    """Return how often a `Cron` schedule fires in each of its hours, and on each of its days."""
     minutes, hours = (
         len(_cron_values(field, _CRON[name]))
         for field, name in zip(schedule.split(" "), ("minute", "hour"), strict=False)
@@ -702,7 +702,7 @@ Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
 
 
 def _network_of(value: str) -> str | None:
-    """Return the range of an address with a prefix length, None for other texts."""
+    """Return the range that contains an address with a prefix length; None for other texts."""
     try:
         return str(ipaddress.ip_network(value, strict=False))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Warnings about valid settings that have no effect, because others disable or replace them."""
+"""Warnings about valid settings that other settings disable or replace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _disabled_checks(settings: Settings) -> Warnings:
     health = settings.health
     if health.enabled:
         return
-    # Slurm runs the site's script at the same times.
+    # Slurm runs the site's script at the same interval and in the same node states.
     further = () if health.script else ("interval", "node_states")
     names = ("checks", *further)
     keys = [f"health.{name}" for name in names if name in health.model_fields_set]
@@ -91,7 +91,7 @@ def _preemption(settings: Settings) -> Warnings:
 
 
 def _has_one_tier(settings: Settings) -> bool:
-    """Return whether all partitions have one tier; false if lines of the site may set others."""
+    """Return whether all partitions have one tier; false if lines of the site may set tiers."""
     queues = settings.queues()
     further = {name.lower() for queue in queues for name in queue.parameters}
     further |= {key_of(line) for line in settings.slurm.extra.get("slurm.conf", ())}

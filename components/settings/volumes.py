@@ -30,13 +30,13 @@ _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "
 _JAIL_SYSTEM = (*_SYSTEM, "/usr", "/var")
 """Folders of the jail that belong to the jail's image or to the nodes."""
 _SITES_OWN = "/usr/local"
-"""Exception: this folder belongs to the site (Filesystem Hierarchy Standard, section 4.9)."""
+"""Exception in /usr: the site owns this folder (Filesystem Hierarchy Standard, section 4.9)."""
 _NAME_LENGTH = 58
 """Maximum length of a name: Kubernetes allows 63 characters, including the prefix `jail-`."""
 
 
 def system_folder(path: str) -> str | None:
-    """Return the folder of the jail's system at or above a path in the jail, or None."""
+    """Return the system folder of the jail that is a path in the jail or contains it, or None."""
     above = PurePosixPath(path, "x").parents
     if PurePosixPath(_SITES_OWN) in above:
         return None

@@ -77,7 +77,7 @@ def _has_limits(limits: Limits) -> bool:
 
 
 def _unknown_labels(settings: Settings) -> Warnings:
-    """Warn about labels of the site on machines that the deploy sets up."""
+    """Warn about selected labels that machines, which the deploy sets up, do not have."""
     if not settings.cluster.makes_machines:
         return
     selectors = {
@@ -143,7 +143,8 @@ def _suspended_jobs_keep_all_memory(settings: Settings) -> Warnings:
 def _volumes_outside_the_jail(settings: Settings) -> Warnings:
     """Warn about volumes of nodesets that no job sees, unless a program of the site may use them.
 
-    Folders of the system are for the worker's own programs, and a site's image may have more.
+    The worker's own programs use volumes in system folders. A site's image may have further
+    programs that use other volumes.
     """
     scripts = (settings.slurm.prolog, settings.slurm.epilog, settings.health.script)
     for nodeset in settings.nodesets:
@@ -251,7 +252,7 @@ def _missing_shells(settings: Settings) -> Warnings:
 
 
 def _indistinguishable_slices(settings: Settings) -> Warnings:
-    """Warn about several MIG profiles on nodes whose image cannot tell them apart."""
+    """Warn about several MIG profiles on nodes if their image cannot distinguish the profiles."""
     for nodeset in settings.nodesets:
         mig = nodeset.gpus.mig if nodeset.gpus else {}
         if len(mig) > 1 and nodeset.pod.image is None:

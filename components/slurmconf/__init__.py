@@ -201,7 +201,7 @@ def _preempt_mode(settings: Settings) -> str:
 def _topology(settings: Settings) -> list[str]:
     """Return the lines of topology.conf, without switches and blocks that have no nodes.
 
-    slurmctld would not start with them, for example while a nodeset has no nodes.
+    slurmctld does not start if one of them is there, for example while a nodeset has no nodes.
     """
     topology = settings.slurm.topology
     nodes = {group.name: settings.nodes_of(group) for group in topology.groups()}

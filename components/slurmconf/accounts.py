@@ -11,7 +11,7 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos, User
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
-"""sacctmgr's field names by ours, where the two differ in more than underscores."""
+"""Names of fields in sacctmgr, if they differ from the setting's name in more than underscores."""
 _TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
 
 
@@ -94,6 +94,9 @@ def _written(given: Limits) -> Iterator[tuple[str, str]]:
 
 
 def _seconds(value: str) -> str:
-    """Return seconds, rounded up to minutes: Slurm stores most times in minutes. "": no limit."""
+    """Return seconds, rounded up to whole minutes, because Slurm stores most times in minutes.
+
+    Return "" for no limit.
+    """
     minutes = parse_time(value)
     return "" if math.isinf(minutes) else str(math.ceil(minutes) * 60)

@@ -10,7 +10,7 @@ from components.settings import Nodeset, Settings
 from components.settings.nodesets import INFINIBAND, NVIDIA
 
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
-"""Checks that a node with GPU slices cannot run: other pods use other slices of the same GPUs."""
+"""Checks that a node with MIG slices cannot run: other pods use other slices of the same GPUs."""
 
 
 def _program(name: str) -> str:
@@ -25,8 +25,8 @@ def _program(name: str) -> str:
 AROUND_JOBS: Mapping[str, str] = {
     f"checks_{name}": _program(name) for name in (When.EPILOG, When.PROLOG)
 }
-"""Scripts that slurmctld sends to every node. slurm.conf names them instead of the programs: on a
-node without the programs, each job would fail."""
+"""Scripts that slurmctld sends to every node. slurm.conf names these scripts instead of the
+programs, because each job would fail on a node that does not have the programs."""
 
 
 def node_checks(nodeset: Nodeset, settings: Settings) -> str:

@@ -11,13 +11,14 @@ from components.settings import Nodeset, Settings
 from components.settings.ondemand import DAYS, Hours, OnDemand
 
 _NEVER = 10 * 365 * 24 * 3600
-"""Seconds without a job after which Slurm itself would put a node to sleep. Without a time, Slurm
-disables its power saving."""
+"""SuspendTime in seconds, ten years: Slurm itself must not put nodes to sleep, because the agent
+does. Without this parameter, Slurm disables its power saving."""
 SUSPEND_TIMEOUT = 120
 """Seconds after which Slurm marks a node as powered down without the agent's report. The agent does
 not report nodes that are out of service, because the report would end their drain."""
 _MARGIN = 120
-"""Seconds by which Slurm waits longer for a node's start than the agent, which knows the reason."""
+"""Seconds that Slurm waits for a node longer than the agent. The agent thus reports a failed start
+first, and gives the reason."""
 
 
 def power(settings: Settings) -> dict[str, object]:
@@ -35,7 +36,7 @@ def power(settings: Settings) -> dict[str, object]:
         # All nodes of a job wake at the same time.
         "SuspendRate": 0,
         "ResumeRate": 0,
-        # Slurm would also put other nodes to sleep.
+        # Otherwise Slurm would also put dynamic nodes to sleep.
         "SuspendExcStates": "DYNAMIC_NORM",
     }
 

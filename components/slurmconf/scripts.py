@@ -15,7 +15,8 @@ MOUNTED: Mapping[str, str] = {
     "task_epilog": "TaskEpilog",
     "health_check": "HealthCheckProgram",
 }
-"""Scripts that slurmctld does not send, so pods mount them: for each file name, the key."""
+"""Scripts that slurmctld does not send, so pods mount them: for each file name, the key in
+slurm.conf."""
 
 
 def script_files(

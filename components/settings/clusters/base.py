@@ -18,7 +18,7 @@ Problem = tuple[str, str]
 
 
 def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
-    """Refuse to block addresses of pods, which users' pods must reach."""
+    """Refuse `network.refuse` with addresses of pods, because users' pods must reach other pods."""
     network = ipaddress.ip_network(pods)
     for value in stack.network.refuse:
         blocked = ipaddress.ip_network(value)
@@ -30,7 +30,7 @@ def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
 
 
 def unreachable_machines(stack: Settings) -> Iterator[Problem]:
-    """Refuse to select machines whose taint repels the pods: each nodeset's machines have one."""
+    """Refuse a node selector for a nodeset's machines if the pods do not tolerate their taint."""
     selected = {
         f"placement.{name}": (place_of(name, stack.placement).tolerations, place.node_selector)
         for name, place in stack.placement.items()

@@ -1,4 +1,4 @@
-"""Sizes of Amazon's instance types, as far as their names or the tables below say them."""
+"""Sizes of Amazon's instance types, from their names and from the tables below."""
 
 import re
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from components.settings.clusters.machines import least_overhead
 
 _SIZE: Final = re.compile(r"(?P<family>[a-z]+)\d[^.]*\.(metal-)?(?P<size>\d*)(xlarge|xl|large)")
 _CPUS: Final = {"c4.8xlarge": 36, "d2.8xlarge": 36}
-"""Types with more CPUs than their size says (EC2, CPU options)."""
+"""Types with another number of CPUs than the size in their name gives (EC2, CPU options)."""
 _GIB: Final = {"c": 2, "m": 4, "r": 8}
-"""Memory per CPU of the families for general use, and for much computing or memory, in GiB."""
+"""Memory per CPU, in GiB, of the families for compute (c), general use (m) and memory (r)."""
 _KUBE_RESERVED: Final = 255 + 11 * 29
 """Least memory in MiB that EKS reserves for kubelet: 255, and 11 for each of the 29 pods that a
 machine of size `large` can have. Larger machines have more pods (EKS, nodeadm)."""
 _FEW_CPUS: Final = 32
-"""Machines for general use have no Elastic Fabric Adapter up to this number of CPUs."""
+"""Machines of these families with at most so many CPUs have no Elastic Fabric Adapter."""
 _MOST_ADAPTERS: Final = 2
-"""Most Elastic Fabric Adapters of a machine for general use."""
+"""Largest number of Elastic Fabric Adapters of a machine of these families."""
 _SMALL: Final = dict.fromkeys(("xlarge", "2xlarge", "4xlarge"), (1, 0))
 _MIDDLE: Final = dict.fromkeys(("8xlarge", "16xlarge"), (1, 1))
 _G5: Final = {
@@ -59,7 +59,7 @@ accelerated computing; EC2, maximum network cards)."""
 def cpus(type_: str) -> int | None:
     """Return the largest number of CPUs that a type can have: 4 for `xlarge`, 4·n for `nxlarge`.
 
-    Return None if the type's name does not say it.
+    Return None if the type's name does not show the number.
     """
     match = _SIZE.fullmatch(type_)
     if match is None:
@@ -68,7 +68,7 @@ def cpus(type_: str) -> int | None:
 
 
 def memory(type_: str) -> int | None:
-    """Return the memory in GiB, or None if the type's name does not say it."""
+    """Return the memory in GiB, or None if the type's name does not show it."""
     family, number = type_.partition(".")[0], cpus(type_)
     known = _is_general(family) and "n" not in family
     return number * _GIB[family[0]] if known and number else None

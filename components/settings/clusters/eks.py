@@ -38,13 +38,13 @@ _FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
 """Instance families for training over several nodes (EC2, Elastic Fabric Adapter)."""
 _RESERVATION: Final = re.compile(r"cr-[0-9a-f]{17}")
 SUBNET_BITS: Final = 4
-"""Each subnet is a sixteenth of the network. Two are reserved for each zone from a to h, even if
-the stack does not use the zone."""
+"""Each subnet is a sixteenth of the network. Two subnets are reserved for each zone from a to h,
+even if the stack does not use the zone."""
 _OF_AMAZON: Final = 5
-"""Addresses of each subnet that Amazon uses itself (VPC, subnet sizing)."""
+"""Number of addresses that Amazon reserves in each subnet (VPC, subnet sizing)."""
 _OF_A_MACHINE: Final = 2
 """Least number of addresses that a machine uses: its own, and one for its node's pod. Amazon's
-plugin reserves more, by default all of a further network interface (WARM_ENI_TARGET)."""
+plugin reserves more: by default, those of one more network interface (WARM_ENI_TARGET)."""
 _WIDEST: Final = 20
 """Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
@@ -55,7 +55,7 @@ StorageCapacity)."""
 
 
 def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
-    """Require more CPUs and memory than the node has, for daemons, if the type's name says both."""
+    """Require CPUs and memory for the node and for daemons, if the type's name shows the sizes."""
     cpus, gib = ec2.cpus(type_), ec2.memory(type_)
     if cpus is not None and cpus <= nodeset.requested_cpus:
         yield (

@@ -60,7 +60,7 @@ class LocalCluster(BaseCluster):
             yield "network.policies", f"{chosen}: a local cluster has no Cilium; {expected}"
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about nodes that find no place: each Kubernetes node offers the whole machine."""
+        """Warn about nodes that cannot start, because they request more than this machine has."""
         cpus = machine_cpus()
         for nodeset in stack.nodesets:
             key = f"nodesets[{nodeset.name}]"

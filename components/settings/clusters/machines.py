@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SYSTEM: Final = "system"
 """Name of the group of machines for everything except workers."""
 _PAGES: Final = 64
-"""Linux describes each page of 4096 bytes in 64 bytes (struct page)."""
+"""Linux uses a 64th of the memory itself: 64 bytes (struct page) for each page of 4096 bytes."""
 _FREE: Final = 100
 """Memory in MiB that kubelet keeps free (kubelet, evictionHard)."""
 
@@ -37,7 +37,7 @@ def least_overhead(memory: int) -> int:
 
 
 def shown_memory(nodeset: Nodeset) -> str:
-    """Return the memory that a node requests of its machine, for errors."""
+    """Return the memory that a node requests from its machine, as text for errors."""
     pages = sum(nodeset.pod.hugepages.values())
     also = f" and the {pages / 1024:g} GiB of its pod.hugepages" if pages else ""
     return f"{nodeset.memory / 1024:g} GiB{also}"

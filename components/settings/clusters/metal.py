@@ -278,7 +278,7 @@ class MetalCluster(BaseCluster):
             )
 
     def _shared_cpus(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about nodes that want exclusive CPUs, if the kubelet gives pods none."""
+        """Warn about `exclusive_cpus` if the kubelet's policy gives no pod its own CPUs."""
         policy = self.kubeadm.get("KubeletConfiguration", {}).get("cpuManagerPolicy", "none")
         for nodeset in stack.nodesets:
             if nodeset.exclusive_cpus and policy != "static":
@@ -292,7 +292,7 @@ class MetalCluster(BaseCluster):
                 )
 
     def _lost_nodes(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about nodes on lost machines: the next deploy may run before new machines arrive."""
+        """Warn about nodes on lost machines: a deploy may run before new machines arrive."""
         for nodeset in stack.nodesets:
             own = [machine for machine in self.machines if machine.nodeset == nodeset.name]
             lost = [machine.name for machine in own if machine.lost]
