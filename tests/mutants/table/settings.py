@@ -78,7 +78,7 @@ FAULTS: Final = (
         "components/settings/models.py",
         'for kind in ("nfs", "host_path"):',
         'for kind in ("host_path",):',
-        f"{_REFUSED}::test_snapshots_of_a_jail_outside_csi_are_refused",
+        f"{_REFUSED}::test_snapshots_of_a_jail_without_csi_volume_are_refused",
     ),
     Fault(
         "data is not protected by default",

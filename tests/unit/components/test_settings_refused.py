@@ -1084,7 +1084,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
-"""For each key with a required form: refused values, and the remedy in the error."""
+"""Keys that require a certain form: values that are refused, and the remedy in each error."""
 
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
@@ -1231,7 +1231,8 @@ REQUIRED = (
 _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
-    # The changed key and its value, then the key, the value and the remedy in the error.
+    # Each row has the edited key and its new value. The error must name the last three texts of the
+    # row: a key, the value and the remedy.
     ("nodesets[1].on_demand", {}, "nodesets[1].roll", "",
      "has no effect: nodes on demand are replaced when they are idle; remove roll"),
     ("nodesets[0].on_demand.min", 3, "nodesets[0].on_demand", "min: 3",
@@ -1915,7 +1916,7 @@ def changed(key: str, value: object) -> Values:
 
 
 def apart(key: str) -> Values:
-    """Return a copy of a stack in which the values below the key's first part may be edited."""
+    """Return a valid stack, in which edits below the key's first part change no other stack."""
     values = dict(base(key))
     first = re.split(r"[.\[{]", key)[0]
     if first in values:
@@ -1997,7 +1998,7 @@ def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
         settings(base=valid)
 
 
-def test_labels_require_static_nodes() -> None:
+def test_topology_of_labels_requires_static_nodes() -> None:
     dynamic = copy.deepcopy(LABELLED)
     put(dynamic, "nodesets[1].kind", "dynamic")
     put(dynamic, "nodesets[1].keep_machine", False)
@@ -2008,7 +2009,7 @@ def test_labels_require_static_nodes() -> None:
     assert f"slurmstack:{named(LABELLED, 'nodesets[1].kind')}: dynamic: " in str(one.value)
 
 
-def test_blocks_of_labels_exclude_nodes_on_demand() -> None:
+def test_block_topology_of_labels_refuses_nodes_on_demand() -> None:
     asleep = copy.deepcopy(LABELLED)
     put(asleep, "nodesets[0].on_demand", {})
     settings(base=asleep)
@@ -2034,14 +2035,14 @@ def test_cases_cover_every_settings_key() -> None:
 
 
 def refused(values: Values, **fields: Any) -> str:
-    """Return the error of a stack after some top-level keys get other values."""
+    """Return the error of a stack in which `fields` replaces some top-level keys."""
     with pytest.raises(SettingsError) as caught:
         from_config(config(base={**values, **fields}))
     return str(caught.value)
 
 
 def refuses(values: Values, **fields: Any) -> bool:
-    """Return whether a stack is refused after some top-level keys get other values."""
+    """Return whether a stack is refused in which `fields` replaces some top-level keys."""
     try:
         from_config(config(base={**values, **fields}))
     except SettingsError:
@@ -2057,7 +2058,7 @@ def test_cloud_cluster_requires_a_registry(values: Values) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nfs", "host_path"])
-def test_snapshots_of_a_jail_outside_csi_are_refused(kind: str) -> None:
+def test_snapshots_of_a_jail_without_csi_volume_are_refused(kind: str) -> None:
     text = refused(STORAGES[kind], snapshots={"jail": "fast"})
 
     assert f"snapshots.jail: 'fast': jail.{kind} is not a CSI volume" in text
@@ -2254,7 +2255,7 @@ def test_schedule_that_fires_in_some_year_is_accepted(cron: str) -> None:
         ("x2idn.16xlarge", None),
     ],
 )
-def test_eks_machine_is_larger_than_its_node(type_: str, problem: str | None) -> None:
+def test_eks_machine_must_be_larger_than_its_node(type_: str, problem: str | None) -> None:
     values = copy.deepcopy(CLOUD_EKS)
     values["cluster"]["machines"]["cpu"]["type"] = type_
 
@@ -2264,7 +2265,7 @@ def test_eks_machine_is_larger_than_its_node(type_: str, problem: str | None) ->
         assert f"cluster.machines.cpu.type: '{type_}': {problem}" in refused(values)
 
 
-def test_eks_machine_has_more_cpus_than_its_pod_requests() -> None:
+def test_eks_machine_must_have_more_cpus_than_its_pod_requests() -> None:
     values = copy.deepcopy(CLOUD_EKS)
     values["cluster"]["machines"]["cpu"]["type"] = "m7i.2xlarge"
 
@@ -2277,7 +2278,9 @@ def test_eks_machine_has_more_cpus_than_its_pod_requests() -> None:
 
 @pytest.mark.parametrize(("memory", "fits"), [("62GiB", True), ("63GiB", False), ("64GiB", False)])
 @pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
-def test_node_leaves_memory_for_kubelet_and_linux(values: Values, memory: str, fits: bool) -> None:
+def test_node_must_leave_memory_for_kubelet_and_linux(
+    values: Values, memory: str, fits: bool
+) -> None:
     values = copy.deepcopy(values)
     next(each for each in values["nodesets"] if each["name"] == "cpu")["memory"] = memory
 
@@ -2313,7 +2316,7 @@ def test_node_leaves_memory_for_kubelet_and_linux(values: Values, memory: str, f
         ("cpu", {"type": "hpc7a.12xlarge", "efa": 2}, None),
     ],
 )
-def test_eks_machine_has_its_nodes_gpus_and_adapters(
+def test_eks_machine_must_have_its_nodes_gpus_and_adapters(
     group: str, fields: Values, problem: str | None
 ) -> None:
     values = copy.deepcopy(CLOUD_EKS)
@@ -2334,7 +2337,7 @@ def test_eks_machine_has_its_nodes_gpus_and_adapters(
         ("10.0.0.0/16", {"replicas": 2044}, "/20, has 4091 addresses; expected at least 4092"),
     ],
 )
-def test_network_on_eks_has_addresses_for_all_workers(
+def test_network_on_eks_must_have_addresses_for_all_workers(
     network: str, fields: Values, problem: str | None
 ) -> None:
     values = copy.deepcopy(CLOUD_EKS)
@@ -2360,7 +2363,7 @@ def test_network_on_eks_has_addresses_for_all_workers(
     ],
 )
 @pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
-def test_pod_has_less_disk_than_its_machine(
+def test_disk_limit_of_a_pod_must_be_below_its_machines_disk(
     values: Values, disk: str | None, space: str, problem: str | None
 ) -> None:
     values = copy.deepcopy(values)
@@ -2375,7 +2378,7 @@ def test_pod_has_less_disk_than_its_machine(
 
 
 @pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
-def test_machine_has_memory_for_the_huge_pages_of_its_node(values: Values) -> None:
+def test_machine_must_have_memory_for_its_nodes_huge_pages(values: Values) -> None:
     values = copy.deepcopy(values)
     put(values, "nodesets[1].pod", {"hugepages": {"hugepages-2Mi": "14GiB"}})
     assert not refuses(values)
@@ -2448,7 +2451,7 @@ def test_service_may_select_a_nodeset_that_all_services_tolerate() -> None:
         (["fd00::/64", "192.0.2.0/28", "192.0.2.17/32"], "machine 'cpu-d' (192.0.2.16), so it"),
     ],
 )
-def test_own_machines_are_in_the_ranges_of_the_jails_server(
+def test_own_machines_must_be_in_the_ranges_of_the_jails_server(
     ranges: list[str], problem: str | None
 ) -> None:
     values = copy.deepcopy(CLOUD_METAL)
@@ -2488,7 +2491,9 @@ def test_own_machines_are_in_the_ranges_of_the_jails_server(
         ({"nodesets[1].checks": {"gpu-count": {"count": 2}}}, "nodesets[slices]"),
     ],
 )
-def test_nodes_have_the_gpus_that_their_checks_expect(edits: Values, where: str | None) -> None:
+def test_nodes_must_have_the_gpus_that_their_checks_expect(
+    edits: Values, where: str | None
+) -> None:
     values = copy.deepcopy(FULL)
     for key, value in edits.items():
         put(values, key, value)
@@ -2701,7 +2706,7 @@ def test_error_about_another_notation_names_the_remedy(
     assert text.count("slurmstack:") == 1, "one mistake must cause only one reported problem"
 
 
-def test_slurms_names_in_errors_lead_to_existing_settings() -> None:
+def test_hints_about_slurm_parameters_name_existing_settings() -> None:
     assert {*SETTINGS.values()} <= {key for key, _ in fields()}
 
 

@@ -1,4 +1,4 @@
-"""Warnings of a deploy about settings that are valid, but probably not complete."""
+"""Warnings of a deploy about settings that are valid, but probably mistakes or incomplete."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ Values = dict[str, Any]
 DIRECTORY = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 EXISTING: Values = {**VALID, "cluster": {"kind": "existing", "context": "lab"}}
 USERS: Values = {"name": "users", "qos": ["high", "low"]}
-"""An account that may use the QOS of tests."""
+"""An account that may use the QOS in these tests."""
 
 
 def warnings(values: Values, **changes: Any) -> list[str]:
@@ -53,7 +53,9 @@ ON_CLASSES: Values = {
 
 
 @pytest.mark.parametrize("kubelet", [None, {"cpuManagerPolicy": "static"}])
-def test_exclusive_cpus_need_a_kubelet_that_gives_them(kubelet: dict[str, str] | None) -> None:
+def test_exclusive_cpus_without_a_static_cpu_manager_cause_a_warning(
+    kubelet: dict[str, str] | None,
+) -> None:
     cluster = {**METAL["cluster"], "kubeadm": {"KubeletConfiguration": kubelet} if kubelet else {}}
     nodesets = [{**METAL["nodesets"][0], "exclusive_cpus": True}, *METAL["nodesets"][1:]]
 
@@ -129,7 +131,7 @@ def test_more_gpus_than_the_nodes_use_cause_a_warning() -> None:
     )
 
 
-def test_fabric_and_checks_of_its_ports_are_set_together() -> None:
+def test_fabric_without_checks_or_the_reverse_causes_a_warning() -> None:
     plain = [{**nodeset, "features": []} for nodeset in NEBIUS["nodesets"]]
     (warning,) = warnings(NEBIUS, nodesets=plain)
     assert warning == (
@@ -288,7 +290,7 @@ def test_unused_secret_with_the_entries_of_a_missing_one_causes_a_warning() -> N
     assert warnings(VALID, secrets=other, pull_secrets=["docker-login"]) == []
 
 
-def test_secret_of_a_volume_is_not_taken_for_a_missing_one() -> None:
+def test_secret_of_a_volume_is_not_suggested_for_a_missing_one() -> None:
     secrets = {"files": {"password": {"secure": "v1:a"}}}
     backup = {"backup": {"password_secret": "dumps"}}
     assert len(warnings(VALID, secrets=secrets, accounting=backup)) == 1
@@ -352,7 +354,7 @@ def test_enforced_limits_cause_no_warning(enforce: list[str] | None) -> None:
     assert warnings(VALID, accounting=accounting) == []
 
 
-def test_shares_and_priorities_are_no_limits() -> None:
+def test_shares_and_priorities_are_not_limits() -> None:
     accounting = {
         "enforce": ["associations"],
         "accounts": [{"name": "biology", "fairshare": 3, "description": "B"}],
@@ -507,7 +509,7 @@ def test_setting_that_another_one_uses_causes_no_warning(edit: Values) -> None:
     assert warnings(VALID, **edit) == []
 
 
-def test_local_nodes_that_find_no_place_cause_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_nodes_that_cannot_start_cause_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("components.settings.clusters.local.machine_cpus", lambda: 4)
     first = VALID["nodesets"][0]
     large = {**first, "cpus": 500, "cpu_request": None, "gpus": {"type": "h100", "count": 1}}
@@ -580,7 +582,7 @@ def test_partitions_without_a_default_cause_a_warning() -> None:
         {"extra": {"slurm.conf": ["PartitionName=debug Nodes=ALL Default=YES"]}},
     ],
 )
-def test_partition_that_the_site_chooses_elsewhere_causes_no_warning(chosen: Values) -> None:
+def test_default_partition_in_a_script_or_line_causes_no_warning(chosen: Values) -> None:
     assert warnings(VALID, partitions=TWO_PARTITIONS, slurm=chosen) == []
 
 
@@ -693,7 +695,7 @@ def test_several_mig_profiles_without_an_image_of_the_site_cause_a_warning() -> 
         ("47 2 * * *", 1, None),
     ],
 )
-def test_frequent_snapshots_of_which_few_are_kept_cause_a_warning(
+def test_snapshots_that_cover_less_than_a_day_cause_a_warning(
     schedule: str, keep: int, daily: int | None
 ) -> None:
     snapshots = {"state": "fast", "schedule": schedule, "keep": keep}
@@ -706,7 +708,7 @@ def test_frequent_snapshots_of_which_few_are_kept_cause_a_warning(
     assert found == ([expected] if daily else [])
 
 
-def test_nodes_whose_machines_are_lost_cause_a_warning() -> None:
+def test_nodes_on_lost_machines_cause_a_warning() -> None:
     machines = [
         {**machine, "lost": machine["name"] in ("cpu-a", "cpu-b", "spare")}
         for machine in METAL["cluster"]["machines"]

@@ -40,7 +40,7 @@ def test_mpi_of_job_steps_opens_no_listening_ports() -> None:
     assert "SLURM_PMIX_DIRECT_CONN=false" in given.split(";")
 
 
-def test_pmix_does_not_offer_munge_that_users_images_lack() -> None:
+def test_pmix_does_not_use_munge_which_images_may_lack() -> None:
     given = options(config_files(settings())["mpi.conf"])["PMIxEnv"]
 
     assert "PMIX_MCA_psec=native" in given.split(";")

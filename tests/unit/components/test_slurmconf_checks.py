@@ -48,7 +48,7 @@ def test_nodeset_has_the_checks_for_its_hardware() -> None:
     assert set(checks(stack(features=["infiniband"]))) == ON_ALL | ports | {"munge"}
 
 
-def test_auth_slurm_has_no_munge_check() -> None:
+def test_nodes_with_auth_slurm_have_no_munge_check() -> None:
     assert "munge" not in checks(settings(lambda values: values.update(auth={"type": "slurm"})))
 
 

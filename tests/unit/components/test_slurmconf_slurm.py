@@ -180,8 +180,8 @@ def test_block_topology_lists_nodes_and_block_sizes() -> None:
     assert options(found["slurm.conf"])["TopologyPlugin"] == "topology/block"
 
 
-def test_blocks_are_planned_by_the_smallest_block_unless_sizes_are_set() -> None:
-    """Slurm alone would take the first block, and slurmctld would not start."""
+def test_block_sizes_default_to_the_smallest_block() -> None:
+    """Slurm's own default is the size of the first block, with which slurmctld would not start."""
     blocks = [{"name": "a", "nodesets": ["left"]}, {"name": "b", "nodes": "right-[0-2]"}]
 
     found = topology("block", blocks=blocks)
