@@ -1236,7 +1236,7 @@ class Slurm(TypedDict):
 
 
 class Snapshots(TypedDict):
-    """VolumeSnapshots of volumes whose storage supports them."""
+    """VolumeSnapshots of volumes. The storage must support them."""
 
     jail: NotRequired[Input[str]]
     """VolumeSnapshotClass for the jail's volume; by default, this volume has no snapshots."""
@@ -1447,7 +1447,7 @@ class SlurmClusterArgs(TypedDict):
     nodesets: NotRequired[Input[Sequence[Input["Nodeset"]]]]
     on_demand: NotRequired[Input["OnDemandLimits"]]
     partitions: NotRequired[Input[Sequence[Input["Partition"]]]]
-    """By default one partition, `main`, over all nodesets."""
+    """Partitions; by default one partition, `main`, over all nodesets."""
     slurm: NotRequired[Input["Slurm"]]
     health: NotRequired[Input["Health"]]
     auth: NotRequired[Input["Auth"]]
@@ -1456,10 +1456,10 @@ class SlurmClusterArgs(TypedDict):
     login: NotRequired[Input["Login"]]
     long_checks: NotRequired[Input["LongChecks"]]
     directory: NotRequired[Input["Directory"]]
-    """By default there are no users except `users`."""
+    """LDAP directory with further users; by default there are no users except `users`."""
     network: NotRequired[Input["Network"]]
     snapshots: NotRequired[Input["Snapshots"]]
-    """By default there are no snapshots."""
+    """Scheduled snapshots of volumes; by default there are no snapshots."""
     placement: NotRequired[Input[Mapping[str, Input["Place"]]]]
     operators: NotRequired[Input["Operators"]]
     monitoring: NotRequired[Input["Monitoring"]]

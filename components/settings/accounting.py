@@ -264,7 +264,8 @@ class Accounting(Model):
             if thing in things(self.accounts, self.qos):
                 raise cross_field(
                     "remove_with_jobs",
-                    f"'{thing}': accounts or qos still has this object; remove it there or here",
+                    f"'{thing}': accounts or qos still has this object; remove it from there, or "
+                    "from remove_with_jobs",
                 )
         return self
 

@@ -171,7 +171,7 @@ class Jail(Model):
 
 
 class Snapshots(Model):
-    """VolumeSnapshots of volumes whose storage supports them."""
+    """VolumeSnapshots of volumes. The storage must support them."""
 
     jail: ObjectName | None = None
     """VolumeSnapshotClass for the jail's volume; by default, this volume has no snapshots."""
@@ -347,7 +347,7 @@ class Settings(Model):
     nodesets: tuple[Nodeset, ...] = ()
     on_demand: OnDemandLimits = Field(default_factory=OnDemandLimits)
     partitions: tuple[Partition, ...] = ()
-    """By default one partition, `main`, over all nodesets."""
+    """Partitions; by default one partition, `main`, over all nodesets."""
     slurm: Slurm = Field(default_factory=Slurm)
     health: Health = Field(default_factory=Health)
     auth: Auth = Field(default_factory=Auth)
@@ -356,10 +356,10 @@ class Settings(Model):
     login: Login = Field(default_factory=Login)
     long_checks: LongChecks = Field(default_factory=LongChecks)
     directory: Directory | None = None
-    """By default there are no users except `users`."""
+    """LDAP directory with further users; by default there are no users except `users`."""
     network: Network = Field(default_factory=Network)
     snapshots: Snapshots | None = None
-    """By default there are no snapshots."""
+    """Scheduled snapshots of volumes; by default there are no snapshots."""
     placement: Placement = {}
     operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
@@ -961,7 +961,7 @@ class Settings(Model):
         return (*hosts_of(group), *(node for nodeset in whole for node in self.nodes(nodeset)))
 
     def queues(self) -> tuple[Partition, ...]:
-        """Return the partitions, or one over all nodesets if the settings have none."""
+        """Return the partitions, or one partition over all nodesets if the settings list none."""
         if self.partitions or not self.nodesets:
             return self.partitions
         everything = tuple(nodeset.name for nodeset in self.nodesets)

@@ -48,8 +48,8 @@ _OWNED_PARAMETERS: Mapping[str, str] = {
     "features": "use features",
     "gres": "use gpus",
     "nodeaddr": "remove it: the node's pod reports its own address",
-    "nodehostname": "remove it: nodes are named after the nodeset",
-    "nodename": "remove it: nodes are named after the nodeset",
+    "nodehostname": "remove it: the stack derives nodes' names from the nodeset's name",
+    "nodename": "remove it: the stack derives nodes' names from the nodeset's name",
     "port": "remove it: all nodes use the same slurmd port",
     "state": "use `scontrol update`",
 }
@@ -283,7 +283,9 @@ class Nodeset(Model):
         for name in self.gpus.kubernetes_resources() if self.gpus else ():
             if name in self.pod.resources:
                 raise cross_field(
-                    "pod.resources", f"'{name}': the stack derives it from gpus; remove it here"
+                    "pod.resources",
+                    f"'{name}': the stack derives this resource from gpus; remove it from "
+                    "pod.resources",
                 )
         return self
 

@@ -65,8 +65,8 @@ class Machines(Model):
     spot: bool = False
     """Use cheaper machines that the cloud may take back at any time."""
     autoscaling: Autoscaling | None = None
-    """By default, the number of machines is the nodeset's replicas. For nodes on demand, the number
-    follows the nodes by default, up to the nodeset's replicas."""
+    """Autoscaling of the machines. By default, the number of machines is the nodeset's replicas.
+    With nodes on demand, it follows the number of nodes by default, up to the replicas."""
 
 
 class System(Model):
@@ -110,7 +110,7 @@ class CloudCluster(BaseCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add it"  # type: ignore[attr-defined]
+            yield "registry", f"is required with cluster.kind: {self.kind}; add registry"  # type: ignore[attr-defined]
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",

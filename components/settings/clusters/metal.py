@@ -202,7 +202,7 @@ class MetalCluster(BaseCluster):
         yield from unreachable_machines(stack)
         yield from self._jail_problems(stack)
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add it"
+            yield "registry", f"is required with cluster.kind: {self.kind}; add registry"
         nodesets = {nodeset.name for nodeset in stack.nodesets}
         for index, machine in enumerate(self.machines):
             if machine.nodeset is not None and machine.nodeset not in nodesets:
