@@ -72,7 +72,7 @@ def report(text: str) -> list[Gpu]:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
     found = list(_gpus(text))
     if len(found) != int(attached[1]):
-        raise UnknownError(f"nvidia-smi ended after {len(found)} of {attached[1]} GPUs")
+        raise UnknownError(f"nvidia-smi reported only {len(found)} of {attached[1]} GPUs")
     return found
 
 
@@ -125,7 +125,7 @@ def _lost(gpu: Gpu) -> str | None:
 def count(smi: str, *, count: int | None) -> str | None:
     """Check that no GPU of the nodeset is missing."""
     found = 0 if "No devices were found" in smi else len(report(smi))
-    return f"{found} of {count} GPUs" if count is not None and found < count else None
+    return f"{found} GPUs found, expected {count}" if count is not None and found < count else None
 
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
@@ -213,7 +213,7 @@ def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
     for gpu in gpus:
         state, outcome = gpu.get("Fabric/State"), gpu.get("Fabric/Status")
         if state not in ("", "N/A", "Completed") or outcome not in ("", "N/A", "Success"):
-            yield f"{gpu}: fabric {state}, {outcome}"
+            yield f"{gpu}: fabric state {state}, status {outcome}"
 
 
 def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
     for gpu in gpus:
         if up[gpu.index] < expected:
             names = f" ({','.join(down[gpu.index])} inactive)" if down[gpu.index] else ""
-            yield f"{gpu}: {up[gpu.index]} of {expected} links{names}"
+            yield f"{gpu}: {up[gpu.index]} of {expected} links are active{names}"
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
@@ -260,7 +260,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
         ]
         wanted = max([*likes, least or 0], default=0)
         if limits.get(gpu.index, wanted) < wanted:
-            yield f"{gpu}: limited to {limits[gpu.index]:g} of {wanted:g} W"
+            yield f"{gpu}: power limit {limits[gpu.index]:g} W, expected {wanted:g} W"
 
 
 def temperature(smi: str, *, max_celsius: float | None) -> str | None:
@@ -304,7 +304,7 @@ def busy(
         ordered = enumerate(_in_order_of_slurm(gpus, gres))
         free = {gpu.index for place, gpu in ordered if place in places}
     elif jobs(processes):
-        raise UnknownError("jobs are running")
+        raise UnknownError("jobs are running; this check requires a node without jobs")
     else:
         free = {gpu.index for gpu in gpus}
     return listed(_held(gpus, free, max_mib))

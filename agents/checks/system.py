@@ -22,7 +22,9 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
     found = {path: values for *values, path in rows(text, 4)}
     for path in paths:
         if path not in found:
-            raise UnknownError(f"{path} was not read")
+            raise UnknownError(
+                f"{path} was not read: the reader's output has no line for this path"
+            )
         used, used_inodes, mode = found[path]
         if mode == "missing":
             yield f"{path} is missing"
@@ -43,11 +45,14 @@ def image_cache(text: str, *, max_percent: float) -> str | None:
 def memory(text: str, processes: str, *, min_percent: float) -> str | None:
     """Check that a node without jobs has most of its memory free."""
     if jobs(processes):
-        raise UnknownError("jobs are running")
+        raise UnknownError("jobs are running; this check requires a node without jobs")
     found = {name: int(value) for name, value in rows(text, 2)}
     if found["free"] >= found["limit"] * min_percent / 100:
         return None
-    return f"{found['free']} of {found['limit']} MiB are free on an idle node"
+    return (
+        f"{found['free']} of {found['limit']} MiB are free on an idle node, "
+        f"expected at least {min_percent:g} %"
+    )
 
 
 def clock(jail: str, *, max_offset: float) -> str | None:
@@ -59,9 +64,11 @@ def clock(jail: str, *, max_offset: float) -> str | None:
     """
     found = dict(rows(jail, 2))
     if "ahead" not in found:
-        raise UnknownError("the jail is not writable")
+        raise UnknownError("the clocks cannot be compared, because the jail is not writable")
     ahead = float(found["ahead"])
-    return f"{-ahead:+.1f} s off the jail's clock" if abs(ahead) > max_offset else None
+    if abs(ahead) <= max_offset:
+        return None
+    return f"the clock is {-ahead:+.1f} s off the clock of the jail's storage"
 
 
 def jail(text: str, *, generation: int | None) -> str | None:
@@ -72,12 +79,12 @@ def jail(text: str, *, generation: int | None) -> str | None:
     """
     found = dict(rows(text, 2))
     if "generation" not in found:
-        return "not mounted, or never populated"
+        return "the jail is not mounted, or was never populated"
     if found["written"] not in ("yes", "full"):
-        return f"not writable: {found['written']}"
+        return f"the jail is not writable: {found['written']}"
     settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
     if generation is not None and settled and int(found["generation"]) != generation:
-        return f"generation {found['generation']}, expected {generation}"
+        return f"the jail has generation {found['generation']}, expected {generation}"
     return None
 
 
@@ -94,9 +101,9 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
     for kind, value, name in rows(text, 3):
         job = name.removeprefix("ended.").partition(".")[0]
         if kind == "shm" and not running and int(value) > max_shm_mib:
-            found.append(f"{value} MiB in {name}")
+            found.append(f"{value} MiB in {name} without a job")
         elif kind == "job" and job not in running and int(value) > min_age:
-            found.append(f"directories of job {job}")
+            found.append(f"directories of the ended job {job}")
     return listed(found)
 
 
@@ -109,7 +116,7 @@ def stuck(text: str, *, min_seconds: float) -> str | None:
             "run the check again later"
         )
     asleep = set(_waiting(before))
-    return listed(f"{comm} ({pid})" for pid, start, woken, comm in _waiting(now)
+    return listed(f"{comm} (pid {pid}) hangs" for pid, start, woken, comm in _waiting(now)
                   if (pid, start, woken, comm) in asleep)  # fmt: skip
 
 

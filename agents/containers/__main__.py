@@ -18,19 +18,29 @@ from agents.containers.watch import size, tell
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="slurm-image", description="Manage the cached images of --container-image."
+        prog="slurm-image",
+        description="Manage your cache of the images that --container-image imports.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    find = commands.add_parser("find", help="import an image, and print its directory")
+    find = commands.add_parser(
+        "find", help="import an image unless the cache has it, and print its directory in the cache"
+    )
     find.add_argument("image", help="value of --container-image")
     share = commands.add_parser("share", help="add an image's layers to the site's shared layers")
     share.add_argument("image", help="value of --container-image")
     commands.add_parser("list", help="list the images in the cache")
-    remove = commands.add_parser("remove", help="remove the least recently used images")
-    remove.add_argument("--keep", type=float, default=0, help="GB to keep (default: 0)")
+    remove = commands.add_parser(
+        "remove", help="remove images from the cache, the least recently used first"
+    )
+    remove.add_argument(
+        "--keep",
+        type=float,
+        default=0,
+        help="GB that may stay in the cache (default: 0; images in use always stay)",
+    )
     saving = commands.add_parser("save", help="save a job's container as a squashfs file")
     saving.add_argument("--container", type=Path, required=True, help="directory of the container")
-    saving.add_argument("target", type=Path, help="file to write")
+    saving.add_argument("target", type=Path, help="path of the squashfs file")
     return parser.parse_args(arguments)
 
 
@@ -66,7 +76,10 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     except FAULTS as error:
         subject = options.image if "image" in options else f"slurm-image {options.command}"
-        tell(f"{subject}: {describe(error)}: check the image, and the free space of its directory")
+        tell(
+            f"{subject}: {describe(error)}: check that the image is intact, and that the disk has "
+            "free space"
+        )
         return 1
     except KeyboardInterrupt:
         return 130

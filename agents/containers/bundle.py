@@ -40,7 +40,9 @@ def read(path: Path) -> Bundle:
     root, process = _object(config, "root"), _object(config, "process")
     place = root.get("path")
     if not isinstance(place, str) or not (path / place).is_dir():
-        raise ImageError(f"{path / CONFIG}: root.path: {place!r}: expected a directory")
+        raise ImageError(
+            f"{path / CONFIG}: root.path: {place!r}: expected a directory: correct the path"
+        )
     try:
         surroundings = Surroundings(
             variables=variables_of(process.get("env")), directory=directory_of(process.get("cwd"))
@@ -61,10 +63,11 @@ def _config(path: Path) -> dict[str, Any]:
         found = json.loads(_text(path / CONFIG))
     except OSError as error:
         raise ImageError(
-            f"{path / CONFIG}: {error.strerror}: expected an OCI bundle: check the path"
+            f"{path / CONFIG}: {error.strerror}: expected an OCI bundle, which has this file: "
+            "check the path of the bundle"
         ) from None
     except ValueError as error:
-        raise ImageError(f"{path / CONFIG}: {error}: expected JSON") from None
+        raise ImageError(f"{path / CONFIG}: {error}: expected JSON: correct the file") from None
     return found if isinstance(found, dict) else {}
 
 
@@ -72,7 +75,7 @@ def _text(path: Path) -> bytes:
     # With O_NONBLOCK, opening a FIFO does not wait for a writer.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ImageError(f"{path}: expected a file")
+            raise ImageError(f"{path}: expected a file, but it is a FIFO, a device or a directory")
         return file.read()
 
 

@@ -58,8 +58,8 @@ def _check_owner(folder: Path) -> None:
     for found in (link, status):
         if found.st_uid != user:
             raise ImageError(
-                f"cannot use the image cache {folder}: it belongs to the user {found.st_uid}: ask "
-                "the cluster operator to create it for you"
+                f"cannot use the image cache {folder}: it belongs to the user {found.st_uid}, "
+                f"expected {user}: ask the cluster operator to create it for you"
             )
     if status.st_mode & _OTHERS_WRITE:
         raise ImageError(
@@ -94,8 +94,8 @@ class Cache:
                 (path / name).mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         except OSError as error:
             raise ImageError(
-                f"cannot use the image cache {path}: {error.strerror}: check its owner and the "
-                "free space"
+                f"cannot use the image cache {path}: {error.strerror}: check the owner of this "
+                "directory, and the free space of its disk"
             ) from None
 
     # --- Images ----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Cache:
             began, announced = time.monotonic(), False
             while not _try_lock(file.fileno()):
                 if not announced and time.monotonic() - began > _WAIT_UNTIL_TOLD:
-                    tell(f"{subject}: waiting for another step that imports this image")
+                    tell(f"{subject}: waiting because another step is importing this image")
                     announced = True
                 time.sleep(_POLL)
             yield
@@ -323,8 +323,8 @@ def check_files(count: int, subject: str) -> None:
     """Raise ImageError if an image has too many files."""
     if count > MOST_FILES:
         raise ImageError(
-            f"{subject}: it has more than {MOST_FILES:,} files, the limit for images: use a "
-            "smaller image"
+            f"{subject}: it has more than {MOST_FILES:,} files, which is the limit: use an image "
+            "with fewer files"
         )
 
 

@@ -93,12 +93,16 @@ class Importer:
                 " stack's settings"
             )
         if isinstance(reference, InFile):
-            raise ImageError(f"image {text}: only registry images can be shared: push it first")
+            raise ImageError(
+                f"image {text}: only an image in a registry can be shared: push the image to a "
+                "registry first"
+            )
         try:
             (blobs / "sha256").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ImageError(
-                f"cannot use {blobs}: {error.strerror}: run this command as its owner"
+                f"cannot write to {blobs}, the directory for shared layers: {error.strerror}: run "
+                "this command as the owner of this directory"
             ) from None
         with self.cache.temporary() as folder:
             skopeo = _Skopeo.of_registry(reference, self, folder)
@@ -144,7 +148,7 @@ class Importer:
                 layers = (folder / "blobs").read_text() if (folder / "blobs").exists() else ""
                 if not self.cache.remove_damaged(layers.splitlines()):
                     raise
-            tell(f"{skopeo.subject}: a layer in the cache is damaged: downloading it again")
+            tell(f"{skopeo.subject}: a layer in the cache is damaged: downloading the layer again")
             return self._unpack(found, skopeo, folder)
 
         image = self._bring(found.key, skopeo.subject, make)
@@ -230,7 +234,7 @@ class Importer:
             try:
                 self.cache.shrink(self.settings.cache_size, keep=image)
             except (OSError, RecursionError) as error:
-                tell(f"{subject}: cannot remove old images: {describe(error)}")
+                tell(f"{subject}: cannot remove old images from the cache: {describe(error)}")
             return image
 
     def _unusable(self, subject: str, error: OSError) -> ImageError:
@@ -243,7 +247,7 @@ class Importer:
         cached = self.cache.recorded(text)
         if cached is None or any(word in str(error).lower() for word in _DENIED):
             raise error
-        tell(f"{error}: using the cached image")
+        tell(f"{error}: using the image in the cache, which may be older")
         # Each step would wait for the registry again. The disk may be full.
         with suppress(OSError):
             self.cache.record(text, cached.name, min(_LOOK_UP_AGAIN, self.settings.fresh_for))
@@ -259,7 +263,7 @@ def _kind_of(path: Path) -> str:
     if path.is_dir():
         return "oci" if (path / _LAYOUT).is_file() else "directory"
     if not path.is_file():
-        raise ImageError(f"image {path}: expected a file or a directory")
+        raise ImageError(f"image {path}: expected a file or a directory: check the path")
     with path.open("rb") as file:
         start = file.read(len(_SQUASHFS))
     if start == _SQUASHFS:
@@ -284,7 +288,10 @@ def _check_blobs(layout: Path) -> None:
     """Refuse a layout from which skopeo would read forever: it opens FIFOs and devices."""
     for path in (layout / "blobs").rglob("*"):
         if not path.is_file() and not path.is_dir():
-            raise ImageError(f"image {layout}: {path}: expected a file: copy the image again")
+            raise ImageError(
+                f"image {layout}: {path}: expected a file, but it is a FIFO or a device: copy the "
+                "image again"
+            )
 
 
 def _kind_of_archive(path: Path) -> str | None:
@@ -312,7 +319,7 @@ def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
     def check(count: int) -> None:
         if count > limit:
             raise ImageError(
-                f"{subject}: the files exceed {size(limit)}, the limit of this site: use a smaller "
+                f"{subject}: its files exceed {size(limit)}, the limit of this site: use a smaller "
                 "image, or contact the cluster operator"
             )
         progress.reached(count)
@@ -400,8 +407,8 @@ class _Skopeo:
                 raise
             others = _platforms(json.loads(self._run([*look, "--raw", self.source])))
             raise ImageError(
-                f"{self.subject}: no image for {_PLATFORM}, but for {', '.join(others)}: choose "
-                f"another tag, or build the image for {_PLATFORM}"
+                f"{self.subject}: no image for {_PLATFORM} (available: {', '.join(others)}): "
+                f"choose another tag, or build the image for {_PLATFORM}"
             ) from None
         found: dict[str, Any] = json.loads(text)
         sizes = {
@@ -416,8 +423,8 @@ class _Skopeo:
         room, total = shutil.disk_usage(blobs).free, found.size_without(blobs)
         if total is not None and total > room:
             raise ImageError(
-                f"{self.subject}: requires {size(total)}, but {blobs} has {size(room)} left: "
-                "remove images with `slurm-image remove`, or other files"
+                f"{self.subject}: the download requires {size(total)}, but {blobs} has only "
+                f"{size(room)} left: remove images with `slurm-image remove`, or remove other files"
             )
         layout = folder / "layout"
         layout.mkdir()

@@ -55,7 +55,8 @@ def _bind(address: str) -> socket.socket:
             receiver.bind(address)
         except OSError as error:
             print(
-                f"cannot listen for reports about images: {error}; trying again in {_RETRY:g} s",
+                f"cannot listen for the reports that steps send about images: {error}; trying "
+                f"again in {_RETRY:g} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -73,7 +74,11 @@ def _try_write(counts: Counts, file: Path, *, quiet: bool) -> bool:
         write(counts, file)
     except OSError as error:
         if not quiet:
-            print(f"cannot write the counts of images: {error}", file=sys.stderr, flush=True)
+            print(
+                f"cannot write the counts of images to {file}: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
         return False
     return True
 

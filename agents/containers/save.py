@@ -70,7 +70,8 @@ def _unfinished(subject: str, target: Path) -> Iterator[int]:
                 os.fstat(file), os.stat(name, dir_fd=folder, follow_symlinks=False)
             ):
                 raise ImageError(
-                    f"{subject}: another user replaced the file: use another directory"
+                    f"{subject}: another user replaced the file while it was written: use a "
+                    "directory that only you can write to"
                 )
             os.rename(name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:

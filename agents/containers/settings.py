@@ -57,8 +57,8 @@ class Settings:
         """Raise ImageError unless the site permits the image."""
         if self.allowed and not any(fnmatchcase(name, pattern) for pattern in self.allowed):
             raise ImageError(
-                f"image {name}: this site permits {', '.join(self.allowed)}: use one of them, or "
-                "contact the cluster operator"
+                f"image {name}: not permitted: this site permits only {', '.join(self.allowed)}: "
+                "use another image, or contact the cluster operator"
             )
 
     @property

@@ -161,4 +161,6 @@ def _read(path: Path) -> str:
             return ""
         return path.read_text(errors="replace")
     except OSError as error:
-        raise ImageError(f"image: {describe(error)}: make the file readable") from None
+        raise ImageError(
+            f"image: cannot read a file of the image: {describe(error)}: make the file readable"
+        ) from None

@@ -98,8 +98,8 @@ def run(
         raise
     if process.returncode == -signal.SIGKILL:
         raise ImageError(
-            f"{subject}: {command[0]} was killed: the job probably exceeded its memory: request "
-            "more with --mem"
+            f"{subject}: {command[0]} was killed: the job probably exceeded its memory limit: "
+            "request more memory with --mem"
         )
     if process.returncode != 0 and not (
         process.returncode == 2 and harmless is not None and _all_match(harmless, errors)

@@ -118,9 +118,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("name", choices=sorted(CHECKS))
     history.add_argument("name", nargs="?", choices=sorted(CHECKS))
     for command in (run, record, history):
-        command.add_argument("--node", action="append", default=[], help="node; can be repeated")
+        command.add_argument(
+            "--node", action="append", default=[], help="name of a node; can be repeated"
+        )
         command.add_argument("--json", action="store_true", help="print JSON")
-    run.add_argument("--reservation", help="reservation that contains the nodes")
+    run.add_argument("--reservation", help="name of a reservation that contains the nodes")
     return parser
 
 
@@ -128,8 +130,8 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
     """Return an environment variable. Raises ValueError if it is not set."""
     if name not in environment:
         raise ValueError(
-            f"{name}: the environment variable is not set; run this in a pod of the long checks, "
-            "which has it"
+            f"{name}: the environment variable is not set; run this command in a pod of the long "
+            "checks, where the variable is set"
         )
     return environment[name]
 

@@ -52,7 +52,7 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
             change = abs(value / usual - 1)
             return Verdict.BAD, (
                 f"{measured}, {change:.1%} {word} than {_shown(usual)}, the median of the last "
-                f"{len(recent)} values, expected at most {rule.fall:.0%}"
+                f"{len(recent)} values, expected at most {rule.fall:.0%} {word}"
             )
     if rule.threshold is None and usual <= 0:
         reason = f"no threshold, and only {len(recent)} earlier values"

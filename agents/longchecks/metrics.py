@@ -18,7 +18,7 @@ from agents.metrics import Metric
 from agents.say import say
 
 _LABELS = ("check", "node")
-VALUE = Metric("slurmstack_longcheck_value", "Newest value.", "the check's", _LABELS)
+VALUE = Metric("slurmstack_longcheck_value", "Newest measured value.", "the check's", _LABELS)
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
     "Start of the measurement of the newest value.",
@@ -36,7 +36,7 @@ MINIMUM = Metric(
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
-    "Highest good value; only checks that count faults have it.",
+    "Highest good value; only checks that count faults have this metric.",
     *("the check's", _LABELS),
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)

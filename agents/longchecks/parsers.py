@@ -97,7 +97,7 @@ def gpu_burn(text: str) -> Reading:
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
-        raise NoValueError("gpu_burn lacks the result of at least one GPU")
+        raise NoValueError("gpu_burn did not print the result of each GPU")
     faulty = sorted((gpu for gpu, result in results.items() if result != "OK"), key=int)
     return Reading(float(len(faulty)), f"faulty: GPU {', '.join(faulty)}" if faulty else "")
 
@@ -129,7 +129,7 @@ def cpu_memory(text: str) -> Reading:
     """Return membw's triad (images/worker/membw.c) in MB/s, or 0 if membw read wrong values."""
     found = _MEMBW.search(text)
     if found is None:
-        raise NoValueError("membw has no result")
+        raise NoValueError("membw printed no result")
     wrong = _MEMBW_WRONG.search(text)
     return Reading(0.0, f"{wrong[1]} wrong values") if wrong else Reading(float(found[1]))
 

@@ -157,9 +157,9 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
             return Move("cancel", target, why)
         return Move("wait", target)
     if "PREEMPTED" in state or ("CANCELLED" in state and not job.nodes):
-        return Move("forget", target, "job preempted or cancelled")
+        return Move("forget", target, "the job was preempted or cancelled")
     if not state & _TO_AN_END:
-        return Move("collect", target, f"job ended as {', '.join(sorted(state))}")
+        return Move("collect", target, f"the job ended in the state {', '.join(sorted(state))}")
     return _of_output(submission, target, seen, f"no output of job {job.id}")
 
 
@@ -172,7 +172,7 @@ def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
         return Move(
             "forget" if lost else "wait",
             target,
-            "Slurm does not know the requested job" if lost else "",
+            "Slurm has no record of the requested job" if lost else "",
         )
     move = _of_output(submission, target, seen, "")
     return (

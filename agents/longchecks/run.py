@@ -134,7 +134,7 @@ class Runner:
                 fit = ", ".join(self.wanted.checks[self.check.name].nodesets)
                 raise ValueError(
                     f"--node {name}: expected a node of Slurm in one of the nodesets {fit}; "
-                    "see sinfo"
+                    "run sinfo to list the nodes"
                 )
 
     def _is_same(
@@ -219,7 +219,7 @@ class Runner:
         if move.kind == "submit":
             return self._submit(run, target, seen)
         if move.kind == "cancel":
-            self._say(f"{'+'.join(target)}: job cancelled: {move.why}")
+            self._say(f"{'+'.join(target)}: cancelling the pending job: {move.why}")
             self._client.cancel(seen.jobs[target].id)
         elif move.kind == "forget":
             self._say(f"{'+'.join(target)}: {move.why}; trying again")
@@ -347,7 +347,9 @@ class Runner:
         for target, record in sorted(results.items()):
             if record.verdict is Verdict.BAD and {found[n] for n in target} == {Verdict.UNKNOWN}:
                 names = " and ".join(target)
-                self._say(f"{names}: bad as a pair, but the faulty node is unknown; not drained")
+                self._say(
+                    f"{names}: bad as a pair, but the faulty node is unknown; neither is drained"
+                )
         bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
         return Summary(tuple(results.values()), left, bad)
 
@@ -377,7 +379,8 @@ class Runner:
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{self._file}: is not a record of a run ({error}); move it away to start a new run"
+                f"{self._file}: is not a valid record of a run ({error}); move the file away to "
+                "start a new run"
             ) from None
 
     def _output(self, run: Run, target: Target, submission: Submission) -> str:

@@ -62,7 +62,9 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
         try:
             flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            raise BusyError(f"{path.parent.name}: already running; wait until it ends") from None
+            raise BusyError(
+                f"{path.parent.name}: a run of this check is in progress; wait until that run ends"
+            ) from None
         yield
 
 

@@ -71,7 +71,9 @@ class Wanted(_Part):
         """Return a check by name. Raises `ValueError` if it is unknown or not enabled."""
         if name not in self.checks or name not in CHECKS:
             on = ", ".join(sorted(self.checks)) or "none"
-            raise ValueError(f"{name}: is not one of long_checks.checks ({on}); add it there")
+            raise ValueError(
+                f"{name}: is not enabled; long_checks.checks enables: {on}; add {name} there"
+            )
         return CHECKS[name]
 
     def is_of(self, check: Check, node: str) -> bool:

@@ -126,7 +126,7 @@ def test_reports_an_index_without_a_matching_image_in_one_line(site: Site) -> No
 
     line = refusal(site, f"--container-image={name}")
 
-    assert "no image for linux/amd64, but for linux/arm64, linux/ppc64le: choose" in line
+    assert "no image for linux/amd64 (available: linux/arm64, linux/ppc64le): choose" in line
 
 
 def test_runs_an_image_by_digest(site: Site, image: str) -> None:

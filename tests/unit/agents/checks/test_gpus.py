@@ -101,8 +101,14 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
         ("Remapping Failure Occurred", "Yes", "", "gpu-row-remap", ": row remapping failed"),
         ("HW Slowdown", "Active", "", "gpu-throttle", ": HW Slowdown"),
         ("HW Thermal Slowdown", "Active", "", "gpu-throttle", ": HW Thermal Slowdown"),
-        ("State", "In Progress", "Fabric", "gpu-nvlink", ": fabric In Progress, Success"),
-        ("Status", "Timeout", "Fabric", "gpu-nvlink", ": fabric Completed, Timeout"),
+        (
+            "State",
+            "In Progress",
+            "Fabric",
+            "gpu-nvlink",
+            ": fabric state In Progress, status Success",
+        ),
+        ("Status", "Timeout", "Fabric", "gpu-nvlink", ": fabric state Completed, status Timeout"),
         ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": power limit cannot be read"),
         ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": 28 °C"),
         ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
@@ -146,8 +152,8 @@ def test_truncated_or_unexpected_output_gives_no_verdict(check: Check, text: str
 
 
 def test_missing_gpu_fails_and_an_extra_gpu_passes() -> None:
-    assert gpus.count(recorded(H100), count=9) == "8 of 9 GPUs"
-    assert gpus.count("No devices were found", count=8) == "0 of 8 GPUs"
+    assert gpus.count(recorded(H100), count=9) == "8 GPUs found, expected 9"
+    assert gpus.count("No devices were found", count=8) == "0 GPUs found, expected 8"
     assert gpus.count(recorded(H100), count=8) is None
     assert gpus.count(recorded(H100), count=4) is None
 
@@ -190,14 +196,14 @@ GPU 00000000:00:1E.0
 """
 
     assert gpus.throttle(smi) == "GPU 0 (00:1E.0): HW Slowdown"
-    assert gpus.power(smi, min_watts=300) == "GPU 0 (00:1E.0): limited to 100 of 300 W"
+    assert gpus.power(smi, min_watts=300) == "GPU 0 (00:1E.0): power limit 100 W, expected 300 W"
     assert gpus.power(smi, min_watts=100) is None
 
 
 def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
     smi = edited(H100, "Current Power Limit", "400.00 W")
 
-    assert gpus.power(smi, min_watts=None) == "GPU 0 (53:00.0): limited to 400 of 700 W"
+    assert gpus.power(smi, min_watts=None) == "GPU 0 (53:00.0): power limit 400 W, expected 700 W"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +230,7 @@ def test_message_names_the_links_that_are_down() -> None:
 
     wrong = gpus.nvlink(recorded("nvlink-v100-inactive"), smi, links=6)
 
-    assert wrong == "GPU 0 (03:00.0): 4 of 6 links (3,5 inactive)"
+    assert wrong == "GPU 0 (03:00.0): 4 of 6 links are active (3,5 inactive)"
 
 
 def test_gpu_with_fewer_links_than_the_others_fails() -> None:
@@ -234,7 +240,7 @@ def test_gpu_with_fewer_links_than_the_others_fails() -> None:
     assert gpus.nvlink(status, recorded(H100), links=None) is None
     assert (
         gpus.nvlink(fewer, recorded(H100), links=None)
-        == "GPU 0 (53:00.0): 11 of 12 links (11 inactive)"
+        == "GPU 0 (53:00.0): 11 of 12 links are active (11 inactive)"
     )
 
 

@@ -250,13 +250,19 @@ def test_jail_passes_only_with_the_expected_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
-    assert system.jail(text, generation=4) == "generation 3, expected 4"
+    assert system.jail(text, generation=4) == "the jail has generation 3, expected 4"
     assert system.clock(text, max_offset=0.1) is None
 
 
 def test_clock_ahead_of_or_behind_the_storage_is_detected(jail: Path) -> None:
-    assert system.clock(read(jail, ahead=30), max_offset=2) == "-30.0 s off the jail's clock"
-    assert system.clock(read(jail, ahead=-30), max_offset=2) == "+30.0 s off the jail's clock"
+    assert (
+        system.clock(read(jail, ahead=30), max_offset=2)
+        == "the clock is -30.0 s off the clock of the jail's storage"
+    )
+    assert (
+        system.clock(read(jail, ahead=-30), max_offset=2)
+        == "the clock is +30.0 s off the clock of the jail's storage"
+    )
 
 
 def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
@@ -266,7 +272,7 @@ def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
 def test_unwritable_jail_fails_with_the_systems_message(jail: Path) -> None:
     (jail / readers.NODES).write_text("a file in place of the folder")
 
-    assert system.jail(read(jail), generation=3) == "not writable: File exists"
+    assert system.jail(read(jail), generation=3) == "the jail is not writable: File exists"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

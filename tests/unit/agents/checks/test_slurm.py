@@ -10,7 +10,7 @@ from agents.checks.registry import Effect
 from agents.drains import CHECK, Evidence, is_own
 
 DISK = Outcome("disk", Verdict.FAILED, "/tmp is full (97 %)")
-CLOCK = Outcome("clock", Verdict.FAILED, "-9.0 s off the jail's clock")
+CLOCK = Outcome("clock", Verdict.FAILED, "the clock is -9.0 s off the clock of the jail's storage")
 REPORTED = Outcome("gpu-throttle", Verdict.FAILED, "GPU 0: HW Slowdown", Effect.REPORT)
 GOOD = Outcome("memory", Verdict.PASSED)
 OPEN = Outcome("gpu-busy", Verdict.UNKNOWN, "jobs are running")
@@ -65,7 +65,7 @@ def test_next_failed_check_becomes_the_reason_after_the_first_passes() -> None:
 
     found = slurm.reason([with_verdict(DISK, Verdict.PASSED), CLOCK], standing)
 
-    assert found == f"{CHECK}clock: -9.0 s off the jail's clock"
+    assert found == f"{CHECK}clock: the clock is -9.0 s off the clock of the jail's storage"
 
 
 def test_reason_with_text_that_slurm_appended_is_recognized() -> None:

@@ -44,7 +44,10 @@ def memory(text: str, processes: str = IDLE) -> str | None:
     ("text", "wrong"),
     [
         ("limit 1000\nfree 800\n", None),
-        ("limit 1000\nfree 799\n", "799 of 1000 MiB are free on an idle node"),
+        (
+            "limit 1000\nfree 799\n",
+            "799 of 1000 MiB are free on an idle node, expected at least 80 %",
+        ),
     ],
 )
 def test_idle_node_fails_if_too_little_memory_is_free(text: str, wrong: str | None) -> None:
@@ -86,16 +89,16 @@ def test_mounted_writable_jail_of_the_right_generation_passes() -> None:
 
 
 def test_jail_that_is_not_mounted_fails() -> None:
-    assert jail("") == "not mounted, or never populated"
+    assert jail("") == "the jail is not mounted, or was never populated"
 
 
 @pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
 def test_unwritable_jail_fails_and_the_message_says_why(why: str) -> None:
-    assert jail(text(written=why, ahead="")) == f"not writable: {why}"
+    assert jail(text(written=why, ahead="")) == f"the jail is not writable: {why}"
 
 
 def test_wrong_jail_generation_fails_only_after_a_delay() -> None:
-    assert jail(text(), generation=4) == "generation 3, expected 4"
+    assert jail(text(), generation=4) == "the jail has generation 3, expected 4"
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
 
@@ -110,7 +113,7 @@ def test_wrong_jail_generation_fails_only_after_a_delay() -> None:
 def test_clock_check_fails_above_the_maximum_offset(ahead: str, wrong: str | None) -> None:
     found = system.clock(text(ahead=ahead), max_offset=2)
 
-    assert found == (wrong and f"{wrong} the jail's clock")
+    assert found == (wrong and f"the clock is {wrong} the clock of the jail's storage")
 
 
 def test_clock_check_needs_a_jail_for_a_verdict() -> None:
@@ -147,13 +150,13 @@ def leftovers(found: str, processes: str) -> str | None:
     ("found", "processes", "wrong"),
     [
         ("shm 1024 /dev/shm\n", IDLE, None),
-        ("shm 1025 /dev/shm\n", IDLE, "1025 MiB in /dev/shm"),
+        ("shm 1025 /dev/shm\n", IDLE, "1025 MiB in /dev/shm without a job"),
         ("shm 90000 /dev/shm\n", BUSY, None),
-        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, "directories of job 41"),
-        ("shm 0 /dev/shm\njob 601 ended.41.2000.0\n", BUSY, "directories of job 41"),
+        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, "directories of the ended job 41"),
+        ("shm 0 /dev/shm\njob 601 ended.41.2000.0\n", BUSY, "directories of the ended job 41"),
         ("shm 0 /dev/shm\njob 600 41.2000\n", BUSY, None),
         ("shm 0 /dev/shm\njob 9000 42.2000\n", BUSY, None),
-        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of job 42"),
+        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of the ended job 42"),
     ],
 )
 def test_leftovers_of_ended_jobs_fail_the_check(
@@ -172,7 +175,7 @@ def stuck(now: str, before: str, age: float = 60) -> str | None:
 
 
 def test_process_that_stays_blocked_in_the_kernel_fails_the_check() -> None:
-    assert stuck(IDLE + STUCK, STUCK) == "python3 (77)"
+    assert stuck(IDLE + STUCK, STUCK) == "python3 (pid 77) hangs"
 
 
 @pytest.mark.parametrize(

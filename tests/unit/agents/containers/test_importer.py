@@ -139,8 +139,8 @@ def test_index_without_an_image_for_the_node_is_refused_with_its_platforms(
         importer.find("x")
 
     assert str(raised.value) == (
-        "image docker.io/library/x:latest: no image for linux/amd64, but for linux/arm/v7, "
-        "linux/s390x: choose another tag, or build the image for linux/amd64"
+        "image docker.io/library/x:latest: no image for linux/amd64 (available: linux/arm/v7, "
+        "linux/s390x): choose another tag, or build the image for linux/amd64"
     )
 
 
@@ -195,7 +195,7 @@ def test_steps_use_the_cached_image_for_some_minutes_after_no_answer(
     (programs / "registry.json").unlink()
 
     assert importer.find("x") == image
-    assert "using the cached image" in capsys.readouterr().err
+    assert "using the image in the cache" in capsys.readouterr().err
     assert 200 < record.stat().st_mtime - time.time() <= 300
 
 
@@ -242,7 +242,7 @@ def test_import_succeeds_even_if_old_images_cannot_be_removed(
     monkeypatch.setattr(Cache, "shrink", full)
 
     assert contents(importer.find("x")) == ["one"]
-    assert "cannot remove old images: Disk quota exceeded" in capsys.readouterr().err
+    assert "cannot remove old images from the cache: Disk quota exceeded" in capsys.readouterr().err
 
 
 # --- Damaged layers -------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_missing_environment_variable_is_named(
     [
         (
             ("run", "dcgm"),
-            "dcgm: is not one of long_checks.checks (cpu-memory, network); add it there",
+            "dcgm: is not enabled; long_checks.checks enables: cpu-memory, network; add dcgm there",
         ),
         (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
         (("record", "network", "--node", "cpu-0"), "--node: given 1 times, expected 2"),

@@ -448,7 +448,7 @@ def test_interrupted_run_of_other_nodes_is_finished_first(tmp_path: Path) -> Non
 def test_second_concurrent_run_of_a_check_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     with alone(world.series / "cpu-memory" / ".run.lock", wait=False):
-        with pytest.raises(BusyError, match="cpu-memory: already running"):
+        with pytest.raises(BusyError, match="cpu-memory: a run of this check is in progress"):
             world.run()
         world.run("network", ["cpu-0"])
     assert not world.jobs
