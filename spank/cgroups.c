@@ -18,14 +18,18 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Version 2 has one hierarchy, in which Slurm puts all jobs into a cgroup named after the node. */
+/*
+ * Version 2 of cgroups has one hierarchy. In it, Slurm puts all jobs into a cgroup that is named
+ * after the node.
+ */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
-/* Cgroups of slurmstepd on each version. agents/cgroups.py creates their parents. */
+/* Cgroups of slurmstepd on each version. agents/cgroups.py creates their parent cgroups. */
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
 /*
- * Limit in bytes. Slurm uses far less, even for a job with many steps: the kernel charges other
- * cgroups for the memory that slurmstepd allocated before it joined this cgroup.
+ * Memory limit of slurmstepd's cgroup in bytes. slurmstepd uses far less in it, even for a job with
+ * many steps, because the kernel charges other cgroups for the memory that slurmstepd allocated
+ * before it joined this cgroup.
  */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
 /* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy `pids`. */
@@ -37,9 +41,12 @@
 #define COUNT_SIZE sizeof("18446744073709551615\n")
 #define MACHINE_LIMIT "/proc/sys/kernel/pid_max"
 #define OWN_GROUPS "/proc/self/cgroup"
-/* Prefix of the line for version 2 in this file. */
+/* Prefix of the line for version 2 in OWN_GROUPS. */
 #define V2_LINE "0::"
-/* A job may use 1/SHARE of the machine's limit: other jobs and the machine also need processes. */
+/*
+ * A job may use 1/SHARE of the machine's limit of processes, because other jobs and the machine
+ * itself also need processes.
+ */
 #define SHARE 8
 #define GROUP (O_PATH | O_DIRECTORY | O_CLOEXEC)
 #define GROUP_MODE 0755
@@ -79,8 +86,8 @@ int open_node_group(int *group_fd)
 }
 
 /*
- * Returns the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the path may
- * begin with the container's own cgroup.
+ * Returns the path of the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the
+ * path in the line may begin with the container's own cgroup.
  */
 static const char *path_of_step(const char *line)
 {
@@ -144,7 +151,7 @@ int join_group(int group_fd, pid_t pid)
 
 /* ---- limits ---- */
 
-/* Writes a limit of a cgroup. Skips a missing file: the kernel does not support this limit. */
+/* Writes a limit of a cgroup. Skips a missing file, because the kernel then lacks this limit. */
 static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
 {
 	int rc = ACCEPTED;

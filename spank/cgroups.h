@@ -21,10 +21,11 @@ int open_node_group(int *group_fd);
  * Sets *processes_fd to the cgroup that all slurmstepd processes of a job share, or to -1 if
  * cgroups are not writable. Creates a missing cgroup. Returns ACCEPTED or REFUSED.
  *
- * Slurm puts slurmstepd into the cgroup of its step. If a task used too much memory, the kernel
- * could kill slurmstepd instead, and the job would never end. Most containers may not lower the
- * oom_score_adj that would prevent this. The shared cgroup also has a limit: if a user makes
- * slurmstepd use much memory, other jobs must not suffer.
+ * Without this cgroup, slurmstepd would stay in the cgroup of its step, into which Slurm puts it.
+ * If a task used too much memory there, the kernel could kill slurmstepd instead of the task, and
+ * the job would never end. A lower oom_score_adj would prevent this, but most containers may not
+ * lower it. The shared cgroup also has a memory limit, so that other jobs do not suffer if a user
+ * makes slurmstepd use much memory.
  */
 int open_daemons_group(uint32_t job_id, int *processes_fd);
 

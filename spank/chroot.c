@@ -60,8 +60,8 @@ SPANK_PLUGIN(chroot, 1)
 #pragma GCC visibility pop
 
 /*
- * Too large for the stack. Callbacks parse the options again, because they may run in different
- * processes.
+ * The parsed options. They are too large for the stack. Each callback parses the options again,
+ * because callbacks may run in different processes.
  */
 static struct config config;
 /* True once this slurmstepd is inside the jail. */
@@ -70,7 +70,7 @@ static bool of_root = false;
 /* pidfds of the job's keeper and of this process. */
 static int keeper_fd = -1;
 static int own_fd = -1;
-/* Set by limit_processes. */
+/* The cgroups that limit_processes returns. */
 static int limits_fd = -1;
 static int processes_fd = -1;
 /* The cgroup that slurmstepd has left and its later forks must join; -1 if there is none. */
@@ -128,7 +128,7 @@ static int share_job(int job_fd, const char *job_name, uid_t uid)
 	return rc;
 }
 
-/* Call this before Slurm opens paths that the user chose. */
+/* Call this function before Slurm opens paths that the user chose. */
 static int prepare_for_paths(uid_t uid)
 {
 	if (enter_own_view(&config, &own_trees) < 0)
@@ -139,7 +139,7 @@ static int prepare_for_paths(uid_t uid)
 	return ACCEPTED;
 }
 
-/* Call this when Slurm opens no more such paths. */
+/* Call this function when Slurm opens no more paths that the user chose. */
 static int return_from_paths(void)
 {
 	struct capabilities old;
@@ -194,7 +194,9 @@ static _Thread_local bool fork_is_inside = false;
 /* True in a child of slurmstepd that the plugin has moved into the job. */
 static bool in_job = false;
 
-/* Joins namespaces of a process, whatever the effective uid. Returns -1 with errno on failure. */
+/*
+ * Joins namespaces of a process. Works with any effective uid. Returns -1 with errno on failure.
+ */
 static int join_namespaces(int process_fd, int kinds)
 {
 	struct capabilities old;
@@ -296,7 +298,10 @@ static int enter_as_child(void)
 		return refuse("cannot determine the working directory: %s", strerror(errno));
 	if (join_namespaces(keeper_fd, JOB_NAMESPACES) < 0)
 		return refuse("cannot join the namespaces of the job: %s", strerror(errno));
-	/* setns(2) changed to the root directory. Slurm itself checks the working directory later. */
+	/*
+	 * Return to the working directory, because setns(2) has changed to the root directory. Ignore
+	 * errors, because Slurm itself checks the working directory later.
+	 */
 	(void)!chdir(directory);
 	if (!config.no_new_privs)
 		return ACCEPTED;
@@ -311,7 +316,7 @@ static void after_fork_in_child(void)
 {
 	if (!forks_into_job)
 		return;
-	/* srun shows the reason from the log. */
+	/* srun shows the user the reason that enter_as_child has logged. */
 	if (enter_as_child() < 0)
 		_exit(1);
 	in_job = true;
@@ -355,7 +360,10 @@ static int ask_job_id(spank_t spank, uint32_t *job_id)
 		       : refuse("Slurm does not provide the job's id");
 }
 
-/* node_steps applies only to steps of srun: the number of jobs limits other steps. */
+/*
+ * node_steps applies only to steps of srun. A job has only few other steps, so the limit on the
+ * number of jobs also limits them.
+ */
 static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
 {
 	if (config.steps > 0 && n_steps->of_job > config.steps)
@@ -400,7 +408,7 @@ static int enter(spank_t spank, int ac, char **av)
 		forks_into_job = true;
 	}
 	if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)
-		return refuse("cannot register fork handlers: no memory");
+		return refuse("cannot register fork handlers: out of memory");
 	return ACCEPTED;
 }
 
@@ -411,7 +419,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 	if (remote == 0)
 		return ACCEPTED;
 	if (remote < 0)
-		return refuse("Slurm does not report whether this is a step");
+		return refuse("Slurm does not report whether this process is a step");
 	open_log_of_slurmd();
 	inside_jail = enter(spank, ac, av) == ACCEPTED;
 	close_log_of_slurmd();
@@ -475,7 +483,7 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 
 /*
  * Makes the kernel kill tasks before daemons if the node runs out of memory. A user may lower the
- * score, but not below that of the daemons.
+ * score of a task, but not below the score of the daemons.
  */
 static int go_first(void)
 {
@@ -487,7 +495,7 @@ static int go_first(void)
 	return rc;
 }
 
-/* Runs after Slurm has set a score of its own. */
+/* Runs after Slurm has set the task's oom_score_adj, which go_first replaces. */
 int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 {
 	(void)ac;
@@ -498,8 +506,8 @@ int slurm_spank_task_init_privileged(spank_t spank, int ac, char **av)
 }
 
 /*
- * Refuses streams in cgroups: slurmstepd opens streams where cgroups are writable, and an open
- * directory would give the task access to the files in it.
+ * Refuses standard streams in cgroups. slurmstepd opens the streams where cgroups are writable, and
+ * an open directory would give the task write access to the files in it.
  */
 static int check_streams(void)
 {
@@ -532,9 +540,9 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 }
 
 /*
- * Detaches this process from slurmd, which waits until the epilog's output is closed, and kills the
- * process group of an epilog after a timeout. Renames the process, because checks treat each
- * process named slurmstepd as a step.
+ * Detaches this process from slurmd. Otherwise slurmd would wait until this process closes the
+ * epilog's output, and would kill the process group of the epilog after a timeout. Renames the
+ * process, because the node's checks treat each process named slurmstepd as a step.
  */
 static void leave_slurm(void)
 {

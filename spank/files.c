@@ -22,7 +22,7 @@
 
 /* Only the job's user and root can connect. */
 #define SOCKET_MODE 0600
-/* Number of entries of a job to remove before the next job's turn. */
+/* Number of directory entries of one job that are removed before it is the next job's turn. */
 #define TURN 10000
 /* Prefix of the directories of ended jobs: ended.<job name>.<number>. */
 #define ENDED "ended."
@@ -80,7 +80,7 @@ int open_job(const char *base, const char *job_name)
 	return job_fd;
 }
 
-/* Opens the entries of the directory `name` below `parent`. Returns NULL with errno on failure. */
+/* Opens the directory `name` below `parent` for readdir(3). Returns NULL with errno on failure. */
 static DIR *open_entries(int parent, const char *name)
 {
 	int fd = openat(parent, name, DIRECTORY);
@@ -169,9 +169,9 @@ out:
 /* ---- the end of a job ---- */
 
 /*
- * Ends the access of users to a directory. The job's processes have ended, but may have passed the
- * directory's descriptor to another job, which could create files faster than this process removes
- * them. Returns 0 or an error number.
+ * Ends the access of users to a directory. The job's processes have ended, but they may have passed
+ * the directory's descriptor to another job. That job could create files faster than this process
+ * removes them. Returns 0 or an error number.
  */
 static int close_to_users(int fd)
 {
@@ -338,7 +338,7 @@ void end_job(const char *base, uint32_t job_id)
 			     strerror(errno));
 }
 
-/* True in the first round: later rounds would report the same failures again. */
+/* True only in the first round, because later rounds would report the same failures again. */
 static bool reports_failures = true;
 
 /* Returns whether another round may find more to remove. */

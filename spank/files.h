@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Below scratch= and shm=, in which other users may write, for example if shm= is /dev/shm. */
+/*
+ * Directory below scratch= and below shm= with the directories of all jobs. Other users may be able
+ * to write to scratch= and shm=, for example if shm= is /dev/shm.
+ */
 #define JOBS_DIRECTORY "slurm-jobs"
 /* "<jobid>.<uid>": two 32-bit numbers, the dot and the NUL. */
 #define JOB_NAME_SIZE 24
@@ -20,25 +23,25 @@
  */
 void format_job_name(char name[JOB_NAME_SIZE], uint32_t job_id, uid_t uid);
 
-/* Opens <base>/slurm-jobs/<job_name>, and creates it if it is missing. May return REFUSED. */
+/* Opens <base>/slurm-jobs/<job_name>. Creates it if it is missing. Returns REFUSED on failure. */
 int open_job(const char *base, const char *job_name);
 
 /*
- * Opens the directory `name` below `parent`, and creates it if it is missing. Returns REFUSED if it
- * does not belong to root. With PRIVATE_MODE, returns REFUSED if other users have any access. With
- * another mode, sets this mode. `base` is for messages.
+ * Opens the directory `name` below `parent`, and creates it if it is missing. Returns REFUSED if
+ * the directory does not belong to root. With PRIVATE_MODE, also returns REFUSED if other users
+ * have any access. With another mode, sets this mode. Messages contain `base`.
  */
 int open_own_directory(int parent, const char *name, const char *base, mode_t mode);
 
-/* Numbers of steps on the node: of a job, and of all jobs. */
+/* Numbers of running steps on the node: steps of one job, and steps of all jobs. */
 struct n_steps {
 	uint64_t of_job, of_node;
 };
 
 /*
- * Lets only the job's user connect to slurmstepd's socket in slurmd's spool directory. Slurm lets
- * all users connect, and reads a message before it checks the sender. Sets *n_steps from the
- * sockets in the directory. Returns ACCEPTED or REFUSED.
+ * Lets only the job's user connect to slurmstepd's socket in slurmd's spool directory. By itself,
+ * Slurm lets all users connect, and slurmstepd reads a message before it checks the sender. Sets
+ * *n_steps from the sockets in the directory. Returns ACCEPTED or REFUSED.
  */
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
 		struct n_steps *n_steps);
@@ -51,8 +54,8 @@ void end_job(const char *base, uint32_t job_id);
 
 /*
  * Removes the directories of ended jobs below both bases. Returns at once if another process is
- * doing this: one process is enough. Alternates between the directories, because the removal of one
- * never ends while another job still writes to it.
+ * already removing them, because one process is enough. Alternates between the directories: the
+ * removal of one directory never ends while another job still writes to it.
  */
 void remove_ended(const char *const bases[2]);
 

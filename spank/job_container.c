@@ -52,9 +52,9 @@ static bool in_slurmd = false;
 /* ---- joining the job ---- */
 
 /*
- * In milliseconds. Slurm starts a job's first step on each node at allocation
+ * Times in milliseconds. Slurm starts a job's first step on each node at allocation
  * (PrologFlags=Contain), but the batch script on another node may run sbcast earlier. So this
- * process waits for the first step, for less time than Slurm waits for the response.
+ * process waits for the first step. It waits for less time than Slurm waits for the response.
  */
 enum { FIRST_STEP_TIMEOUT = 7000, FIRST_STEP_POLL = 50 };
 
@@ -88,8 +88,8 @@ static int open_jobs_keeper(uint32_t job_id, uid_t uid, int *keeper)
 	rc = await_keeper(job_fd, keeper);
 	close_fd(&job_fd);
 	if (rc == ACCEPTED && *keeper < 0)
-		rc = refuse("job %s has not entered the jail on this node: cannot write the file; "
-			    "try again", job_name);
+		rc = refuse("cannot write the file of sbcast: job %s has not entered the jail on "
+			    "this node; run sbcast again", job_name);
 	return rc;
 }
 
@@ -114,7 +114,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	/* Joining also changes the root and the working directory (setns(2)). */
 	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
-	/* For other users, this process loses its capabilities when it becomes the user. */
+	/* For users other than root, this process loses its capabilities when it becomes the user. */
 	if (rc == ACCEPTED && uid == 0 && give_up_capabilities() < 0)
 		rc = refuse("cannot drop capabilities: %s", strerror(errno));
 	close_fd(&keeper);
@@ -144,7 +144,10 @@ int fini(void)
 	return SLURM_SUCCESS;
 }
 
-/* For pam_slurm_adopt, which would need a descriptor of the job's mount namespace. */
+/*
+ * Slurm calls this function for pam_slurm_adopt, which slurmstack does not use. pam_slurm_adopt
+ * would need a descriptor of the job's mount namespace.
+ */
 int container_p_join_external(uint32_t job_id)
 {
 	(void)job_id;

@@ -19,14 +19,14 @@
 
 /* File in the job's directory. Its lock identifies the keeper, even if the pid is used again. */
 #define LOCK_FILE "keeper"
-/* The keeper in messages: users do not know this word. */
+/* How messages describe the keeper, because users do not know the word "keeper". */
 #define KEEPS_JOB "the process that keeps the job's namespaces"
 /* Milliseconds to wait until the processes of a job have ended. */
 #define END_TIMEOUT 10000
 
 /* ---- find the keeper ---- */
 
-/* Sets *pid to the holder of the lock, as a pid of this pid namespace; or to 0. */
+/* Sets *pid to the pid of the lock's holder, in this pid namespace; or to 0 without a holder. */
 static int lock_holder(int lock_fd, pid_t *pid)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -104,7 +104,8 @@ static int become_keeper(uid_t uid)
 	sigset_t all;
 
 	/*
-	 * slurmstepd's handlers must not run here. Ignoring SIGCHLD makes the kernel reap children.
+	 * Block all signals, because slurmstepd's handlers must not run here. Ignore SIGCHLD, so that
+	 * the kernel reaps children.
 	 */
 	(void)sigfillset(&all);
 	if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || sigaction(SIGCHLD, &ignore, NULL) < 0)
@@ -116,7 +117,7 @@ static int become_keeper(uid_t uid)
 		return refuse(KEEPS_JOB " cannot clear its dumpable flag: %s", strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
-	/* Take the lock last: from then on, other steps join the keeper's namespaces. */
+	/* Take the lock last, because other steps join the keeper's namespaces as soon as it is taken. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
 		return refuse(KEEPS_JOB " cannot lock its lock file: %s", strerror(errno));
 	return ACCEPTED;
@@ -230,7 +231,7 @@ void end_keeper(int job_fd)
 		if (n < 0)
 			(void)refuse("cannot wait for " KEEPS_JOB ": %s", strerror(errno));
 		else if (n == 0)
-			(void)refuse("processes of the job still run %d s after SIGKILL",
+			(void)refuse("processes of the job still run %d s after SIGKILL: not waiting longer",
 				     END_TIMEOUT / 1000);
 	}
 	close_fd(&ended.fd);

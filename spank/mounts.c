@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Set-user-ID bits have no effect, and devices do not open. */
+/* In mounts with these attributes, set-user-ID bits have no effect, and devices do not open. */
 #define HARMLESS (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 /* Size of a uint64_t in decimal, with the final NUL. */
 #define NUMBER_SIZE 21
@@ -27,7 +27,7 @@
 
 /* ---- mount points in the jail ---- */
 
-/* The root of a job, and the path of the jail for messages. */
+/* The open root of a job, and the path of the jail, which messages contain. */
 struct jail {
 	int fd;
 	const char *path;
@@ -77,7 +77,7 @@ static int attach(const struct jail *jail, int tree_fd, const char *path)
 	int point_fd, rc = ACCEPTED;
 
 	if (fstat(tree_fd, &status) < 0)
-		return refuse("cannot examine the tree to mount on %s: %s", path, strerror(errno));
+		return refuse("cannot examine the files to mount on %s: %s", path, strerror(errno));
 	point_fd = open_mount_point(jail, path, S_ISDIR(status.st_mode));
 	if (point_fd < 0)
 		return REFUSED;
@@ -467,7 +467,10 @@ static int fill_jail(const struct jail *jail, const struct config *config,
 	for (size_t i = 0; i < config->through.n; i++)
 		if (show_through(jail, lower, config->through.values[i]) < 0)
 			return REFUSED;
-	/* Read-only, because root could write to cgroups. Paths that the runtime masks stay masked. */
+	/*
+	 * Mount /sys read-only, because root could otherwise write to cgroups. Paths that the container
+	 * runtime masks stay masked.
+	 */
 	if (show(jail, "/sys", MOUNT_ATTR_RDONLY) < 0)
 		return REFUSED;
 	if ((config->private_dev ? make_dev(jail, config) : show(jail, "/dev", 0)) <
@@ -518,7 +521,7 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd)
 	lower.fd = open(config->jail, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (lower.fd < 0)
 		return refuse("cannot open the jail %s: %s", config->jail, strerror(errno));
-	/* Open the directory in this mount namespace: otherwise, it could not be mounted here. */
+	/* Open the directory after unshare(2): a directory of another namespace cannot be mounted. */
 	job_fd = open_job(config->scratch, job_name);
 	if (job_fd >= 0)
 		jail.fd = mount_root(config, lower.fd, job_fd);
@@ -561,7 +564,10 @@ static int protect(int proc_fd, const char *name)
 
 int mount_proc(int point_fd, uid_t uid)
 {
-	/* With some of these, root can make the kernel run programs, even without capabilities. */
+	/*
+	 * By writing to some of these files, root can make the kernel run programs, even without
+	 * capabilities.
+	 */
 	static const char *const of_the_machine[] = {
 		"acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger",
 	};

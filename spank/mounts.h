@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 /*
- * Namespaces of a job that slurmstepd itself enters. The ipc namespace isolates System V memory,
- * semaphores and queues, which would otherwise outlive the job.
+ * The namespaces of a job that slurmstepd itself enters. The ipc namespace isolates the job's
+ * System V memory, semaphores and queues, which would otherwise outlive the job.
  */
 #define JOB_NAMESPACES (CLONE_NEWNS | CLONE_NEWIPC)
 
@@ -33,7 +33,10 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  */
 int mount_proc(int point_fd, uid_t uid);
 
-/* Detached trees that slurmstepd will mount in its own view; or -1. */
+/*
+ * Descriptors of detached copies of mounts ("trees"), which slurmstepd will attach in its own mount
+ * namespace; or -1.
+ */
 struct own_trees {
 	/*
 	 * slurmd's spool directory, in which MPI libraries create sockets before slurmstepd opens any

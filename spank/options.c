@@ -11,7 +11,7 @@
 
 #define DEFAULT_SHM "/dev/shm"
 #define KIB ((uint64_t)1024)
-/* Exceeds the memory of every node, and is too small for an overflow. */
+/* Largest accepted number. It exceeds the memory of every node, and cannot cause an overflow. */
 #define MAX_SIZE (KIB * KIB * KIB * KIB * KIB)
 
 enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
@@ -157,7 +157,7 @@ static int set_number(struct config *config, const struct option *option, const 
 	uint64_t number = read_digits(&end);
 
 	if (number == 0 || *end != '\0')
-		return refuse("%s: %s=%s: expected a number of at least 1", where, option->key,
+		return refuse("%s: %s=%s: expected a whole number of at least 1", where, option->key,
 			      value);
 	*(uint64_t *)(void *)((char *)config + option->field) = number;
 	return ACCEPTED;
@@ -255,7 +255,7 @@ static int read_node_file(struct config *config)
 		(void)refuse("%s: expected at most %d bytes: remove lines", config->node,
 			     MAX_NODE_FILE);
 	else if (memchr(config->lines, '\0', length) != NULL)
-		(void)refuse("%s: expected text, without NUL bytes", config->node);
+		(void)refuse("%s: expected text without NUL bytes: write the file again", config->node);
 	else
 		rc = ACCEPTED;
 	config->lines[rc == ACCEPTED ? length : 0] = '\0';
@@ -283,7 +283,7 @@ static int parse_node_file(struct config *config)
 	return ACCEPTED;
 }
 
-/* Refuses a node file that is empty or cut off, because jobs would be less isolated. */
+/* Refuses a node file that is empty or truncated: with it, jobs would be less isolated. */
 static int check_node_file(const struct config *config)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(known_options); i++) {

@@ -25,7 +25,7 @@ void name_slurmd(pid_t pid)
 
 	(void)snprintf(number, sizeof(number), "%d", (int)pid);
 	if (setenv(SLURMD, number, 1) < 0)
-		slurm_error("chroot: no memory: this log will not contain errors of slurmstepd");
+		slurm_error("chroot: out of memory: slurmd's log will not contain errors of slurmstepd");
 }
 
 void open_log_of_slurmd(void)

@@ -71,8 +71,8 @@ static bool collide(const char *line, const char *other)
 }
 
 /*
- * Whether a line describes apt's user for downloads. If this user existed, apt would fail with
- * --container-remap-root, where setuid(2) has no effect (enter.c).
+ * Whether a line describes `_apt`, the user as which apt downloads. If this user existed, apt would
+ * fail with --container-remap-root, because setuid(2) has no effect there (enter.c).
  */
 static bool is_of_apt(const char *line)
 {
@@ -80,8 +80,8 @@ static bool is_of_apt(const char *line)
 }
 
 /*
- * Writes the file `name` of the container: the image's file, in which `ours` and `slurms` (or NULL)
- * replace lines with the same name or id.
+ * Writes the file `name` of the container. It contains the lines of the image's file, and the lines
+ * `ours` and `slurms` (or NULL), which replace lines with the same name or id.
  */
 static void write_database(int container_fd, int image_fd, const char *name, const char *ours,
 			   const char *slurms)

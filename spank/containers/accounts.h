@@ -1,4 +1,4 @@
-/* The user and group databases of a container: those of the image and the job's user. */
+/* The user and group databases of a container: the entries of the image, and the job's user. */
 #ifndef SLURMSTACK_CONTAINER_ACCOUNTS_H
 #define SLURMSTACK_CONTAINER_ACCOUNTS_H
 

@@ -15,12 +15,16 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 	char *text = read_text(directory_fd, name, length);
 
 	if (text == NULL)
-		fail("cannot read the file %s of the task: %s", name, strerror(errno));
+		fail("cannot read the file %s, which slurmstepd wrote for the task: %s", name,
+		     strerror(errno));
 	(void)unlinkat(directory_fd, name, 0);
 	return text;
 }
 
-/* RunTimeRun (oci.conf) gets slurmstepd's variables: replaces them by the task's variables. */
+/*
+ * Replaces the variables of this process by those of the task, because slurmstepd gives RunTimeRun
+ * (oci.conf) its own variables.
+ */
 static void set_environment(char *list, size_t length)
 {
 	if (clearenv() != 0)
@@ -28,7 +32,7 @@ static void set_environment(char *list, size_t length)
 	for (char *variable = list; variable < list + length; variable += strlen(variable) + 1)
 		/* putenv(3) keeps the pointer. */
 		if (strchr(variable, '=') != NULL && putenv(variable) != 0)
-			fail("no memory");
+			fail("out of memory");
 }
 
 char **take_bundle(const char *directory, const char *bundle, int *argc)
@@ -38,7 +42,7 @@ char **take_bundle(const char *directory, const char *bundle, int *argc)
 	char *words, **argv;
 
 	if (fd < 0)
-		fail("cannot open %s: %s", directory, strerror(errno));
+		fail("cannot open the task's directory %s: %s", directory, strerror(errno));
 	words = take_file(fd, "environment", &length);
 	set_environment(words, length);
 	words = take_file(fd, "command", &length);
@@ -46,7 +50,7 @@ char **take_bundle(const char *directory, const char *bundle, int *argc)
 	(void)rmdir(directory);
 	argv = calloc(length + 2, sizeof(*argv));
 	if (argv == NULL)
-		fail("no memory");
+		fail("out of memory");
 	argv[0] = words;
 	argv[1] = format_text("--image=bundle:%s", bundle);
 	*argc = 2;

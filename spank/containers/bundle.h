@@ -4,8 +4,8 @@
 
 /*
  * Sets the variables of the task, and returns the arguments of start-container, with the bundle as
- * image. plugin.c and slurmstepd wrote variables and arguments to files in `directory`, which this
- * function removes.
+ * image. slurmstepd and plugin.c have written the variables and the arguments to files in
+ * `directory`. This function removes `directory`.
  */
 char **take_bundle(const char *directory, const char *bundle, int *argc);
 

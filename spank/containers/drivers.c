@@ -5,7 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Ignores links to missing files: nodes without a driver have a link libcuda.so. */
+/*
+ * Whether a directory contains files. Ignores broken links, because nodes without a driver have a
+ * broken link libcuda.so.
+ */
 static bool has_files(const char *path)
 {
 	DIR *stream = opendir(path);

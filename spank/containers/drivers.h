@@ -11,12 +11,14 @@
 
 /* Call the following functions in the container, with its variables. */
 
-/* Whether the node has libraries or programs of a GPU driver, and neither image nor user refuse
- * them. */
+/*
+ * Whether the node has libraries or programs of a GPU driver, and neither the image nor the user
+ * refuses them.
+ */
 bool uses_libraries_of_driver(void);
 bool uses_programs_of_driver(void);
 
-/* Whether image or user refuse InfiniBand devices. */
+/* Whether the image or the user refuses InfiniBand devices. */
 bool refuses_infiniband(void);
 
 #endif

@@ -21,7 +21,10 @@
 
 /* ---- variables ---- */
 
-/* Removes the locale's variables: programs would warn, because most images lack the locale. */
+/*
+ * Removes the locale's variables. Most images lack the job's locale, so programs would otherwise
+ * print warnings.
+ */
 static void forget_locale(const char *kept)
 {
 	static const char *const names[] = {"LANG", "LANGUAGE", "LC_ALL"};
@@ -77,7 +80,7 @@ static void set_for_pytorch(void)
 		(void)setenv("MASTER_PORT", port, 0);
 		free(port);
 	}
-	/* Like torchrun: otherwise each task of a node starts threads for all its CPUs. */
+	/* As torchrun does: otherwise each task would start threads for all CPUs of the node. */
 	if (number_in("SLURM_STEP_NUM_TASKS") > number_in("SLURM_STEP_NUM_NODES"))
 		(void)setenv("OMP_NUM_THREADS", "1", 0);
 }
@@ -110,8 +113,8 @@ static void set_environment(const struct entry *entry)
 #define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
 
 /*
- * Makes system calls that change owners or users return success without effect: package managers
- * use them, but the container maps only one user.
+ * Makes system calls that change owners or users return success without effect. Package managers
+ * use these calls, which would otherwise fail because the container maps only one user.
  */
 static void pretend_other_users(void)
 {
@@ -167,12 +170,12 @@ void enter(const struct entry *entry, char *const command[])
 		end_keeper(fd);
 	(void)close(fd);
 	if (chdir(entry->directory) < 0)
-		fail("cannot change to the working directory %s: %s", entry->directory,
-		     strerror(errno));
+		fail("cannot change to the working directory %s in the container: %s",
+		     entry->directory, strerror(errno));
 	set_environment(entry);
 	if (entry->as_root)
 		pretend_other_users();
 	(void)execvp(command[0], command);
-	tell("cannot run %s: %s", command[0], strerror(errno));
+	tell("cannot run %s in the container: %s", command[0], strerror(errno));
 	_Exit(errno == ENOENT ? NOT_FOUND : CANNOT_START);
 }

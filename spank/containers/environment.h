@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /*
- * Whether `names`, a list separated by commas such as --container-env, contains `name`, which has
- * `length` bytes.
+ * Whether the list `names` contains `name`, which has `length` bytes. Commas separate the names, as
+ * in --container-env.
  */
 bool is_named(const char *names, const char *name, size_t length);
 

@@ -42,6 +42,6 @@ char *format_text(const char *format, ...)
 	length = vasprintf(&text, format, args);
 	va_end(args);
 	if (length < 0)
-		fail("no memory");
+		fail("out of memory");
 	return text;
 }

@@ -26,7 +26,7 @@ static char *file_name_of(const char *reference)
 	char *name = malloc(3 * strlen(reference) + 1), *end = name;
 
 	if (name == NULL)
-		fail("no memory");
+		fail("out of memory");
 	for (const char *c = reference; *c != '\0'; c++) {
 		if (isalnum((unsigned char)*c) || strchr("-._", *c) != NULL)
 			*end++ = *c;
@@ -103,8 +103,8 @@ static bool has_private_image(int cache_fd, const char *digest)
 }
 
 /*
- * Returns the image's directory if the cache has a fresh record of the reference; or NULL. Returns
- * NULL also if others can change the cache, which the importer then reports.
+ * Returns the image's directory if the cache has a fresh record of the reference; or NULL. Also
+ * returns NULL if other users can change the cache: the importer then reports the reason.
  */
 static char *find_recorded(const char *cache, const char *reference)
 {
@@ -121,7 +121,7 @@ static char *find_recorded(const char *cache, const char *reference)
 
 /* ---- metrics ---- */
 
-/* Reports a start from a cached image to agents/containers/listener.py, if that runs. */
+/* Reports a start from a cached image to agents/containers/listener.py, if this listener runs. */
 static void report_hit(void)
 {
 	static const char word[] = "hit", name[] = "\0slurmstack-images";

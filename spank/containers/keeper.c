@@ -17,10 +17,10 @@ int open_keepers(int container_fd)
 	int fd;
 
 	if (mkdirat(container_fd, "keepers", 0700) < 0 && errno != EEXIST)
-		fail("cannot make directory keepers of the container: %s", strerror(errno));
+		fail("cannot make the directory keepers of the container: %s", strerror(errno));
 	fd = openat(container_fd, "keepers", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		fail("cannot open directory keepers of the container: %s", strerror(errno));
+		fail("cannot open the directory keepers of the container: %s", strerror(errno));
 	return fd;
 }
 
@@ -49,7 +49,7 @@ pid_t find_keeper(int keepers_fd)
 	pid_t pid = 0;
 
 	if (stream == NULL)
-		fail("cannot list directory keepers of the container: %s", strerror(errno));
+		fail("cannot list the directory keepers of the container: %s", strerror(errno));
 	while (pid == 0 && (entry = readdir(stream)) != NULL)
 		if (entry->d_name[0] != '.')
 			pid = holder(keepers_fd, entry->d_name);

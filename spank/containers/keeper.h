@@ -1,6 +1,7 @@
 /*
- * Keepers are processes that keep the namespaces of a container alive, and lock their own file.
- * Each step in a container has a keeper, because Slurm ends all processes of a step with the step.
+ * A keeper is a process that keeps the namespaces of a container alive, and locks its own file.
+ * Each step in a container has its own keeper, because Slurm ends all processes of a step when the
+ * step ends.
  */
 #ifndef SLURMSTACK_CONTAINER_KEEPER_H
 #define SLURMSTACK_CONTAINER_KEEPER_H

@@ -116,7 +116,7 @@ static const char *parse_mount(struct wanted_mounts *wanted, char *text)
 	mount->target = strdup(target);
 	wanted->n++;
 	if (mount->source == NULL || mount->target == NULL)
-		return say_wrong("--container-mounts: no memory");
+		return say_wrong("--container-mounts: out of memory");
 	return flags == NULL ? NULL : set_flags(mount, flags);
 }
 
@@ -126,7 +126,7 @@ const char *parse_mounts(struct wanted_mounts *wanted, const char *text)
 	char *copy = strdup(text), *rest = copy, *one;
 
 	if (copy == NULL)
-		return say_wrong("--container-mounts: no memory");
+		return say_wrong("--container-mounts: out of memory");
 	while (reason == NULL && (one = strsep(&rest, ",")) != NULL)
 		reason = parse_mount(wanted, one);
 	free(copy);

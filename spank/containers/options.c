@@ -29,7 +29,7 @@ struct container_options given = {.switches = {[0 ... N_SWITCH_OPTIONS - 1] = -1
 static int check_mounts(const char *value)
 {
 	struct wanted_mounts *wanted = calloc(1, sizeof(*wanted));
-	const char *reason = wanted == NULL ? "no memory" : parse_mounts(wanted, value);
+	const char *reason = wanted == NULL ? "out of memory" : parse_mounts(wanted, value);
 	int rc = reason == NULL ? ACCEPTED : refuse("%s", reason);
 
 	if (wanted != NULL)
@@ -78,8 +78,8 @@ static int check_words(const char *option, const char *value, const char *const 
 		size_t length = strcspn(word, ","), i = 0;
 
 		if (length == 0)
-			return refuse("%s=%s: expected words separated by commas: one is empty",
-				      option, value);
+			return refuse("%s=%s: one of the words is empty: expected words separated by "
+				      "commas", option, value);
 		for (; allowed != NULL && allowed[i] != NULL; i++)
 			if (strlen(allowed[i]) == length && strncmp(allowed[i], word, length) == 0)
 				break;
@@ -162,7 +162,10 @@ static void format_inherited(const char *option, char *name, size_t size)
 			*c = '_';
 }
 
-/* Slurm passes the value of the variable itself, not a copy. */
+/*
+ * Returns the source of an option's value. For an inherited option, Slurm passes a pointer to the
+ * value in the environment itself, not to a copy.
+ */
 static enum source source_of(const char *option, const char *value, int remote)
 {
 	char name[128];
@@ -184,7 +187,10 @@ static void override_inherited(const char *option, const char *value)
 		(void)setenv(name, value, 1);
 }
 
-/* sbatch passes #SBATCH lines and then its command line in the same way: the last value wins. */
+/*
+ * Whether srun has both values from its command line. For sbatch, this cannot be determined: sbatch
+ * passes #SBATCH lines and then its command line in the same way, and the last value wins.
+ */
 static bool is_second(enum source first, enum source second)
 {
 	return spank_context() == S_CTX_LOCAL && first == COMMAND_LINE && second == COMMAND_LINE;
@@ -206,7 +212,7 @@ static int set_text(enum text_option option, const char *value, enum source sour
 		return REFUSED;
 	copy = strdup(value);
 	if (copy == NULL)
-		return refuse("no memory");
+		return refuse("out of memory");
 	free(*field);
 	*field = copy;
 	given.text_sources[option] = source;
@@ -232,7 +238,7 @@ static int set_switch(enum switch_option option, int value, enum source source)
 	return ACCEPTED;
 }
 
-/* Slurm passes the number `val` of the option. */
+/* The callbacks of the options. Slurm passes the number `val` of the option. */
 static int hear_text(int option, const char *value, int remote)
 {
 	return set_text((enum text_option)option, value,
@@ -279,8 +285,8 @@ int register_options(spank_t spank)
 /* ---- variables ---- */
 
 /*
- * Sets *value to a variable of the job, which the caller frees; or to NULL. Refuses long values in
- * the client as well, where Slurm has no limit.
+ * Sets *value to the value of a variable of the job, which the caller frees; or to NULL. Refuses
+ * values with more than MAX_VALUE bytes, also in the client, where Slurm itself has no limit.
  */
 static int read_variable(spank_t spank, const char *name, char **value)
 {
@@ -299,10 +305,10 @@ static int read_variable(spank_t spank, const char *name, char **value)
 	if (rc != ESPANK_SUCCESS || found == NULL)
 		return ACCEPTED;
 	*value = strdup(found);
-	return *value == NULL ? refuse("no memory") : ACCEPTED;
+	return *value == NULL ? refuse("out of memory") : ACCEPTED;
 }
 
-/* Reads PYXIS_CONTAINER_<name> in the same way. */
+/* Reads PYXIS_CONTAINER_<name> as read_variable does. */
 static int read_pyxis_variable(spank_t spank, const char *name, char **value)
 {
 	char full[64];
@@ -363,14 +369,17 @@ static int take_text(spank_t spank, enum text_option option)
 
 /* ---- options and their opposites ---- */
 
-/* Lets the nodes and the steps of the job know the choice: Slurm passes both options to them. */
+/*
+ * Passes the choice in a variable to the nodes and the steps of the job, because Slurm passes both
+ * options to them.
+ */
 static int pass_switches(void)
 {
 	char values[N_SWITCH_OPTIONS + 1] = "";
 
 	for (int i = 0; i < N_SWITCH_OPTIONS; i++)
 		values[i] = given.switches[i] < 0 ? '-' : (char)('0' + given.switches[i]);
-	return setenv(SWITCHES, values, 1) == 0 ? ACCEPTED : refuse("no memory");
+	return setenv(SWITCHES, values, 1) == 0 ? ACCEPTED : refuse("out of memory");
 }
 
 /* Decides between an option and its opposite if Slurm passed both in an unknown order. */

@@ -34,7 +34,10 @@ extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *
 /* Directory in the job's own /tmp, which also contains the writable layers of containers. */
 #define STATE "/tmp/.containers"
 #define MAX_ARGUMENTS 256
-/* Beginning of each task's directory with --container (OF_TASKS of images/worker/preload.c). */
+/*
+ * Prefix of the path of the directory that each task with --container has. It must be the same as
+ * OF_TASKS in images/worker/preload.c.
+ */
 #define BUNDLES "/tmp/.oci-"
 
 /* ---- the arguments of plugstack.conf ---- */
@@ -45,7 +48,7 @@ static struct {
 	int defaults[N_SWITCH_OPTIONS];
 	/* Directory of Slurm's commands for containers. */
 	const char *clients;
-	/* Arguments with paths to mount in every container. */
+	/* Arguments show_ro= and show_missing=, with paths to mount in every container. */
 	const char *shown[MAX_ARGUMENTS / 2];
 	size_t n_shown;
 } config;
@@ -239,7 +242,7 @@ static int add_step(spank_t spank, struct arguments *arguments, const char *step
 
 	if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_tasks) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS)
-		return refuse("Slurm does not provide the number of tasks");
+		return refuse("Slurm does not provide the step's number of tasks and the node's number");
 	add(arguments, "--step=%s", step);
 	add(arguments, "--tasks=%" PRIu32, n_tasks);
 	if (given.texts[SAVE] != NULL && node == 0)
@@ -274,7 +277,8 @@ static int prepend(spank_t spank, const struct arguments *arguments)
 						 (const char **)arguments->words);
 
 	return rc == ESPANK_SUCCESS ? ACCEPTED
-				    : refuse("cannot start a container: %s", spank_strerror(rc));
+				    : refuse("cannot insert start-container before the command: %s",
+					     spank_strerror(rc));
 }
 
 /* ---- bundles (--container) ---- */
@@ -316,13 +320,15 @@ static int leave_command(spank_t spank, int task_fd, const struct arguments *arg
 	bool written;
 
 	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
-		return refuse("Slurm does not provide the command");
+		return refuse("Slurm does not provide the command of the task");
 	fd = openat(task_fd, "command", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	written = fd >= 0 && write_words(fd, arguments->words, arguments->n) &&
 		  write_words(fd, argv, (size_t)argc);
 	if (fd >= 0)
 		(void)close(fd);
-	return written ? ACCEPTED : refuse("cannot write the command: %s", strerror(errno));
+	return written ? ACCEPTED
+		       : refuse("cannot write the command for start-container to a file: %s",
+				strerror(errno));
 }
 
 /* ---- callbacks ---- */

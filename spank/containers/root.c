@@ -59,9 +59,9 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds)
 	const gid_t own_gid = getegid();
 
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS | kinds) < 0)
-		fail("cannot create a user namespace: %s: allow them on the node "
-		     "(user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)",
-		     strerror(errno));
+		fail("cannot create a user namespace: %s: allow user namespaces on the node with the "
+		     "sysctls user.max_user_namespaces and "
+		     "kernel.apparmor_restrict_unprivileged_userns", strerror(errno));
 	/* The kernel requires this before an unprivileged process maps a group. */
 	write_file("/proc/self/setgroups", "deny");
 	map("/proc/self/uid_map", uid, own_uid);
@@ -81,7 +81,7 @@ int open_below(int root_fd, const char *path, int flags)
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
 	};
 
-	/* Retry: openat2(2) returns EAGAIN if another process renames or mounts meanwhile. */
+	/* Retry: openat2(2) returns EAGAIN if another process renames or mounts at the same time. */
 	for (int attempt = 0;; attempt++) {
 		int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 
@@ -203,7 +203,7 @@ static int mount_filesystem(int context, const char *type, uint64_t attributes)
 	/* The kernel refuses a layer that would expose files below a mount point. */
 	if (fd < 0 && errno == EINVAL && strcmp(type, "overlay") == 0)
 		fail("cannot mount the image: %s: an image directory must not contain "
-		     "mount points", strerror(errno));
+		     "mount points: use another directory", strerror(errno));
 	if (fd < 0)
 		fail("cannot mount a file system %s for the container: %s", type, strerror(errno));
 	(void)close(context);

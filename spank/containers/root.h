@@ -45,12 +45,12 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds);
  */
 void enter_root(const struct root *root, const char *directory);
 
-/* Call this after enter_root. Other mounts keep their flags. */
+/* Makes the root read-only, but no other mount. Call this function after enter_root. */
 void make_root_read_only(void);
 
 /*
- * Mounts an empty directory over `path`, if it exists, because the mounts below /dev belong to the
- * job, and no container can unmount them. Call this after enter_root.
+ * Mounts an empty directory over `path`, if `path` exists. A container cannot unmount `path`
+ * instead, because the mounts below /dev belong to the job. Call this function after enter_root.
  */
 void hide_directory(const char *path);
 

@@ -104,10 +104,10 @@ char *output_of(const char *const argv[])
 	text = read_all(output[0], &length);
 	(void)close(output[0]);
 	status = wait_for(pid);
-	/* A killed program prints no error itself. */
+	/* Print an error here, because a killed program prints none. */
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-		tell("%s was killed: the job probably exceeded its memory: request more with --mem",
-		     argv[0]);
+		tell("%s was killed: the job probably exceeded its memory limit: request more "
+		     "memory with --mem", argv[0]);
 	if (text == NULL || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
 		free(text);
 		return NULL;

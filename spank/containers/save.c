@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Blocks all signals: those to the step are for the command. Returns the old mask. */
+/* Blocks all signals, because signals to the step are for the command. Returns the old mask. */
 static sigset_t ignore_signals(void)
 {
 	sigset_t all, old;

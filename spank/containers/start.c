@@ -41,11 +41,14 @@
 
 extern char **environ;
 
-/* Prefixes of a step's files: the answer of its first task, and counts of its tasks. */
+/*
+ * Prefixes of a step's files: the answer of its first task, and the counts of the tasks that have
+ * entered the container and that have ended.
+ */
 #define ANSWER "answer-"
 #define ENTERED "entered-"
 #define ENDED "ended-"
-/* Lowest descriptor of the image's lock in tasks. Programs may expect lower ones to be free. */
+/* Lowest descriptor of the image's lock in tasks. Programs may use lower descriptors themselves. */
 #define LOCK_FD 64
 /* The static ldconfig of the shared root. */
 #define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
@@ -57,9 +60,12 @@ extern char **environ;
 #define MAX_OPTIONS 16
 /* File in the container's directory with the CLONE_* flags of its private namespaces. */
 #define KINDS "kinds"
-/* First argument of this program as the command of an entrypoint. */
+/* First argument of this program when it runs as the command of an entrypoint. */
 #define TELL_ENVIRONMENT "tell-environment"
-/* First argument in RunTimeRun of oci.conf, before the task's directory and the bundle. */
+/*
+ * First argument of this program when it runs as RunTimeRun of oci.conf. The task's directory and
+ * the bundle follow.
+ */
 #define RUN_BUNDLE "run-bundle"
 
 enum reuse { AUTO, CREATE, EXEC, NO_EXEC };
@@ -182,7 +188,7 @@ static void parse_argument(int option)
 	case WORKDIR: request.workdir = optarg; break;
 	case SAVE: request.save = optarg; break;
 	case TASKS: request.n_tasks = strtol(optarg, NULL, 10); break;
-	default: fail("invalid arguments: see spank/containers/start.c");
+	default: fail("start-container: invalid arguments: see spank/containers/start.c");
 	}
 }
 
@@ -242,7 +248,8 @@ static void parse_arguments(int argc, char **argv)
 	request.command = argv + optind;
 	if (request.state == NULL || request.cache == NULL || request.importer == NULL ||
 	    request.container == NULL || request.step == NULL || request.command[0] == NULL)
-		fail("--state, --cache, --importer, --container, --step and a command are required");
+		fail("start-container: --state, --cache, --importer, --container, --step and a "
+		     "command are required");
 }
 
 /* ---- directories ---- */
@@ -272,7 +279,7 @@ static int lock_container(int container_fd)
 	return fd;
 }
 
-/* Opens a file in the container's directory, which the file's new content replaces. */
+/* Opens a file in the container's directory for writing, and removes its old content. */
 static int open_record(int container_fd, const char *name)
 {
 	int fd = openat(container_fd, name,
@@ -353,7 +360,7 @@ static char **split_words(char *words, size_t length, char *const more[], size_t
 	char **argv = calloc(length + n_more + 1, sizeof(*argv));
 
 	if (argv == NULL)
-		fail("no memory");
+		fail("out of memory");
 	for (char *word = words; word < words + length; word += strlen(word) + 1)
 		argv[n++] = word;
 	for (size_t i = 0; i < n_more; i++)
@@ -370,7 +377,7 @@ __attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length
 	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
 	int null_fd = open("/dev/null", O_RDWR);
 
-	/* The standard streams are for the command of the task. */
+	/* The entrypoint must not use the standard streams, which the command of the task needs. */
 	(void)dup2(null_fd, STDIN_FILENO);
 	(void)dup2(request.entrypoint_log ? STDERR_FILENO : null_fd, STDOUT_FILENO);
 	if (!request.entrypoint_log)
@@ -392,14 +399,17 @@ static bool is_unchanged(const char *variable)
 	return same;
 }
 
-/* Adds only variables that the entrypoint changed: others differ between the step's tasks. */
+/*
+ * Adds only variables that the entrypoint has changed, because other variables can have different
+ * values in each task of the step.
+ */
 static void take_changes(struct surroundings *surroundings, const char *output, size_t length)
 {
 	size_t directory = strlen(output) + 1;
 	char *both = realloc(surroundings->variables, surroundings->length + length);
 
 	if (both == NULL)
-		fail("no memory");
+		fail("out of memory");
 	surroundings->variables = both;
 	surroundings->directory = format_text("%s", output);
 	for (const char *variable = output + directory; variable < output + length;
@@ -464,7 +474,7 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 	if (write(ready_fd, &pid, sizeof(pid)) != sizeof(pid))
 		_Exit(CANNOT_START);
 	keep_files(image_lock_fd, keeper_lock_fd);
-	/* Block all signals: those to the step are for its tasks. */
+	/* Block all signals, because signals to the step are for its tasks. */
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	for (;;)
@@ -493,7 +503,8 @@ static bool fork_keeper(int *ready_fd, int *hear_fd)
 		return false;
 	}
 	if (pid < 0 || waitpid(pid, NULL, 0) < 0)
-		fail("cannot start the container's process: %s", strerror(errno));
+		fail("cannot start the process that keeps the container's namespaces: %s",
+		     strerror(errno));
 	(void)close(ready[1]);
 	*hear_fd = ready[0];
 	return true;
@@ -503,7 +514,7 @@ static pid_t await_keeper(int hear_fd)
 {
 	pid_t pid;
 
-	/* The keeper has printed an error. */
+	/* If the keeper reports no pid, it has printed an error. */
 	if (read(hear_fd, &pid, sizeof(pid)) != sizeof(pid))
 		return 0;
 	(void)close(hear_fd);
@@ -533,13 +544,13 @@ static void add_drivers_to_loader(void)
 		return;
 	(void)dprintf(fd, DRIVERS "/lib\n");
 	(void)close(fd);
-	/* Images without glibc ignore the cache. */
+	/* Ignore errors. Images without glibc do not use the loader's cache. */
 	free(output_of(argv));
 }
 
 /* ---- options that take effect when a container starts ---- */
 
-/* Lists such options of this step, and returns their number. */
+/* Lists the options of this step that take effect when a container starts. Returns their number. */
 static size_t list_options(char *list[MAX_OPTIONS])
 {
 	const struct {
@@ -588,7 +599,7 @@ static bool has_word(const char *words, size_t length, const char *word)
 	return false;
 }
 
-/* Warns of options of this step that the running container does not have. */
+/* Warns that the running container ignores options of this step that differ from its own. */
 static void warn_of_options(int container_fd)
 {
 	char *list[MAX_OPTIONS], *ignored = format_text("%s", "");
@@ -658,14 +669,14 @@ static void add_variable(struct surroundings *surroundings, const char *name, co
 	char *longer = realloc(surroundings->variables, surroundings->length + size);
 
 	if (longer == NULL)
-		fail("no memory");
+		fail("out of memory");
 	memcpy(longer + surroundings->length, text, size);
 	surroundings->variables = longer;
 	surroundings->length += size;
 	free(text);
 }
 
-/* Puts the site's variables first, so that the image's override them. */
+/* Puts the site's variables first, so that the variables of the image override them. */
 static void add_sites_variables(struct surroundings *surroundings)
 {
 	char *lines = read_sites("environment");
@@ -918,7 +929,7 @@ static struct entry read_answer(int answer_fd)
 	entry.keeper = (pid_t)strtol(text, &kinds, 10);
 	entry.kinds |= atoi(kinds);
 	keeper = strlen(text) + 1;
-	/* The first task has printed an error. */
+	/* If the answer contains no pid of a keeper, the first task has printed an error. */
 	if (entry.keeper <= 0 || keeper >= length)
 		_Exit(CANNOT_START);
 	directory = keeper + strlen(text + keeper) + 1;
@@ -959,7 +970,7 @@ int main(int argc, char **argv)
 	if (lseek(answer_fd, 0, SEEK_END) == 0)
 		begin_step(state_fd, answer_fd);
 	entry = read_answer(answer_fd);
-	/* This releases the lock, because the keeper has no copy of the descriptor. */
+	/* Closing the file releases its lock, because the keeper has no copy of the descriptor. */
 	(void)close(answer_fd);
 	if (request.name == NULL && request.save == NULL) {
 		inherit_lock(state_fd);
