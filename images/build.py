@@ -46,7 +46,7 @@ BUILDS_AT_ONCE = 2
 SILENCE = 1800
 """Seconds without output after which a request to Docker times out."""
 OLD = 30
-"""Age of Debian's packages, in days, from which the report suggests `make snapshot`."""
+"""Age of Debian's packages in days. If they are older, the report suggests `make snapshot`."""
 KEPT_LINES = 40
 """Number of output lines to show of a failed step."""
 STEP = re.compile(r"Step (\d+/\d+) : (.*)", re.DOTALL)
@@ -200,7 +200,7 @@ def connect(say: Say) -> docker.DockerClient:
 
 
 def reason(error: BaseException) -> str:
-    """Return the innermost cause of an error: the outer errors of Docker's client say little."""
+    """Return the innermost cause of an error. The outer errors of Docker's client are vague."""
     if isinstance(error, APIError):
         return shorten(error.explanation or str(error), 300)
     while isinstance(inner := error.__cause__ or error.__context__, Exception):
@@ -209,7 +209,7 @@ def reason(error: BaseException) -> str:
 
 
 def published(client: docker.DockerClient, reference: str) -> str | None:
-    """Return the image's digest in the registry; None if the image is missing or access denied."""
+    """Return the image's digest in the registry. None if it is missing or access is denied."""
     try:
         return str(client.images.get_registry_data(reference).id)
     except APIError:
@@ -279,7 +279,7 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
     for message in client.api.push(reference, stream=True, decode=True):
         if "error" in message:
             raise BuildError(
-                f"push of {reference}: {shorten(message['error'], 300)}; "
+                f"cannot push {reference}: {shorten(message['error'], 300)}; "
                 "check the registry in the stack file, and log in to it with `docker login`"
             )
 
@@ -352,7 +352,7 @@ def build_missing(
         for future in as_completed(futures.values()):
             future.result()
     except BaseException as error:
-        # Wait for running builds (except on Ctrl-C), so that the error is the last line.
+        # Except on Ctrl-C, wait for running builds, so that the error is the last printed line.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()
@@ -382,8 +382,8 @@ def hand_on(
             local_images.load(client, stack, [result.reference for result in results], say)
         return f"loaded into the nodes of {stack}"
     raise BuildError(
-        f"stack {stack!r}: registry is not set, so the nodes, which are not local, cannot get the "
-        "images: set slurmstack:registry in the stack file, or pass --build-only"
+        f"stack {stack!r}: registry is not set, but the nodes are not local and can only pull "
+        "images from a registry: set slurmstack:registry in the stack file, or pass --build-only"
     )
 
 
@@ -392,11 +392,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(
-        "--image", action="append", metavar="NAME", help="image to build; may be repeated"
+        "--image",
+        action="append",
+        metavar="NAME",
+        help="image to build, with its parents; may be repeated (default: all images of the stack)",
     )
     parser.add_argument("--build-only", action="store_true", help="do not push or load images")
     parser.add_argument("--json", action="store_true", help="print the images as JSON")
-    parser.add_argument("--keep-digests", action="store_true", help=f"do not write {digests.FILE}")
+    parser.add_argument(
+        "--keep-digests", action="store_true", help=f"do not record new digests in {digests.FILE}"
+    )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
     try:
@@ -408,7 +413,7 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingsError, tags.ContextError, LocalError) as error:
         return _fail(console, str(error))
     except (DockerException, RequestException) as error:
-        return _fail(console, f"Docker: {reason(error)}")
+        return _fail(console, f"a request to Docker failed: {reason(error)}")
     except KeyboardInterrupt:
         console.print("interrupted; run the command again to continue")
         sys.stdout.flush()

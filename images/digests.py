@@ -1,7 +1,8 @@
 """Digests of the images in a registry: `make images` records them, and pods use them.
 
-Users with push access can move a tag to another image. `images/digests.json` is committed, so the
-image of a pod changes only with a commit. Pods use the tag alone if the file has no digest.
+Users with push access can move a tag to another image. `images/digests.json` contains the digest of
+each tag and is committed, so the image of a pod changes only with a commit. If the file contains no
+digest of an image, pods use the tag alone.
 """
 
 import json

@@ -57,7 +57,9 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
         )
     if done.returncode:
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise LocalError(f"{reference}: cannot write its bill of materials: debsbom: {said}")
+        raise LocalError(
+            f"{reference}: cannot write the image's bill of materials: debsbom: {said}"
+        )
     return file
 
 
@@ -77,9 +79,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(
-        "--image", action="append", metavar="NAME", help="image, with parents; may be repeated"
+        "--image",
+        action="append",
+        metavar="NAME",
+        help="image to list, with its parents; may be repeated (default: all images of the stack)",
     )
-    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="folder for the files (default: .local/sbom)"
+    )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
     try:
@@ -93,7 +100,11 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingsError, tags.ContextError, LocalError) as error:
         return _fail(console, str(error))
     except (DockerException, RequestException) as error:
-        return _fail(console, f"Docker: {reason(error)}; run `make images` to build missing images")
+        return _fail(
+            console,
+            f"a request to Docker failed: {reason(error)}; "
+            "run `make images` to build missing images",
+        )
     return 0
 
 

@@ -1,8 +1,8 @@
 """The files of each image, and the image's tag.
 
-A tag is a digest of the image's build context and of its parent's tag. So the tag is known before
-the build, is the same in every checkout, and changes only with the build's input. This module does
-not require Docker, because the Pulumi program calls `reference` in a preview.
+A tag is a digest of the image's build context and of the tag of its parent image. So the tag is
+known before the build, is the same in every checkout, and changes only with the build's input. This
+module does not require Docker, because the Pulumi program calls `reference` in a preview.
 """
 
 import json
@@ -104,12 +104,12 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
     image = find(name)
     folder = root / "images" / name
     if not (folder / "Dockerfile").is_file():
-        raise ContextError(f"image {name!r}: images/{name}/Dockerfile is missing; restore it")
+        raise ContextError(f"image {name!r}: images/{name}/Dockerfile is missing; restore the file")
     found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
     for pattern in image.extra:
         paths = [path for match in root.glob(pattern) for path in _files(match)]
         if not paths:
-            raise ContextError(f"image {name!r}: {pattern} is missing; restore it")
+            raise ContextError(f"image {name!r}: no file matches {pattern}; restore the files")
         for path in paths:
             archive_name = path.relative_to(root).as_posix()
             if found.setdefault(archive_name, path) != path:
@@ -139,7 +139,8 @@ def snapshot(root: Path = ROOT) -> datetime:
 def tag(name: str, root: Path = ROOT) -> str:
     """Return the image's tag: twelve hexadecimal digits from its context and its parent's tag.
 
-    The Python package contains no build contexts, but the tags from its own build (`BUILT_TAGS`).
+    The Python package contains no build contexts. Instead, it contains the file `BUILT_TAGS`, which
+    the build of the package wrote.
     """
     if (root / BUILT_TAGS).exists():
         return str(json.loads((root / BUILT_TAGS).read_text())[name])

@@ -1,15 +1,15 @@
 /*
- * Library for LD_PRELOAD: slurmdbd restarts where it would otherwise lose records or stop working.
+ * Library for LD_PRELOAD that restarts slurmdbd if it would otherwise lose records or stop working.
  *
- * - slurmdbd decides after the SQL statement whether a request succeeded, but commits later
+ * - slurmdbd decides right after the SQL statement whether a request succeeded, but commits later
  *   (proc_req() and acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection
  *   ends before the commit, the transaction is lost, but the answer still reports success.
  *   slurmctld then deletes its record, and sacct shows the job as running for ever. So this library
- *   restarts slurmdbd before it answers, and slurmctld sends all unacknowledged records again. A
- *   repeated record does no harm, because slurmdbd's statements insert or update.
+ *   restarts slurmdbd before slurmdbd answers, and slurmctld sends unacknowledged records again.
+ *   A repeated record does no harm, because slurmdbd's statements insert or update.
  * - If the connection to the database fails while slurmdbd starts, main() joins a thread that ends
- *   only at a shutdown, so slurmdbd waits for ever. If a query fails, assoc_mgr_init() returns
- *   success, and slurmdbd works with an empty list, or crashes.
+ *   only at a shutdown, so slurmdbd waits for ever. If a query fails at this time, assoc_mgr_init()
+ *   returns success, and slurmdbd works with an empty list, or crashes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +25,7 @@
 /* The script that waits for the database and then runs slurmdbd. */
 static const char START[] = "/usr/lib/slurmstack/slurmdbd";
 
-/* Whether this thread now reads the lists that slurmdbd needs for its start. */
+/* True while this thread reads the lists that slurmdbd needs for its start. */
 static __thread bool reading;
 
 /* Returns the next function of this name, which this library replaces. */
@@ -73,8 +73,8 @@ static void send_again(MYSQL *connection)
 }
 
 /*
- * The cause, such as a missing right, can persist. Therefore, PAUSE makes the script START wait
- * before its next attempt.
+ * The cause of the failure, such as a missing right, can persist. Therefore, PAUSE makes the script
+ * START wait before its next attempt.
  */
 static void read_again(const char *reason)
 {

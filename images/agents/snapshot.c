@@ -15,9 +15,9 @@
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved
  *
- * Memory is in MiB. Times are Unix seconds, or 0. The load is in hundredths. A column is empty if
- * Slurm does not know the value. Control characters in texts become spaces, because users choose
- * some texts, which must not end a column or a line.
+ * Memory is in MiB. Times are Unix seconds, or 0 if there is no time. The load is in hundredths. A
+ * column is empty if Slurm does not know the value. Users choose some of the texts, which must not
+ * end a column or a line. So this program replaces control characters by spaces.
  *
  * If a request to slurmctld fails, the program prints the reason in one line and exits with 1.
  */
@@ -34,7 +34,10 @@ extern char *slurm_job_state_string(uint32_t state);
 extern const char *slurm_job_state_reason_string(uint32_t reason);
 extern char *slurm_node_state_string_complete(uint32_t state);
 
-/* SHOW_MIXED: partly used nodes have the state MIXED, as in sinfo. SHOW_LOCAL: no federation. */
+/*
+ * With SHOW_MIXED, partly used nodes have the state MIXED, as in sinfo. SHOW_LOCAL excludes other
+ * clusters of a federation.
+ */
 static const uint16_t ALL = SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL;
 
 static void text(const char *value)
@@ -142,7 +145,7 @@ static int nodes_and_partitions(void)
 					  NODE_STATE_ALLOCATED, &memory);
 		fputs("node", stdout);
 		text(node->name);
-		/* Do not free it: the program ends soon. */
+		/* Do not free the text, because the program ends soon. */
 		text(slurm_node_state_string_complete(node->node_state));
 		text(node->partitions);
 		number(node->cpus_efctv);

@@ -96,7 +96,7 @@ static long number(const char *text, long most)
 	errno = 0;
 	value = strtol(text, &end, 10);
 	if (errno != 0 || *text == '\0' || *end != '\0' || value < 1 || value > most) {
-		fprintf(stderr, "membw: %s: expected a whole number from 1 to %ld\n", text, most);
+		fprintf(stderr, "membw: '%s': expected a whole number from 1 to %ld\n", text, most);
 		exit(1);
 	}
 	return value;
@@ -107,7 +107,8 @@ static double *array(void)
 	void *memory = NULL;
 
 	if (posix_memalign(&memory, 64, elements * sizeof(double)) != 0) {
-		fprintf(stderr, "membw: cannot allocate %zu MB\n", elements * sizeof(double) / 1000000);
+		fprintf(stderr, "membw: cannot allocate an array of %zu MB: request less memory\n",
+			elements * sizeof(double) / 1000000);
 		exit(1);
 	}
 	return memory;

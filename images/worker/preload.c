@@ -2,28 +2,33 @@
  * Library for LD_PRELOAD of slurmd and slurmstepd, which restricts what they do as root for users.
  *
  * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
- * registered (PMIX_REGISTER_CLEANUP). slurmstepd would do this as root on the node. So this library
- * disables the removal. Files in the job's /tmp are removed with the job.
+ * registered (PMIX_REGISTER_CLEANUP). It runs in slurmstepd, which would remove these paths as root
+ * on the node. So this library disables the removal. Files in the job's /tmp are removed with the
+ * job.
  *
  * For sbcast, slurmd opens the target file as the user, but then writes it as root, and finally
  * makes the user its owner. While slurmd writes, it holds a lock that the end of every job needs.
- * So a FIFO would block the whole node, and the user would become the owner of a device or of
- * another user's file. This library lets slurmd open only regular files that the user owns.
+ * So a FIFO as the target would block the whole node. The user could also become the owner of a
+ * device or of another user's file. So this library lets slurmd open only regular files that the
+ * user owns.
  *
- * slurmstepd has write access to cgroups. It also opens the files of a job's standard streams, as
- * root for root's jobs. This library refuses to open files of cgroups with O_CREAT.
+ * slurmstepd has write access to cgroups. It also opens the files of a job's standard streams, and
+ * does so as root for jobs of root. A job of root could name a file of a cgroup as its output. So
+ * this library refuses to open files of cgroups with O_CREAT.
  *
- * While a step runs, PMIx's plugin has a TCP port open, on which slurmstepd would believe every
- * sender, and would use numbers in messages as indexes into its memory. Tasks inherit the port.
- * Steps do not need it (mpi.conf), so this library opens none.
+ * While a step runs, PMIx's plugin has a TCP port open. slurmstepd trusts every sender on this
+ * port, and uses numbers in messages as indexes into its memory. Tasks inherit the port. Steps do
+ * not need the port (mpi.conf), so this library does not open it.
  *
- * With --container, slurmstepd creates files as root below ContainerPath (oci.conf) and removes them
- * with all that they contain, so users must not own this directory. slurmd must find the files, too.
- * But each task also writes files there as the user. This library moves the latter to the job's /tmp.
+ * With --container, slurmstepd creates directories as root below ContainerPath (oci.conf), and
+ * later removes them with their contents. So users must not own ContainerPath. slurmd must find
+ * these files, too. But each task also writes files there as the user. This library moves the files
+ * of tasks to the job's /tmp.
  *
  * All nodes get the same configuration, but hosts differ in how they can confine jobs, and in their
- * GPUs. agents/node.py writes additional lines for this node. This library appends them to
- * slurm.conf and cgroup.conf, where the last value of a key wins, and replaces gres.conf by them.
+ * GPUs. agents/node.py writes additional lines for this node. This library appends these lines to
+ * slurm.conf and cgroup.conf, where the last value of a key wins. For gres.conf, it uses these
+ * lines instead of the common file.
  */
 #include <ctype.h>
 #include <dlfcn.h>
@@ -47,9 +52,9 @@
 /* FOLDER of agents/node.py. */
 #define OVERRIDES "/run/slurmstack/node"
 #define GRES "/gres.conf"
-/* Beginning of ContainerPath in oci.conf; the number of the job follows. */
+/* Beginning of ContainerPath in oci.conf. The job's id follows. */
 #define OF_BUNDLES "/var/spool/slurmd/bundles/"
-/* The same for the files of tasks. BUNDLES of spank/containers/plugin.c. */
+/* Replaces OF_BUNDLES for files of tasks. Must be the same as BUNDLES in spank/containers/plugin.c. */
 #define OF_TASKS "/tmp/.oci-"
 
 typedef int open_function(const char *path, int flags, ...);
@@ -65,7 +70,7 @@ __attribute__((constructor)) static void end_with_slurmstepd(void)
 		unsetenv("LD_PRELOAD");
 }
 
-/* slurmstepd would make the user the owner if this directory did not exist. */
+/* Create this directory now: slurmstepd would create it later and make the user its owner. */
 __attribute__((constructor)) static void make_bundles(void)
 {
 	(void)syscall(SYS_mkdirat, AT_FDCWD, OF_BUNDLES, 0755);

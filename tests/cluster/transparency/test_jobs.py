@@ -277,7 +277,11 @@ sgather /tmp/part all || sgather --force /tmp/part all && echo again"""
     cluster.submit(folder, script, "--nodes=2", "--wait", "--output=out")
 
     output = cluster.run(f"cat {folder}/out").splitlines()
-    assert output == ["same", "sgather: all.cpu-0 exists: use --force or --keep", "again"]
+    assert output == [
+        "same",
+        "sgather: all.cpu-0 exists: use --force to replace it, or --keep to keep it",
+        "again",
+    ]
 
 
 def test_bcast_option_of_srun_copies_the_program(cluster: Cluster) -> None:

@@ -120,7 +120,7 @@ class Registry:
 
 def test_error_of_a_refused_push_names_image_and_remedy() -> None:
     client: Any = Registry({"status": "Preparing"}, {"error": "denied: requested access"})
-    with pytest.raises(build.BuildError, match=r"push of r/base:0: denied.*docker login"):
+    with pytest.raises(build.BuildError, match=r"cannot push r/base:0: denied.*docker login"):
         build.push(client, "r/base:0", Recorder())
 
 
