@@ -1,4 +1,4 @@
-"""Run the checks of a node: `interval`, `prolog` and `epilog` for Slurm, `check-node` for people.
+"""Run checks of a node: `interval`, `prolog` and `epilog` for Slurm, `check-node` for operators.
 
 For Slurm, the exit code is 0 except in these cases:
 
@@ -27,7 +27,7 @@ from agents.say import Level, logfmt
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of the checks, because slurmd sets no PATH for its programs."""
 SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
-"""The site's own script. It runs after the checks of each interval."""
+"""The site's own script. It runs after the checks of each interval pass."""
 LOG = Path("/proc/1/fd/1")
 """The pod's log, because slurmd discards the output of a successful program."""
 
@@ -36,7 +36,7 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
     os.environ["PATH"] = PATHS
     os.environ.setdefault("SLURM_CONF", slurm.CONF)
     if occasion not in set(When):
-        from agents.checks.demand import show  # only check-node parses arguments
+        from agents.checks.demand import show  # import argparse only for check-node
 
         return show(occasion, arguments)
     try:

@@ -1,9 +1,9 @@
 """Run tasks that may hang, all at the same time, each with a time limit.
 
-Each task runs in a child process. When a child exceeds its limit, the runner kills the child and
-its descendants. The runner does not wait for their end, because a process that hangs in the kernel
-may take long to die. Each child holds the lock of its task until the child dies. So at most one
-child of a task hangs in the kernel.
+Each task runs in a child process. When a child exceeds its time limit, the runner kills the child
+and its descendants. The runner does not wait for their end, because a process that hangs in the
+kernel may take long to die. Each child holds the lock of its task until the child dies. So at most
+one child of each task can hang in the kernel.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Checks of GPUs, from the output of nvidia-smi(1).
 
-The output of `--query` is the same since driver 450, except for new sections and changed names. If
-a name is missing, the GPU does not have the feature. Numbers without a unit are counts.
+The format of `--query` has not changed since driver 450, except for new sections and changed names.
+If a name is missing, the GPU does not have the feature. Numbers without a unit are counts.
 """
 
 import re
@@ -13,7 +13,7 @@ from agents.checks.judging import UnknownError, jobs, listed
 _HEADER = re.compile(r"GPU ([0-9A-Fa-f]+:[0-9A-Fa-f:.]+)$")
 _ATTACHED = re.compile(r"^Attached GPUs\s*: (\d+)$", re.MULTILINE)
 _BROKEN = frozenset({"unknown error", "err!", "gpu requires reset", "gpu is lost"})
-"""Values that nvidia-smi prints if the GPU does not answer."""
+"""Values, in lower case, that nvidia-smi prints if the GPU does not answer."""
 _DEAD = (
     "No devices were found",
     "couldn't communicate with the NVIDIA driver",
@@ -313,8 +313,9 @@ def busy(
 def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:
     """Sort GPUs as Slurm numbers them in SLURM_JOB_GPUS.
 
-    Without AutoDetect, Slurm keeps the order of `gres`, the node's gres.conf. It lists the device
-    files, whose numbers are minor numbers. A library orders GPUs as nvidia-smi does, by bus.
+    With AutoDetect=off, Slurm keeps the order of the device files in `gres`, the node's gres.conf.
+    The number of a device file is the GPU's minor number. Otherwise, a library orders the GPUs by
+    bus, as nvidia-smi does.
     """
     minors = {gpu.index: gpu.number("Minor Number") for gpu in gpus}
     if not gres.startswith("AutoDetect=off") or None in minors.values():

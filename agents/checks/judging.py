@@ -11,6 +11,7 @@ EARLIER = "\f"
 """Separator between a text and an earlier text of the same reader. The first line of the earlier
 text is its age in seconds."""
 _MOST = 4
+"""Maximum number of things that a message lists."""
 
 
 class UnknownError(Exception):

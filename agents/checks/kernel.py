@@ -14,7 +14,7 @@ _RECOVERED = "(None)"
 _LINE = re.compile(r"((?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])?|) ?(?:\[[^\]]*\] )?(.*)")
 """Time stamp and text. The stamp may be missing, or have the format of `dmesg --ctime`."""
 _OF_A_PROCESS = re.compile(r".{1,15}\[\d+\]")
-"""Start of the kernel's messages about a process: the process's name, which users can choose."""
+"""Start of the kernel's messages about a process: its name and pid. Users can choose the name."""
 
 XIDS = (46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 149, 154)
 """Xids after which a GPU needs a reset or a repair:

@@ -56,7 +56,8 @@ class Reader:
     command: tuple[str, ...] = ()
     function: Callable[[Limits], str] | None = None
     told: bool = False
-    """Whether checks judge the output of a failed reader. Otherwise they cannot decide."""
+    """Whether checks judge the output of this reader even if it failed. Otherwise, the checks
+    cannot decide after a failure."""
 
 
 def disks(limits: Limits) -> str:
@@ -85,7 +86,7 @@ def _disk(path: str) -> str:
 
 def _file_system(volume: os.statvfs_result, path: str) -> str:
     mode = "ro" if volume.f_flag & os.ST_RDONLY else "rw"
-    # The percentage of df(1): it leaves out the space that only root may use.
+    # Compute the percentage as df(1) does, without the space that only root may use.
     used, inodes = volume.f_blocks - volume.f_bfree, volume.f_files - volume.f_ffree
     return (
         f"{_percent(used, used + volume.f_bavail)} "
@@ -137,11 +138,11 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
 def processes(
     _: Limits, proc: Path = Path("/proc"), state: Path = STATE, groups: Path = cgroups.ROOT
 ) -> str:
-    """Return one line for each process, now and in the stored earlier reading.
+    """Return one line for each current process, and then the lines of an earlier reading.
 
-    The fields are pid, parent, uid, state, start, number of sleeps, name and command line. The
-    start is in ticks since the machine started. Only processes that seem to hang in the kernel have
-    a number of sleeps. Only slurmstepd has a command line.
+    The fields are pid, parent, uid, state, start, number of voluntary context switches, name and
+    command line. The start is in ticks since the machine started. The number of switches is `-` for
+    processes that do not seem to hang in the kernel. Only slurmstepd has a command line.
     """
     paths = sorted(path for path in proc.iterdir() if path.name.isdecimal())
     found = "".join(_process(path, groups) for path in paths)
@@ -219,8 +220,10 @@ def jail(
 ) -> str:
     """Return the jail's `generation`, its age, the age of the settings, `ahead` and `written`.
 
-    Ages are in seconds. `ahead` is the storage's clock minus the node's clock, in seconds.
-    `written` is `yes`, `full` or an error. A full volume is not a fault of the node.
+    The generation is the value of jail.refresh with which the jail was populated. Ages are in
+    seconds. `ahead` is the storage's clock minus the node's clock, in seconds. `written` reports
+    whether the node can write to the jail: `yes`, `full` or an error. A full volume is not a fault
+    of the node.
     """
     tree = Tree(root)
     marker = tree.status(MARKER)
@@ -304,7 +307,7 @@ def node_name() -> str:
 
 
 def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
-    """Return `text` and the stored text. Then store `text` if the stored text is `seconds` old."""
+    """Return `text` and the stored text. Then store `text` if the stored one is `seconds` old."""
     path = state / name
     try:
         age = time.time() - path.stat().st_mtime

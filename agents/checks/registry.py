@@ -68,8 +68,8 @@ class Check:
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""A check that drains a node must also run at the interval: the reconciler lifts a drain only after
-good results of this occasion."""
+"""A check that drains a node must also run at the interval, because the reconciler lifts the drain
+only after an interval pass in which the check has not failed."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check

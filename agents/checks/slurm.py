@@ -1,7 +1,9 @@
 """Drain the node in Slurm after a pass, and record the results as evidence. Never lift a drain.
 
-A drain stays unchanged if its reason is from another source. Slurm has no compare-and-swap for
-reasons: a reason that another client sets in the milliseconds between read and write is lost.
+Evidence is the list of failed and undecided checks in the `extra` field of the node's Slurm record.
+The reconciler reads it. A drain stays unchanged if its reason is from another source. Slurm has no
+compare-and-swap for reasons: a reason that another client sets in the milliseconds between read and
+write is lost.
 """
 
 import json

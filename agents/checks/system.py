@@ -58,9 +58,9 @@ def memory(text: str, processes: str, *, min_percent: float) -> str | None:
 def clock(jail: str, *, max_offset: float) -> str | None:
     """Check that the clock differs at most `max_offset` seconds from that of the jail's storage.
 
-    All nodes share the storage. The reader takes the storage's clock from the time of a file that
-    the node has just written. If the node itself sets the times of its files, the check always
-    passes.
+    All nodes share the storage. The reader takes the storage's time from the mtime of a file that
+    the node has just written. With storage for which the node itself sets the mtime, the check
+    always passes.
     """
     found = dict(rows(jail, 2))
     if "ahead" not in found:
@@ -108,7 +108,7 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
-    """Check that no process stays in state D, without waking, between the two readings."""
+    """Check that no process was in state D, without a context switch, since the earlier reading."""
     now, before, age = earlier(text)
     if age < min_seconds:
         raise UnknownError(

@@ -17,7 +17,7 @@ from agents.containers.surroundings import Surroundings, directory_of, valid, va
 
 CONFIG: Final = "config.json"
 _OWN: Final = ("/proc", "/sys", "/dev")
-"""Directories that every container shares with its job."""
+"""Directories that every container shares with its job. A bundle's mounts there are ignored."""
 _FLAGS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
 _TMPFS: Final = ("size=", "mode=")
 _SEPARATORS: Final = frozenset(":,\0")

@@ -1,13 +1,15 @@
 """A user's image cache.
 
-    images/<key>/root          files of an image, the lower layer of containers
+    images/<key>/root          files of an image: the lower layer of its containers' overlays
     images/<key>/lock          locked while a container runs; its mtime is the last use
     images/<key>/size          size of the files in bytes
     images/<key>/blobs         digests of the image's layers
-    references/<reference>     key of the image; the mtime, in the future, is when the key expires
+    references/<reference>     key of the image; the file's mtime is the time when the key expires
     blobs/sha256/<digest>      compressed layers for all images, or links to the site's layers
     locks/<key>                locked during an import; other steps wait
     temporary/                 unfinished imports
+
+A key is a hash that identifies an image. The site's layers are layers that all users share.
 
 An import has a temporary name until it is complete, so a killed import leaves no damaged image.
 Locks use flock(2): it works between nodes on shared file systems, and the kernel releases the lock
@@ -35,6 +37,7 @@ _OTHERS_WRITE: Final = 0o022
 _POLL: Final = 0.2
 """Seconds between two attempts to take a lock."""
 _WAIT_UNTIL_TOLD: Final = 5.0
+"""Seconds of waiting for a lock after which the user gets a message."""
 _ABANDONED: Final = 86_400
 """Age in seconds from which unfinished imports, and layers that no image uses, are removed."""
 MOST_FILES: Final = 10_000_000
@@ -106,7 +109,7 @@ class Cache:
         return path if path.is_dir() else None
 
     def record(self, reference: str, key: str, fresh_for: int) -> None:
-        """Record the key of a reference's image. The record is valid for `fresh_for` seconds."""
+        """Record the key of the image that a reference names, for `fresh_for` seconds."""
         path = self._reference(reference)
         if path is None:
             return
@@ -122,7 +125,7 @@ class Cache:
             raise
 
     def recorded(self, reference: str) -> Path | None:
-        """Return the recorded image of a reference, or None if it is not cached."""
+        """Return the recorded image of a reference, or None. The record may have expired."""
         path = self._reference(reference)
         if path is None:
             return None
@@ -187,9 +190,9 @@ class Cache:
         return sum(path.stat().st_size for path in new if path.is_file() and not path.is_symlink())
 
     def link(self, site: Path, digests: Iterable[str]) -> None:
-        """Link layers that the site has, to avoid their download.
+        """Link to layers in the site's directory, so that they are not downloaded.
 
-        The site's directory need not be trusted: umoci verifies digests when it unpacks layers.
+        The content of this directory is not trusted: umoci verifies digests when it unpacks layers.
         """
         for digest in digests:
             mine, sites = self._blobs / digest, site / "sha256" / digest
@@ -199,7 +202,7 @@ class Cache:
                     mine.symlink_to(sites)
 
     def remove_damaged(self, digests: Iterable[str]) -> bool:
-        """Remove layers whose content has another digest. Returns False if there are none."""
+        """Remove layers that do not match their digests. Return whether there were any."""
         damaged = [self._blobs / name for name in digests if not _is_intact(self._blobs / name)]
         for path in damaged:
             path.unlink(missing_ok=True)
@@ -239,8 +242,8 @@ class Cache:
                     return False
                 removed = self.path / "temporary" / f"removed-{image.name}-{time.time_ns()}"
                 image.rename(removed)
-                # A container may have opened the image and wait for the lock. It must not find
-                # the files, because they disappear while it starts.
+                # A starting container may have opened the image and wait for the lock. It must not
+                # find the files, because they disappear while it starts. It then imports the image.
                 with suppress(FileNotFoundError):
                     (removed / "root").rename(removed / "removed")
         except FileNotFoundError:
@@ -257,7 +260,7 @@ class Cache:
                 if blob.name not in wanted and blob.lstat().st_mtime < before:
                     blob.unlink()
         for path in (self.path / "temporary").iterdir():
-            # One import that cannot be removed must not keep the others.
+            # If one import cannot be removed, continue with the others.
             with suppress(OSError, RecursionError):
                 if path.lstat().st_mtime < before:
                     remove(path)
@@ -329,11 +332,11 @@ def check_files(count: int, subject: str) -> None:
 
 
 def settle(root: Path, subject: str = "image") -> int:
-    """Adapt the files of an image to a container with one user, and return their size in bytes.
+    """Adapt an image's files to a container that maps only one user. Return their size in bytes.
 
-    Gives the user full access to directories, because root had it in the image. Clears set-user-ID
-    and set-group-ID bits, because they would give the user's rights to others. Gives all files to
-    the user's primary group, because a container maps no other group.
+    Gives the user full access to directories, because the image was made for root, which has this
+    access. Clears set-user-ID and set-group-ID bits, because they would give the user's rights to
+    others. Gives all files to the user's primary group, because a container maps no other group.
 
     Raises ImageError if there are too many files.
     """

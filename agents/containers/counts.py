@@ -1,7 +1,8 @@
 """Count the images that jobs on a node use, for the operator's metrics.
 
-Steps report image pulls, hits and failures, and agents/containers/listener.py adds them up. Users
-can forge reports, so the counts are only for graphs.
+Each step reports to the node whether it imported an image (a pull), found it in the cache (a hit)
+or failed. agents/containers/listener.py adds up the reports. Users can forge reports, so the counts
+are only for graphs.
 """
 
 import json
@@ -37,7 +38,7 @@ class Counts:
     downloaded: int = 0
     """Bytes that imports downloaded."""
     milliseconds: int = 0
-    """Duration of all imports."""
+    """Total duration of all imports."""
     hits: int = 0
     """Containers that started from an image in the cache."""
     failures: int = 0

@@ -25,8 +25,8 @@ _OTHER_NAMES: Final = {
 def find(image: InRegistry, home: Path, site: Path, environment: Mapping[str, str]) -> str | None:
     """Return `LOGIN:PASSWORD` in base64 for the image's registry, or None.
 
-    The user's files have precedence over the site's, and enroot's over Docker's. Raises ImageError
-    if a file is unreadable, or if a command for a password fails.
+    The user's files have precedence over the site's file, and enroot's file over Docker's. Raises
+    ImageError if a file is unreadable, or if a command for a password fails.
     """
     found = next(_of_enroot(image, _enroot_file(home, environment)), None)
     if found is not None or image.user is not None:
@@ -72,7 +72,7 @@ def _password(text: str, path: Path) -> str:
     """Expand a password that starts with $: a variable or a command."""
     if not text.startswith("$"):
         return text
-    # The file belongs to the user, and enroot expands passwords with a shell too.
+    # A shell is safe here, because the file belongs to the user. enroot also uses a shell.
     command = ["/bin/bash", "-euc", f'found="{text}"; printf %s "$found"']
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:

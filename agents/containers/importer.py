@@ -35,18 +35,19 @@ _DENIED: Final = (
     "authentication required",
     "no image for",
 )
-"""Words in the error of a registry that refuses or lacks an image. Do not use the cached image
-then."""
+"""Words in the error of a registry that refuses access or lacks the image. After such an error, do
+not use the cached image."""
 _NO_INSTANCE: Final = "no image found in"
 """Words in skopeo's error about an index without an image for this node's platform."""
 _PLATFORM: Final = "linux/amd64"
 _NAME: Final = re.compile(r"[\w.-]+")
 """Operating system, architecture or variant in an index."""
 _COUNT: Final = 30.0
-"""Seconds between two counts of the unpacked files, or longer if a count takes longer than 3 s."""
+"""Minimum seconds between two counts of the unpacked files. If a count takes longer than 3 s, the
+next count follows later."""
 _YES: Final = ("y", "yes", "true", "1")
 _ANSWER: Final = "60s"
-"""Time in which a registry must describe an image. skopeo itself has no limit."""
+"""Time in which a registry must return an image's description. skopeo itself has no limit."""
 _LOOK_UP_AGAIN: Final = 300
 """Seconds until an unresponsive registry is contacted again about an image in the cache."""
 _DEVICE: Final = re.compile(r"create_inode: could not create (character|block) device .*")
@@ -132,8 +133,8 @@ class Importer:
             source = f"{kind}:{reference.path if reference.kind != 'path' else real}"
             skopeo = _Skopeo(str(reference), source, folder)
             found = skopeo.inspect()
-            # The file's owner can replace it after skopeo.inspect. Its key must therefore differ
-            # from the keys of other sources of the image.
+            # The owner of the file can replace it after skopeo.inspect, so its content may not be
+            # the image with this digest. Do not use the same key as for the image in a registry.
             key = _hash(f"{found.key} {kind} {real}")
             return self._of_source(text, replace(found, key=key), skopeo)
 
@@ -184,14 +185,14 @@ class Importer:
         return self._bring(_hash(identity), f"image {text}", make)
 
     def _of_directory(self, path: Path) -> Path:
-        """Use the directory without a copy, because containers write to their own layer."""
+        """Use the directory itself, without a copy, because containers write to their own layer."""
 
         def make(folder: Path) -> Surroundings:
             (folder / "root").symlink_to(path)
             return surroundings.of_files(path)
 
         image = self._bring(_hash(str(path)), f"image {path}", make)
-        # The files with variables may have changed.
+        # The image may be cached, but its files with variables may have changed since then.
         surroundings.of_files(path).write(image)
         return image
 
@@ -204,7 +205,7 @@ class Importer:
             return found.surroundings
 
         image = self._bring(_hash(f"{path} {found.root}"), f"bundle {path}", make)
-        # The configuration may have changed.
+        # The bundle may be cached, but its configuration may have changed since then.
         found.surroundings.write(image)
         surroundings.replace(image / "mounts", found.mounts.encode())
         surroundings.replace(image / "access", b"ro" if found.read_only else b"rw")
@@ -248,7 +249,8 @@ class Importer:
         if cached is None or any(word in str(error).lower() for word in _DENIED):
             raise error
         tell(f"{error}: using the image in the cache, which may be older")
-        # Each step would wait for the registry again. The disk may be full.
+        # Record the image, because each step would otherwise wait for the registry again. Ignore
+        # errors, because the disk may be full.
         with suppress(OSError):
             self.cache.record(text, cached.name, min(_LOOK_UP_AGAIN, self.settings.fresh_for))
         counts.report_hit()
@@ -285,7 +287,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _check_blobs(layout: Path) -> None:
-    """Refuse a layout from which skopeo would read forever: it opens FIFOs and devices."""
+    """Refuse a layout with FIFOs or devices, from which skopeo would read forever."""
     for path in (layout / "blobs").rglob("*"):
         if not path.is_file() and not path.is_dir():
             raise ImageError(
@@ -327,7 +329,7 @@ def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
         began = time.monotonic()
         if began >= next_count:
             check_files(count_files(root), subject)
-            # A count on a slow file system must not take much of the time.
+            # On a slow file system, counts must take at most a tenth of the time.
             ended = time.monotonic()
             next_count = ended + max(_COUNT, 10 * (ended - began))
 
@@ -396,7 +398,7 @@ class _Skopeo:
         return run([*base, *command], subject=self.subject, written=written)
 
     def inspect(self) -> _Found:
-        """Return the digest and the sizes of the layers, from the source."""
+        """Return the image's digest and the sizes of its layers, as the source reports them."""
         in_registry = self.source.startswith("docker://")
         limit = ("--command-timeout", _ANSWER) if in_registry else ()
         look = [*limit, "inspect", "--no-tags", *self.arguments]
@@ -455,7 +457,7 @@ def _platforms(index: Mapping[str, Any]) -> list[str]:
     keys = ("os", "architecture", "variant")
     found = (each.get("platform", {}) for each in index["manifests"])
     parts = [[platform[key] for key in keys if platform.get(key)] for platform in found]
-    # Indexes list signatures of images with the platform unknown/unknown.
+    # Leave out the platform unknown/unknown, with which indexes list signatures of images.
     known = ["/".join(each) for each in parts if each and all(map(_NAME.fullmatch, each))]
     return sorted({platform for platform in known if "unknown" not in platform}) or ["none"]
 

@@ -1,4 +1,4 @@
-"""Add up the reports about images from steps on this node.
+"""Add up the reports that steps on this node send about images (agents/containers/counts.py).
 
 `python3 -BS -m agents.containers.listener` runs as long as slurmd, and writes the counts to a file.
 The node's checks read this file (agents/checks/slurm.py). A start of slurmd resets the counts to 0.
@@ -68,7 +68,7 @@ def _bind(address: str) -> socket.socket:
 def _try_write(counts: Counts, file: Path, *, quiet: bool) -> bool:
     """Write the file, or report an error and return False.
 
-    This program must not end: any job could then use its address.
+    This program must not end, because any job could then listen at its address.
     """
     try:
         write(counts, file)

@@ -45,7 +45,7 @@ class InFile:
 
     path: str
     kind: Literal["path", "bundle", "oci", "oci-archive", "docker-archive"] = "path"
-    """With `path`, the file's content determines the kind."""
+    """Kind of the file. `path` means that the file's content determines the kind."""
 
     def __str__(self) -> str:
         """Return the reference as the user wrote it."""

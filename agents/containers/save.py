@@ -19,7 +19,7 @@ set -eu
 mount -t overlay -o userxattr,lowerdir=upper:image-root overlay root
 exec mksquashfs root "$@"
 """
-"""Script for a user namespace, where the user's files belong to root and are all readable."""
+"""Script for a user namespace, in which the user is root, owns the files and can read them all."""
 
 
 def save(container: Path, target: Path) -> str:
@@ -32,8 +32,9 @@ def save(container: Path, target: Path) -> str:
     try:
         image = Path((container / "image").read_text())
         with (
-            # mksquashfs runs the commands in these files. Only the user can write to the
-            # container's directory, but others may be able to write to the target's directory.
+            # mksquashfs runs the commands in the file `pseudo`. So this file must be in the
+            # container's directory, to which only the user can write. Other users may be able to
+            # write to the target's directory.
             tempfile.TemporaryDirectory(dir=container, prefix="saving-") as folder,
             _link(container, image / "root"),
             _unfinished(subject, target) as descriptor,
@@ -56,7 +57,7 @@ def save(container: Path, target: Path) -> str:
 def _unfinished(subject: str, target: Path) -> Iterator[int]:
     """Provide the descriptor of a new file, which gets the target's name at the end.
 
-    Other users may replace directories of the path and the file while the program writes.
+    While the program writes, other users may replace the file or a directory of its path.
     Therefore, this function looks up the directory and the file only once.
     """
     folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY)
@@ -109,7 +110,7 @@ def _write_surroundings(folder: Path, image: Path) -> Path:
     (folder / "environment").write_text("".join(f"{each}\n" for each in lines))
     (folder / "rc").write_text(
         "".join(surroundings.export(each) for each in others)
-        # The line starts with cd, because surroundings.of_files looks for this line.
+        # The line must start with cd, because surroundings.of_files looks for such a line.
         + f"cd {directory} 2>/dev/null || mkdir -p {directory} 2>/dev/null; "
         f"cd {directory} && unset OLDPWD || exit 1\n"
         "if [ -s /etc/rc.local ]; then . /etc/rc.local; fi\n"

@@ -75,7 +75,7 @@ class Settings:
         return ("--registries-conf", str(self._registries))
 
     def mirrors_of(self, image: InRegistry) -> Iterator[InRegistry]:
-        """Yield the image in the mirrors, which skopeo tries before the image's own registry."""
+        """Yield the image's references in mirrors, which skopeo tries before the registry."""
         if not self._registries.is_file():
             return
         name = f"{image.registry}/{image.repository}"
@@ -95,7 +95,7 @@ class Settings:
 def read(folder: Path = FOLDER) -> Settings:
     """Read the settings. Raises ImageError if the file is not a JSON object.
 
-    Ignores unknown keys, because a new version's settings can arrive before its images.
+    Ignores unknown keys, because settings of a new version can arrive before its container images.
     """
     path = folder / "settings.json"
     try:

@@ -25,9 +25,9 @@ _EXPORT: Final = re.compile(
     r"""^\[ -n "\$\{(?P<name>\w+)\+x\}" \] \|\| export (?P=name)='(?P<value>(?:[^']|'"'"')*)'$""",
     re.MULTILINE,
 )
-"""A line from `export`."""
+"""Line that `export` writes."""
 _QUOTE: Final = "'\"'\"'"
-"""A single quote between single quotes of a shell."""
+"""A single quote, written so that it can stand between single quotes of a shell."""
 _CHARLIECLOUD: Final = "ch/metadata.json"
 _ENROOT_SCRIPT: Final = "etc/rc"
 _ENROOT_VARIABLES: Final = "etc/environment"
@@ -89,7 +89,7 @@ def _texts(value: object) -> list[str]:
 
 def valid(text: str) -> str:
     """Return the text. Raises ImageError if it is not valid Unicode."""
-    # JSON can contain half of a character, such as \ud800, which no file can.
+    # JSON can contain half of a character, such as \ud800. A file in UTF-8 cannot contain it.
     try:
         text.encode()
     except UnicodeEncodeError:

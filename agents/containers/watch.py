@@ -14,8 +14,9 @@ from agents.containers.errors import ImageError
 _POLL: Final = 0.2
 """Seconds between two checks of a program."""
 _FIRST_LINE: Final = 5.0
+"""Seconds before the first line about progress."""
 _LINES: Final = 15.0
-"""Seconds before the first line about progress, and between two such lines."""
+"""Seconds between two lines about progress."""
 _MESSAGE: Final = re.compile(r'level=(?:fatal|error) msg="(?P<text>(?:[^"\\]|\\.)*)"')
 _PREFIX: Final = re.compile(r'^(Error parsing image name|initializing source) "?\S+: ')
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")

@@ -17,7 +17,7 @@ The exit code of `run` and `record` is:
 Environment variables:
 
     REST_URL     URL of slurmrestd
-    JWT_KEY      file with slurmctld's key
+    JWT_KEY      file with the key of slurmctld's JWT tokens
     LONG_CHECKS  file with the settings
     SERIES       folder of the time series
     OUTPUTS      folder of the jobs' outputs in this pod
@@ -50,7 +50,7 @@ from agents.slurm import Client, SlurmError, from_key
 
 DONE, FAILED, UNUSABLE, BAD, NOTHING = range(5)
 ADMINISTRATOR = "slurm"
-"""SlurmUser may change all nodes."""
+"""Name of SlurmUser, who may change all nodes."""
 
 Connect = Callable[[str], Client]
 """Function that creates a client with the rights of a user."""

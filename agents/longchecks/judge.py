@@ -26,11 +26,11 @@ class Rule:
     threshold: float | None = None
     """Lowest good value (or the highest, if lower is better), or None for no threshold."""
     fall: float = 0.15
-    """Share of the usual value by which a good value may be worse."""
+    """Largest fraction of the usual value by which a good value may be worse than that value."""
     history: int = 20
     """Number of newest values whose median is the usual value."""
     least: int = 5
-    """Minimum number of values from which the usual value is computed."""
+    """Minimum number of earlier values. With fewer values, there is no usual value."""
 
 
 def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, str]:

@@ -21,7 +21,7 @@ _MEMBW = re.compile(rf"^triad ({_NUMBER}) MB/s$", re.MULTILINE)
 _MEMBW_WRONG = re.compile(r"^wrong (\d+)$", re.MULTILINE)
 
 CONFIGURATION = 5
-"""DCGM_ERROR_CONFIG of dcgm_errors.h: a wrong setting, such as persistence mode, is no fault."""
+"""DCGM_ERROR_CONFIG of dcgm_errors.h. A wrong setting, such as persistence mode, is not a fault."""
 
 
 class Reading(NamedTuple):
@@ -39,8 +39,8 @@ class NoValueError(Exception):
 def nccl(text: str) -> Reading:
     """Return the out-of-place bus bandwidth of nccl-tests' largest message in GB/s (10^9 bytes).
 
-    Returns 0 if a result was wrong, because then the node is broken. With one GPU, nccl-tests print
-    only zeros, which are no measurement.
+    Returns 0 if a result was wrong, because the node is then broken. With one GPU, nccl-tests
+    prints only zeros, so there is no measurement.
     """
     rows = list(_NCCL_ROW.finditer(text))
     # The tests end with this line. Without it, the largest message may be missing.
@@ -121,7 +121,7 @@ def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
         row, *cells = line.split() or [""]
         if test and row.isdecimal() and not all(map(str.isdecimal, cells)):
             for gpu, cell in enumerate(cells):
-                if re.fullmatch(_NUMBER, cell):  # a GPU to itself is N/A
+                if re.fullmatch(_NUMBER, cell):  # a copy from a GPU to itself is N/A
                     yield f"CPU {row}, GPU {gpu}, {test}", float(cell)
 
 

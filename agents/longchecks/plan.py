@@ -1,4 +1,7 @@
-"""Plan the next moves of a run, with pure functions of the observed state."""
+"""Plan the next actions of a run ("moves"), with pure functions of the observed state.
+
+A run measures targets. A target is a node, or a pair of nodes. Each measurement is a Slurm job.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +83,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Move:
-    """Step of a run. `leave` only reports why a target is not measured."""
+    """Action of a run for one target.
+
+    - `submit` and `cancel` start and end a job.
+    - `collect` judges the job's output, and stores the result.
+    - `forget` drops a job without a result, so that the run submits another one.
+    - `note` records that Slurm has reported the end of the job.
+    - `wait` does nothing yet.
+    - `leave` only reports why the target is not measured.
+    """
 
     kind: Literal["submit", "cancel", "collect", "forget", "note", "wait", "leave"]
     target: Target

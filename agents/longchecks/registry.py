@@ -34,9 +34,9 @@ class Check:
     least_gpus: int = 0
     """Minimum number of GPUs of a node."""
     threshold: float | None = None
-    """Threshold for all nodes, or None if it depends on the node or its GPUs."""
+    """Default threshold for all nodes, or None if there is no such threshold."""
     thresholds: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    """Thresholds by type and number of a node's GPUs."""
+    """Default thresholds by type and number of a node's GPUs."""
 
     def default_threshold(self, gpu_type: str, gpus: int) -> float | None:
         """Return the threshold for nodes with these GPUs if the settings contain none."""

@@ -175,7 +175,8 @@ class Runner:
     def _look(
         self, run: Run, results: Mapping[Target, Record], quiet_since: int
     ) -> tuple[Run, Seen]:
-        # Read the nodes first: a job that is still pending afterwards cannot have made them busy.
+        # Read the nodes before the jobs. If a job is still pending in the later read, it cannot be
+        # the reason why a node was busy in the earlier read.
         nodes = {node.name: node for node in self._client.nodes()}
         run = self._find_lost(run, results)
         open_ = {t: s for t, s in run.submissions.items() if t not in results}
@@ -260,7 +261,7 @@ class Runner:
             job = self._submitter.submit(request)
         except SlurmError as error:
             if error.fault is Fault.UNREACHABLE:
-                # Slurm may have received the request. The next read shows it.
+                # Slurm may have received the request. The next read of Slurm's jobs shows whether.
                 return run
             self._submitted(run, target, None)
             raise
@@ -288,8 +289,8 @@ class Runner:
     ) -> Record:
         """Judge a measurement, drain the node or lift its drain, and store the measurement last.
 
-        A run that is killed before the end repeats all of this with the same result. `why` is the
-        reason for a missing measurement.
+        If a run is killed before it has stored the measurement, the next pod repeats all of this
+        with the same result. `why` is the reason for a missing measurement.
         """
         record = self._judge(run, target, at, output, why)
         self._say(f"{'+'.join(target)}: {record.text}: {record.verdict}")

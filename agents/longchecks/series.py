@@ -132,7 +132,7 @@ class Series:
         return [r.value for r in found if r.value is not None and r.verdict in sound]
 
     def add(self, check: str, record: Record) -> None:
-        """Add a measurement to the series of each of its nodes, if the series lacks it."""
+        """Add a measurement to the series of each of its nodes, unless a series already has it."""
         folder = self.folder / check
         with alone(folder / ".lock", wait=True):
             for node in record.nodes:
