@@ -63,7 +63,7 @@ IMAGES: Mapping[str, Image] = {
     for image in (
         Image("debian"),
         Image("base", parent="debian", extra=(*PLUGIN, *IMPORTER)),
-        # Before the others, because its build takes longest.
+        # List this image before the other children of `base`, because its build takes longest.
         Image("jail", parent="base", extra=("agents/populate.py", "agents/tree.py")),
         Image("controller", parent="base"),
         Image("worker", parent="base", extra=NODE),

@@ -125,7 +125,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 
 /* ---- functions whose work the SPANK plugin does ---- */
 
-/* Only slurmd calls this, when it starts. */
+/* Slurm calls this function only in slurmd, when slurmd starts. */
 int container_p_restore(char *directory, bool recover)
 {
 	(void)directory;

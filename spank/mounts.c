@@ -495,7 +495,7 @@ static int pivot(int jail_fd, const char *path)
 {
 	if (fchdir(jail_fd) < 0)
 		return refuse("cannot enter the jail %s: %s", path, strerror(errno));
-	/* pivot_root(2) needs no other directory: it mounts the old root over the new one. */
+	/* With the same directory as both arguments, pivot_root(2) mounts the old root over the new. */
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return refuse("cannot make %s the root: %s", path, strerror(errno));
 	if (umount2(".", MNT_DETACH) < 0)

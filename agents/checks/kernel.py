@@ -71,11 +71,11 @@ def log(log: str, *, patterns: Sequence[str]) -> str | None:
 
 
 def _messages(log: str) -> Iterator[str]:
-    """Return the log's messages, except those about a process, each in one line without its stamp.
+    """Return each message of the log in one line without its time stamp.
 
     Users must not be able to forge a message. Users choose the names of processes, so messages that
     start with such a name are left out. A failed mount(2) logs the user's text with line breaks, so
-    a line without a new stamp is joined with the line before.
+    a line without a new time stamp is joined with the line before.
     """
     messages: list[str] = []
     before = ""

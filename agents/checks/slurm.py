@@ -45,7 +45,8 @@ def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
     outcomes = list(outcomes)
     failed = [one for one in outcomes if one.drains]
     if standing.startswith(NOT_RESPONDING):
-        standing = ""  # the node returns to service as soon as its slurmd has registered
+        # Ignore this reason: it disappears as soon as the node's slurmd registers.
+        standing = ""
     if not failed or (standing and not standing.startswith(CHECK)):
         return None
     named = standing.removeprefix(CHECK).partition(":")[0]

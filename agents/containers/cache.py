@@ -74,8 +74,8 @@ def _check_owner(folder: Path) -> None:
 class Cache:
     """Cache of a user, created if it is missing.
 
-    Only the user can read it. Otherwise others could run set-user-ID programs of an image as this
-    user.
+    Only the user can read the cache. Otherwise other users could run set-user-ID programs of an
+    image with this user's rights.
     """
 
     def __init__(self, path: Path, above: str | None = None) -> None:

@@ -161,7 +161,7 @@ class Importer:
         return image
 
     def _unpack(self, found: "_Found", skopeo: "_Skopeo", folder: Path) -> Surroundings:
-        """Copy an image into the cache's layers, and unpack it into the directory."""
+        """Copy an image into the cache's layers, and unpack it into `folder`."""
         layout = skopeo.copy(self.cache.path / "blobs", folder, found)
         try:
             _describe(layout)

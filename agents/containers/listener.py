@@ -22,7 +22,7 @@ _RETRY: Final = 10.0
 
 
 def waiting(receiver: socket.socket) -> Iterator[bytes]:
-    """Wait for a report, and yield it and all others in the queue."""
+    """Wait for a report. Yield this report and all others in the queue."""
     receiver.setblocking(True)
     yield receiver.recv(LONGEST + 1)
     receiver.setblocking(False)

@@ -68,8 +68,8 @@ def run(
 
     `written` receives the number of bytes that the program has written so far. If it raises
     ImageError, the program is killed. If the program fails, this function raises ImageError with
-    `subject` and the last error message. A program with the exit code 2, whose error messages all
-    match `harmless`, has succeeded.
+    `subject` and the last error message. A program with the exit code 2 has also succeeded if all
+    its error messages match `harmless`.
     """
     try:
         process = subprocess.Popen(

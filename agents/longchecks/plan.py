@@ -116,8 +116,8 @@ _PARTS = re.compile(r"(\d+)").split
 def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
     """Return each node alone or, if `size` is 2, pairs of neighbours in each nodeset.
 
-    Pairs contain only nodes in service. If a nodeset has an odd number of them, the last one forms
-    a pair with the first one.
+    Pairs contain only nodes in service. If a nodeset has an odd number of such nodes, the last node
+    forms another pair with the first node.
     """
     names = in_order(list(nodes))
     if size == 1:

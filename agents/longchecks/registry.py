@@ -105,7 +105,7 @@ CHECKS: Mapping[str, Check] = {
         Check(
             name="cpu-memory",
             about="memory bandwidth of all CPUs together (STREAM triad)",
-            # A quarter of the memory is far larger than any cache, and leaves enough memory free.
+            # The arrays use a quarter of the memory, which is far larger than any CPU cache.
             body='membw "$SLURM_CPUS_ON_NODE" "$((MEMORY_MIB / 4))"',
             parse=parsers.cpu_memory,
             unit="MB/s",

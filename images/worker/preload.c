@@ -82,8 +82,8 @@ void pmix_execute_epilog(void *epilog)
 }
 
 /*
- * PMIx's plugin calls this function of Slurm in slurmstepd, which calls it for nothing else. The
- * descriptor never becomes readable.
+ * In slurmstepd, only PMIx's plugin calls this function of Slurm. The descriptor that this function
+ * sets never becomes readable.
  */
 int slurm_net_stream_listen(int *fd, uint16_t *port)
 {
@@ -94,7 +94,7 @@ int slurm_net_stream_listen(int *fd, uint16_t *port)
 
 /* ---- files of tasks with --container ---- */
 
-/* Returns the path in the job's /tmp, in `moved`, if it is a file of a task; otherwise `path`. */
+/* If `path` is a file of a task, writes its path in the job's /tmp to `moved`. Returns the path. */
 static const char *move(const char *path, char moved[PATH_MAX])
 {
 	const size_t length = strlen(OF_BUNDLES);
@@ -156,7 +156,7 @@ static bool is_of_cgroup(int fd)
 					     status.f_type == CGROUP2_SUPER_MAGIC);
 }
 
-/* Slurm itself never opens a file of a cgroup with O_CREAT. */
+/* Refuses files of cgroups. Slurm itself never opens them with O_CREAT. */
 static int open_no_cgroup(open_function *open_it, const char *path, int flags, mode_t mode)
 {
 	int fd = open_it(path, flags, mode);

@@ -205,7 +205,7 @@ static int set_text(enum text_option option, const char *value, enum source sour
 	if (*field != NULL && strcmp(*field, value) != 0 &&
 	    is_second(given.text_sources[option], source))
 		return refuse("--%s is set twice: remove one", texts[option].name);
-	/* In a heterogeneous step, srun inherits the value of its own command line. */
+	/* In a heterogeneous step, srun passes the value of its command line again as inherited. */
 	if (*field != NULL && strcmp(*field, value) == 0 && source < given.text_sources[option])
 		return ACCEPTED;
 	if (texts[option].check != NULL && texts[option].check(value) < 0)
@@ -230,7 +230,7 @@ static int set_switch(enum switch_option option, int value, enum source source)
 		return refuse("--%s and --%s are both set: remove one", switches[option].name[0],
 			      switches[option].name[1]);
 	given.both[option] |= *field == !value;
-	/* In a heterogeneous step, an inherited value can follow the one of the command line. */
+	/* In a heterogeneous step, an inherited value can follow the value of the command line. */
 	if (spank_context() == S_CTX_LOCAL && source < *from)
 		return ACCEPTED;
 	*field = value;

@@ -342,7 +342,7 @@ static void pivot(int root_fd, const char *directory)
 {
 	int directory_fd = open_target(root_fd, directory, true);
 
-	/* pivot_root(2) needs no other directory: it mounts the old root over the new one. */
+	/* With the same directory as both arguments, pivot_root(2) mounts the old root over the new. */
 	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 	    umount2(".", MNT_DETACH) < 0 || fchdir(directory_fd) < 0)
 		fail("cannot make the image the root: %s", strerror(errno));

@@ -282,7 +282,7 @@ def with_minors(smi: str, minors: Sequence[int]) -> str:
     )
 
 
-def test_gpus_of_a_job_are_counted_by_device_file_without_a_library() -> None:
+def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
     # Slurm's GPU 2 has /dev/nvidia2, which is the first GPU on the bus.
     smi = edited(IDLE_H100S, "Used", "2048 MiB", "FB Memory Usage")
     crossed = with_minors(smi, [2, 3, 0, 1, 6, 7, 4, 5])
@@ -293,7 +293,7 @@ def test_gpus_of_a_job_are_counted_by_device_file_without_a_library() -> None:
     assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
 
 
-def test_gpus_of_a_job_are_counted_by_rank_if_device_files_have_gaps() -> None:
+def test_gpus_of_a_job_are_numbered_by_rank_if_device_files_have_gaps() -> None:
     # The container has three GPUs of the machine.
     smi = edited(IDLE_H100S, "Used", "2048 MiB", "FB Memory Usage")
     three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]

@@ -282,7 +282,7 @@ def test_shrink_removes_abandoned_imports_after_a_day(cache: Cache) -> None:
     assert [path.name for path in (cache.path / "temporary").iterdir()] == ["new"]
 
 
-def test_abandoned_import_that_cannot_be_removed_spares_no_others(
+def test_shrink_continues_if_an_abandoned_import_cannot_be_removed(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
