@@ -1919,7 +1919,7 @@ static void plugin_does_nothing_outside_a_step(void)
 static void unknown_context_is_refused(void)
 {
 	node.remote = -1;
-	check_refused(start_step(), "whether this is a step");
+	check_refused(start_step(), "whether this process is a step");
 	CHECK(node.n_calls == 0);
 }
 

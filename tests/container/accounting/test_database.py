@@ -157,9 +157,9 @@ def test_jobs_that_end_while_slurmdbd_is_down_are_recorded_later(cluster: Cluste
     [
         (True, "wrong", "Access denied for user 'slurm'"),
         (False, PASSWORD, "database"),
-        (True, "two words", "has a blank, a quote, # or \\"),
-        (True, "a#b", "has a blank, a quote, # or \\"),
-        (True, 'a"b', "has a blank, a quote, # or \\"),
+        (True, "two words", "contains a blank, a quote, # or \\"),
+        (True, "a#b", "contains a blank, a quote, # or \\"),
+        (True, 'a"b', "contains a blank, a quote, # or \\"),
         (True, "", "is empty"),
     ],
     ids=["wrong password", "unknown host", "blank", "hash sign", "quote", "empty password"],

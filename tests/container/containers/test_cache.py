@@ -227,7 +227,7 @@ def test_killed_import_is_reported_in_one_line(site: Site, victim: str, words: s
 
     (line,) = (line for line in output.splitlines() if "container: " in line)
     assert words in line
-    assert line.endswith("request more with --mem")
+    assert line.endswith("request more memory with --mem")
 
 
 def test_image_of_a_running_step_is_not_removed(site: Site, image: str) -> None:
