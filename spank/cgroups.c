@@ -27,9 +27,9 @@
 #define DAEMONS_V2 CGROUPS "/slurmstepd/job_"
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
 /*
- * Memory limit of slurmstepd's cgroup in bytes. slurmstepd uses far less in it, even for a job with
- * many steps, because the kernel charges other cgroups for the memory that slurmstepd allocated
- * before it joined this cgroup.
+ * Memory limit of slurmstepd's cgroup in bytes. Even for a job with many steps, the usage is far
+ * lower. The kernel charges other cgroups for the memory that slurmstepd allocated before it joined
+ * this cgroup.
  */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
 /* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy `pids`. */

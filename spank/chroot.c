@@ -6,12 +6,12 @@
  * keeper process (keeper.c) keeps them, and later steps join them. The mounts never appear in
  * slurmd's namespaces, so a step that fails half-way leaves nothing to undo.
  *
- * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt, because it
- * opens the files of the step's standard streams, which must be files of the jail. Its other
- * threads, its open files and its process id stay on the node. All of them appear in the node's
- * /proc, where a path such as "/proc/self/task/<thread>/root" leads out of the jail. Only the main
- * thread opens paths that a user chose. So the main thread sees an empty /proc, and has no more
- * capabilities than the job, until slurmstepd starts the tasks.
+ * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt. The reason is
+ * that slurmstepd opens the files of the step's standard streams, which must be files of the jail.
+ * Its other threads, its open files and its process id stay on the node. All of them appear in the
+ * node's /proc, where a path such as "/proc/self/task/<thread>/root" leads out of the jail. Only
+ * the main thread opens paths that a user chose. So the main thread sees an empty /proc, and has no
+ * more capabilities than the job, until slurmstepd starts the tasks.
  *
  * After slurm_spank_user_init, slurmstepd opens no more of these paths. It sees the node's /proc
  * again, which it uses to signal the tasks and to measure their usage. Its later forks (tasks, and
@@ -21,8 +21,9 @@
  *
  * Users can change the jail, and so can root in a job if a site permits this. So the plugin never
  * resolves a path below the jail by name from outside. It opens each mount point with openat2(2)
- * relative to the jail, follows no symbolic link, and attaches trees to the resulting descriptor
- * (move_mount(2), Linux 5.12 and later). On the node, it uses directories that only root can enter.
+ * relative to the jail, and follows no symbolic link. It then attaches trees of mounts to the
+ * resulting descriptor (move_mount(2), Linux 5.12 and later). On the node, it uses directories that
+ * only root can enter.
  *
  * Every failure returns a negative code: Slurm would treat a positive code as success, and the step
  * would run outside the jail.
@@ -241,8 +242,8 @@ static void after_fork_in_parent(void)
  * Forbids bpf(2), which slurmd and slurmstepd may call: with version 2 of cgroups, Slurm restricts
  * devices with a BPF program.
  *
- * With a new user namespace and a new cgroup namespace, a job could mount the node's cgroups, and a
- * job of root could also write to them. So jobs of root must not create cgroup namespaces. The
+ * Also forbids new cgroup namespaces to jobs of root. With a new user namespace and a new cgroup
+ * namespace, a job could mount the node's cgroups. A job of root could also write to them. The
  * filter cannot see the flags of clone3(2). It returns ENOSYS, so the C library calls clone(2).
  */
 static int forbid_calls(void)

@@ -124,8 +124,8 @@ static int become_keeper(uid_t uid)
 }
 
 /*
- * Runs in a clone of slurmstepd. Another thread of slurmstepd may have held locks of malloc(3) or
- * of the log at the time of the clone, so only system calls are safe.
+ * Runs in a clone of slurmstepd. Only system calls are safe here: another thread of slurmstepd may
+ * have held locks of malloc(3) or of the log at the time of the clone.
  */
 __attribute__((noreturn)) static void keep(int lock_fd, int report_fd, int proc_fd, uid_t uid)
 {

@@ -20,8 +20,8 @@ int find_keeper(int job_fd, int *keeper_fd);
  * ACCEPTED or REFUSED.
  *
  * The keeper mounts the /proc of its pid namespace on `proc_fd`, for a job of `uid`. It joins the
- * cgroup `group_fd`, unless that is -1. If the keeper stayed in the step's cgroup, Slurm could not
- * remove this cgroup at the end of the step, because the keeper runs longer.
+ * cgroup `group_fd`, unless that is -1. The keeper runs longer than the step. If it stayed in the
+ * step's cgroup, Slurm could not remove this cgroup at the end of the step.
  */
 int start_keeper(int job_fd, int proc_fd, int group_fd, uid_t uid, int *keeper_fd);
 

@@ -6,8 +6,12 @@ For Slurm, the exit code is 0 except in these cases:
 - An epilog exits with 1 if such a check failed and the epilog could not drain the node. Slurm
   drains the node instead.
 
-`check-node` changes nothing. It exits with 0 if all checks passed, 1 if a check failed, 3 if a
-check could not decide, and 2 if `check-node` cannot start.
+`check-node` changes nothing. Its exit code is:
+
+    0  all checks passed
+    1  a check failed
+    2  `check-node` cannot start
+    3  no check failed, but a check could not decide
 """
 
 import fcntl

@@ -68,8 +68,8 @@ class Check:
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""A check that drains a node must also run at the interval, because the reconciler lifts the drain
-only after an interval pass in which the check has not failed."""
+"""A check that drains a node must also run at the interval. The reconciler lifts its drain only
+after an interval pass in which the check did not fail."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check

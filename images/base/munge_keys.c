@@ -1,10 +1,10 @@
 /*
  * Library for Slurm's munge plugins, which decodes credentials of all keys that are valid now.
  *
- * A munged has only one key. Pods do not switch to a new key at exactly the same moment, and some
- * messages with credentials of the previous key arrive after the switch. Slurm does not repeat a
- * refused message. If the message is the end of a batch job, slurmctld shows the job as running for
- * half an hour, and then starts it again. So the script `munged` runs one munged for each valid
+ * A munged has only one key. Pods do not switch to a new key at exactly the same moment. Some
+ * messages with credentials of the previous key also arrive after the switch. Slurm does not repeat
+ * a refused message. If the message is the end of a batch job, slurmctld shows the job as running
+ * for half an hour, and then starts it again. So the script `munged` runs one munged for each valid
  * key, and this library asks all of them.
  */
 #include <dirent.h>

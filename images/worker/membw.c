@@ -7,9 +7,11 @@
  * rounds, and verifies the results. The three arrays have MIB MiB in total, which must be far more
  * than all caches.
  *
- * Each thread works on its own part of the arrays, and writes it first, so that Linux allocates it
- * in the memory nearest to the thread. The program prints `threads`, `array`, `copy` and `triad`,
- * each on its own line, and exits with 1 on an error or a wrong result.
+ * Each thread works on its own part of the arrays. It is the first thread that writes this part, so
+ * Linux allocates the part in the memory nearest to the thread.
+ *
+ * The program prints `threads`, `array`, `copy` and `triad`, each on its own line. It exits with 1
+ * on an error or a wrong result.
  */
 #define _GNU_SOURCE
 #include <errno.h>

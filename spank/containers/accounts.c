@@ -80,8 +80,9 @@ static bool is_of_apt(const char *line)
 }
 
 /*
- * Writes the file `name` of the container. It contains the lines of the image's file, and the lines
- * `ours` and `slurms` (or NULL), which replace lines with the same name or id.
+ * Writes the file `name` of the container. The file contains the lines of the image's file, the
+ * line `ours`, and the line `slurms` unless it is NULL. Both replace lines with the same name or
+ * id.
  */
 static void write_database(int container_fd, int image_fd, const char *name, const char *ours,
 			   const char *slurms)

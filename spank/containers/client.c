@@ -1,9 +1,9 @@
 /*
  * slurm-client: runs a command of Slurm in a container of any image.
  *
- * In containers, the names of Slurm's commands are links to this program. It starts the command of
- * the shared root, whose /usr is mounted in the container, with the loader and libraries of the
- * shared root, because the image may have another C library.
+ * In containers, the names of Slurm's commands are links to this program. The /usr of the shared
+ * root (the jail) is mounted in the container. This program starts the command there, with the
+ * loader and the libraries of the shared root, because the image may have another C library.
  */
 #include <libgen.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
 bool is_named(const char *names, const char *name, size_t length);
 
 /*
- * Sets the variables of a list in this process, except those whose names are in `kept`, and except
- * those that Slurm and PMIx have set for this task.
+ * Sets the variables of a list in this process. Skips variables whose names are in `kept`, and
+ * variables that Slurm and PMIx have set for this task.
  */
 void set_variables(const char *list, size_t length, const char *kept);
 
