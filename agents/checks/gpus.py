@@ -142,7 +142,7 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
             if "Uncorrectable" in path or path.endswith("Double Bit/Total")
         ]
         if sum(uncorrectable) > most:
-            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable errors"
+            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors"
         elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
             yield f"{gpu}: SRAM error threshold exceeded"
 
@@ -160,7 +160,7 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
         if gpu.get("Retired Pages/Pending Page Blacklist", "Retired Pages/Pending") == "Yes":
             yield f"{gpu}: page retirement waits for a reset"
         elif pages > most:
-            yield f"{gpu}: {pages:.0f} retired pages"
+            yield f"{gpu}: {pages:.0f} retired pages, expected at most {most:g}"
 
 
 def row_remap(smi: str) -> str | None:
@@ -285,9 +285,9 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
             or (slow is not None and current >= slow)
             or (left is not None and slow_left is not None and left <= slow_left)
         ):
-            yield f"{gpu}: {current:g} °C"
+            yield f"{gpu}: {current:g} °C is too hot"
         elif memory is not None and memory_most is not None and memory > memory_most:
-            yield f"{gpu}: memory {memory:g} °C"
+            yield f"{gpu}: {memory:g} °C is too hot for the memory"
 
 
 def busy(

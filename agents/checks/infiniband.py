@@ -36,7 +36,7 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
     }
     up = {name: port for name, port in found.items() if port["state"].endswith("ACTIVE")}
     slow = [
-        f"{name} at {rate:g} Gb/s"
+        f"{name} at {rate:g} Gb/s, expected {min_gbits or 0:g}"
         for name, port in up.items()
         if (rate := float(port["rate"].partition(" ")[0])) < (min_gbits or 0)
     ]
@@ -74,8 +74,9 @@ def _errors(
             # A reset sets the counters to 0.
             new = int(port[counter]) - int(then)
             new = int(port[counter]) if new < 0 else new
-            if new / hours > (max_downed if counter == DOWNED else max_errors):
-                yield f"{name}: {counter} rose by {new}"
+            limit = max_downed if counter == DOWNED else max_errors
+            if new / hours > limit:
+                yield f"{name}: {counter} rose by {new}, expected at most {limit:g} per hour"
 
 
 def _ports(text: str) -> dict[str, Port]:

@@ -81,8 +81,14 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
         ("Drain and Reset Recommended", "Yes", "", "gpu-present", "should be drained and reset"),
         ("GPU Current Temp", "Unknown Error", "", "gpu-present", "does not answer"),
         ("GPU Current Temp", "[GPU requires reset]", "", "gpu-present", "does not answer"),
-        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", ": 1 uncorrectable errors"),
-        ("SRAM Uncorrectable Parity", "2", "Volatile", "gpu-ecc", ": 2 uncorrectable errors"),
+        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", ": 1 uncorrectable memory errors"),
+        (
+            "SRAM Uncorrectable Parity",
+            "2",
+            "Volatile",
+            "gpu-ecc",
+            ": 2 uncorrectable memory errors",
+        ),
         (
             "SRAM Threshold Exceeded",
             "Yes",
@@ -97,7 +103,13 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "gpu-retired-pages",
             ": page retirement waits for a reset",
         ),
-        ("Double Bit ECC", "61", "", "gpu-retired-pages", ": 61 retired pages"),
+        (
+            "Double Bit ECC",
+            "61",
+            "",
+            "gpu-retired-pages",
+            ": 61 retired pages, expected at most 60",
+        ),
         ("Remapping Failure Occurred", "Yes", "", "gpu-row-remap", ": row remapping failed"),
         ("HW Slowdown", "Active", "", "gpu-throttle", ": HW Slowdown"),
         ("HW Thermal Slowdown", "Active", "", "gpu-throttle", ": HW Thermal Slowdown"),
@@ -110,7 +122,7 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
         ),
         ("Status", "Timeout", "Fabric", "gpu-nvlink", ": fabric state Completed, status Timeout"),
         ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": power limit cannot be read"),
-        ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": 28 °C"),
+        ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": 28 °C is too hot"),
         ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
     ],
 )
@@ -183,7 +195,7 @@ GPU 00000000:00:1E.0
                 Total                   : 2
 """
 
-    assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable errors"
+    assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable memory errors"
 
 
 def test_slowdowns_and_power_limits_of_older_drivers_are_read() -> None:
@@ -209,12 +221,24 @@ def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
 @pytest.mark.parametrize(
     ("name", "line", "value", "most", "wrong"),
     [
-        ("a100-555.42.02-row-pending", "GPU Current Temp", "89 C", None, "GPU 0 (9E:00.0): 89 °C"),
+        (
+            "a100-555.42.02-row-pending",
+            "GPU Current Temp",
+            "89 C",
+            None,
+            "GPU 0 (9E:00.0): 89 °C is too hot",
+        ),
         ("a100-555.42.02-row-pending", "GPU Current Temp", "88 C", None, None),
-        ("a100-555.42.02-row-pending", "GPU Current Temp", "88 C", 85, "GPU 0 (9E:00.0): 88 °C"),
+        (
+            "a100-555.42.02-row-pending",
+            "GPU Current Temp",
+            "88 C",
+            85,
+            "GPU 0 (9E:00.0): 88 °C is too hot",
+        ),
         (
             *("a100-555.42.02-row-pending", "Memory Current Temp", "96 C", None),
-            "GPU 0 (9E:00.0): memory 96 °C",
+            "GPU 0 (9E:00.0): 96 °C is too hot for the memory",
         ),
         (H200, "GPU T.Limit Temp", "0 C", None, None),
     ],

@@ -47,7 +47,7 @@ def test_unplugged_port_is_ignored_if_enough_other_ports_are_up() -> None:
 def test_slow_port_fails_the_check() -> None:
     slow = edited("rate", "200 Gb/sec (4X HDR)")
 
-    assert link(slow, min_gbits=400) == "mlx5_0/1 at 200 Gb/s"
+    assert link(slow, min_gbits=400) == "mlx5_0/1 at 200 Gb/s, expected 400"
     assert link(slow) is None
 
 
@@ -73,14 +73,19 @@ def test_counters_pass_at_any_value_if_they_do_not_change() -> None:
 
 
 def test_flapping_link_fails_the_check() -> None:
-    assert errors(edited("link_downed", "2"), PORTS) == "mlx5_0/1: link_downed rose by 2"
+    assert (
+        errors(edited("link_downed", "2"), PORTS)
+        == "mlx5_0/1: link_downed rose by 2, expected at most 1 per hour"
+    )
     assert errors(edited("link_downed", "1"), PORTS) is None
 
 
 def test_error_limit_is_per_hour() -> None:
     many = edited("symbol_error", "1500")
 
-    assert errors(many, PORTS) == "mlx5_0/1: symbol_error rose by 1500"
+    assert (
+        errors(many, PORTS) == "mlx5_0/1: symbol_error rose by 1500, expected at most 1000 per hour"
+    )
     assert errors(many, PORTS, age=7200) is None
 
 
