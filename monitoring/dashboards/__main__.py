@@ -12,7 +12,11 @@ from monitoring.dashboards import BUILT, stale, write
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m monitoring.dashboards")
-    parser.add_argument("--check", action="store_true", help="list stale files, and write nothing")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; list stale files, and exit with 1 if there are any",
+    )
     if not parser.parse_args(arguments).check:
         write()
         return 0

@@ -17,8 +17,8 @@ def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
     of_check = f'{{check="{check}"}}'
     return graph(
         title,
-        f"{about} The graph shows the lowest limit of all nodes; the table shows the limit of each "
-        "node.",
+        f"{about} The dashed line is the lowest limit of all nodes. The table *Long checks* shows "
+        "the limit of each node.",
         unit,
         Query(f"max by (node) (slurmstack_longcheck_value{of_check})", "{{node}}"),
         Query(f"min({queries.limit(of_check)})", "limit"),
@@ -34,8 +34,8 @@ DASHBOARD = board(
     "Results of checks: values of long checks over time, and findings of all other checks.",
     stat(
         "Bad measurements",
-        "Last measurements that are worse than the limit or the node's earlier values. The nodes "
-        "are drained; the table *Long checks* shows the values.",
+        "Newest measurements that are worse than the check's limit, or than the node's earlier "
+        "values. Their nodes are drained: the table *Long checks* shows the values.",
         units.Short,
         queries.counted(
             "max by (check, node) (slurmstack_longcheck_good) == 0",
@@ -47,8 +47,9 @@ DASHBOARD = board(
     ),
     stat(
         "Measured within a week",
-        "Share of the pairs of node and check that have a value from the last week. If the share "
-        "is low, nodes are never free, or the checks do not run (`kubectl get cronjobs`).",
+        "Share of the combinations of a node and a check that have a value from the last week. "
+        "If the share is low, nodes are never free, or the checks do not run (`kubectl get "
+        "cronjobs`).",
         units.PercentUnit,
         f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",
@@ -99,7 +100,7 @@ DASHBOARD = board(
         "cpu-memory",
         "CPU memory",
         units.MegabytesPerSecond,
-        "Memory bandwidth of all CPUs together (`cpu-memory`). If a node loses a share of it, a "
+        "Memory bandwidth of all CPUs together (`cpu-memory`). If the bandwidth of a node falls, a "
         "memory module has failed, or the memory settings have changed.",
     ),
     _values(
@@ -111,8 +112,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPU faults",
-        "Failed tests (`dcgm`), and GPUs with wrong results (`gpu-burn`). Replace a GPU if the "
-        "value is not 0.",
+        "Number of failed tests (`dcgm`), and number of GPUs that computed wrong results "
+        "(`gpu-burn`). If a value is not 0, find the faulty GPU of the node and replace it.",
         units.Short,
         Query('max by (node) (slurmstack_longcheck_value{check="dcgm"})', "{{node}} dcgm"),
         Query('max by (node) (slurmstack_longcheck_value{check="gpu-burn"})', "{{node}} gpu-burn"),
@@ -121,8 +122,9 @@ DASHBOARD = board(
     ),
     table(
         "Long checks",
-        "The last value of each node and check, its limit, and its share of the node's median of "
-        f"{_USUALLY}. If the share falls slowly, the node is ageing. A bad node is drained.",
+        "The newest value of each node and check, its limit, and its ratio to the median of the "
+        f"node's values of the last {_USUALLY}. If the share falls slowly, the node is "
+        "ageing. A bad node is drained.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
         Column(f"max by (check, node) ({queries.limit()})", "Limit"),
@@ -153,8 +155,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes with findings",
-        "Findings of each node, and the last repair step. docs/health.md describes how to make "
-        "each check pass again.",
+        "Findings of each node, and the last repair step for each finding. docs/health.md "
+        "describes how to make each check pass again.",
         ["node", "finding", "step"],
         Column("max by (node, finding, step) (slurmstack_node_finding)"),
     ),

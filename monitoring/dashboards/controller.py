@@ -33,15 +33,15 @@ DASHBOARD = board(
     stat(
         "Age of the data",
         "Age of the oldest data of Slurm on these dashboards. If the age exceeds two intervals of "
-        "the exporter, its reads fail.",
+        "the exporter (`monitoring.exporter.interval`), its reads fail.",
         units.Seconds,
         "max(slurm_exporter_data_age_seconds)",
         none="no data",
     ),
     stat(
         "Response time",
-        "Mean time that slurmctld takes for a call. Above one second, users' commands hang: check "
-        "which calls take most of the time, and which users send them.",
+        "Mean time that slurmctld needs to answer a call. Above one second, users' commands hang: "
+        "check which calls take most of the time, and which users send them.",
         units.Seconds,
         "sum(rate(slurm_rpc_duration_seconds_total[5m])) / (sum(rate(slurm_rpcs_total[5m])) > 0)",
         none="no calls",
@@ -49,16 +49,16 @@ DASHBOARD = board(
     ),
     stat(
         "Threads",
-        "Threads that process calls now. From 32 on, the schedulers wait for the calls. If all 64 "
-        "are in use, further calls wait. Check the types of calls.",
+        "Threads of slurmctld that process calls now. From 32 threads on, the schedulers pause. If "
+        "all 64 threads are in use, further calls wait. *Calls* shows the types of the calls.",
         units.Short,
         "max(slurm_server_threads)",
         steps=rising(32, 60),
     ),
     stat(
         "Messages to nodes",
-        "Messages to nodes, waiting in slurmctld. Their number rises if many nodes do not answer, "
-        "or if thousands of jobs start at once. It should fall within minutes.",
+        "Messages that slurmctld has not yet sent to nodes. The number rises if many nodes do not "
+        "answer, or if thousands of jobs start at once. It should fall within minutes.",
         units.Short,
         "max(slurm_agent_queue_length)",
         steps=rising(100, 1000),
@@ -90,8 +90,8 @@ DASHBOARD = board(
     ),
     graph(
         "Busy threads, by type of call",
-        "Threads that calls of each type keep busy (seconds of calls per second). Reduce the calls "
-        "of the top type.",
+        "Mean number of threads that calls of each type keep busy. If the threads are exhausted, "
+        "reduce the calls of the top type.",
         units.Short,
         Query(f"{_TIME} > 0", "{{type}}"),
         none="no calls",
@@ -99,9 +99,9 @@ DASHBOARD = board(
     ),
     graph(
         "Calls, by user",
-        "Calls of the users that take the most time; `root`, `slurm` and numeric users are "
-        "daemons. A person with most of the calls runs a loop: ask for fewer calls, or set a limit "
-        "(`rl_enable`).",
+        "Calls of the users whose calls take the most time. `root`, `slurm` and numeric users are "
+        "daemons. A person with most of the calls runs a loop: ask this person for fewer calls, or "
+        "set a limit (`rl_enable`).",
         units.RequestsPerSecond,
         Query(f"{_CALLS_OF_USERS} > 0", "{{user}}"),
         none="no calls",
@@ -109,8 +109,8 @@ DASHBOARD = board(
     ),
     graph(
         "Busy threads, by user",
-        "Threads that each user's calls keep busy (seconds of calls per second). A top user with "
-        "few calls requests much data at once, for example all jobs with all fields.",
+        "Mean number of threads that each user's calls keep busy. A top user with few calls "
+        "requests much data at once, for example all jobs with all fields.",
         units.Short,
         Query(f"{_TIME_OF_USERS} > 0", "{{user}}"),
         none="no calls",
@@ -127,9 +127,9 @@ DASHBOARD = board(
     ),
     graph(
         "Scheduler cycle time",
-        "Time of a cycle of the main scheduler. The longest and the mean are since midnight UTC, "
-        "or since the last start. If a cycle takes seconds, reduce its jobs "
-        "(`default_queue_depth`), or set `defer_batch`.",
+        "Duration of a cycle of the main scheduler. *longest* and *mean* cover the time since "
+        "midnight UTC, or since slurmctld's last start. If a cycle takes seconds, reduce the "
+        "number of jobs in a cycle (`default_queue_depth`), or set `defer_batch`.",
         units.Seconds,
         Query("max(slurm_scheduler_cycle_last_seconds)", "last"),
         Query("max(slurm_scheduler_cycle_mean_seconds)", "mean"),
@@ -137,16 +137,16 @@ DASHBOARD = board(
     ),
     graph(
         "Backfill cycle time",
-        "Time that backfill takes to plan the queue. If it takes longer than `bf_interval` and "
-        "does not reach the end of the queue, lower `bf_window`, or raise `bf_resolution`.",
+        "Time that backfill needs to plan the queue. If backfill needs longer than `bf_interval` "
+        "and does not reach the end of the queue, lower `bf_window`, or raise `bf_resolution`.",
         units.Seconds,
         Query("max(slurm_backfill_cycle_last_seconds)", "last"),
         Query("max(slurm_backfill_cycle_mean_seconds)", "mean"),
     ),
     graph(
         "Jobs per cycle",
-        "Jobs in the queue that each scheduler saw, and jobs that backfill tried. If backfill "
-        "tries far fewer than it saw, it does not plan the end of the queue: raise "
+        "Jobs that each scheduler found in the queue, and jobs that backfill tried to start. If "
+        "backfill tries far fewer jobs than it finds, it does not plan the end of the queue: raise "
         "`bf_max_job_test` or `bf_max_time`.",
         units.Short,
         Query("max(slurm_scheduler_queue_length)", "seen by the scheduler"),
@@ -165,16 +165,16 @@ DASHBOARD = board(
     ),
     graph(
         "Duration of exporter reads",
-        "Duration of each read of the exporter. If it approaches the interval, slurmctld is slow, "
-        "or the interval is too short for the cluster.",
+        "Duration of each read of the exporter. If it approaches `monitoring.exporter.interval`, "
+        "slurmctld is slow, or this interval is too short for the cluster.",
         units.Seconds,
         Query("max by (source) (slurm_exporter_read_duration_seconds)", "{{source}}"),
         none="no exporter",
     ),
     graph(
         "Failed exporter reads",
-        "Reads of the exporter that failed. The metrics of a failed read are missing: the "
-        "exporter's log shows the reason.",
+        "Reads of the exporter that failed. After a failed read, the metrics of its source are "
+        "missing: the exporter's log shows the reason.",
         PER_MINUTE,
         Query(
             "60 * sum by (source) (rate(slurm_exporter_read_failures_total[$__rate_interval]))",

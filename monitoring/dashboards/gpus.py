@@ -58,16 +58,17 @@ DASHBOARD = board(
     ),
     stat(
         "Power",
-        "Power of all GPUs together. If the power falls but the load does not, the cause is a "
-        "power limit.",
+        "Power that all GPUs together use. If the power falls but the utilisation does not, a "
+        "power limit is the cause.",
         units.Watt,
         f"sum({_POWER})",
         none="no GPUs",
     ),
     stat(
         "GPUs with an Xid",
-        "GPUs with an error since the driver was loaded. Programs cause some Xids (13, 31); others "
-        "drain the node: see the table.",
+        "GPUs for which the driver has reported an error (Xid) since it was loaded. Programs cause "
+        "some Xids (13, 31). For serious Xids, the check `gpu-xid` drains the node: see *Errors, "
+        "by node*.",
         units.Short,
         queries.counted(f"max by (machine, gpu) ({_XID}) > 0", f"count({_UTIL})"),
         none="no GPUs",
@@ -84,8 +85,8 @@ DASHBOARD = board(
     ),
     graph(
         "Memory, by node",
-        "Used share of the GPUs' memory. On a node without jobs, a leftover process uses it: the "
-        "check `gpu-busy` drains the node.",
+        "Used share of the GPUs' memory. On a node without jobs, only a leftover process can use "
+        "it: the check `gpu-busy` drains such a node.",
         units.PercentUnit,
         Query(of_nodes(queries.gpu_memory_used(ANY)), "{{node}}"),
         none="no GPUs",
@@ -93,8 +94,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes with allocated but idle GPUs",
-        "Nodes whose allocated GPUs were idle for half an hour. Ask the owners of the jobs: "
-        "other jobs may wait for these GPUs.",
+        "Nodes whose allocated GPUs were idle for half an hour. Ask the owners of the jobs whether "
+        "they still need the GPUs, because other jobs may wait for these GPUs.",
         ["node"],
         Column(
             "sum by (node) (slurm_node_gpus_allocated) > 0 and on (node)"
@@ -125,16 +126,16 @@ DASHBOARD = board(
     ),
     graph(
         "Power, by node",
-        "Power of the GPUs of each node. A node below others at the same load is limited: the "
-        "checks `gpu-power` and `gpu-throttle` show the cause.",
+        "Power that the GPUs of each node use. If a node uses less power than others at the same "
+        "load, its GPUs are limited: the checks `gpu-power` and `gpu-throttle` show the cause.",
         units.Watt,
         Query(of_nodes(_POWER), "{{node}}"),
         none="no GPUs",
     ),
     graph(
         "Clock, by node",
-        "Clock of the slowest busy GPU. A slow GPU slows down its whole job: the cause is heat, "
-        "power or a fault.",
+        "Clock rate of the slowest busy GPU of each node. A slow GPU slows down its whole job: "
+        "look for heat, a power limit or a fault.",
         units.Hertz,
         Query(
             of_nodes(

@@ -39,8 +39,8 @@ DASHBOARD = board(
     ),
     stat(
         "Operator needed",
-        "Nodes that no repair step has fixed. Check their findings: the reconciler does not "
-        "repair these nodes again until the fault is gone.",
+        "Nodes that the reconciler cannot repair. Look for `person` in the table *Nodes out of "
+        "service*, and inspect these nodes.",
         units.Short,
         queries.counted(
             'max by (node) (slurmstack_node_finding{step="person"})', "max(slurmstack_nodes_wanted)"
@@ -68,7 +68,8 @@ DASHBOARD = board(
     ),
     stat(
         "Mean time between failures",
-        "Total time in service of all nodes, divided by the number of failures, in the shown time. "
+        "Time that all nodes together were in service, divided by the number of failures in the "
+        "shown time. "
         f"Planned drains, and faults shorter than {queries.BACK_AFTER}, are excluded. If the value "
         "falls, *Drained, by cause* shows the faults.",
         units.Seconds,
@@ -77,8 +78,8 @@ DASHBOARD = board(
     ),
     graph(
         "Nodes by state",
-        "All nodes, each in one state. Nodes in red states accept no jobs. If many are idle while "
-        "jobs wait, see the dashboard *Jobs and queue*.",
+        "Number of nodes in each state. Nodes in red or orange states accept no jobs. If many "
+        "nodes are idle while jobs wait, see the dashboard *Jobs and queue*.",
         units.Short,
         Query("sum by (state) (slurm_nodes) > 0", "{{state}}"),
         none="no nodes",
@@ -87,9 +88,9 @@ DASHBOARD = board(
     ),
     graph(
         "Drained, by cause",
-        "Drained nodes, by the check or event that caused the drain. People or other programs make "
-        "`foreign` drains. If many nodes have the same cause at once, the nodes are rarely at "
-        "fault.",
+        "Drained nodes, by the check or event that caused the drain. `foreign` means that a person "
+        "or another program drained the node. If many nodes have the same cause at once, the nodes "
+        "are rarely at fault.",
         units.Short,
         Query("sum by (cause) (slurm_nodes_drained) > 0", "{{cause}}"),
         none="none drained",
@@ -98,8 +99,8 @@ DASHBOARD = board(
     table(
         "Nodes out of service",
         "Findings of the reconciler on nodes that accept no jobs, and the last repair step. "
-        "`person`: an operator must inspect the node. `none`: the reconciler waits, or leaves the "
-        "node to the owner of the drain.",
+        "`person`: an operator must inspect the node. `none`: the reconciler has taken no step "
+        "yet, or leaves the node to the person or program that drained it.",
         ["node", "finding", "step"],
         Column("max by (node, finding, step) (slurmstack_node_finding)"),
     ),
@@ -120,14 +121,14 @@ DASHBOARD = board(
     graph(
         "Findings",
         "Number of nodes with each finding of the reconciler. If a number rises and does not fall, "
-        "the ladder does not repair the fault: see *Repair ladder*.",
+        "the repair steps do not fix the fault: see *Repair ladder*.",
         units.Short,
         Query("max by (finding) (slurmstack_findings) > 0", "{{finding}}"),
         none="nothing found",
     ),
     graph(
         "Repair ladder",
-        "Repair steps since the start of the reconciler. A rising line shows repairs. Many "
+        "Repair steps since the start of the reconciler. A line rises with each repair. Many "
         "restarts, reboots or replacements in a short time have a common cause: see *Findings*.",
         units.Short,
         Query("sum by (step) (slurmstack_steps_total)", "{{step}}"),
@@ -148,9 +149,10 @@ DASHBOARD = board(
     ),
     graph(
         "Unchecked and silent nodes",
-        "Nodes in service without recent check results, nodes whose munged does not keep running, "
-        "and how often per hour slurmctld lost each node. Faults on unchecked nodes stay "
-        "undetected. Lost nodes may have a network fault.",
+        "*not checked*: nodes in service without recent check results; their faults stay "
+        "undetected. *without munged*: nodes on which munged does not run, or restarted recently. "
+        "*lost per hour*: how often slurmctld lost contact with a node; the cause may be a network "
+        "fault.",
         units.Short,
         Query("max(slurmstack_nodes_unchecked)", "not checked"),
         Query("max(slurmstack_nodes_without_munged)", "without munged"),
@@ -162,8 +164,9 @@ DASHBOARD = board(
     ),
     graph(
         "Passes of the reconciler",
-        "Passes over all nodes, one per minute. A failed pass had incomplete data, and changed "
-        "nothing: the reconciler's log shows which server did not answer.",
+        "Passes of the reconciler over all nodes, by default one per minute. A failed pass had "
+        "incomplete data, and changed nothing: the reconciler's log shows which server did not "
+        "answer.",
         PER_MINUTE,
         Query(
             "60 * sum by (result) (rate(slurmstack_reconciler_passes_total[$__rate_interval]))",

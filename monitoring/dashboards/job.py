@@ -50,8 +50,8 @@ DASHBOARD = board(
     ),
     stat(
         "Observed runtime",
-        "Time between the job's first and last sample on nodes, within the shown time. If the job "
-        "starts earlier or ends later, choose a longer time.",
+        "Time between the first and the last sample of the job in the shown time. If the job "
+        "started earlier or ended later, choose a longer time.",
         units.Seconds,
         f"max(max_over_time({_SEEN})) - min(min_over_time({_SEEN}))",
         none="no data",
@@ -65,8 +65,8 @@ DASHBOARD = board(
     ),
     stat(
         "Peak memory",
-        "Highest memory use of one of the job's nodes. Near 100 %, Slurm kills its steps. Far "
-        "below, the job could request less memory and start sooner.",
+        "Highest memory use of one of the job's nodes. Near 100 %, Slurm kills the job's steps. If "
+        "the value is far below 100 %, the job could request less memory and start sooner.",
         units.PercentUnit,
         _at_most(queries.MEMORY_USED),
     ),
@@ -82,15 +82,15 @@ DASHBOARD = board(
     stat(
         "Peak GPU memory",
         "Highest GPU memory use of one of the job's nodes. Near 100 %, larger batches will fail. "
-        "Far below, larger batches fit.",
+        "If the value is far below 100 %, larger batches fit.",
         units.PercentUnit,
         _at_most(queries.gpu_memory_used(queries.CHOSEN)),
         none="no GPUs",
     ),
     graph(
         "CPUs, by node",
-        "CPU utilisation of each node. If one node differs from the others, it may slow all of "
-        "them down: inspect it.",
+        "CPU utilisation of each node. If one node differs from the others, this node may slow all "
+        "others down: inspect it.",
         units.PercentUnit,
         Query(_of_job(queries.CPU_USED), "{{node}}"),
         none="no data",
@@ -98,8 +98,8 @@ DASHBOARD = board(
     ),
     graph(
         "Memory, by node",
-        "Memory use of each node. If it rises without end, the job has a memory leak: at the "
-        "limit, the step is killed.",
+        "Memory use of each node. If it rises without end, the job has a memory leak: when the use "
+        "reaches the limit, the step is killed.",
         units.PercentUnit,
         Query(_of_job(queries.MEMORY_USED), "{{node}}"),
         none="no data",
@@ -107,8 +107,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPUs, by node",
-        "Mean utilisation of each node's GPUs. If all nodes fall together, they wait for data or a "
-        "checkpoint. If one node falls alone, this node is slow.",
+        "Mean utilisation of each node's GPUs. If the values of all nodes fall together, the nodes "
+        "wait for data or a checkpoint. If the value of one node falls alone, this node is slow.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",
@@ -116,8 +116,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPU memory, by node",
-        "GPU memory use of each node. If nodes differ, they have different parts of the model, or "
-        "one has a leftover process.",
+        "GPU memory use of each node. If the values differ, the nodes hold different parts of the "
+        "model, or a node has a leftover process.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_memory_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",
@@ -126,14 +126,14 @@ DASHBOARD = board(
     graph(
         "Received, by node",
         "Data that each node receives through Ethernet. The speed of the card is the limit for "
-        "communication and file access. A node far above the others serves all others.",
+        "communication and file access. A node far above the others receives data from all others.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("receive")), "{{node}}"),
         none="no data",
     ),
     graph(
         "Sent, by node",
-        "Data that each node sends through Ethernet. A node far above the others serves all "
+        "Data that each node sends through Ethernet. A node far above the others sends data to all "
         "others, and may slow them down.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("transmit")), "{{node}}"),

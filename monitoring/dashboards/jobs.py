@@ -53,7 +53,7 @@ def _waited(share: str, by: str) -> str:
 DASHBOARD = board(
     "slurmstack-jobs",
     "Jobs and queue",
-    "Who uses the cluster, who waits for it, how long and why.",
+    "Which accounts and users use the cluster, and which jobs wait, how long and why.",
     stat(
         "Running",
         "Jobs that run now. Each task of an array is one job. If no job runs while jobs wait, see "
@@ -88,7 +88,7 @@ DASHBOARD = board(
     stat(
         "GPUs in use",
         "Share of all GPUs that is allocated to jobs. If it is low while jobs wait for GPUs, look "
-        "for nodes that are out of service, or whose CPUs or memory are fully allocated.",
+        "for nodes that are out of service, and for nodes without free CPUs or memory.",
         units.PercentUnit,
         "sum(slurm_node_gpus_allocated) / (sum(slurm_node_gpus) > 0)",
         none="no GPUs",
@@ -120,7 +120,7 @@ DASHBOARD = board(
         "Why jobs wait",
         "Jobs that wait, by reason. `priority` and `resources`: the cluster is full. "
         "`nodes_unavailable`: nodes are out of service. `limit` and `not_allowed`: limits of "
-        "accounting. `none`: not evaluated yet.",
+        "accounting prevent the start. `none`: the scheduler has not evaluated the job yet.",
         units.Short,
         Query("sum by (reason) (slurm_jobs_pending) > 0", "{{reason}}"),
         none="no job waits",
@@ -128,8 +128,8 @@ DASHBOARD = board(
     ),
     graph(
         "Wait so far, by partition",
-        "90 % of the waiting jobs that could start have waited at most this long. A gap means that "
-        "no job waits. A partition far above the others is too small, or its nodes are out of "
+        "Of the waiting jobs that could start, 90 % have waited at most this long. A gap means "
+        "that no job waits. A partition far above the others is too small, or its nodes are out of "
         "service.",
         units.Seconds,
         Query(_wait("0.9", "partition"), "{{partition}}"),
@@ -138,8 +138,8 @@ DASHBOARD = board(
     graph(
         "Wait before start, by partition",
         "90 % of the jobs that started in the last half hour had waited at most this long. Users "
-        "can expect this wait. If it grows, add nodes, or ask users for shorter time limits "
-        "(`--time`), so that jobs fit into gaps.",
+        "can expect a similar wait. If the wait grows, add nodes, or ask users for shorter time "
+        "limits (`--time`), so that jobs fit into gaps.",
         units.Seconds,
         Query(_waited("0.9", "partition"), "{{partition}}"),
         none="no job started",
@@ -155,9 +155,9 @@ DASHBOARD = board(
     ),
     graph(
         "Jobs per minute",
-        "Jobs that are submitted, start and end. Ended jobs include failed jobs, but not cancelled "
-        "jobs. If more jobs are submitted than start for hours, the queue grows. If jobs fail on "
-        "their node, slurmd has an error: read its log.",
+        "Jobs that users submit, and jobs that start or end, per minute. *ended* includes failed "
+        "jobs, but not cancelled jobs. If, for hours, users submit more jobs than start, the queue "
+        "grows. If jobs fail on their node, slurmd has an error: read its log.",
         PER_MINUTE,
         *(
             Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
@@ -172,8 +172,9 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by account",
-        "CPUs allocated to the jobs of each account. Smaller accounts are `other`. If users call "
-        "this unfair, compare it with the shares of the accounts.",
+        "CPUs allocated to the jobs of each account. `other` is the sum of all smaller accounts. "
+        "If users call the distribution unfair, compare it with the shares of the accounts "
+        "(`sshare`).",
         units.Short,
         Query(f"{_USED} > 0", "{{account}}"),
         none="none in use",
@@ -181,8 +182,9 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by user",
-        "CPUs allocated to the jobs of each user. Smaller users are `other`. If one user has most "
-        "of the cluster while others wait, set a limit in an account or a QOS.",
+        "CPUs allocated to the jobs of each user. `other` is the sum of all users with fewer CPUs. "
+        "If one user has most of the cluster while others wait, set a limit in an account or a "
+        "QOS.",
         units.Short,
         Query(f"{_sum('slurm_user_cpus_allocated', 'user')} > 0", "{{user}}"),
         none="none in use",
@@ -199,10 +201,10 @@ DASHBOARD = board(
     ),
     table(
         "Accounts",
-        "Jobs and CPUs of each account, and the shares of *Fairness*. Fair share lets small "
-        "accounts run while large accounts wait. *Median wait* and *Longest wait* include waiting "
-        "jobs that could start. *Median wait before start* includes jobs that started in the last "
-        "half hour.",
+        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If fair share "
+        "works, small accounts run jobs while large accounts wait. *Median wait* and *Longest "
+        "wait* cover waiting jobs that could start. *Median wait before start* covers jobs that "
+        "started in the last half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share of use", units.PercentUnit),
@@ -211,16 +213,18 @@ DASHBOARD = board(
     ),
     table(
         "Users",
-        "Jobs and CPUs of each user. Smaller users are `other`. Ask a user with many waiting jobs "
-        "to submit an array instead: each job takes time in every cycle of the scheduler.",
+        "Jobs and CPUs of each user. `other` is the sum of all users with fewer CPUs. Ask a user "
+        "with many waiting jobs to submit an array instead, because the scheduler needs time for "
+        "each job in every cycle.",
         ["user"],
         *_owners("user"),
         sort="CPUs in use",
     ),
     table(
         "Largest jobs",
-        "Running jobs with the most nodes. A job's number links to its dashboard. Smaller jobs may "
-        "be missing: `monitoring.exporter.jobs` limits the number of reported nodes.",
+        "Running jobs with the most nodes. A job's number links to the job's dashboard. Smaller "
+        "jobs may be missing, because `monitoring.exporter.jobs` limits the number of reported "
+        "pairs of job and node.",
         ["job_id", "user", "account", "partition"],
         Column(
             "topk(50, count by (job_id, user, account, partition)"
@@ -250,8 +254,8 @@ DASHBOARD = board(
     ),
     table(
         "Licenses",
-        "All licenses, and the licenses that jobs use. If none is free, jobs wait with the reason "
-        "`licenses`.",
+        "The number of licenses in total, in use, reserved and free. If no license is free, jobs "
+        "that need it wait with the reason `licenses`.",
         ["license"],
         Column("max by (license) (slurm_licenses)", "Total"),
         Column("max by (license) (slurm_licenses_used)", "In use"),

@@ -57,8 +57,8 @@ DASHBOARD = board(
     ),
     stat(
         "Machine",
-        "Kubernetes node of the pod. If it shows `none`, the pod is not scheduled, or does not "
-        "exist: check it with `kubectl describe pod`.",
+        "Kubernetes node on which the pod of this Slurm node runs. If the panel shows `none`, the "
+        "pod does not exist or is not scheduled: check it with `kubectl describe pod`.",
         units.NoUnit,
         f"max by (machine) (slurm_node_info{_SELF})",
         legend="{{machine}}",
@@ -67,8 +67,8 @@ DASHBOARD = board(
     ),
     stat(
         "Drained for",
-        "Time since the drain, and its cause. A person or another program made a `foreign` drain, "
-        "and must lift it.",
+        "Time since the drain, and the cause of the drain. `foreign` means that a person or "
+        "another program drained the node: only they can lift such a drain.",
         units.Seconds,
         f"max by (cause) (slurm_node_drained_seconds{_SELF})",
         legend="{{cause}}",
@@ -78,16 +78,16 @@ DASHBOARD = board(
     ),
     stat(
         "CPUs allocated",
-        "Share of the node's CPUs that is allocated to jobs. If it is 100 % while the CPUs are "
-        "hardly busy, the jobs wait, for example for files.",
+        "Share of the node's CPUs that is allocated to jobs. If all CPUs are allocated but hardly "
+        "busy, the jobs wait, for example for files.",
         units.PercentUnit,
         _given("cpus"),
         none="not in Slurm",
     ),
     stat(
         "Memory allocated",
-        "Share of the node's memory that is allocated to jobs. If it is 100 % while CPUs are free, "
-        "no further jobs fit into the memory.",
+        "Share of the node's memory that is allocated to jobs. If all memory is allocated while "
+        "CPUs are free, no further job can start on the node.",
         units.PercentUnit,
         _given("memory", "_bytes"),
         none="not in Slurm",
@@ -110,15 +110,16 @@ DASHBOARD = board(
     ),
     table(
         "Findings",
-        "Findings of the reconciler, and the last repair step. At `person`, the reconciler does "
-        "nothing more: inspect the node, and read the reconciler's log.",
+        "Findings of the reconciler, and the last repair step for each. `person` means that the "
+        "reconciler cannot repair the fault: inspect the node, and read the reconciler's log.",
         ["finding", "step"],
         Column(f"max by (finding, step) (slurmstack_node_finding{_SELF})"),
     ),
     table(
         "Jobs that ran here",
-        "Jobs on the node in the shown time, and when they were last seen. A number links to the "
-        "job's dashboard. Small jobs may be missing (`monitoring.exporter.jobs`).",
+        "Jobs on the node in the shown time, and the time of each job's last sample. A job's "
+        "number links to the job's dashboard. Small jobs may be missing "
+        "(`monitoring.exporter.jobs`).",
         ["job_id", "user", "account", "partition"],
         Column(
             "1000 * max by (job_id, user, account, partition)"
@@ -149,7 +150,7 @@ DASHBOARD = board(
     graph(
         "GPUs",
         "Utilisation of each GPU. If one GPU is idle while others are busy, the job does not use "
-        "it, or has lost it.",
+        "this GPU, or can no longer reach it.",
         units.Percent,
         Query(_by_gpu("DCGM_FI_DEV_GPU_UTIL"), "GPU {{gpu}}"),
         none="no GPUs",
@@ -166,8 +167,8 @@ DASHBOARD = board(
     graph(
         "Network",
         "Data that the machine receives and sends through Ethernet and InfiniBand. A flat line at "
-        "the speed of a card is the card's limit. If the rate stays far below, see the long check "
-        "`network` or `nccl-pair`.",
+        "the speed of a card means that the card is the limit. If the rate stays far below this "
+        "speed, see the results of the long check `network` or `nccl-pair`.",
         units.BytesPerSecondSI,
         Query(_machine(queries.network("receive")), "received"),
         Query(_machine(queries.network("transmit")), "sent"),
@@ -195,8 +196,9 @@ DASHBOARD = board(
     ),
     table(
         "Long checks",
-        "Last value of each check, its limit and its time. A bad value drains the node; "
-        "docs/health-long.md describes how to measure it again.",
+        "Last value of each long check, with the limit of the check and the time of the "
+        "measurement. A bad value drains the node: docs/health-long.md describes how to measure "
+        "the node again.",
         ["check"],
         Column(f"max by (check) (slurmstack_longcheck_value{_SELF})", "Value"),
         Column(f"max by (check) ({queries.limit(_SELF)})", "Limit"),

@@ -56,23 +56,24 @@ DASHBOARD = board(
     ),
     stat(
         "CPUs in use",
-        "Share of all CPUs that is allocated to jobs. It shows how full the cluster is, not how "
-        "busy the CPUs are.",
+        "Share of all CPUs that is allocated to jobs. It shows how full the cluster is. It does "
+        "not show how busy the CPUs are.",
         units.PercentUnit,
         _share("cpus"),
         none="no nodes",
     ),
     stat(
         "Memory in use",
-        "Share of all memory that is allocated to jobs. If it is far above the share of the CPUs, "
-        "jobs wait for memory.",
+        "Share of all memory that is allocated to jobs. If it is far above *CPUs in use*, jobs "
+        "wait for memory.",
         units.PercentUnit,
         "sum(slurm_node_memory_allocated_bytes) / (sum(slurm_node_memory_bytes) > 0)",
         none="no nodes",
     ),
     stat(
         "GPUs in use",
-        "Share of all GPUs that is allocated to jobs. The dashboard *GPUs* shows their use.",
+        "Share of all GPUs that is allocated to jobs. The dashboard *GPUs* shows how busy the GPUs "
+        "are.",
         units.PercentUnit,
         _share("gpus"),
         none="no GPUs",
@@ -81,7 +82,8 @@ DASHBOARD = board(
         "All nodes",
         "Each node with the resources that Slurm has allocated. A name links to the node's "
         "dashboard. If the load is far above the CPUs in use, jobs run more processes than they "
-        "requested. If it is far below, jobs wait.",
+        "requested CPUs. If the load is far below, the processes of the jobs wait, for example for "
+        "files.",
         ["node", "state"],
         Column('max by (node, state) (slurm_node_state{state=~"$state"})'),
         Column(_each("slurm_node_cpus"), "CPUs"),
@@ -96,9 +98,9 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs: allocated, and load",
-        "CPUs allocated to jobs, and the load of all nodes. If the load is far lower, jobs request "
-        "more CPUs than they use. If it is far higher, they start more processes than they "
-        "requested.",
+        "CPUs allocated to jobs, and the load of all nodes. If the load is far lower than the "
+        "allocated CPUs, jobs request more CPUs than they use. If it is far higher, jobs start "
+        "more processes than they requested CPUs.",
         units.Short,
         Query("sum(slurm_node_cpus)", "total"),
         Query("sum(slurm_node_cpus_allocated)", "allocated to jobs"),
@@ -107,8 +109,8 @@ DASHBOARD = board(
     ),
     graph(
         "Memory: allocated",
-        "Memory allocated to jobs. If all of it is allocated while CPUs are free, jobs that "
-        "request less memory would start.",
+        "Memory allocated to jobs. If all memory is allocated while CPUs are free, ask users to "
+        "request less memory, so that more jobs can start.",
         units.BytesIEC,
         Query("sum(slurm_node_memory_bytes)", "total"),
         Query("sum(slurm_node_memory_allocated_bytes)", "allocated to jobs"),
@@ -116,8 +118,8 @@ DASHBOARD = board(
     ),
     table(
         "Failed jobs, by node",
-        "Failed jobs on record, by their first node. A node with far more than the others is "
-        "probably faulty, even if its checks pass: drain it and inspect it.",
+        "Failed jobs on record, by the first node of each job. A node with far more failed jobs "
+        "than the others is probably faulty, even if its checks pass: drain it and inspect it.",
         ["node"],
         Column(
             "topk(20, max by (node) (slurm_node_jobs_failed) > 0)", "Failed", steps=rising(5, 20)
@@ -126,8 +128,9 @@ DASHBOARD = board(
     ),
     table(
         "Reservations",
-        "Nodes that are reserved for users or for maintenance, with begin and end. A forgotten "
-        "reservation keeps jobs off its nodes: delete it with `scontrol delete reservationname=…`.",
+        "Nodes that are reserved for users or for maintenance, with the begin and end of each "
+        "reservation. Other jobs cannot use reserved nodes: delete a forgotten reservation with "
+        "`scontrol delete reservationname=…`.",
         ["reservation"],
         Column("max by (reservation) (slurm_reservation_nodes)", "Nodes"),
         Column(

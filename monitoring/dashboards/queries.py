@@ -20,7 +20,7 @@ _NOT_CARDS = (
     "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan)"
     ".*|.*[.@:].*"
 )
-"""Virtual network devices. Their traffic stays in the machine, or passes through a card too."""
+"""Virtual network devices. Their traffic stays in the machine, or is also counted on a card."""
 _NOT_DISKS = "(dm-|loop|md|ram|sr|zram).*"
 """Block devices that consist of other devices, or of memory."""
 _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squashfs|tmpfs)"'
@@ -37,12 +37,12 @@ CPU_USED = (
     "1 - avg by (machine)"
     f' (rate(node_cpu_seconds_total{{mode="idle", {CHOSEN}}}[$__rate_interval]))'
 )
-"""Used share of all CPUs, 0 to 1."""
+"""Used share of all CPUs of a machine, 0 to 1."""
 MEMORY_USED = (
     f"1 - max by (machine) (node_memory_MemAvailable_bytes{{{CHOSEN}}})"
     f" / max by (machine) (node_memory_MemTotal_bytes{{{CHOSEN}}})"
 )
-"""Used share of the memory, 0 to 1."""
+"""Used share of the memory of a machine, 0 to 1."""
 
 
 def network(direction: str) -> str:

@@ -44,8 +44,8 @@ DASHBOARD = board(
     ),
     stat(
         "Jail full in",
-        "Time until the first volume is full, at the growth rate of the last six hours. If it is "
-        "less than a day, free space or enlarge the volume now.",
+        "Time until the first volume is full, if it continues to grow as in the last six hours. If "
+        "less than a day is left, free space or enlarge the volume now.",
         units.Seconds,
         f"bottomk(1, {_FREE} / -({_GROWTH} < 0))",
         legend=_VOLUME,
@@ -55,9 +55,9 @@ DASHBOARD = board(
     ),
     stat(
         "Jail files in use",
-        "Used share of a volume's maximum number of files, for the fullest volume: the shared root "
-        "(`jail`), or a volume in it. At 100 %, no file can be created, even with free space: look "
-        "for millions of small files.",
+        "Used share of the inodes of the volume with the fewest free inodes: the shared root "
+        "(`jail`), or a volume in it. Each file needs one inode. At 100 %, users cannot create "
+        "files, even if space is free: look for millions of small files.",
         units.PercentUnit,
         f"topk(1, {_FILES_USED})",
         legend=_VOLUME,
@@ -67,7 +67,8 @@ DASHBOARD = board(
     ),
     stat(
         "Fullest disk",
-        "The fullest local file system of all machines. At 95 %, the check `disk` drains the node.",
+        "Used share of the fullest local file system of all machines. At 95 %, the check `disk` "
+        "drains the node.",
         units.PercentUnit,
         f"max({queries.disk_full(ANY)})",
         steps=rising(0.8, 0.95),
@@ -128,8 +129,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes by fullest disk",
-        "Slurm nodes by the fullest file system of their machine; a name links to the node's "
-        "dashboard. To avoid a drain, look for files of jobs in the node's /tmp.",
+        "Slurm nodes, and the used share of the fullest file system of their machine. A name links "
+        "to the node's dashboard. To avoid a drain, look for files of jobs in the node's /tmp.",
         ["node"],
         Column(
             f"topk(50, {of_nodes(queries.disk_full(ANY))})",
