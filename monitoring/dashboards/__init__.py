@@ -53,7 +53,7 @@ def expressions() -> Iterator[Expression]:
 
 
 def rendered() -> Mapping[str, str]:
-    """Return the required content of each file, by file name."""
+    """Return the JSON that each file must have, by file name."""
     return {
         f"{one.uid}.json": json.dumps(
             one, cls=JSONEncoder, ensure_ascii=False, indent=2, sort_keys=True
@@ -64,7 +64,7 @@ def rendered() -> Mapping[str, str]:
 
 
 def stale(folder: Path = BUILT) -> list[str]:
-    """Return the sorted names of files that are missing, are different or have no dashboard."""
+    """Return the sorted names of files that are missing, differ from the code or are left over."""
     wanted = rendered()
     found = {path.name: path.read_text() for path in folder.glob("*.json")}
     return sorted(

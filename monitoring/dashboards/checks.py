@@ -13,7 +13,7 @@ _AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))
 
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
-    """Draw each value of a check until the next measurement, and draw the lowest limit."""
+    """Show a check's values, each until the next measurement, and the lowest limit."""
     of_check = f'{{check="{check}"}}'
     return graph(
         title,

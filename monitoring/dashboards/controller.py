@@ -1,4 +1,4 @@
-"""Whether slurmctld answers, how fast, and which calls keep it busy."""
+"""Whether slurmctld answers, how fast it answers, and which calls keep it busy."""
 
 from grafana_foundation_sdk.models import units
 
@@ -20,7 +20,7 @@ _TIME_OF_USERS = "sum by (user) (rate(slurm_user_rpc_duration_seconds_total[$__r
 DASHBOARD = board(
     "slurmstack-controller",
     "Controller",
-    "Whether slurmctld answers, how fast, and which calls keep it busy.",
+    "Whether slurmctld answers, how fast it answers, and which calls keep it busy.",
     stat(
         "Slurm answers",
         "Whether the exporter's last read of Slurm was complete. If not, check whether slurmctld "

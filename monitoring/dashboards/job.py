@@ -18,7 +18,7 @@ from monitoring.dashboards.parts import (
 )
 
 _EVER = f"last_over_time({queries.JOB}[$__range])"
-"""The job's nodes at any time within the shown time."""
+"""All nodes of the job in the shown time, even if it ended before the end of this time."""
 _SEEN = f"timestamp({queries.JOB})[$__range:1m]"
 
 
@@ -27,7 +27,7 @@ def _of_job(of_machines: str) -> str:
 
 
 def _on_average(of_machines: str) -> str:
-    """Average over the job's nodes, and over the part of the shown time in which the job ran."""
+    """Return PromQL for the average over the job's nodes, while the job ran in the shown time."""
     return f"avg(avg_over_time(({_of_job(of_machines)})[$__range:$__interval]))"
 
 

@@ -9,7 +9,10 @@ _FAILED = "boot_fail|failed|node_fail|out_of_memory|timeout"
 
 
 def _on_record(states: str) -> str:
-    """Return the jobs on record in these states. slurmctld's completed jobs include failed jobs."""
+    """Return PromQL for the jobs on record in these states.
+
+    slurmctld's counters do not help here: they treat a failed job as completed.
+    """
     return f'sum(slurm_jobs{{state=~"{states}"}})'
 
 
@@ -18,7 +21,7 @@ def _sum(metric: str, by: str) -> str:
 
 
 def _share(of: str) -> str:
-    """Return each account's share of the sum over all accounts. `of` has values by account."""
+    """Return PromQL for each account's share of the sum of `of`, which has a value by account."""
     return f"({of}) / on () group_left () (sum({of}) > 0)"
 
 
@@ -41,12 +44,12 @@ def _owners(owner: str) -> tuple[Column, ...]:
 
 
 def _wait(share: str, by: str) -> str:
-    """Return the quantile `share` of the seconds that eligible jobs have waited."""
+    """Return PromQL for the quantile `share` of the seconds that eligible jobs have waited."""
     return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
 
 
 def _waited(share: str, by: str) -> str:
-    """Return the quantile `share` of the seconds that recently started jobs had waited."""
+    """Return PromQL for the quantile `share` of the seconds that started jobs had waited."""
     return f'max by ({by}) (slurm_{by}_waited_seconds{{share="{share}"}})'
 
 

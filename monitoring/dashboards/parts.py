@@ -58,20 +58,20 @@ TAG = "slurmstack"
 NODE, JOB = "slurmstack-node", "slurmstack-job"
 """Uids of the dashboards of one node and of one job."""
 LEADS_TO = {"node": NODE, "job_id": JOB}
-"""Dashboards to which a label's values link. Each has a variable with the label's name."""
+"""Labels with values that link to a dashboard. It has a variable with the name of the label."""
 
 LEAST_STEP = "30s"
-"""Minimum time between two points: below the exporter's interval, rates would have gaps."""
+"""Minimum time between two points. Below the exporter's interval, rates would have gaps."""
 _POINTS = 360
-"""Maximum points of a series on a graph. More points cost time, but show nothing more."""
+"""Maximum number of points of a series. More points take time to draw, but show no more detail."""
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
 Steps = Sequence[tuple[float | None, str]]
-"""Colours, each with its lowest value. The first colour has None: it has no lower limit."""
+"""Colours, each with the lowest value to which it applies; None for the first: it has no limit."""
 PLAIN: Steps = ((None, GREY),)
 Words = Mapping[str, tuple[str, str]]
-"""Texts and colours by value."""
+"""Texts and colours to show instead of a value, by value."""
 YES_NO: Words = {"0": ("no", RED), "1": ("yes", GREEN)}
 GOOD_BAD: Words = {"0": ("bad", RED), "1": ("good", GREEN)}
 
@@ -99,7 +99,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Query:
-    """An expression whose series are drawn."""
+    """A PromQL expression, and the name of its series in a graph."""
 
     expr: str
     legend: str
@@ -108,7 +108,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Column:
-    """An expression whose current values are a column of a table."""
+    """A PromQL expression. Its current values are a column of a table."""
 
     expr: str
     title: str = ""
@@ -189,7 +189,7 @@ def graph(  # noqa: PLR0913 -- options of a panel, by keyword
     colors: Mapping[str, str] | None = None,
     dashed: Sequence[str] = (),
 ) -> Builder[Panel]:
-    """Show values over time. A gap means that no value is known.
+    """Show values over time. A gap in the graph means that no value is known.
 
     `highest` is the end of the axis. `stepped` shows each value until the next one. `colors` maps
     names of series to colours. `dashed` names series of reference values.
@@ -337,7 +337,7 @@ def _color(color: str) -> DynamicConfigValue:
 def _column(column: Column) -> list[DynamicConfigValue]:
     properties = [
         DynamicConfigValue("unit", column.unit),
-        # Otherwise each empty cell would show the text of an empty table.
+        # Without this text, each empty cell would show the text for an empty table.
         DynamicConfigValue("noValue", "–"),
     ]
     if column.steps:
@@ -373,7 +373,7 @@ def _legend(queries: Sequence[Query]) -> common.VizLegendOptions:
 
 
 def _link(label: str, value: str) -> dashboard.DashboardLink:
-    """Return a link to the dashboard of a label. It keeps the time and the data source."""
+    """Return a link to the dashboard of a label, with the same time range and data source."""
     return dashboard.DashboardLink(f"This {label.removesuffix('_id')}").url(
         f"/d/{LEADS_TO[label]}?var-datasource=${{datasource}}&var-{label}={value}"
         "&${__url_time_range}"
@@ -404,7 +404,7 @@ def variable(name: str, label: str, query: str, sort: VariableSort) -> dashboard
 
 
 def all_of(of: dashboard.QueryVariable) -> dashboard.QueryVariable:
-    """Let people choose several values of a variable. The default is all values."""
+    """Allow readers to choose several values of a variable. The default is all values."""
     return (
         of.multi(True)
         .include_all(True)
@@ -460,7 +460,7 @@ def board(
 
 @dataclass(frozen=True)
 class _Numbered(Builder[Panel]):
-    """A panel with its ID. Grafana's links to the panel contain the ID."""
+    """Builder of a panel with a fixed ID, because Grafana's links to the panel contain the ID."""
 
     panel: Builder[Panel]
     number: int

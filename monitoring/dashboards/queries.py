@@ -14,7 +14,7 @@ OUT_STATES = "down|drained|draining|fail|future|invalid|not_responding|powered_d
 """States of nodes that accept no jobs, or do not exist yet."""
 _BROKEN_STATES = "down|fail|invalid"
 PLANNED_CAUSES = "cordoned|cost|foreign|leave|maintenance|roll"
-"""Causes of planned drains."""
+"""Causes of drains that are no failures: planned work, and drains that others have set."""
 
 _NOT_CARDS = (
     "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan)"
@@ -22,7 +22,7 @@ _NOT_CARDS = (
 )
 """Virtual network devices. Their traffic stays in the machine, or is also counted on a card."""
 _NOT_DISKS = "(dm-|loop|md|ram|sr|zram).*"
-"""Block devices that consist of other devices, or of memory."""
+"""Block devices that are not disks: they consist of other devices, or of memory."""
 _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squashfs|tmpfs)"'
 """File systems on a machine's own disks."""
 
@@ -31,7 +31,7 @@ _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squ
 ANY = 'machine!=""'
 """Selects all machines. Other exporters may have the same metrics, but without this label."""
 CHOSEN = 'machine=~"$machine"'
-"""Selects the machines that a dashboard shows: all machines would have too many series."""
+"""Selects only the machines that a dashboard shows, because all machines have too many series."""
 
 CPU_USED = (
     "1 - avg by (machine)"
@@ -46,19 +46,22 @@ MEMORY_USED = (
 
 
 def network(direction: str) -> str:
-    """Return bytes per second on Ethernet. `direction` is `receive` or `transmit`."""
+    """Return PromQL for bytes per second on Ethernet. `direction` is `receive` or `transmit`."""
     devices = f'device!~"{_NOT_CARDS}"'
     return _by_device(f"node_network_{direction}_bytes_total{{{devices}, {CHOSEN}}}", "device")
 
 
 def infiniband(direction: str) -> str:
-    """Return bytes per second on InfiniBand. `direction` is `received` or `transmitted`."""
+    """Return PromQL for bytes per second on InfiniBand.
+
+    `direction` is `received` or `transmitted`.
+    """
     counter = f"node_infiniband_port_data_{direction}_bytes_total{{{CHOSEN}}}"
     return _by_device(counter, "device, port")
 
 
 def disk(direction: str) -> str:
-    """Return bytes per second of all disks. `direction` is `read` or `written`."""
+    """Return PromQL for the bytes per second of all disks. `direction` is `read` or `written`."""
     devices = f'device!~"{_NOT_DISKS}"'
     return _by_device(f"node_disk_{direction}_bytes_total{{{devices}, {CHOSEN}}}", "device")
 
@@ -69,7 +72,7 @@ def _by_device(counter: str, labels: str) -> str:
 
 
 def disk_full(of: str, by: str = "machine") -> str:
-    """Return the used share of the fullest file system, 0 to 1."""
+    """Return PromQL for the used share of the fullest file system, 0 to 1."""
     return (
         f"max by ({by}) (1 - node_filesystem_avail_bytes{{{of}, {_FILE_SYSTEMS}}}"
         f" / (node_filesystem_size_bytes{{{of}, {_FILE_SYSTEMS}}} > 0))"
@@ -77,24 +80,24 @@ def disk_full(of: str, by: str = "machine") -> str:
 
 
 def disk_busy(of: str) -> str:
-    """Return the share of time that the busiest disk was busy, 0 to 1."""
+    """Return PromQL for the share of time that the busiest disk was busy, 0 to 1."""
     counter = f'node_disk_io_time_seconds_total{{device!~"{_NOT_DISKS}", {of}}}'
     return f"max by (machine) (rate({counter}[$__rate_interval]))"
 
 
 def gpu_used(of: str) -> str:
-    """Return the share of time that the GPUs were busy, 0 to 1."""
+    """Return PromQL for the share of time that the GPUs were busy, 0 to 1."""
     return f"avg by (machine) (DCGM_FI_DEV_GPU_UTIL{{{of}}}) / 100"
 
 
 def gpu_memory_used(of: str) -> str:
-    """Return the used share of the GPUs' memory, 0 to 1."""
+    """Return PromQL for the used share of the GPUs' memory, 0 to 1."""
     used, free = (of_gpus(f"DCGM_FI_DEV_FB_{part}{{{of}}}") for part in ("USED", "FREE"))
     return f"{used} / ({used} + {free} > 0)"
 
 
 def of_gpus(metric: str) -> str:
-    """Return the sum over a machine's GPUs, or over their slices."""
+    """Return PromQL for the sum of a metric over a machine's GPUs, or over their slices."""
     return f"sum by (machine) (max by (machine, gpu, GPU_I_ID) ({metric}))"
 
 
@@ -118,7 +121,7 @@ NODE = 'slurm_node_info{node="$node"}'
 
 
 def of_one_node(metric: str, labels: str) -> str:
-    """Return a metric of the machine that runs `$node`, by some of its labels."""
+    """Return PromQL for a metric of the machine that runs `$node`, by some of its labels."""
     return f"max by ({labels}) ({metric} and on (machine) {NODE})"
 
 
@@ -141,12 +144,12 @@ MACHINES_OF_JOB = (
 
 
 def counted(series: str, known: str) -> str:
-    """Return the number of series. If there are none, return 0 if the series `known` exists."""
+    """Return PromQL for the number of series: 0 if there are none, but `known` has a value."""
     return f"count({series}) or 0 * {known}"
 
 
 def _failed(ago: str = "") -> str:
-    """Return nodes out of service for a fault: broken nodes, and nodes with an unplanned drain."""
+    """Return PromQL for faulty nodes: broken nodes, and nodes with an unplanned drain."""
     return (
         f'(max by (node) (slurm_node_state{{state=~"{_BROKEN_STATES}"}}{ago})'
         f' unless on (node) slurm_node_drained_seconds{{cause=~"{PLANNED_CAUSES}"}}{ago}'
@@ -169,5 +172,5 @@ MTBF = (
 
 
 def limit(selector: str = "") -> str:
-    """Return the limit of a long check: the lowest or the highest good value."""
+    """Return PromQL for the limit of a long check: the lowest or the highest good value."""
     return f"slurmstack_longcheck_minimum{selector} or slurmstack_longcheck_maximum{selector}"

@@ -1,4 +1,4 @@
-"""The tests on a cluster attribute an alert to a fault by the time when the alert began."""
+"""Tests on a cluster attribute an alert to a fault if the alert began after the fault."""
 
 import contextlib
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ UIDS = [
 ]
 DOCS = ROOT / "docs"
 FROM_ELSEWHERE = {
-    # Metrics of node exporter
+    # Metrics of node-exporter, with their labels
     "node_cpu_seconds_total": "machine cpu mode",
     "node_memory_MemAvailable_bytes": "machine",
     "node_memory_MemTotal_bytes": "machine",
@@ -35,7 +35,7 @@ FROM_ELSEWHERE = {
     "node_disk_io_time_seconds_total": "machine device",
     "node_filesystem_avail_bytes": "machine device fstype mountpoint",
     "node_filesystem_size_bytes": "machine device fstype mountpoint",
-    # Metrics of DCGM exporter
+    # Metrics of DCGM exporter, with their labels
     **{
         f"DCGM_FI_DEV_{name}": "machine gpu UUID modelName Hostname GPU_I_ID"
         for name in (
@@ -67,7 +67,10 @@ def known_metrics() -> dict[str, set[str]]:
 
 
 def metrics(expr: str) -> set[str]:
-    """Return the words of an expression that are not strings, labels, functions or keywords."""
+    """Return the metric names in a PromQL expression.
+
+    These are all words that are not strings, labels, functions or keywords.
+    """
     bare = re.sub(r'"[^"]*"', "", expr)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\boffset \w+", " ", bare)
     bare = re.sub(r"\b(?:by|on|group_left) \([^)]*\)", " ", bare)
@@ -92,7 +95,7 @@ def queries(board: Json) -> Iterator[str]:
 
 
 def titles(panel: Json) -> set[str]:
-    """Return the columns that a table shows."""
+    """Return the titles of the columns that a table shows."""
     organize = panel["transformations"][-1]["options"]
     return {
         title
@@ -109,7 +112,7 @@ def urls(board: Json) -> list[str]:
 
 
 def test_committed_dashboards_match_the_code() -> None:
-    assert stale() == [], "stale: run `make dashboards`"
+    assert stale() == [], "these files are stale: run `make dashboards`"
 
 
 def test_writing_repairs_missing_changed_and_leftover_dashboard_files(
@@ -175,9 +178,13 @@ def test_dashboard_shows_current_data_in_the_browser_time_zone(board: Json) -> N
 def test_panel_has_title_unit_and_description_with_remedy(board: Json, panel: Json) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
-    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, "must say what to do"
+    assert len(re.split(r"(?<=[.:]) ", panel["description"])) >= 2, (
+        "the description must say what to do"
+    )
     assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["fieldConfig"]["defaults"]["noValue"], "must set the text for no data"
+    assert panel["fieldConfig"]["defaults"]["noValue"], (
+        "the panel must have a text for missing data"
+    )
     assert panel["targets"]
     assert panel["type"] != "piechart"
 
