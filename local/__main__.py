@@ -24,7 +24,7 @@ from local.progress import Progress
 from local.state import State
 
 RESERVED = frozenset({"bin", "cache", "engine", "lock", "state"})
-"""Names that a stack cannot have, because `.local` uses them for other purposes."""
+"""Names that a stack cannot have, because folders and files of `.local` have these names."""
 _STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -43,24 +43,24 @@ def parse(arguments: Sequence[str]) -> Command:
     On other errors, argparse prints a message and ends the process.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m local", description="A real Kubernetes on this machine."
+        prog="python -m local", description="Run a Kubernetes cluster in containers of this host."
     )
-    parser.add_argument("--stack", default="dev", help="stack of the cluster (default: dev)")
+    parser.add_argument("--stack", default="dev", help="name of the stack (default: dev)")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for verb, text in (
-        ("up", "start the cluster, or change it to match the stack file"),
-        ("stop", "stop the cluster; `up` starts it again with the same data"),
-        ("down", "remove the cluster with all its data"),
-        ("clear", "remove the clusters of all stacks, including other working trees"),
-        ("status", "show the nodes; exit with 0 if all are ready"),
-        ("load", "load images from Docker into all nodes"),
-        ("kubeconfig", "print the options with which kubectl reaches the cluster"),
+        ("up", "start the local cluster, or change a running one to match the stack file"),
+        ("stop", "stop the local cluster; `up` starts it again with the same data"),
+        ("down", "remove the local cluster and all its data"),
+        ("clear", "remove all local clusters on this host, also those of other checkouts"),
+        ("status", "list the nodes; exit with 0 if all nodes are ready, otherwise with 1"),
+        ("load", "load images from Docker into all nodes of the local cluster"),
+        ("kubeconfig", "print the kubectl command, with its options, for the cluster"),
         ("kubectl", "run kubectl on the cluster"),
     ):
         command = verbs.add_parser(verb, help=text)
         if verb == "kubectl":
             continue
-        command.add_argument("--stack", default=argparse.SUPPRESS, help="stack of the cluster")
+        command.add_argument("--stack", default=argparse.SUPPRESS, help="name of the stack")
         if verb == "load":
             command.add_argument("arguments", nargs="+", metavar="IMAGE")
     # argparse must not parse kubectl's own options.
@@ -71,15 +71,19 @@ def parse(arguments: Sequence[str]) -> Command:
         stack, after = _take_stack(after, stack)
     if stack in RESERVED or not _STACK.fullmatch(stack):
         raise LocalError(
-            f"--stack {stack}: expected letters, digits, '_', '.' and '-', first a letter or digit,"
-            f" but not {', '.join(sorted(RESERVED))}"
+            f"--stack {stack}: invalid name of a stack; begin with a letter or a digit, use only"
+            " letters, digits, '_', '.' and '-', and use none of the reserved names:"
+            f" {', '.join(sorted(RESERVED))}"
         )
     given = after if kubectl else getattr(options, "arguments", [])
     return Command(options.verb, stack, tuple(given))
 
 
 def _split_kubectl(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the words before `kubectl`, the word itself, and the words after it."""
+    """Return the words before `kubectl`, the word `kubectl` itself, and the words after it.
+
+    If the command is not `kubectl`, return all words first, then two empty lists.
+    """
     words = list(arguments)
     index = 0
     while index < len(words) and words[index].startswith("-"):
@@ -90,7 +94,10 @@ def _split_kubectl(arguments: Sequence[str]) -> tuple[list[str], list[str], list
 
 
 def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
-    """Remove `--stack NAME` from kubectl's arguments, except after `--`."""
+    """Return the stack's name, and kubectl's arguments without the option `--stack`.
+
+    Without this option, the name is the default. Arguments after `--` stay as they are.
+    """
     end = words.index("--") if "--" in words else len(words)
     for index, word in enumerate(words[:end]):
         if word == "--stack" and index + 1 < end:
@@ -103,7 +110,7 @@ def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
 def up(stack: str, settings: Settings, progress: Progress) -> int:
     """Start the cluster. Load the images into its nodes if all images are built."""
     if not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}' has no local cluster: nothing to start")
+        progress.note(f"the cluster of stack '{stack}' is not local: nothing to start")
         return 0
     with locked(LOCK, progress.note):
         with progress.phase("Docker"):
@@ -118,7 +125,7 @@ def up(stack: str, settings: Settings, progress: Progress) -> int:
 def down(stack: str, settings: Settings, progress: Progress) -> int:
     """Remove the cluster. Stop Docker if this tool started it and no container is left."""
     if not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}' has no local cluster: nothing to remove")
+        progress.note(f"the cluster of stack '{stack}' is not local: nothing to remove")
         return 0
     with locked(LOCK, progress.note):
         client = host.engine(progress.note)
@@ -142,7 +149,7 @@ def stop(stack: str, settings: Settings, progress: Progress) -> int:
     """Stop the cluster and keep its data."""
     client = host.connect()
     if client is None or not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}' has no running local cluster")
+        progress.note(f"stack '{stack}' has no running local cluster: nothing to stop")
         return 0
     with locked(LOCK, progress.note):
         Cluster.of(client, stack, settings).stop(progress)
@@ -155,7 +162,10 @@ def status(stack: str, settings: Settings) -> int:
         return kubectl(stack, settings, ["get", "nodes"])
     client = host.connect()
     if client is None:
-        print(f"no Docker engine answers: run `python -m local up --stack {stack}`")
+        print(
+            f"Docker does not respond; run `python -m local up --stack {stack}`, which starts"
+            " Docker and the cluster"
+        )
         return 1
     nodes = Cluster.of(client, stack, settings).status()
     for node in nodes:
@@ -166,19 +176,28 @@ def status(stack: str, settings: Settings) -> int:
 def load(stack: str, references: Sequence[str], progress: Progress) -> int:
     client = host.connect()
     if client is None:
-        raise LocalError(f"no Docker engine answers: run `python -m local up --stack {stack}`")
+        raise LocalError(
+            f"Docker does not respond; run `python -m local up --stack {stack}`, which starts"
+            " Docker and the cluster"
+        )
     with progress.phase("images loaded"):
         images.load(client, stack, references, progress.note)
     return 0
 
 
 def kubectl(stack: str, settings: Settings, arguments: Sequence[str]) -> int:
-    """Replace this process with kubectl: our own for a local cluster, otherwise the user's."""
+    """Replace this process with kubectl.
+
+    For a local cluster, run the kubectl that this project builds; otherwise, the one on PATH.
+    """
     options = access_options(stack, settings)
     is_local = isinstance(settings.cluster, LocalCluster)
     program = _own_kubectl() if is_local else shutil.which("kubectl")
     if program is None:
-        raise LocalError("kubectl: not on PATH; install it, because the cluster is not local")
+        raise LocalError(
+            "kubectl: not found on PATH; install kubectl (this project builds its own kubectl only"
+            " for local clusters)"
+        )
     sys.stdout.flush()
     os.execv(program, ["kubectl", *options, *arguments])  # noqa: S606
 
@@ -197,7 +216,8 @@ def access_options(stack: str, settings: Settings) -> list[str]:
         case LocalCluster():
             return ["--kubeconfig", str(_own_kubeconfig(stack))]
         case ExistingCluster(kubeconfig=path, context=context):
-            # Do not use the stack's outputs: their path is valid only where the last deploy ran.
+            # Do not use the path of the kubeconfig in the stack's outputs: this path is valid only
+            # on the machine on which the last deploy ran.
             named = ["--kubeconfig", str(Path(path).expanduser())] if path else []
             return [*named, *(["--context", context] if context else [])]
     return ["--kubeconfig", str(_written_kubeconfig(stack))]
@@ -207,7 +227,7 @@ def _own_kubeconfig(stack: str) -> Path:
     config = State(stack).kubeconfig
     if not config.is_file():
         raise LocalError(
-            f"stack '{stack}' has no cluster: run `python -m local up --stack {stack}`"
+            f"stack '{stack}' has no cluster yet; create it: python -m local up --stack {stack}"
         )
     return config
 
@@ -216,7 +236,10 @@ def _written_kubeconfig(stack: str) -> Path:
     """Write the kubeconfig in the stack's outputs to `.local/<stack>/kubeconfig`."""
     kubeconfig = outputs.read(stack).get("kubeconfig")
     if kubeconfig is None:
-        raise LocalError(f"stack '{stack}' has no outputs yet; deploy it: make up STACK={stack}")
+        raise LocalError(
+            f"stack '{stack}': the stack has no output `kubeconfig` yet; deploy the stack:"
+            f" make up STACK={stack}"
+        )
     config = State(stack).kubeconfig
     write(config, str(kubeconfig))
     return config
@@ -253,9 +276,9 @@ def main(arguments: Sequence[str]) -> int:
     except (LocalError, SettingsError, tags.ContextError) as error:
         message = str(error)
     except (DockerException, RequestException) as error:
-        message = f"Docker: {' '.join(str(error).split())}"
+        message = f"request to Docker failed: {' '.join(str(error).split())}"
     except ApiError as error:
-        message = f"the cluster's Kubernetes API: {error}; run the command again"
+        message = f"request to the Kubernetes API failed: {error}; run the command again"
     except KeyboardInterrupt:
         print("interrupted; run the command again to continue", file=sys.stderr)
         return 130

@@ -1,9 +1,9 @@
 """Print the command to log in, as soon as login works.
 
 `python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts`, and
-prints the command. On a local cluster, it first waits until the login node answers and the nodes in
-the settings are up or asleep. Address and host key come from the stack's outputs, so the user does
-not have to trust an unknown key at the first connection.
+prints the command. On a local cluster, it first waits until a login node accepts connections, and
+until the nodes in the settings are up or powered down. The stack's outputs provide the address and
+the host key. The user therefore need not trust an unknown key at the first connection.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from local.errors import LocalError
 from local.paths import ROOT, stack_directory, write
 
 _PATIENCE = 180
-"""Seconds to wait before missing nodes are reported."""
+"""Seconds to wait for nodes before the command reports the missing ones."""
 _IN_SERVICE = ("idle", "mix", "alloc", "comp", "plnd", "resv", "maint")
-"""Short states, without flags, of nodes that Slurm can give to jobs
+"""Short states, without flags, of nodes to which Slurm can allocate jobs
 (node_state_string_compact() of slurm_protocol_defs.c, 24.11)."""
 _FLAGS = "~#!%$@^+-"
-"""Flags after a short state: asleep, starting, stopping, in maintenance, rebooting, completing,
-planned."""
+"""Flags after a short state: powered down, powering up, waiting to power down, powering down, in
+maintenance, waiting to reboot, rebooting, completing, planned."""
 
 
 _ALIAS = "login"
@@ -38,7 +38,7 @@ _ALIAS = "login"
 
 @dataclass(frozen=True)
 class Entry:
-    """The address of the login nodes and, if the stack is local, who logs in there."""
+    """The address of the login nodes. For a local stack, also the user who logs in, and the key."""
 
     address: str | None
     """None if no single address exists: with NodePort, users connect to any Kubernetes node."""
@@ -48,9 +48,9 @@ class Entry:
 
 
 def ssh_config(directory: Path, entry: Entry) -> str:
-    """Return OpenSSH's client configuration for `login`, with absolute paths.
+    """Return OpenSSH's client configuration for the host `login`, with absolute paths.
 
-    Without an address, the configuration is for any host.
+    If the entry has no address, the configuration applies to any host.
     """
     host = ["Host login", f"  HostName {entry.address}"] if entry.address else ["Host *"]
     own = [f"  IdentityFile {entry.key}", "  IdentitiesOnly yes"] if entry.key else []
@@ -64,7 +64,8 @@ def ssh_config(directory: Path, entry: Entry) -> str:
             f"  UserKnownHostsFile {directory / 'known_hosts'}",
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
-            # Limit the time: Docker's proxy accepts connections before sshd listens.
+            # Limit the time: Docker's proxy accepts connections before sshd listens, so ssh would
+            # wait for a response.
             "  ConnectTimeout 10",
             "  ServerAliveInterval 30",
             "",
@@ -73,16 +74,19 @@ def ssh_config(directory: Path, entry: Entry) -> str:
 
 
 def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entry:
-    """Return where users log in, from the outputs. Raises LocalError before the first deploy."""
+    """Return where users log in, read from the stack's outputs.
+
+    Raises LocalError before the first deploy, and while a load balancer has no address.
+    """
     address, port = outputs.get("login_address"), outputs.get("login_port")
     if port is None:
         raise LocalError(
-            f"stack '{stack}' has no login node yet; deploy it first: make up STACK={stack}"
+            f"stack '{stack}' has no login node yet; deploy the stack first: make up STACK={stack}"
         )
     if address is None and settings.login.service == "LoadBalancer":
         raise LocalError(
-            f"login.service: LoadBalancer: stack '{stack}' has no address for its login nodes; "
-            f"deploy it: make up STACK={stack}"
+            f"login.service: LoadBalancer: the load balancer of stack '{stack}' had no address yet"
+            f" at the last deploy; deploy the stack again: make up STACK={stack}"
         )
     if not isinstance(settings.cluster, LocalCluster):
         return Entry(address, int(port))
@@ -101,7 +105,10 @@ def write_access(stack: str, settings: Settings) -> tuple[Entry, Path]:
 
 
 def nodes(config: Path) -> dict[str, str] | None:
-    """Return state and reason of each node by name; None if login or Slurm does not answer."""
+    """Return the state and the drain reason of each node, by name.
+
+    Return None if the login node or slurmctld does not answer.
+    """
     answer = subprocess.run(
         ["ssh", "-F", config, "-o", "ConnectTimeout=5", "login",
          "sinfo --noheader --Node --format='%N %t %E'"],
@@ -116,11 +123,11 @@ def nodes(config: Path) -> dict[str, str] | None:
 
 
 def is_up(state: str) -> bool:
-    """Return whether a node accepts jobs, or will do so without help.
+    """Return whether a node accepts jobs, or will accept jobs without help from a person.
 
-    That includes nodes on demand that sleep, also because of their costs, and nodes that wait for
-    the end of their jobs before an update. A `*` at the end of the state (`idle*`) means that the
-    node does not respond.
+    This includes nodes on demand that are powered down or were drained because of their costs. It
+    also includes nodes that finish their jobs before an update. A `*` at the end of the state
+    (`idle*`) means that the node does not respond.
     """
     short, _, reason = state.partition(" ")
     return short.rstrip(_FLAGS) in _IN_SERVICE or reason.startswith((COST, ROLL))
@@ -129,7 +136,7 @@ def is_up(state: str) -> bool:
 def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
     """Return a line for each wanted node that is not up, with the node's state in Slurm."""
     if found is None:
-        return [f"{name}: Slurm does not answer" for name in wanted]
+        return [f"{name}: slurmctld does not answer" for name in wanted]
     return [
         f"{name}: {found.get(name, 'Slurm does not list it')}"
         for name in wanted
@@ -138,7 +145,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
 
 
 def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
-    """Wait at most _PATIENCE seconds for the nodes. Return a line for each missing one."""
+    """Wait at most _PATIENCE seconds for the nodes. Return a line for each node that is not up."""
     start = time.monotonic()
     printed = ""
     while True:
@@ -146,7 +153,9 @@ def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
         missing = absent(wanted, found)
         up = len(wanted) - len(missing)
         state = (
-            "login does not answer yet" if found is None else f"{up} of {len(wanted)} nodes are up"
+            "the login node does not answer yet"
+            if found is None
+            else f"{up} of {len(wanted)} nodes are up"
         )
         if state != printed:
             print(f"[{time.monotonic() - start:5.1f} s] {state}", file=sys.stderr, flush=True)
@@ -162,7 +171,10 @@ def login_command(stack: str, settings: Settings, entry: Entry, config: Path) ->
     if entry.address:
         return f"{ssh} USER@login"
     if settings.login.service == "NodePort":
-        return f"{ssh} USER@NODE, where `{kubectl} get nodes --output=wide` lists the addresses"
+        return (
+            f"{ssh} USER@NODE, where NODE is an address that"
+            f" `{kubectl} get nodes --output=wide` lists"
+        )
     forward = f"{kubectl} -n {settings.namespace} port-forward service/{c.LOGIN} 2222:{c.SSH_PORT}"
     return f"{forward}; in another terminal: {ssh} -p 2222 USER@127.0.0.1"
 
@@ -181,7 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     except (LocalError, SettingsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if not is_local:  # the operator may have no account on the cluster
+    if not is_local:  # the operator may have no account on the cluster, so do not try to log in
         print(f"Log in:  {login_command(stack, settings, entry, config.relative_to(ROOT))}")
         return 0
     wanted = [f"{each.name}-{n}" for each in settings.nodesets for n in range(each.replicas)]
@@ -189,7 +201,8 @@ def main(arguments: Sequence[str]) -> int:
     if missing:
         states = "; ".join(missing)
         print(
-            f"error: not all of {len(wanted)} nodes are up: {states}; run `make status`",
+            f"error: {len(missing)} of {len(wanted)} nodes are not up: {states}; for details, run"
+            f" `make status STACK={stack}`",
             file=sys.stderr,
         )
     print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")

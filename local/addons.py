@@ -26,8 +26,8 @@ _TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
 def objects(system_image: str, api_address: str) -> list[Object]:
     """Return all objects, in the order in which they can be applied.
 
-    The add-ons connect to the API server's own address, so after a restart, they do not wait for
-    its Service.
+    The add-ons connect directly to the address of the API server. After a restart, they therefore
+    do not wait until the Service `kubernetes` works.
     """
     api = [
         {"name": "KUBERNETES_SERVICE_HOST", "value": api_address},
@@ -42,8 +42,8 @@ def objects(system_image: str, api_address: str) -> list[Object]:
 def corefile() -> str:
     """Return CoreDNS's configuration.
 
-    The cluster's own names are never cached: a cached "no such name" would hide a new pod from its
-    peers for 30 seconds. CoreDNS answers them from memory.
+    CoreDNS does not cache the cluster's own names, because a cached "no such name" would hide a new
+    pod from its peers for 30 seconds. It answers queries for these names from memory anyway.
     """
     return f""".:53 {{
     errors
@@ -97,8 +97,8 @@ def _dns_pod(name: str, image: str, environment: list[Object]) -> Object:
     return {
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
-        # Use the first node's network: Docker's resolver, which forwards to the host's name
-        # servers, answers only there.
+        # Use the network of the first node. Docker's resolver, which forwards queries to the host's
+        # name servers, answers only in a node's own network.
         "hostNetwork": True,
         "dnsPolicy": "Default",
         "nodeSelector": {"kubernetes.io/hostname": node_name(0)},
@@ -248,7 +248,7 @@ def _storage_class() -> Object:
             "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
         },
         "provisioner": PROVISIONER,
-        # Bind at once: all nodes mount the same directory, so a volume suits any node.
+        # Bind at once: all nodes mount the same directory, so each node can use any volume.
         "volumeBindingMode": "Immediate",
         "reclaimPolicy": "Delete",
     }

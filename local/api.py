@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 10
-"""Seconds to wait for a response."""
+"""Seconds to wait for a response of the API server."""
 
 
 class ApiError(Exception):
-    """The API returned an error or no response. `status` is the HTTP status; 0: no response."""
+    """The API returned an error or no response.
+
+    `status` is the HTTP status, or 0 if there was no response.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +57,9 @@ class Api:
             context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
             context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         except OSError as error:
-            raise ApiError(0, f"no certificates in {self.pki}: {error.strerror}") from error
+            raise ApiError(
+                0, f"cannot read the certificates in {self.pki}: {error.strerror}"
+            ) from error
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.port, timeout=TIMEOUT, context=context
         )

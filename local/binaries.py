@@ -20,7 +20,7 @@ KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
 """One binary for all Kubernetes servers, etcd and kubectl.
 
-Links to the binary have the programs' names. The name of the called link selects the program.
+Each program has a symbolic link to the binary, and the name of the called link selects the program.
 """
 REPORT_EVERY = 100
 _PACKAGE = re.compile(r"[\w.~/-]+")
@@ -29,7 +29,7 @@ UNFINISHED = "go-unfinished-"
 
 @dataclass(frozen=True)
 class Build:
-    """A binary, the directory of its Go module, its package, and variables that ld sets."""
+    """A binary: its Go module's directory, its package, and the variables that the linker sets."""
 
     binary: str
     module: str
@@ -71,7 +71,7 @@ def cache_key(sources: Path, toolchain: str) -> str:
 def ensure(say: Callable[[str], None]) -> Path:
     """Return the directory with the binaries; build them if needed. Raises LocalError.
 
-    Only one run at a time may call this.
+    The caller must hold a lock, so that only one run builds at a time.
     """
     toolchain = host.go_version()
     directory = CACHE / f"go-{cache_key(GO, toolchain)}"
@@ -82,7 +82,10 @@ def ensure(say: Callable[[str], None]) -> Path:
 
 
 def ensure_further(build: Build, say: Callable[[str], None]) -> Path:
-    """Return a binary that a local cluster does not run; build it if needed. Raises LocalError."""
+    """Return the path of a binary that is not part of the cluster; build the binary if needed.
+
+    Raises LocalError.
+    """
     toolchain = host.go_version()
     path = CACHE / f"{build.binary}-{cache_key(GO / build.module, toolchain)}"
     if not path.is_file():
@@ -126,13 +129,16 @@ def _go_build(build: Build, output: Path, say: Callable[[str], None]) -> None:
     if process.wait() != 0:
         reason = problems[-1] if problems else f"exit code {process.returncode}"
         raise LocalError(
-            f"go build of {build.binary} failed: {reason}; "
-            "check that this machine can reach a Go module proxy (`go env GOPROXY`)"
+            f"go build of {build.binary} failed: {reason}; check that this host can reach a Go"
+            " module proxy (`go env GOPROXY`), then run the command again"
         )
 
 
 def _watched(lines: Iterable[str], say: Callable[[str], None]) -> list[str]:
-    """Count the progress lines of `go build -v`, and show the counts. Return all other lines."""
+    """Count the progress lines of `go build -v`, and show the counts from time to time.
+
+    Return all other lines, such as errors.
+    """
     counts = Counter[str]()
     rest: list[str] = []
     for line in map(str.rstrip, lines):

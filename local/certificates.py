@@ -27,7 +27,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Request:
-    """Contents of a certificate: its subject, and the server's host names and addresses.
+    """Contents of a certificate: its subject, and a server's host names and IP addresses.
 
     Kubernetes reads a client's user from `name` and its groups from `groups`. Every certificate is
     valid for clients. A certificate with hosts or addresses is also valid for servers.
@@ -41,6 +41,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Authority:
+    """A certificate authority, which signs the certificates of the cluster."""
+
     pair: Pair
 
     @classmethod
@@ -80,7 +82,7 @@ class Authority:
         return _pair(builder.sign(signer, hashes.SHA256()), key)
 
     def has_issued(self, certificate: bytes, request: Request) -> bool:
-        """Return whether this authority issued the certificate, as described in the request."""
+        """Return whether this authority issued the certificate, and the request describes it."""
         try:
             issued = x509.load_pem_x509_certificate(certificate)
             issued.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))

@@ -25,9 +25,9 @@ from local.state import State
 START_TIMEOUT = 300
 """Seconds that each step of a start may take."""
 DRAIN_TIMEOUT = 60
-"""Seconds."""
+"""Seconds that `kubectl drain` waits for the pods of a node."""
 POLL = 0.25
-"""Interval of checks in seconds."""
+"""Seconds between two checks of a condition."""
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 ADDONS_RECORD = "slurmstack-addons"
 """ConfigMap with a digest of the applied add-ons. Unchanged add-ons are not applied again."""
@@ -64,7 +64,8 @@ class Cluster:
         """Return the cluster that the settings describe. Raises LocalError if it is not local."""
         if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
             raise LocalError(
-                f"stack '{stack}': slurmstack:cluster.kind is not local; choose a local stack"
+                f"stack '{stack}': slurmstack:cluster.kind: expected 'local'; choose a stack with a"
+                " local cluster"
             )
         return cls(client, stack, settings.cluster, settings.login.node_port, images)
 
@@ -86,12 +87,14 @@ class Cluster:
         """Create the cluster, or change it to match the settings. Raises LocalError."""
         if self.spec.nodes > MAX_NODES:
             raise LocalError(
-                f"slurmstack:cluster.nodes: {self.spec.nodes}: expected at most {MAX_NODES}"
+                f"slurmstack:cluster.nodes: {self.spec.nodes}: expected at most {MAX_NODES} nodes;"
+                " lower the number"
             )
         self._refuse_foreign()
         image, system_image = self._prepare_images(progress)
         if not self.state.has_authority:
-            # The cluster has lost its keys, so its containers and volumes are unusable.
+            # The files with the cluster's keys are missing, so its containers and volumes cannot
+            # be used any more.
             self.engine.remove_all()
         self.state.write_user_files()
         self.state.write_cluster_files(self.spec.api_port)
@@ -116,8 +119,9 @@ class Cluster:
             directory = container.labels.get(LABEL_DIRECTORY)
             if directory != str(self.state.directory):
                 raise LocalError(
-                    f"stack '{self.stack}' already runs from {directory}: "
-                    f"run `make down STACK={self.stack}` there, or rename this stack"
+                    f"stack '{self.stack}': another checkout already runs a cluster of this name,"
+                    f" with its data in {directory}; run `make down STACK={self.stack}` in that"
+                    " checkout, or rename this stack"
                 )
 
     def _prepare_images(self, progress: Progress) -> tuple[str, str]:
@@ -148,7 +152,7 @@ class Cluster:
                 pass
 
     def _unpacked(self, image: str, progress: Progress) -> str:
-        """Return the volume of unpacked images for new nodes, "" without images."""
+        """Return the name of the volume with unpacked images for new nodes; "" without images."""
         if not self.images:
             return ""
         return images.unpacked(self.client, image, self.images, progress.note)
@@ -176,12 +180,15 @@ class Cluster:
                 if container.status not in ("running", "created")
             ]
             if stopped:
-                raise LocalError(f"{stopped[0]} has stopped: run `docker logs {stopped[0]}`")
+                raise LocalError(
+                    f"{what}: not ready, because the container {stopped[0]} has stopped; run"
+                    f" `docker logs {stopped[0]}` to see why"
+                )
             if time.monotonic() > deadline:
                 name = f"slurmstack-{self.stack}-{node_name(0)}"
                 raise LocalError(
-                    f"{what}: not ready after {START_TIMEOUT} s; "
-                    f"read /var/log/slurmstack in the container {name}, then run this again"
+                    f"{what}: not ready after {START_TIMEOUT} s; read the logs in"
+                    f" /var/log/slurmstack of the container {name}, then run the command again"
                 )
             time.sleep(POLL)
 
@@ -230,19 +237,22 @@ class Cluster:
         except ApiError as error:
             if error.status != 404:
                 raise LocalError(
-                    f"the Kubernetes API of stack '{self.stack}' failed: {error};"
+                    f"stack '{self.stack}': request to the Kubernetes API failed: {error};"
                     " run the command again"
                 ) from error
         with progress.phase("add-ons applied"):
             document = {"apiVersion": "v1", "kind": "List", "items": [*objects, record]}
             result = self.kubectl(
-                # To validate the objects, kubectl would first read the schemas of all resources.
+                # Skip validation: kubectl would first read the schemas of all resources.
                 ["apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-"],
                 text=json.dumps(document),
             )
             if result.returncode != 0:
                 reason = result.stderr.strip().splitlines()[-1:]
-                raise LocalError(f"cannot apply the add-ons: {''.join(reason)}; run this again")
+                raise LocalError(
+                    f"kubectl cannot apply the add-ons of the local cluster: {''.join(reason)};"
+                    " run the command again"
+                )
 
     def kubectl(
         self, arguments: Sequence[str], text: str | None = None
@@ -256,7 +266,7 @@ class Cluster:
         )
 
     def _remove_surplus(self, progress: Progress) -> None:
-        """Remove the nodes beyond the number in the settings, the last one first."""
+        """Remove nodes that exceed the number in the settings, starting with the last node."""
         surplus = {
             ordinal: container
             for ordinal, container in sorted(self.engine.nodes().items(), reverse=True)
@@ -271,7 +281,7 @@ class Cluster:
                         *("--delete-emptydir-data", f"--timeout={DRAIN_TIMEOUT}s"),
                     ]
                 )
-                # Pods that were not evicted in time remain listed: delete them after the node.
+                # The API still lists pods that did not end in time: delete them after the node.
                 pods = self.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]
                 self.engine.remove_node(container)
                 self.api.delete(f"/api/v1/nodes/{name}")
@@ -293,7 +303,7 @@ class Cluster:
             self.engine.stop_all()
 
     def down(self, progress: Progress) -> None:
-        """Remove the cluster and everything below the stack's directory. Raises LocalError."""
+        """Remove the cluster and all files below the stack's directory. Raises LocalError."""
         self._refuse_foreign()
         with progress.phase("node containers removed"):
             self.engine.remove_all()
@@ -304,11 +314,12 @@ class Cluster:
                 pass
             except PermissionError as error:
                 raise LocalError(
-                    f"{error.filename} belongs to a user of the cluster: run this as root"
+                    f"{error.filename}: cannot be deleted, because a user of the cluster owns it;"
+                    " run the command again as root"
                 ) from error
 
     def status(self) -> list[NodeStatus]:
-        """Return the existing nodes, and missing ones that the settings require."""
+        """Return the existing nodes, and the nodes in the settings that do not exist."""
         existing = self.engine.nodes()
         try:
             listed = self.api.get("/api/v1/nodes")["items"]
@@ -330,9 +341,9 @@ class Cluster:
 
 
 def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Return whether a Node has reported, since its container started, that it is ready.
+    """Return whether a node has reported that it is ready after its container started.
 
-    `started` maps each ordinal to the container's start time.
+    `started` maps each node's ordinal to the start time of its container.
     """
     since = _started_by_name(started).get(node["metadata"]["name"])
     for condition in node["status"].get("conditions", []):
@@ -343,7 +354,7 @@ def node_is_ready(node: Mapping[str, Any], started: Mapping[int, datetime.dateti
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    """Return whether all pods of a Deployment are available and have its latest revision."""
+    """Return whether all pods of a Deployment are available and have the latest template."""
     status = deployment["status"]
     wanted = deployment["spec"]["replicas"]
     return status.get("observedGeneration") == deployment["metadata"]["generation"] and all(
@@ -353,7 +364,7 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
 
 
 def pod_runs(pod: Mapping[str, Any], started: Mapping[int, datetime.datetime]) -> bool:
-    """Return whether a Pod is ready, and started after its node's container."""
+    """Return whether a pod is ready, and all its containers started after the node's container."""
     since = _started_by_name(started).get(pod["spec"].get("nodeName", ""))
     containers = pod["status"].get("containerStatuses", [])
     if since is None or not containers:

@@ -17,7 +17,11 @@ from local.certificates import Pair, Request
 from local.errors import LocalError
 
 MAX_NODES = 16
-"""Each node has routes to this many nodes, so that a new node does not change the others."""
+"""Maximum number of nodes.
+
+Each node has routes to all of these nodes in advance, so that the other nodes need no change when a
+node is added.
+"""
 POD_RANGE = ipaddress.ip_network("10.244.0.0/16")
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 API_SERVICE = SERVICE_RANGE[1]
@@ -28,13 +32,13 @@ ETCD_URL = "https://127.0.0.1:2379"
 DNS_READY_PORT = 10253
 """CoreDNS uses the first node's network, so this port must be unused on that node."""
 VOLUMES = "/srv/volumes"
-"""Path of the volumes in every node. All nodes mount the same directory of the host."""
+"""Path of the volumes in every node. All nodes mount the same directory of the host there."""
 CONFIG = "/etc/slurmstack"
 """Path of a node's configuration files."""
 PKI = f"{CONFIG}/pki"
 NODE_LABELS = {f"{DOMAIN}/node-class": "cpu"}
 FIRST_ADDRESS = 10
-"""Offset of the first node's address in the network. Docker uses the lowest addresses itself."""
+"""Offset of the first node's address in the network. Docker itself uses the lowest addresses."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,12 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Its address in the network of the node containers."""
+        """The node's address in the network of the node containers."""
         return str(self.network[FIRST_ADDRESS + self.ordinal])
 
     @property
     def pods(self) -> ipaddress.IPv4Network:
-        """The addresses of its pods."""
+        """The range of addresses of the node's pods."""
         base = int(POD_RANGE.network_address) + (self.ordinal << 8)
         return ipaddress.IPv4Network((base, 24))
 
@@ -73,18 +77,19 @@ class Node:
 
 
 def node_name(ordinal: int) -> str:
-    """`node-0`, `node-1`, …"""
+    """Return the name of a node: `node-0`, `node-1`, …"""
     return f"node-{ordinal}"
 
 
 _NETWORKS = "172.30.0.0/15"
-"""Range of the networks of node containers."""
+"""Address range from which each local cluster gets a network for its node containers."""
 
 
 def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """Return a /24 for node containers. It overlaps no used range, such as the pods' range.
+    """Return a /24 network for node containers.
 
-    Raises LocalError if no /24 is free.
+    It overlaps no used range: neither those in `taken`, nor those of pods and Services. Raises
+    LocalError if no /24 network is free.
     """
     occupied = [*taken, POD_RANGE, SERVICE_RANGE]
     for candidate in ipaddress.ip_network(_NETWORKS).subnets(new_prefix=24):
@@ -92,8 +97,8 @@ def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Netw
             assert isinstance(candidate, ipaddress.IPv4Network)  # noqa: S101  # for mypy
             return candidate
     raise LocalError(
-        f"{_NETWORKS}: this host uses every /24 of it; run `docker network prune` to remove unused"
-        " networks"
+        f"{_NETWORKS}: no /24 network is free for the local cluster, because Docker or the routes"
+        " of this host use all of them; run `docker network prune` to remove unused networks"
     )
 
 
@@ -117,7 +122,7 @@ FRONT_PROXY = Request("front-proxy-client")
 
 
 def requests(node: Node) -> dict[str, Request]:
-    """Return the requests for a node's certificates, by file name, for the cluster's authority."""
+    """Return, by file name, the requests for a node's certificates to the cluster's authority."""
     issued = {
         "kubelet": Request(
             f"system:node:{node.name}",
@@ -150,7 +155,7 @@ def requests(node: Node) -> dict[str, Request]:
 
 
 CLIENTS = ("kubelet", "kube-proxy", "kube-controller-manager", "kube-scheduler")
-"""Programs that have their own kubeconfig."""
+"""Programs of a node that have their own kubeconfig."""
 
 
 def kubeconfig(server: str, authority: bytes, pair: Pair, context: str) -> dict[str, Any]:
@@ -220,7 +225,8 @@ def _routes(node: Node) -> str:
 def cni(node: Node) -> dict[str, Any]:
     """Return the pod network: each pod has a veth pair, and its node routes the packets.
 
-    Do not masquerade: Slurm takes a node's address from the connection on which it registers.
+    Do not masquerade: slurmctld takes the address of a Slurm node from the connection on which
+    slurmd registers.
     """
     return {
         "cniVersion": "0.4.0",
@@ -231,7 +237,8 @@ def cni(node: Node) -> dict[str, Any]:
                 "ipMasq": False,
                 "ipam": {
                     "type": "host-local",
-                    # In memory: pods end with the node, so their addresses must become free.
+                    # Keep the used addresses in memory: pods end with the node, and their addresses
+                    # must become free.
                     "dataDir": "/run/cni",
                     "ranges": [[{"subnet": str(node.pods)}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
@@ -267,7 +274,7 @@ def kubelet(node: Node) -> dict[str, Any]:
         # Never delete images: no registry has them, so a node could not pull them again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
-        # Evict late: the nodes share disk and memory with all other programs of the host.
+        # Evict pods late: the nodes share disk and memory with all other programs of the host.
         "evictionHard": {
             "memory.available": "100Mi",
             "nodefs.available": "1%",

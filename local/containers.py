@@ -26,17 +26,21 @@ LABEL_CONTENT = f"{DOMAIN}/content"
 LABEL_DIRECTORY = f"{DOMAIN}/directory"
 """The stack's working directory."""
 LABEL_UNPACKED = f"{DOMAIN}/unpacked"
-"""Name of a volume of unpacked images. Node volumes that require this volume have the label too."""
+"""Label with the name of a volume of unpacked images.
+
+The volume itself and the volumes of nodes that require it have this label.
+"""
 IMAGES = "/srv/images"
-"""Path of image archives that a node loads."""
+"""Path, in a node, of image archives that the node loads."""
 UNPACKED = "/srv/unpacked"
-"""Path of unpacked images."""
+"""Path, in a node, of the volume of unpacked images."""
 IN_MEMORY = {"/run": "", "/tmp": ""}  # noqa: S108  # the container's own
 """Directories in memory (Docker's `Tmpfs`): their contents end with the container."""
 LOOPBACK = "127.0.0.1"
 ROUTES = Path("/proc/net/route")
 
-# In the order of their numbers (capabilities(7)). Some Docker engines do not know later ones.
+# In the order of their numbers (capabilities(7)). Later capabilities are missing, because some
+# Docker engines do not know them.
 CAPABILITIES = (
     *(
         "CHOWN",
@@ -89,7 +93,7 @@ CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Port:
-    """A loopback port of the host, the node's port to which it leads, and its settings key."""
+    """A loopback port of the host, the node's port that it forwards to, and its settings key."""
 
     number: int
     target: int
@@ -107,7 +111,7 @@ class NodeContainer:
     files: Mapping[str, bytes]
     ports: tuple[Port, ...]
     unpacked: str = ""
-    """The volume of unpacked images that the node starts with, if any."""
+    """Name of the volume of unpacked images with which the node starts; "" if there is none."""
 
     @property
     def name(self) -> str:
@@ -118,7 +122,7 @@ class NodeContainer:
     def content(self) -> str:
         """A digest of all inputs that require a new container when they change.
 
-        It excludes the unpacked images: a node keeps the ones that it started with.
+        It excludes the unpacked images, because a node keeps the images with which it started.
         """
         digest = hashlib.sha256()
         for part in (
@@ -218,10 +222,10 @@ def all_rights() -> dict[str, Any]:
 
 
 def named_rights(bounding_set: int) -> dict[str, Any]:
-    """Return the rights of `all_rights` for a host that lacks a capability.
+    """Return rights like those of `all_rights`, for a host that lacks a capability.
 
-    `Privileged` requires all capabilities. `bounding_set` contains the available capabilities, as
-    bits of capabilities(7).
+    Docker's option `Privileged` works only if the host has all capabilities. `bounding_set`
+    contains the available capabilities as bits, with the numbers of capabilities(7).
     """
     had = [name for bit, name in enumerate(CAPABILITIES) if bounding_set >> bit & 1]
     return {
@@ -243,7 +247,8 @@ def bounding_set(status: Path = Path("/proc/self/status")) -> int:
         if line.startswith("CapBnd:"):
             return int(line.split()[1], 16)
     raise LocalError(
-        f"{status}: CapBnd: missing, so this kernel reports no capabilities; use another kernel"
+        f"{status}: the line CapBnd is missing, so this kernel reports no capabilities; use another"
+        " kernel"
     )
 
 
@@ -268,7 +273,7 @@ def require_free(port: Port, stack: str) -> None:
 
 
 def stacks(client: docker.DockerClient) -> set[str]:
-    """Return the stacks, of all working trees, that have an object in the Docker engine."""
+    """Return the names of all stacks, also of other checkouts, with an object in Docker."""
     any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
     others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
     containers = client.containers.list(all=True, filters=any_of)
@@ -292,7 +297,10 @@ class Engine:
         return {k: node for k, node in self.nodes().items() if node.status == "running"}
 
     def started(self) -> dict[int, datetime.datetime]:
-        """Return the start time of each running node, in whole seconds as in Kubernetes."""
+        """Return the start time of each running node, by ordinal.
+
+        Times are cut to whole seconds, as in Kubernetes, so that both can be compared.
+        """
         times = {}
         for ordinal, container in self.running().items():
             text = container.attrs["State"]["StartedAt"]
@@ -300,7 +308,7 @@ class Engine:
         return times
 
     def volumes(self) -> dict[str, str]:
-        """Return the names of node volumes, each with its volume of unpacked images or ""."""
+        """Return, for each node volume, the name of its volume of unpacked images, or ""."""
         found = self.client.volumes.list(filters=self._ours())
         return {one.name: one.attrs["Labels"].get(LABEL_UNPACKED, "") for one in found}
 
@@ -324,11 +332,12 @@ class Engine:
         return subnet
 
     def ensure_node(self, wanted: NodeContainer, existing: Container | None) -> bool:
-        """Start the node's container; if it differs, replace it, but keep its volume.
+        """Start the node's container. If the container differs, replace it, but keep its volume.
 
-        Return False if it already ran. Raises LocalError.
+        Return False if the container already ran. Raises LocalError.
         """
-        # A container in state 'created' failed to start or was interrupted: create it again.
+        # If a container is still in state 'created', its start failed or was interrupted: create it
+        # again.
         current = (
             existing is not None
             and existing.status != "created"
@@ -349,7 +358,8 @@ class Engine:
         except APIError as error:
             reason = " ".join((error.explanation or str(error)).split())
             raise LocalError(
-                f"{wanted.name} does not start: {reason}; fix this, then run the command again"
+                f"Docker cannot start the container {wanted.name}: {reason}; fix the cause, then"
+                " run the command again"
             ) from error
         return True
 
@@ -410,7 +420,7 @@ def _start(client: docker.DockerClient, configuration: dict[str, Any], name: str
 
 
 def _published(container: Container) -> set[int]:
-    """Return the host's ports that the container uses, if it runs."""
+    """Return the host's ports that a container uses; none if the container does not run."""
     bindings = container.ports.values()
     return {int(binding["HostPort"]) for bound in bindings if bound for binding in bound}
 

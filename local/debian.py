@@ -1,4 +1,4 @@
-"""Provide the base of every image, debian:trixie-slim, even if no registry is reachable."""
+"""Provide the base image of all images, debian:trixie-slim, even if no registry is reachable."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ PULL_SILENCE = 20
 
 @dataclass(frozen=True)
 class Mirrors:
-    """Debian mirrors that a host uses; None if its apt sources have none."""
+    """Debian mirrors that a host uses; None if its apt sources do not list such a mirror."""
 
     main: str | None
     security: str | None
@@ -59,7 +59,7 @@ def _pull(progress: Callable[[str], None]) -> bool:
 
 
 def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> None:
-    progress(f"no registry answers: debootstrap {SUITE}")
+    progress(f"cannot pull {BASE_IMAGE}; building it with debootstrap")
     host.install(host.missing_packages(["debootstrap"]), progress)
     mirrors = machine_mirrors()
     for leftover in CACHE.glob(f"{WORK}*"):
@@ -85,7 +85,7 @@ def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> 
             client.api.import_image_from_file(str(archive), REPOSITORY, TAG, ['CMD ["bash"]'])
         except APIError as error:
             raise LocalError(
-                f"cannot import {BASE_IMAGE}: {error.explanation}; read the log of dockerd"
+                f"Docker cannot import {BASE_IMAGE}: {error.explanation}; read the log of dockerd"
             ) from error
 
 
@@ -94,11 +94,14 @@ def _run(*command: str) -> None:
     if result.returncode != 0:
         lines = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
         reason = lines[-1] if lines else f"exit code {result.returncode}"
-        raise LocalError(f"{command[0]} failed: {reason}; fix this, then run the command again")
+        raise LocalError(
+            f"{command[0]} failed while building {BASE_IMAGE}: {reason}; fix the cause, then run"
+            " the command again"
+        )
 
 
 def _slim(root: Path, mirrors: Mirrors) -> None:
-    """Remove files that containers never need, and set the mirrors for later builds."""
+    """Remove files that containers never need, and set the Debian mirrors for later builds."""
     for name in (
         "var/cache/apt/archives",
         "var/lib/apt/lists",
@@ -118,7 +121,7 @@ def _slim(root: Path, mirrors: Mirrors) -> None:
     sources = root / "etc/apt/sources.list"
     if mirrors.main:
         sources.write_text(container_sources(mirrors))
-    # Do not copy the host's own values into the image.
+    # debootstrap copies these values from the host; they must not be part of the image.
     (root / "etc/resolv.conf").write_text("")
     (root / "etc/hostname").write_text("debian\n")
     (root / "etc/machine-id").write_text("")
@@ -158,8 +161,8 @@ def _deb822_uris(text: str) -> list[str]:
 def container_sources(mirrors: Mirrors) -> str:
     """Return the `sources.list` of an image.
 
-    It uses plain HTTP: apt verifies the archive's signatures itself, and a base image has no
-    certificates to verify HTTPS.
+    The file uses plain HTTP, because a base image has no certificates to verify HTTPS. HTTP is
+    safe here: apt verifies the archive's signatures itself.
     """
     lines = []
     if mirrors.main:

@@ -1,18 +1,20 @@
-"""Run the program with Pulumi's command or with the embedded engine.
+"""Run the Pulumi program with the `pulumi` command or with the embedded engine (`engine/`).
 
 `python -m local.deploy up|preview|destroy|down [--stack dev] [--engine pulumi|embedded]
 [--policy-pack policy] [--program FOLDER] [-- …]`
-`python -m local.deploy preview --json|--markdown`: for programs, or as a comment on a pull request
+`python -m local.deploy preview --json`: print the preview as JSON, for other programs
+`python -m local.deploy preview --markdown`: print the preview as a comment on a pull request
 
-The default is Pulumi's command if it is on PATH, otherwise the embedded engine. A stack that
-`make up` created keeps its state and its passphrase below `.local/`. For any other stack, the
-operator's environment sets both.
+The default engine is the `pulumi` command if it is on PATH, otherwise the embedded engine. A local
+stack keeps its state and its passphrase below `.local/`. For any other stack, the operator sets
+PULUMI_BACKEND_URL and the passphrase in the environment.
 
-`down` is `destroy`. For a stack on a local cluster, `down` only deletes the state, because
-`python -m local down` removes the cluster.
+`down` does the same as `destroy`, except for a stack on a local cluster. There, `down` only deletes
+the state, because `python -m local down` removes the cluster.
 
 With `--program`, the program and its stack files come from another checkout. The engine, the policy
-pack and this module come from this checkout, so a pull request cannot edit the code that judges it.
+pack and this module come from this checkout, so that a pull request cannot edit the code that
+checks it.
 """
 
 import argparse
@@ -34,7 +36,11 @@ from plans.keys import refused_keys
 
 
 def environment(stack: str, root: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return the engine's environment: existing variables override those from `.local/`."""
+    """Return the environment variables for the engine.
+
+    For a stack with a passphrase in `.local/`, add the paths of its state and of its passphrase,
+    unless `outer` sets these variables.
+    """
     kept = root / ".local" / stack / "passphrase"
     result = dict(outer)
     if kept.exists():
@@ -55,8 +61,8 @@ def commands(
 ) -> list[list[str]]:
     """Return the commands to run, in order.
 
-    `packs` are folders of policy packs. With a pack, both engines preview before they change
-    anything. `program` is the program's folder, if it is not the working directory.
+    `packs` are folders of policy packs. With a pack, both engines run a preview before they change
+    resources. `program` is the program's folder if it is not the working directory.
     """
     judged = () if verb == "destroy" else packs
     policies = [word for pack in judged for word in ("--policy-pack", pack)]
@@ -74,12 +80,12 @@ def commands(
 
 
 def default_engine() -> str:
-    """Return the engine that runs if the user chooses none."""
+    """Return the engine that runs if the user does not choose one."""
     return "pulumi" if shutil.which("pulumi") else "embedded"
 
 
 def engine_command(engine: str) -> list[str]:
-    """Return the first words of a command of the engine, which its own arguments follow."""
+    """Return the words with which each command of the engine begins."""
     return ["pulumi"] if engine == "pulumi" else [sys.executable, "-m", "engine"]
 
 
@@ -121,11 +127,12 @@ def without_salt(text: str) -> str:
 
 @contextmanager
 def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
-    """Restore the stack file: Pulumi's command reformats it and adds the salt of the passphrase.
+    """Restore the stack file after the `with` block.
 
-    Do this only if the passphrase is in `.local/`. `make down` deletes that passphrase, and a
-    new passphrase would not match a salt in the committed file. The state also contains the salt.
-    Keep edits that the user makes in the meantime.
+    The `pulumi` command reformats the file and adds the salt of the passphrase. Restore the file
+    only if the passphrase is in `.local/`: `make down` deletes this passphrase, and a new
+    passphrase would not match a salt in the committed file. The salt is not lost, because the state
+    contains it too. Keep edits that the user makes during the block.
     """
     path = root / f"Pulumi.{stack}.yaml"
     if not (root / ".local" / stack / "passphrase").exists() or not path.exists():
@@ -175,11 +182,11 @@ def run(
 def _refused(
     stack: str, root: Path, engine: str, env: Mapping[str, str], extra: Sequence[str]
 ) -> bool:
-    """Print and return whether an `up` would remove an authentication key that pods use.
+    """Return whether an `up` would remove an authentication key that pods use; print the reason.
 
-    All other refusals of `make preview` also stop the deploy itself, or concern data that
-    `protect_data` does not protect. Accept a stack without a state, or with invalid settings, which
-    the deploy reports.
+    Check nothing else here. All other refusals of `make preview` also stop the deploy itself, or
+    concern data that `protect_data` does not protect. Accept a stack without a state. Also accept
+    invalid settings, because the deploy reports them.
     """
     other_file = any(word.startswith("--config-file") for word in extra)
     settings = None if other_file else _settings(stack, root)
@@ -199,7 +206,7 @@ def _refused(
 
 
 def wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process that handles Ctrl-C itself. Return its exit code."""
+    """Wait for a process, and return its exit code. Ignore Ctrl-C: the process handles it."""
     while True:
         try:
             return process.wait()
@@ -213,8 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stack", default="dev")
     parser.add_argument("--engine", choices=["pulumi", "embedded"])
     formats = parser.add_mutually_exclusive_group()
-    formats.add_argument("--json", action="store_true", help="print a preview as JSON")
-    formats.add_argument("--markdown", action="store_true", help="print a preview as Markdown")
+    formats.add_argument("--json", action="store_true", help="print the preview as JSON")
+    formats.add_argument("--markdown", action="store_true", help="print the preview as Markdown")
     parser.add_argument("--policy-pack", action="append", default=[], metavar="FOLDER")
     parser.add_argument(
         "--program",
@@ -231,7 +238,7 @@ def main(arguments: Sequence[str]) -> int:
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if (options.json or options.markdown) and options.verb != "preview":
-        parser.error("--json and --markdown require the command preview")
+        parser.error("--json and --markdown are valid only for the command preview")
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
     try:
@@ -248,13 +255,14 @@ def main(arguments: Sequence[str]) -> int:
     engine = options.engine or default_engine()
     if engine == "pulumi" and not shutil.which("pulumi"):
         print(
-            "error: engine 'pulumi': not on PATH; install it, or pass --engine embedded",
+            "error: --engine pulumi: the command `pulumi` is not on PATH; install it, or pass"
+            " --engine embedded",
             file=sys.stderr,
         )
         return 1
     state = root / ".local" / "state"
     state.mkdir(parents=True, exist_ok=True)
-    # Pulumi's command writes world-readable backups into this folder.
+    # Close the folder to other users: the `pulumi` command writes world-readable backups into it.
     state.chmod(0o700)
     inner = environment(options.stack, root, os.environ)
     if options.verb == "up" and _refused(options.stack, root, engine, inner, extra):
@@ -282,8 +290,9 @@ def _run(
         if engine == "embedded" or not packs or not is_read or options.markdown:
             asked = ask(extra=in_json, packs=packs, program=program)
             return run(asked, ROOT, inner, reader if is_read else ())
-        # The JSON of Pulumi's command does not contain the violations of a policy pack. Preview
-        # twice: the first one shows what users notice and the costs, the second one violations.
+        # The JSON of the `pulumi` command does not contain the violations of a policy pack. Run two
+        # previews: the first one shows what users notice and the costs, the second one shows the
+        # violations.
         read = run(ask(extra=in_json, program=program), ROOT, inner, reader)
         if read not in (0, REFUSED):
             return read

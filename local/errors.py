@@ -2,4 +2,4 @@
 
 
 class LocalError(Exception):
-    """The local cluster cannot be provided. The message is one line with the remedy."""
+    """The command cannot continue. The message is one line that says what to do."""

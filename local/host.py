@@ -48,11 +48,12 @@ def install(packages: Sequence[str], say: Say) -> None:
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
         raise LocalError(
-            f"missing packages: {names}; install them by hand: this is not a Debian system"
+            f"missing packages: {names}; install them by hand, because this host has no apt-get"
         )
     if os.geteuid() != 0:
         raise LocalError(
-            f"missing packages: {names}; run `sudo apt-get install {names}`, or run this as root"
+            f"missing packages: {names}; run `sudo apt-get install {names}`, or run this command"
+            " again as root"
         )
     say(f"apt-get install {names}")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
@@ -67,7 +68,7 @@ def install(packages: Sequence[str], say: Say) -> None:
         reason = lines[0] if lines else f"exit code {result.returncode}"
         raise LocalError(
             f"apt-get install {names} failed: {reason}; install the packages by hand, then run"
-            " this again"
+            " the command again"
         )
 
 
@@ -75,9 +76,10 @@ def install(packages: Sequence[str], say: Say) -> None:
 
 
 def connect(environment: Mapping[str, str] | None = None) -> docker.DockerClient | None:
-    """Return a client of the Docker engine, or None if it does not answer.
+    """Return a client of the Docker engine, or None if the engine does not respond.
 
-    Docker's variables in `environment` choose the engine; by default those of this process.
+    The variables of Docker in `environment` choose the engine. The default is this process's
+    environment.
     """
     try:
         client = docker.from_env(timeout=10, environment=environment)
@@ -98,8 +100,8 @@ def engine(say: Say) -> docker.DockerClient:
         return client
     if os.environ.get("DOCKER_HOST"):
         raise LocalError(
-            f"no Docker engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}: "
-            "start it, or unset DOCKER_HOST"
+            f"no Docker engine responds at DOCKER_HOST={os.environ['DOCKER_HOST']}; start Docker"
+            " there, or unset DOCKER_HOST to use this host's own Docker"
         )
     install(missing_packages(ENGINE_COMMANDS), say)
     client = connect()  # with systemd, the installation starts Docker
@@ -107,8 +109,8 @@ def engine(say: Say) -> docker.DockerClient:
         return client
     if os.geteuid() != 0:
         raise LocalError(
-            "no Docker engine answers: start it (`sudo systemctl start docker`), "
-            "join the group docker, or run this as root"
+            "Docker does not respond; start it (`sudo systemctl start docker`), join the group"
+            " docker, or run this command as root"
         )
     with locked(ENGINE / "start.lock", say):
         return connect() or _start_engine(say)
@@ -138,7 +140,9 @@ def _start_engine(say: Say) -> docker.DockerClient:
         time.sleep(0.2)
     if process.poll() is None:
         process.terminate()
-    raise LocalError(f"dockerd does not start: read the end of {log}")
+    raise LocalError(
+        f"dockerd did not start within {ENGINE_START} s; read the reason at the end of {log}"
+    )
 
 
 def has_image(client: docker.DockerClient, reference: str) -> bool:
@@ -154,7 +158,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
     pid = own_engine(_pid_file())
     if pid is None or client.containers.list(all=True):
         return
-    say("stopping dockerd: this tool started it, and no container is left")
+    say("stopping dockerd, because `python -m local up` started it and no container is left")
     os.kill(pid, 15)
     deadline = time.monotonic() + ENGINE_START
     while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
@@ -164,7 +168,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
 
 
 def own_engine(pid_file: Path) -> int | None:
-    """Return the process id from the file if this process is a running dockerd."""
+    """Return the process id in the file; None if this process is not a running dockerd."""
     try:
         pid = int(pid_file.read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -188,15 +192,18 @@ def _is_zombie(pid: int) -> bool:
 
 
 def go_version() -> str:
-    """Return the Go toolchain's version (`go1.24.2`). Raises LocalError if missing or too old."""
+    """Return the Go toolchain's version, such as `go1.24.2`.
+
+    Raises LocalError if Go is missing or too old.
+    """
     wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
-    remedy = f"install {wanted} and put `go` on the PATH, to build the local Kubernetes"
+    remedy = f"to build the local Kubernetes, install {wanted} and add `go` to PATH"
     try:
         result = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True)
     except FileNotFoundError:
-        raise LocalError(f"go is not installed: {remedy}") from None
+        raise LocalError(f"go: not found on PATH; {remedy}") from None
     version = result.stdout.strip()
     numbers = re.match(r"go(\d+)\.(\d+)", version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < GO_MINIMUM:
-        raise LocalError(f"go: unsupported version {version or 'unknown'}: {remedy}")
+        raise LocalError(f"go: version {version or 'unknown'} is too old; {remedy}")
     return version

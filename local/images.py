@@ -32,8 +32,8 @@ def load(client: docker.DockerClient, stack: str, references: Iterable[str], say
     nodes = Engine(client, stack).running().values()
     if not nodes:
         raise LocalError(
-            f"stack '{stack}' has no running node: start it with "
-            f"`python -m local up --stack {stack}`"
+            f"stack '{stack}' has no running node; start the cluster with"
+            f" `python -m local up --stack {stack}`"
         )
     wanted = list(dict.fromkeys(references))
     loaded = {node: _loaded(node) for node in nodes}
@@ -74,8 +74,8 @@ def _ctr(node: Container, *arguments: str) -> str:
     if code != 0:
         lines = output.strip().splitlines()
         raise LocalError(
-            f"{node.name}: ctr {' '.join(arguments)} failed: {''.join(lines[-1:])}; read"
-            " /var/log/slurmstack/containerd.log in this container"
+            f"container {node.name}: `ctr {' '.join(arguments)}` failed: {''.join(lines[-1:])};"
+            " read /var/log/slurmstack/containerd.log in this container"
         )
     return output
 
@@ -84,16 +84,16 @@ def _ctr(node: Container, *arguments: str) -> str:
 
 
 def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], say: Say) -> str:
-    """Return the name of a Docker volume with the unpacked images; create it if needed.
+    """Return the name of a Docker volume with the unpacked images; create the volume if needed.
 
-    New nodes start with the volume's contents, so they do not each unpack gigabytes. `node` is the
-    node image. Docker must have all images. Raises LocalError.
+    New nodes start with the volume's contents, so that not every node unpacks gigabytes. `node` is
+    the reference of the node image. Docker must have all images. Raises LocalError.
     """
     name = f"{PROJECT}-unpacked-{_digest(client, [node, *references])}"
     client.volumes.create(name, labels={LABEL_UNPACKED: name})
     if not _is_complete(client, node, name):
         with saved(client, references, CACHE, say) as archive:
-            say(f"unpack {len(references)} images, for all nodes")
+            say(f"unpack {len(references)} images once for all nodes")
             _unpack(client, node, name, archive)
         _remove_others(client, name)
     return name
@@ -129,8 +129,8 @@ def _unpack(client: docker.DockerClient, node: str, volume: str, archive: Path) 
         if container.wait()["StatusCode"] != 0:
             said = container.logs(tail=1).decode(errors="replace").strip() or "no output"
             raise LocalError(
-                f"cannot unpack the images for the nodes: {said}; check the free disk space of "
-                "Docker, and repeat the command"
+                f"cannot unpack the images for the nodes: {said}; check that Docker has enough free"
+                " disk space (`docker system df`), then run the command again"
             )
     finally:
         container.remove(force=True)
@@ -160,9 +160,9 @@ def _digest(client: docker.DockerClient, references: Iterable[str]) -> str:
 def saved(
     client: docker.DockerClient, references: Sequence[str], directory: Path, say: Say
 ) -> Iterator[Path]:
-    """Yield an archive with all images, and delete it afterwards. Raises LocalError.
+    """Yield the path of an archive with all images, and delete the archive afterwards.
 
-    The archive contains each shared layer only once.
+    The archive contains each shared layer only once. Raises LocalError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for leftover in directory.glob("images-*.tar"):
@@ -184,7 +184,8 @@ def _save(client: docker.DockerClient, references: Sequence[str], file: BinaryIO
         if response.status_code != 200:
             message = response.json().get("message", response.reason)
             raise LocalError(
-                f"Docker cannot save {', '.join(references)}: {message}; check `docker images`"
+                f"Docker cannot save the images {', '.join(references)}: {message}; check with"
+                " `docker images` that all of them exist"
             )
         for chunk in response.iter_content(1 << 20):
             file.write(chunk)

@@ -1,11 +1,12 @@
-"""Write a new stack's file, from answers on a terminal or from options.
+"""Write the file of a new stack, from answers on a terminal or from options.
 
 `python -m local.new_stack NAME [--set key=value …]`
 
-A key is a path in the file below `slurmstack:`, with dots and, in lists, indexes from 0:
+A key is the path of a setting below `slurmstack:`. Its parts are separated by dots. An item of a
+list is named by its index, which starts at 0. Example:
 `--set cluster.kind=existing --set nodesets.0.name=cpu`. A value is YAML. On a terminal, the command
-asks for missing values. Questions and valid answers come from the settings' schema. The command
-writes the file only if it is valid, and never overwrites a file.
+asks for missing values. The command writes the file only if the settings are valid, and never
+overwrites a file.
 """
 
 import argparse
@@ -42,7 +43,7 @@ from local.paths import ROOT
 from stackfile import StackFileError, parse
 
 HEAD = f"# yaml-language-server: $schema={STACK_SCHEMA.relative_to(ROOT)}\n"
-"""With this line, editors complete and check the file."""
+"""First line of the file. Because of it, editors complete and check the settings."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _SSSD = "sssd, which looks up the directory's users, starts only as root"
@@ -70,8 +71,8 @@ def put(document: Document, key: Key, value: Any) -> None:
             here = here.setdefault(step, inner)
         else:
             raise SettingsError(
-                f"{'.'.join(key)}: '{step}': expected a field's name or, in a list, the next index"
-                " from 0"
+                f"{'.'.join(key)}: '{step}': expected the name of a setting or, in a list, the"
+                " index of an item or the next free index (the first index is 0)"
             )
 
 
@@ -92,18 +93,22 @@ def parse_option(text: str) -> tuple[Key, Any]:
     key, separator, value = text.partition("=")
     steps = tuple(key.strip().split("."))
     if not separator or not all(steps):
-        raise SettingsError(f"--set {text}: expected key=value, as in cluster.kind=existing")
+        raise SettingsError(
+            f"--set {text}: expected key=value, for example --set cluster.kind=existing"
+        )
     try:
         return steps, parse(value)
     except StackFileError:
-        raise SettingsError(f"--set {text}: expected YAML after '='; put it in quotes") from None
+        raise SettingsError(
+            f"--set {text}: the text after '=' is not valid YAML; put the text in quotes"
+        ) from None
 
 
 # --- Questions -----------------------------------------------------------------------------------
 
 
 class Interview:
-    """Fills a document with answers, and asks only for missing values."""
+    """Ask for the values that a document does not have yet, and add the answers to it."""
 
     def __init__(
         self, document: Document, reply: Callable[[str], str], say: Callable[[str], None]
@@ -113,7 +118,10 @@ class Interview:
         self._say = say
 
     def ask(self, at: Key, model: type[BaseModel], name: str, default: Any = None) -> Any:
-        """Return a field's value; ask until the answer is valid. None if the user gives none."""
+        """Return a field's value; ask until the answer is valid.
+
+        Return None if the field is optional and the user gives an empty answer.
+        """
         key, field = (*at, name), model.model_fields[name]
         known = look_up(self.document, key)
         if known is not None:
@@ -123,7 +131,7 @@ class Interview:
             text = self._reply(f"{'.'.join(key)}{'' if default is None else f' [{default}]'}: ")
             value = _understood(field, text.strip()) if text.strip() else default
             if value is None and field.is_required():
-                self._say("a value is required")
+                self._say(f"{'.'.join(key)}: this setting needs a value; type one")
                 continue
             problems = [] if value is None else _problems(field, value)
             if not problems:
@@ -133,7 +141,7 @@ class Interview:
             self._say(explained(problems[0], self.document, self._place(key)))
 
     def _place(self, key: Key) -> list[str | int]:
-        """Return the key as errors show it: fields of `cluster` are preceded by the kind."""
+        """Return the key in pydantic's form: the fields of `cluster` follow the cluster's kind."""
         place: list[str | int] = [int(step) if step.isdecimal() else step for step in key]
         kind = look_up(self.document, ("cluster", "kind"))
         return [*place[:1], kind, *place[1:]] if place[0] == "cluster" else place
@@ -163,9 +171,9 @@ class Interview:
             self.ask(first, User, "ssh_key_files", made)
 
     def correct(self, check: Callable[[], Settings]) -> Settings:
-        """Return the result of `check`. While it fails, ask for a change.
+        """Return the settings that `check` returns. While `check` fails, ask for a change.
 
-        Raises `SettingsError` if the user gives no change.
+        Raises `SettingsError` if the user stops.
         """
         while True:
             try:
@@ -176,8 +184,9 @@ class Interview:
                     raise
 
     def _change(self) -> bool:
-        """Ask for one change until it is valid; return False if the user gives none."""
-        while text := self._reply("change as key=value, or nothing to stop: ").strip():
+        """Ask for one change until it is valid; return False if the answer is empty."""
+        question = "type a change as key=value, or only Enter to stop without a file: "
+        while text := self._reply(question).strip():
             try:
                 put(self.document, *parse_option(text))
             except SettingsError as error:
@@ -194,11 +203,11 @@ class Interview:
         while kind not in models:
             kind = self._reply("cluster.kind: ").strip()
             if kind not in models:
-                problem = f"'{kind}' is unknown" if kind else "a value is required"
-                self._say(f"{problem}; {known_names(kind, models)}")
+                problem = f"'{kind}' is not a kind of cluster" if kind else "type a kind of cluster"
+                self._say(f"cluster.kind: {problem}; {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, field in models[kind].model_fields.items():
-            # Ask for a list of machines too: it cannot be derived from the nodesets.
+            # Also ask for a list of machines, because it cannot be derived from the nodesets.
             asked = (
                 field.is_required() or name == "context" or get_origin(field.annotation) is tuple
             )
@@ -210,20 +219,20 @@ class Interview:
         for place in range(100):
             at = ("nodesets", str(place))
             if place and look_up(self.document, at) is None:
-                self._say("\nAnother nodeset?")
+                self._say("\nDo you want to add another nodeset?")
                 if self._reply("yes or no [no]: ").strip().lower() not in ("y", "yes"):
                     return
             for name, field in Nodeset.model_fields.items():
                 if field.is_required():
                     self.ask(at, Nodeset, name)
             if look_up(self.document, (*at, "gpus")) is None:
-                self._say(f"\n{_help(Gpus.model_fields['count'])} Answer no if there are none.")
-                if self._reply("any GPUs? yes or no [no]: ").strip().lower() in ("y", "yes"):
+                self._say("\nDo the nodes of this nodeset have GPUs?")
+                if self._reply("yes or no [no]: ").strip().lower() in ("y", "yes"):
                     for name in ("type", "count"):
                         self.ask((*at, "gpus"), Gpus, name)
 
     def _machines(self, cluster: type[BaseModel]) -> None:
-        """In a cloud, ask for the machines of each nodeset."""
+        """For clusters in a cloud, ask which machines each nodeset uses."""
         for name, field in cluster.model_fields.items():
             for machines in _models_by_nodeset(field.annotation):
                 for nodeset in look_up(self.document, ("nodesets",)) or ():
@@ -233,7 +242,7 @@ class Interview:
 
 
 def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
-    """If a cluster's field maps nodesets to models, yield the model of the values."""
+    """Yield the model of the values if a field of a cluster maps nodesets to models."""
     if get_origin(annotation) is dict:
         _, value = get_args(annotation)
         if isinstance(value, type) and issubclass(value, BaseModel):
@@ -241,7 +250,7 @@ def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def clusters() -> dict[str, type[BaseModel]]:
-    """Return the models of clusters in the settings, by kind."""
+    """Return the pydantic models of clusters, by the value of `cluster.kind`."""
     models = get_args(Settings.model_fields["cluster"].annotation)
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
@@ -259,7 +268,10 @@ def _one_of(choices: Iterable[str]) -> str:
 
 
 def _understood(field: FieldInfo, text: str) -> Any:
-    """Return an answer as YAML, plain text or a list: the first reading that is valid."""
+    """Return the value that an answer means: YAML, else plain text, else the items of a list.
+
+    Return the first of these readings that the field accepts.
+    """
     readings: list[Any] = [*_yaml(text), text, *_yaml(f"[{text}]")]
     # If no reading is valid, return the one with the most useful error.
     refused = readings[-1] if get_origin(field.annotation) is tuple else text
@@ -267,7 +279,7 @@ def _understood(field: FieldInfo, text: str) -> Any:
 
 
 def _yaml(text: str) -> list[Any]:
-    """Parse a text as YAML; return a list of the one value, or [] if the text is invalid."""
+    """Parse a text as YAML; return a list with its value, or an empty list if it is not YAML."""
     try:
         return [parse(text)]
     except StackFileError:
@@ -290,9 +302,10 @@ def _problems(field: FieldInfo, value: Any) -> list[ErrorDetails]:
 
 
 def allowed(settings: Settings) -> Document:
-    """Return the policy settings that a stack needs, from an example in the repository.
+    """Return the setting `policy` for a new stack, from an example stack in the repository.
 
-    Omit exceptions that this stack does not need: the policy pack would report them as unused.
+    Leave out exceptions that the new stack does not need, because the policy pack would report them
+    as unused.
     """
     is_local = settings.cluster.kind == "local"
     example = yaml.safe_load((ROOT / f"Pulumi.{'dev' if is_local else 'gpu'}.yaml").read_text())
@@ -323,7 +336,10 @@ def allowed(settings: Settings) -> Document:
 
 
 def _pods_with_sssd(settings: Settings) -> list[str]:
-    """Return the workloads that run as root only for sssd, which looks up a directory's users."""
+    """Return the workloads that run as root only because of sssd.
+
+    sssd looks up the users of a directory, and starts only as root.
+    """
     if not settings.directory:
         return []
     return [
@@ -356,9 +372,9 @@ def checked(name: str, document: Document, root: Path) -> Settings:
 
 
 def check_keys(name: str, settings: Settings, root: Path) -> None:
-    """Raise `SettingsError` if a key file in the settings is missing or invalid.
+    """Raise `SettingsError` if a file with an SSH key is missing or invalid.
 
-    Skip the key of a local stack: `make up` creates it.
+    Skip the generated key of a local stack, because `make up` creates it later.
     """
     for user in settings.users:
         for file in user.ssh_key_files:
@@ -371,28 +387,37 @@ def _check_key(key: str, path: Path) -> None:
         parse_ssh_key(path.read_text().strip())
     except OSError as error:
         raise SettingsError(
-            f"{key}: {path}: cannot be read: {error.strerror}; expected a file with a public key"
+            f"{key}: cannot read {path}: {error.strerror}; name a file with a public SSH key"
         ) from None
     except ValueError as error:
         raise SettingsError(f"{key}: {path}: {error}") from None
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Write the file and return the exit code."""
+    """Write the stack file and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m local.new_stack", description=__doc__)
-    parser.add_argument("name")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("name", help="name of the new stack, such as my-lab")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a value, and do not ask for it; may be repeated",
+    )
     options = parser.parse_args(arguments)
     path = root / f"Pulumi.{options.name}.yaml"
     document: Document = {}
     try:
         if not _NAME.fullmatch(options.name):
             raise SettingsError(
-                f"name '{options.name}': expected at most 63 characters: lower-case letters, digits"
-                " and hyphens, first a letter, last no hyphen, such as my-lab"
+                f"name '{options.name}': invalid stack name; use at most 63 lower-case letters,"
+                " digits and hyphens, begin with a letter, and do not end with a hyphen, such as"
+                " my-lab"
             )
         if path.exists():
-            raise SettingsError(f"{path.name}: already exists; choose another name, or edit it")
+            raise SettingsError(
+                f"{path.name}: already exists; choose another name, or edit this file by hand"
+            )
         for option in options.set:
             put(document, *parse_option(option))
         interview = Interview(document, input, print) if sys.stdin.isatty() else None
@@ -400,7 +425,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             interview.stack(options.name)
         document.setdefault("cluster_name", options.name)
         if look_up(document, ("cluster", "kind")) == "metal":
-            # kubeadm installs no network plugin, which nodes require to become ready.
+            # Install Cilium, because nodes need a network plugin to become ready, and kubeadm
+            # installs none.
             document.setdefault("network", {"cilium": {}})
         check = partial(checked, options.name, document, root)
         try:
@@ -417,7 +443,11 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         return 1
     except (EOFError, KeyboardInterrupt):
         _print_answers(document)
-        print(f"stopped: {path.name} was not written; reuse the answers above", file=sys.stderr)
+        print(
+            f"stopped: {path.name} was not written; to reuse the answers so far, copy them from the"
+            " lines above",
+            file=sys.stderr,
+        )
         return 1
     print(f"wrote {path.name}; run `make preview STACK={options.name}` to see what it deploys")
     return 0

@@ -30,7 +30,7 @@ PROXIES = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-"""Build arguments that Docker predefines and keeps out of the image."""
+"""Build arguments that Docker predefines, so that they do not become part of the image."""
 
 
 def system_image(binaries: Path) -> str:
@@ -56,7 +56,8 @@ def content_digest(parts: Iterable[str], files: Iterable[Path]) -> str:
 def ensure(client: docker.DockerClient, binaries: Path, say: Callable[[str], None]) -> str:
     """Return the node image's reference; build it and the system image if needed.
 
-    Requires the base image. Only one run at a time may call this. Raises LocalError.
+    Docker must have the base image. The caller must hold a lock, so that only one run builds at a
+    time. Raises LocalError.
     """
     node = node_image(binaries)
     if host.has_image(client, node):
@@ -125,6 +126,6 @@ def _follow(reference: str, messages: Iterable[dict[str, Any]]) -> None:
             errors = [line for line in lines if line.startswith("E:")]
             hint = f" ({errors[-1]})" if errors else ""
             raise LocalError(
-                f"cannot build {reference}: {message['error'].strip()}{hint}; fix this, then run"
-                " the command again"
+                f"cannot build the image {reference}: {message['error'].strip()}{hint}; fix the"
+                " cause, then run the command again"
             )

@@ -1,4 +1,4 @@
-"""Outputs of a deployed stack, read with the engine that deploys it."""
+"""Read the outputs of a deployed stack, with the engine that deploys the stack."""
 
 import json
 import os
@@ -23,6 +23,6 @@ def read(stack: str) -> dict[str, Any]:
     )
     if answer.returncode:
         reason = " ".join(answer.stderr.split()).removeprefix("error: ")
-        raise LocalError(f"stack '{stack}': cannot read its outputs: {reason}")
+        raise LocalError(f"stack '{stack}': cannot read the outputs of the stack: {reason}")
     outputs: dict[str, Any] = json.loads(answer.stdout)
     return outputs

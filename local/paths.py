@@ -11,7 +11,7 @@ LOCAL = ROOT / ".local"
 CACHE = LOCAL / "cache"
 KUBECTL = LOCAL / "bin" / "kubectl"
 ENGINE = LOCAL / "engine"
-"""Log and pid file of a Docker engine that this tool started."""
+"""Folder of the log and pid file of a Docker engine that `python -m local up` started."""
 LOCK = LOCAL / "lock"
 
 
@@ -33,12 +33,12 @@ def write(path: Path, content: bytes | str, mode: int = 0o600) -> None:
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lock a file during the `with` block; report if another run holds the lock."""
+    """Lock a file during the `with` block. If another run holds the lock, say so, and wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another run to end")
+            say(f"waiting until another run releases the lock {path}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

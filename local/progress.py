@@ -1,4 +1,4 @@
-"""Progress of a run on stderr: its phases and their durations."""
+"""Show the progress of a run on standard error: its phases and their durations."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""A stack's own files: keys, certificates, kubeconfigs, and each node's configuration."""
+"""A stack's files below `.local/`: keys, certificates, kubeconfigs, each node's configuration."""
 
 import secrets
 import shutil
@@ -36,7 +36,7 @@ class State:
 
     @property
     def pki(self) -> Path:
-        """Authorities, the administrator's certificate, the service accounts' key."""
+        """Path of the authorities, the administrator's certificate and the service account key."""
         return self.directory / "pki"
 
     @property
@@ -63,7 +63,7 @@ class State:
     # --- Writing ---------------------------------------------------------------------------------
 
     def write_user_files(self) -> None:
-        """Write the key for login, and the passphrase of the deployment's state."""
+        """Write the user's SSH key for login, and the passphrase that encrypts Pulumi's state."""
         private = self.directory / "id_ed25519"
         public = self.directory / "id_ed25519.pub"
         if not (private.is_file() and public.is_file()):
@@ -133,7 +133,8 @@ class State:
         if not (certificate.is_file() and key.is_file()):
             pair = Authority.new(f"slurmstack {self.stack} {name}").pair
             write(certificate, pair.certificate, 0o644)
-            write(key, pair.key)  # written last: if the key exists, so does the certificate
+            # Write the key last: if the key exists, the certificate exists too.
+            write(key, pair.key)
         return Authority(Pair(certificate.read_bytes(), key.read_bytes()))
 
     def _pair(self, stem: Path, request: Request, authority: Authority) -> Pair:

@@ -3,9 +3,9 @@
 #
 # It reads these files below /etc/slurmstack:
 #   node.env           API_ADDRESS, API_PORT, POD_RANGE, RUNTIME
-#   routes             routes to the other nodes' pods, for `ip -batch`
+#   routes             routes to the pods of the other nodes, for `ip -batch`
 #   cni/               configuration of the pod network
-#   programs/early/    programs that require no other; a file each, with one argument per line
+#   programs/early/    programs that need no other program; one file each, one argument per line
 #   programs/late/     programs that require containerd and a listening Kubernetes API
 #   programs/last/     programs that require a ready Kubernetes API
 set -euo pipefail
@@ -87,9 +87,9 @@ supervise_all() {
 }
 
 share_images() {
-    # Use the images that were unpacked once for all nodes. Copy the metadata, which the node
-    # changes, and link the files, which it only reads. Images that a node later unpacks or deletes
-    # do not affect other nodes.
+    # Use the images that were unpacked once for all nodes. Copy the metadata, because the node
+    # changes it. Link the files, because the node only reads them. Images that a node later unpacks
+    # or deletes therefore do not affect other nodes.
     local from=/srv/unpacked to=/var/lib/containerd new=/var/lib/containerd.new
     local snapshots=io.containerd.snapshotter.v1.overlayfs
     local blobs=io.containerd.content.v1.content/blobs/sha256
@@ -123,7 +123,7 @@ start_containerd() {
 stop() {
     local status=$1
     say "stopping"
-    # The other programs end with this process. Stop etcd first, so that it can close its files.
+    # The other programs end with this process. Stop etcd first, so that etcd can close its files.
     local pid_file=/run/slurmstack/etcd.pid tries
     if [[ -f $pid_file ]] && kill -TERM "$(<"$pid_file")" 2>/dev/null; then
         for ((tries = 0; tries < 50; tries++)); do
@@ -135,7 +135,8 @@ stop() {
 }
 
 trap 'stop 0' TERM INT
-# systemd(1) reboots on this signal. Exit with a failure, so that Docker restarts the container.
+# To reboot a node, agents/reconciler/rebooter.py sends this signal to process 1, because
+# systemd(1) reboots on it. Exit with a failure, so that Docker restarts the container.
 trap 'stop 1' RTMIN+5
 mkdir -p "$logs" /run/slurmstack
 prepare_cgroups

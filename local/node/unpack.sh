@@ -6,7 +6,7 @@ set -euo pipefail
 readonly root=/var/lib/containerd
 
 exec 9>"$root/lock"
-flock 9 # another working tree may unpack the same images
+flock 9 # a run of another checkout may unpack the same images
 [[ ! -e $root/complete ]] || exit 0
 # Remove the files of an interrupted run.
 find "$root" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +

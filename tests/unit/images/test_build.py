@@ -130,7 +130,7 @@ def test_error_for_an_unreachable_docker_names_the_remedy(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert build.main(["--build-only"]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: no Docker engine answers at DOCKER_HOST=unix://{tmp_path}")
+    assert line.startswith(f"error: no Docker engine responds at DOCKER_HOST=unix://{tmp_path}")
     assert "unset DOCKER_HOST" in line
 
 

@@ -59,10 +59,10 @@ def test_ssh_finds_the_host_key_at_any_address_and_port(
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ({}, "has no login node yet; deploy it first: make up STACK=lab"),
+        ({}, "has no login node yet; deploy the stack first: make up STACK=lab"),
         (
             {"login_address": None, "login_port": 22},
-            "has no address for its login nodes; deploy it: make up STACK=lab",
+            "had no address yet at the last deploy; deploy the stack again: make up STACK=lab",
         ),
     ],
 )
@@ -83,8 +83,8 @@ def test_missing_login_node_is_reported_with_the_next_step(
             "NodePort",
             None,
             (
-                "ssh -F conf USER@NODE, where `$(make -s kubeconfig STACK=lab) get nodes "
-                "--output=wide` lists the addresses"
+                "ssh -F conf USER@NODE, where NODE is an address that `$(make -s kubeconfig"
+                " STACK=lab) get nodes --output=wide` lists"
             ),
         ),
         (
@@ -124,7 +124,7 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         "cpu-1: down* Not responding",
         "cpu-3: Slurm does not list it",
     ]
-    assert absent(["cpu-0"], None) == ["cpu-0: Slurm does not answer"]
+    assert absent(["cpu-0"], None) == ["cpu-0: slurmctld does not answer"]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_missing_go_installation_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalError, match="go is not installed"):
+    with pytest.raises(LocalError, match="go: not found on PATH"):
         host.go_version()
 
 
