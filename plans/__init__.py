@@ -3,4 +3,4 @@
 from typing import Final
 
 REFUSED: Final = 3
-"""Exit code of `text`, `show` and `check` if a plan is refused; 1: any other failure."""
+"""Exit code of `text`, `show` and `check` if they refuse a plan. Other failures have code 1."""

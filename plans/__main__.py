@@ -8,9 +8,9 @@ python -m plans fetch plan.json --stack gpu       save the plan of the merged ch
 
 `text`, `show` and `check` end with exit code 3 if they refuse the plan.
 
-`preview.json` is the output of `pulumi preview --json`; `-` is standard input. --status is the exit
-code of the preview command. With --skip-empty, an empty standard input causes no error message: the
-preview before it in the pipe has printed its own.
+`preview.json` is the output of `pulumi preview --json`; `-` is standard input. Pass the exit code
+of the preview command with --status. With --skip-empty, an empty standard input causes no error
+message, because the preview command before it in the pipe has already printed an error.
 """
 
 import argparse
@@ -40,13 +40,17 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("text", "show", "check", "post", "fetch"):
         command = commands.add_parser(name)
-        command.add_argument("file", type=Path)
+        command.add_argument("file", type=Path, help="file to read; for fetch, the file to write")
         if name != "check":
-            command.add_argument("--stack", required=True)
+            command.add_argument("--stack", required=True, help="name of the stack")
         if name != "fetch":
-            command.add_argument("--status", type=int, default=0)
+            command.add_argument(
+                "--status", type=int, default=0, help="exit code of the preview command"
+            )
         if name in ("text", "show"):
-            command.add_argument("--skip-empty", action="store_true")
+            command.add_argument(
+                "--skip-empty", action="store_true", help="print no error if the input is empty"
+            )
     return parser
 
 
@@ -54,15 +58,16 @@ def _preview(file: Path, status: int) -> Preview:
     if str(file) == "-":
         if not (found := sys.stdin.read()):
             raise _EmptyError(
-                "standard input is empty: expected the output of `pulumi preview --json`; "
-                "see the preview's own error"
+                "standard input is empty: expected the output of `pulumi preview --json`; read the"
+                " error that the preview printed"
             )
         return read(found, "standard input", status)
     try:
         return read(file.read_text(), str(file), status)
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(
-            f"{file}: cannot be read: {error}; expected the output of `pulumi preview --json`"
+            f"{file}: cannot be read: {error}; name a file with the output of `pulumi preview"
+            " --json`"
         ) from None
 
 

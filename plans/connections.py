@@ -12,7 +12,7 @@ _ALLOWED: Final = ("ingress", "egress")
 _DENIED: Final = ("ingressDeny", "egressDeny")
 _PORTS: Final = ("ports", "toPorts")
 Connection = tuple[str, str, tuple[Any, Any]]
-"""Direction, peer and port; a range of addresses is without its exceptions."""
+"""Direction, peer and port. If the peer is a range of addresses, its exceptions are left out."""
 
 
 def newly_refused(step: Step) -> list[str]:
@@ -33,7 +33,10 @@ def allows_more(step: Step) -> bool:
 
 
 def allows_less(step: Step) -> bool:
-    """Return whether a changed policy refuses connections that it allowed, or is unknown."""
+    """Return whether a changed policy refuses connections that it allowed.
+
+    Also return True if the policy is unknown in this preview.
+    """
     is_known = all(isinstance(at(side or {}, "spec"), Mapping) for side in (step.old, step.new))
     return _is_changed(step) and bool(
         not is_known or _new(step.new, step.old, _ALLOWED) or _new(step.old, step.new, _DENIED)
@@ -51,7 +54,7 @@ def _new(
 
 
 def _exceptions(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[str]:
-    """Return the exceptions that only `after` has, of ranges that both sides allow."""
+    """Return the exceptions that only `after` has, for the ranges that both sides allow."""
     old, new = (_connections(side, _ALLOWED) for side in (before, after))
     return sorted({cidr for one in old.keys() & new.keys() for cidr in new[one] - old[one]})
 

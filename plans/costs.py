@@ -55,7 +55,7 @@ class Difference:
 
     @property
     def more(self) -> Decimal | None:
-        """Change of the amount; None if it is unknown."""
+        """Change of the amount; None if one of the amounts is unknown."""
         sides = (self.before, self.after)
         amounts = [Decimal(0) if side is None else side.amount for side in sides]
         if amounts[0] is None or amounts[1] is None:
@@ -75,10 +75,10 @@ def differences(preview: Preview) -> list[Difference]:
 
 
 def on_demand(preview: Preview) -> list[str]:
-    """Return a line with the highest and lowest cost of nodes on demand for an hour.
+    """Return a line with the highest and the lowest cost per hour of nodes on demand.
 
-    If an edit changes the cost, a second line shows the cost before. Without prices, the list is
-    empty.
+    If the edit changes this cost, a second line shows the cost before the edit. If the settings
+    have no prices, the list is empty.
     """
     before = after = preview.cost_on_demand
     for step in preview.steps:
@@ -104,7 +104,7 @@ def _sides(step: Step) -> tuple[list[Cost], list[Cost]]:
 
 
 def total(cost: Cost | None) -> str:
-    """Return the whole amount in words."""
+    """Return the amount with its unit as text."""
     if cost is None:
         return "–"
     return "not known yet" if cost.amount is None else amount(cost.amount, cost.unit)
@@ -139,7 +139,7 @@ def _stateful_set(name: str, inputs: Inputs) -> Iterator[Cost]:
 
 
 def _on_demand(_name: str, inputs: Inputs) -> Iterator[Cost]:
-    """Yield the costs while all nodes on demand are awake."""
+    """Yield the costs while all nodes on demand are powered up."""
     nodeset = at(inputs, "metadata", "labels", LABEL_NODESET)
     if nodeset:
         most = _whole(at(inputs, "metadata", "annotations", ANNOTATION_NODES))
@@ -180,7 +180,7 @@ def _sizes(limits: Mapping[str, Decimal]) -> Iterator[str]:
 
 
 def _is_gpu(resource: str) -> bool:
-    """Return whether a resource is GPUs or GPU slices, according to the names of device plugins."""
+    """Return whether a Kubernetes resource counts GPUs or GPU slices, as device plugins name it."""
     name = resource.rpartition("/")[2]
     return name == "gpu" or name.startswith("mig-")
 
@@ -232,7 +232,7 @@ def _boot_disks(name: str, machines: Any, size: Any) -> Iterator[Cost]:
 
 
 def _single(what: str) -> Callable[[str, Inputs], Iterator[Cost]]:
-    """Return a reader of a resource that is billed as one unit, whatever its inputs."""
+    """Return a reader for a type of resource that is always billed as one unit."""
 
     def read(name: str, _inputs: Inputs) -> Iterator[Cost]:
         yield Cost(what, name, Decimal(1))
@@ -241,7 +241,7 @@ def _single(what: str) -> Callable[[str, Inputs], Iterator[Cost]]:
 
 
 def _own_machine(name: str, _inputs: Inputs) -> Iterator[Cost]:
-    """Yield a machine for each SSH command that joins a machine to the cluster."""
+    """Yield a machine if the resource is an SSH command that joins a machine to the cluster."""
     kind, _, machine = name.partition("-member-")
     if kind != name:
         yield Cost("Machines", machine, Decimal(1), each="self-managed")

@@ -1,4 +1,4 @@
-"""Facts about a step that a reader of the preview needs, from the step's inputs."""
+"""Facts that a reader of the preview needs about a step, derived from the step's inputs."""
 
 import json
 import re
@@ -39,17 +39,20 @@ def shrinks(step: Step) -> bool:
 
 
 def loses_pods(step: Step) -> bool:
-    """Return whether existing pods of a workload end."""
+    """Return whether the step ends existing pods of a workload."""
     return rolls_pods(step) or shrinks(step) or step.op in (Op.REPLACE, Op.DELETE)
 
 
 def is_static(step: Step) -> bool:
-    """Return whether slurm.conf lists the existing nodes, which then send no description."""
+    """Return whether the nodeset is static: slurm.conf lists its nodes.
+
+    The nodes of other nodesets describe themselves to slurmctld, with the variable NODE_CONF.
+    """
     return bool(_variable(step.old, "DRAIN_GRACE")) and not _variable(step.old, "NODE_CONF")
 
 
 def grace(step: Step) -> str:
-    """Name the drain_grace that applies to existing pods."""
+    """Return the name and the seconds of the drain_grace that applies to existing pods."""
     which, seconds = _grace(step, "drain_grace")
     return f"{which} ({seconds} s)" if seconds else which
 
@@ -61,35 +64,38 @@ def session_grace(step: Step) -> str:
 
 
 def _grace(step: Step, key: str) -> tuple[str, str]:
-    """Return the setting that applies to existing pods, and its seconds, "" if they are unknown."""
+    """Return the name of the setting that applies to existing pods, and its seconds.
+
+    The seconds are "" if they are unknown.
+    """
     old, new = (_variable(inputs, "DRAIN_GRACE") for inputs in (step.old, step.new))
     return key if not old or new in (old, "") else f"the old {key}", old
 
 
 def share(step: Step) -> str:
-    """Say how many nodes an update of a nodeset takes out of service at the same time."""
+    """Describe how many nodes an update of a nodeset takes out of service at the same time."""
     roll = _parsed(at(step.new or {}, "metadata", "annotations", ANNOTATION_ROLL))
     if roll.get("in_maintenance"):
         return "only in a maintenance reservation of Slurm"
     if roll.get("share"):
-        return f"at most {100 * roll['share']:g} % of them (or one node) at once"
-    return "a share of them at once"
+        return f"at most {100 * roll['share']:g} % of them (or one node) at the same time"
+    return "only a part of them at the same time (reconciler.share)"
 
 
 def changes_guard(step: Step) -> bool:
-    """Return whether the packet filter of the pods changes, and not only its image."""
+    """Return whether the rules of the pods' packet filter change. Ignore changes of its image."""
     is_removed = step.op is Op.DELETE
     return not is_removed and _guard(step.old) != _guard(step.new) and loses_pods(step)
 
 
 def changes_data(step: Step) -> bool:
-    """Return whether the contents of a Secret or ConfigMap change, not only its metadata."""
+    """Return whether the contents of a Secret or ConfigMap change. Ignore its metadata."""
     paths = (parse_path(change.path) for change in step.changes)
     return step.op is Op.DELETE or any(path[:1] in (("data",), ("stringData",)) for path in paths)
 
 
 def removed_keys_in_use(preview: Preview) -> list[int]:
-    """Return the times of removed keys that pods use now, or within three minutes."""
+    """Return the times of removed keys that pods use now, or start to use within three minutes."""
     secret = next((step for step in preview.steps if step.name == "auth-secret"), None)
     removed = (step.name for step in preview.steps if step.op is Op.DELETE)
     return keys_in_use(removed, secret.sources if secret else ())
@@ -106,13 +112,13 @@ def removed_users(step: Step) -> list[str]:
 
 
 def changed_uids(step: Step) -> list[str]:
-    """Return the users who get another uid."""
+    """Return the users whose uid changes."""
     before, after = _uids_of(step)
     return [name for name, uid in after.items() if before.get(name, uid) != uid]
 
 
 def reused_uids(step: Step) -> list[str]:
-    """Return the users who get the uid of another user, with the uid and its former user."""
+    """Return the users who get the uid of another user, with this uid and its former user."""
     before, after = _uids_of(step)
     owners = {uid: name for name, uid in before.items()}
     return [
@@ -123,7 +129,10 @@ def reused_uids(step: Step) -> list[str]:
 
 
 def _uids_of(step: Step) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return uids before and after a step; nothing if a passwd(5) is missing or unknown."""
+    """Return the uids before and after a step, by user.
+
+    Both are empty if one of the passwd(5) files is missing or unknown.
+    """
     before, after = (file_of(inputs, "passwd") for inputs in (step.old, step.new))
     return ({}, {}) if before is None or after is None else (_uids(before), _uids(after))
 
@@ -135,11 +144,11 @@ def _uids(passwd: str) -> dict[str, str]:
 
 
 _STEPS: Final = {"steps": "of one job", "node_steps": "of all jobs"}
-"""Limits of simultaneous steps on a node; they depend on the node's memory."""
+"""Options with the maximum of simultaneous steps on a node, which depends on the node's memory."""
 
 
 def changes_isolation(step: Step) -> bool:
-    """Return whether a nodeset's isolation changes, and not only the limits of steps."""
+    """Return whether a nodeset's isolation changes. Ignore the limits of simultaneous steps."""
     before, after = (
         [line for line in _lines(file_of(inputs, NODE_OPTIONS) or "") if not _is_of_steps(line)]
         for inputs in (step.old, step.new)
@@ -148,7 +157,7 @@ def changes_isolation(step: Step) -> bool:
 
 
 def changed_steps(step: Step) -> list[str]:
-    """Return the changed limits of steps, each with the old limit."""
+    """Return the changed limits of simultaneous steps, each with the old limit."""
     before, after = (
         dict(
             line.split("=", 1)
@@ -170,7 +179,7 @@ def _is_of_steps(line: str) -> bool:
 
 
 def changes_checks(step: Step) -> bool:
-    """Return whether a nodeset's nodes run other health checks, or their first ones."""
+    """Return whether the health checks of a nodeset change, or whether it gets its first ones."""
     before, after = (_checks(inputs) for inputs in (step.old, step.new))
     return step.op is Op.UPDATE and before != after and not ends_checks(step)
 
@@ -184,7 +193,7 @@ def ends_checks(step: Step) -> bool:
 
 
 def _checks(inputs: Inputs | None) -> Mapping[str, Any]:
-    """Return the limits of each check, without the generation of the jail, which is not a limit."""
+    """Return the limits of each check. Leave out the jail's generation, which is not a limit."""
     found = dict(_parsed(file_of(inputs, NODE_CHECKS)))
     if isinstance(found.get("jail"), Mapping):
         found["jail"] = {**found["jail"], "generation": None}
@@ -209,7 +218,7 @@ def mount_points(step: Step, *, added: bool) -> list[str]:
 
 
 def changes_image(step: Step) -> bool:
-    """Return whether the pods' images change. A change of only the registry does not count."""
+    """Return whether the pods' images change. Ignore a change of only the registry."""
     before, after = (
         [str(at(one, "image")).rpartition("/")[2] for one in _containers(inputs)]
         for inputs in (step.old, step.new)
@@ -218,7 +227,10 @@ def changes_image(step: Step) -> bool:
 
 
 def changed_limits(step: Step) -> list[str]:
-    """Return the changed fields of QOS, accounts and users that stay; [] if there are many."""
+    """Return the changed fields of QOS, accounts and users that exist before and after the step.
+
+    Return an empty list if more than `_FEW` fields change.
+    """
     wanted = [_parsed(file_of(inputs, ACCOUNTS_FILE)) for inputs in (step.old, step.new)]
     before, after = ({**_fields(side), **_fields_in_partitions(side)} for side in wanted)
     changed = [
@@ -302,7 +314,7 @@ def _fields_in_partitions(wanted: Mapping[str, Any]) -> dict[str, Mapping[str, s
 
 
 def _parsed(text: Any) -> Mapping[str, Any]:
-    """Return the object of a JSON text; an empty one if it is missing or has another format."""
+    """Return the object in a JSON text; an empty one if the text is missing or is not an object."""
     try:
         found = json.loads(text or "")
     except (TypeError, ValueError):
@@ -322,7 +334,7 @@ def _guard(inputs: Inputs | None) -> Any:
 
 
 def _variable(inputs: Inputs | None, name: str) -> str:
-    """Return an environment variable of the pods, "" if it is not set or unknown."""
+    """Return the value of an environment variable of the pods; "" if it is not set or unknown."""
     for container in _containers(inputs):
         for variable in at(container, "env") or []:
             if at(variable, "name") == name:

@@ -23,7 +23,7 @@ EVENT: Final = "pull_request_target"
 """Event of `WORKFLOW`. For this event, GitHub runs the workflow file of the default branch, never
 the file of a pull request."""
 JUDGE: Final = "judge"
-"""Job that checks plans. A plan is valid only if this job has succeeded for the plan's stack."""
+"""Job that checks plans. A plan may be deployed only if this job succeeded for its stack."""
 _SECONDS: Final = 30.0
 _PAGE: Final = 100
 _MOST_PAGES: Final = 50
@@ -48,8 +48,8 @@ def forge(environment: Mapping[str, str]) -> Forge:
     if environment.get("GITLAB_CI"):
         return GitLab(environment)
     raise PlanError(
-        "neither GITHUB_ACTIONS nor GITLAB_CI is set: run this in a job of GitHub Actions or GitLab"
-        " CI; elsewhere, `make preview ARGS=--markdown` prints the comment"
+        "neither GITHUB_ACTIONS nor GITLAB_CI is set: run this command in a job of GitHub Actions"
+        " or GitLab CI; outside of jobs, `make preview ARGS=--markdown` prints the comment"
     )
 
 
@@ -72,7 +72,7 @@ class _Api:
         if not response.is_success:
             answer = " ".join(response.text.split())[:200]
             status = response.status_code
-            remedy = "check that the job's token has the rights that docs/ci.md lists"
+            remedy = "give the job's token the rights that docs/ci.md lists"
             if status == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
                 remedy = "run the job again later"
             raise PlanError(f"{method} {path}: HTTP {status}: {answer}; {remedy}")
@@ -120,8 +120,8 @@ class GitHub:
         event = json.loads(Path(_needed(self._environment, "GITHUB_EVENT_PATH")).read_text())
         if "pull_request" not in event:
             raise PlanError(
-                "GITHUB_EVENT_PATH: expected the event of a pull request; run this in a job that a"
-                " pull request starts"
+                "GITHUB_EVENT_PATH: expected the event of a pull request; run this command in a job"
+                " that a pull request starts"
             )
         return int(event["pull_request"]["number"])
 
@@ -148,9 +148,9 @@ class GitHub:
     def _passed(self, run: int, stack: str, head: str) -> bool:
         """Return whether a run of `WORKFLOW` previewed this commit, and its job `JUDGE` passed.
 
-        The artifact's name proves nothing: a workflow in any branch can give its artifacts any
-        name. Read the commit from the run's title, because the run's `head_sha` is that of the base
-        branch.
+        The artifact's name does not prove this, because a workflow in any branch can give its
+        artifacts any name. Read the commit from the title of the run, because `head_sha` of the run
+        is the commit of the base branch.
         """
         path = f"{self._repository}/actions/runs/{run}"
         found = self._api.json("GET", path)
@@ -216,9 +216,9 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 
 def _no_plan(stack: str, commit: str) -> PlanError:
     return PlanError(
-        f"stack {stack}: no saved plan for the change that commit {commit[:12]} merged; deploy"
-        " changes through a pull request whose preview succeeded and whose saved plan has not"
-        " expired"
+        f"stack {stack}: no saved plan for the change that commit {commit[:12]} merged; merge"
+        " changes through a pull request whose preview succeeded, and deploy them before the saved"
+        " plan expires"
     )
 
 
@@ -228,5 +228,6 @@ def _unzipped(content: bytes) -> bytes:
             return archive.read(PLAN)
     except (zipfile.BadZipFile, KeyError) as error:
         raise PlanError(
-            f"the artifact does not contain {PLAN}: {error}; run the pull request's preview again"
+            f"the artifact of the preview does not contain {PLAN}: {error}; run the preview of the"
+            " pull request again"
         ) from None

@@ -1,4 +1,4 @@
-"""Keys of `auth.rotations` that pods use, and that no deploy may therefore remove."""
+"""Find authentication keys (`auth.rotations`) that pods use. No deploy may remove such a key."""
 
 import re
 import time
@@ -22,9 +22,9 @@ def starts(name: str) -> int | None:
 
 
 def refused_keys(stored: Iterable[str], rotations: Iterable[datetime]) -> list[str]:
-    """Return one line for each key of the state that a deploy would remove although it is in use.
+    """Return one line for each key that a deploy would remove although pods use the key.
 
-    `stored` are the names of all resources in the state, `rotations` the times in the settings.
+    `stored` has the names of all resources in the state, `rotations` has the times in the settings.
     """
     present = {f"{_PREFIX}{int(moment.timestamp())}" for moment in rotations}
     return [refused_key(since) for since in keys_in_use({*stored} - present, present)]
@@ -33,15 +33,17 @@ def refused_keys(stored: Iterable[str], rotations: Iterable[datetime]) -> list[s
 def refused_key(since: int) -> str:
     """Return the refusal to remove a key that pods use; `since` is its Unix time."""
     return (
-        f"auth.rotations: {datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}: pods use its"
-        " key; add the time again, and remove it five minutes after a later one"
+        f"auth.rotations: {datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}: pods still use"
+        " the key of this time; add the time to the list again, and remove it only five minutes"
+        " after a later time in the list"
     )
 
 
 def keys_in_use(removed: Iterable[str], present: Iterable[str]) -> list[int]:
-    """Return the times of those removed keys that pods use now, or within three minutes.
+    """Return the times of removed keys that pods use now, or start to use within three minutes.
 
-    Both are names of resources, of which some are keys. `present` are those after the deploy.
+    Both arguments are names of resources; names of other resources than keys are ignored. `removed`
+    has the resources that the deploy removes, and `present` those that exist after the deploy.
     """
     now = time.time()
     latest = max((since for since in _times(present) if since <= now - _GRACE), default=0)

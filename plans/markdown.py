@@ -14,8 +14,8 @@ from plans.protection import refusals
 from plans.reading import ORDER, Preview, Step, rolls_pods
 
 LIMIT: Final = 65_536
-"""GitHub's limit of a comment, in characters. `render` applies it to bytes, to be safe: a text has
-at least as many bytes as characters."""
+"""GitHub's limit for a comment, in characters. `render` applies it to bytes, which is safe, because
+a text has at least as many bytes as characters."""
 _MOST_CHANGES: Final = 12
 """Maximum number of properties to show for one resource."""
 _DONE: Final = {
@@ -34,8 +34,8 @@ def marker(stack: str) -> str:
 def render(preview: Preview, stack: str, limit: int = LIMIT) -> str:
     """Render the comment with at most `limit` bytes.
 
-    If the comment is cut, its last line says how to see everything. The comment shows names from
-    the program and values from its inputs, but no secret in plain text.
+    If the comment is cut, its last line says how to see everything. The comment shows names of
+    resources and values of their inputs, but no secret in plain text.
     """
     head = "\n".join(_head(preview, stack))
     lines = _cut([*_details(preview)], limit - _bytes(head), stack)
@@ -62,7 +62,7 @@ def _summary(preview: Preview) -> str:
         if counts[op]
     ]
     if jobs := preview.jobs():
-        parts.append(f"{len(jobs)} of the stack's own Jobs run again")
+        parts.append(f"{len(jobs)} Kubernetes Jobs of the stack run again")
     nothing = "The preview did not finish" if preview.errors else "Nothing changes"
     changed = ", ".join(parts) if parts else nothing
     return f"{changed}; {preview.unchanged} unchanged."
@@ -170,7 +170,7 @@ def _change(change: Change) -> str:
 
 
 def _cut(lines: Sequence[str], room: int, stack: str) -> list[str]:
-    """Return as many lines as fit into `room` bytes, then one line that replaces the others."""
+    """Return as many lines as fit into `room` bytes, then one line about the lines left out."""
     if sum(map(_bytes, lines)) + 2 <= room:
         return ["", *lines] if lines else []
     kept: list[str] = [""]

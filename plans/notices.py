@@ -1,6 +1,7 @@
-"""What users and running jobs notice of a deploy, in a sentence for each change that matters.
+"""Describe what users and running jobs notice of a deploy, in one sentence for each such change.
 
-Rules name the program's resources. `docs/settings.md` describes each edit in full.
+Each rule matches resources of the program by their names. `docs/settings.md` describes the effect
+of each edit in full.
 """
 
 import re
@@ -43,13 +44,15 @@ from plans.protection import loses_data, refusals
 from plans.reading import Preview, Step, rolls_pods
 
 NOTHING: Final = "Users and running jobs notice nothing."
-UNDESCRIBED: Final = "No rule describes what users notice of these changes: {}. Read their steps."
+UNDESCRIBED: Final = (
+    "The preview cannot say what users notice when these resources change: {}. Read their steps."
+)
 
 
 def notices(preview: Preview) -> list[str]:
-    """Return the sentences in the order of their rules; only NOTHING if no change matters.
+    """Return the sentences in the order of their rules; only NOTHING if users notice nothing.
 
-    If a refused preview has no sentences, return no NOTHING either: its steps may be incomplete.
+    If a refused preview has no sentences, do not return NOTHING: its steps may be incomplete.
     """
     noticed = _of_first_deploy(preview) if _is_first_deploy(preview) else preview
     found = [text for rule in _RULES for text in rule.sentences(noticed)]
@@ -64,9 +67,10 @@ def _is_first_deploy(preview: Preview) -> bool:
 
 
 def _of_first_deploy(preview: Preview) -> Preview:
-    """Leave out new resources: the stack has no users yet who notice them.
+    """Leave out new resources, because the stack has no users yet who could notice them.
 
-    Keep nodesets. If the Kubernetes cluster already exists, keep what changes for its other users.
+    Keep nodesets. If the Kubernetes cluster already exists, also keep the drivers and Cilium, which
+    its other users notice.
     """
     is_new = any(step.op is Op.CREATE and _is_of_a_cloud(step) for step in preview.steps)
     kept = _NODES if is_new else f"{_NODES}|{_CILIUM}|{_DRIVERS}"
@@ -77,7 +81,7 @@ def _of_first_deploy(preview: Preview) -> Preview:
 
 
 def _is_described(step: Step) -> bool:
-    """Return whether users notice nothing of a step, or a rule has a sentence about it."""
+    """Return whether a rule has a sentence about a step, or users notice nothing of it."""
     return any(rule.matches(step) for rule in _RULES) or bool(re.fullmatch(_HARMLESS, step.name))
 
 
@@ -87,16 +91,17 @@ def _always(_preview: Preview) -> bool:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Resources by their name, the changes that matter, and the sentence about them.
+    """A sentence about changes of resources.
 
-    In the sentence, `{0}` is the first group of the pattern. `_facts` has the other names.
+    `pattern` matches the names of the resources, and `matters` the changes. In the sentence, `{0}`
+    is the first group of the pattern, and `_facts` defines the other names in braces.
     """
 
     pattern: str
     matters: Callable[[Step], bool]
     sentence: str
     applies: Callable[[Preview], bool] = _always
-    """Whether the sentence is true if all steps of the preview are considered."""
+    """Whether the sentence is also true when all other steps of the preview are considered."""
 
     def matches(self, step: Step) -> bool:
         return re.fullmatch(self.pattern, step.name) is not None and self.matters(step)
@@ -174,7 +179,7 @@ def _ends_jobs(preview: Preview) -> bool:
 
 
 def _loses_nodes(step: Step) -> bool:
-    """Return whether nodes end although they may have jobs."""
+    """Return whether the step ends nodes although they may have jobs."""
     return shrinks(step) or step.op in (Op.REPLACE, Op.DELETE)
 
 
@@ -205,14 +210,14 @@ _NODES: Final = r"nodeset-(.+)-(?:slurmd|template)"
 _CILIUM: Final = "cilium-release"
 _POLICY: Final = "network-.+"
 _DEFAULT_POLICY: Final = "network-(?:cilium-)?default"
-"""Policy for all pods. If it does not exist, no other policy of its kind exists."""
+"""Policy for all pods. If this policy does not exist, no other policy of its kind exists."""
 _DRIVERS: Final = "equipment-(?!class-)(.+)"
 _JAIL: Final = "jail-(?:claim|volume|server-volume)"
 _RULES: Final = (
     _Rule(
         "namespace",
         loses_data,
-        "The namespace is deleted with all pods and volumes in it; another one is created empty.",
+        "The namespace is deleted with all pods and volumes in it; a new namespace is empty.",
     ),
     _Rule(
         "controller-state",
@@ -230,7 +235,11 @@ _RULES: Final = (
         loses_data,
         "{name} is deleted or replaced: its data is lost, unless its storage retains it.",
     ),
-    _Rule(_NODES, _is(Op.DELETE), "Nodeset {0} is removed; its nodes drain first, for {grace}."),
+    _Rule(
+        _NODES,
+        _is(Op.DELETE),
+        "Nodeset {0} is removed; before that, its nodes drain for at most {grace}.",
+    ),
     _Rule(
         _ON_DEMAND,
         _restarts,
@@ -247,19 +256,20 @@ _RULES: Final = (
     _Rule(
         _NODESET,
         _is(Op.REPLACE),
-        "All nodes of nodeset {0} are replaced at once, after their jobs or {grace}.",
+        "All nodes of nodeset {0} are replaced at the same time, when their jobs have ended or"
+        " after {grace}.",
     ),
     _Rule(
         _NODESET,
         shrinks,
-        "Nodeset {0} shrinks from {before} to {after} nodes; leaving nodes drain first, for"
-        " {grace}.",
+        "Nodeset {0} shrinks from {before} to {after} nodes; before that, the leaving nodes drain"
+        " for at most {grace}.",
     ),
     _Rule(
         _NODESET,
         lambda step: _loses_nodes(step) and not _removes_static_nodes(step),
-        "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
-        " --no-requeue, are lost.",
+        "Slurm requeues jobs that have not ended when their nodes leave; interactive jobs, and jobs"
+        " with --no-requeue, are lost.",
     ),
     _Rule(
         _NODES,
@@ -278,8 +288,8 @@ _RULES: Final = (
     _Rule(
         "login-sshd",
         _is(Op.REPLACE, Op.DELETE),
-        "All login nodes are replaced at once. Sessions that are still open on a leaving login node"
-        " after {session_grace} end.",
+        "All login nodes are replaced at the same time. Sessions that are still open on a leaving"
+        " login node after {session_grace} end.",
     ),
     _Rule(
         "login-sshd",
@@ -290,8 +300,8 @@ _RULES: Final = (
     _Rule(
         f"{_NODES}|login-sshd",
         changes_guard,
-        "The packet filter of users' pods changes (network.guard, network.refuse); present pods"
-        " keep theirs until they are replaced.",
+        "The packet filter of users' pods changes (network.guard, network.refuse); existing pods"
+        " keep the old filter until they are replaced.",
     ),
     _Rule(
         "controller-slurmctld",
@@ -326,8 +336,8 @@ _RULES: Final = (
     _Rule(
         "controller-topology",
         _is(Op.CREATE, Op.DELETE),
-        "The topology has another source: for some minutes, Slurm may choose nodes that are far"
-        " from each other; running jobs continue.",
+        "Slurm gets its topology from another source: for some minutes, it may choose nodes that"
+        " are far from each other; running jobs continue.",
     ),
     _Rule(
         "accounting-slurmdbd|database-mariadb",
@@ -343,18 +353,18 @@ _RULES: Final = (
     _Rule(
         "accounts-wanted",
         lambda step: bool(changed_limits(step)),
-        "Slurm changes: {limits}.",
+        "These values change in Slurm: {limits}.",
     ),
     _Rule(
         "accounts-wanted",
         lambda step: bool(removed_associations(step, with_jobs=False)),
-        "Slurm removes: {kept}. If jobs use one of these, the deploy fails, and accounts, limits"
-        " and QOS stay as they are.",
+        "Slurm removes: {kept}. If jobs use one of these entries, the deploy fails, and accounts,"
+        " limits and QOS stay as they are.",
     ),
     _Rule(
         "accounts-wanted",
         lambda step: bool(removed_associations(step, with_jobs=True)),
-        "Slurm cancels their jobs, and removes: {cancelled}.",
+        "Slurm removes these entries, and cancels their jobs: {cancelled}.",
     ),
     _Rule(
         "users-accounts",
@@ -364,21 +374,22 @@ _RULES: Final = (
     _Rule(
         "users-accounts",
         lambda step: bool(removed_users(step)),
-        "Users are removed, and can no longer log in: {users}. Their homes stay. A user who gets"
-        " one of their uids later owns their files.",
+        "These users are removed, and can no longer log in: {users}. Their homes stay. If another"
+        " user later gets one of their uids, this user owns their files.",
     ),
     _Rule(
         "users-accounts",
         lambda step: bool(changed_uids(step)),
-        "Users get another uid: {moved}. Their homes, files and running jobs keep the old uid, so"
-        " these users cannot read their homes: set the old uids back; or end the users' jobs and"
-        " sessions before the deploy, and change the owner of their files as root after it"
-        " (docs/settings.md, `users[].uid`).",
+        "These users get another uid: {moved}. Their homes, files and running jobs keep the old"
+        " uid, so these users cannot read their homes. Set the old uids back; or end the users'"
+        " jobs and sessions before the deploy, and change the owner of their files as root after"
+        " the deploy (docs/settings.md, `users[].uid`).",
     ),
     _Rule(
         "users-accounts",
         lambda step: bool(reused_uids(step)),
-        "Users get the uid of another user, and with it this user's files: {reused}.",
+        "These users get a uid that belonged to another user, and therefore own the other user's"
+        " old files: {reused}.",
     ),
     _Rule(
         "users-keys",
@@ -388,13 +399,13 @@ _RULES: Final = (
     _Rule(
         "directory-config",
         _changes,
-        "sssd restarts everywhere; for a second or two, pods do not know the directory's users.",
+        "sssd restarts in all pods; for a second or two, they do not know the directory's users.",
     ),
     _Rule("directory-config", _is(Op.CREATE), "New pods also know the users of the directory."),
     _Rule(
         "directory-config",
         _is(Op.DELETE),
-        "The directory's users are no longer known to new pods, and cannot log in.",
+        "New pods no longer know the directory's users, so these users cannot log in there.",
     ),
     _Rule(
         "login-config",
@@ -404,7 +415,8 @@ _RULES: Final = (
     _Rule(
         "login-config",
         lambda step: any("limits" in change.path for change in step.changes),
-        "New limits of login nodes also apply to present sessions, which may exceed them.",
+        "The new limits of login nodes also apply to open sessions, even if a session already"
+        " exceeds them.",
     ),
     _Rule(
         "login-service",
@@ -414,8 +426,8 @@ _RULES: Final = (
     _Rule(
         "login-host-key",
         changes_data,
-        "The login nodes get another host key: users' SSH clients refuse to connect until they"
-        " accept it.",
+        "The login nodes get another host key: users' SSH clients refuse to connect until the users"
+        " accept the new key.",
     ),
     _Rule(
         "rest-slurmrestd",
@@ -431,12 +443,12 @@ _RULES: Final = (
         "nodeset-(.+)-isolation",
         changes_isolation,
         "The isolation of jobs on nodeset {0} changes for jobs that start a minute later; running"
-        " jobs keep theirs.",
+        " jobs keep the old isolation.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
         lambda step: bool(changed_steps(step)),
-        "Nodes of nodeset {0} limit steps at once to {steps}.",
+        "Each node of nodeset {0} limits simultaneous steps to {steps}.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
@@ -447,14 +459,15 @@ _RULES: Final = (
     _Rule(
         "nodeset-(.+)-isolation",
         changes_checks,
-        "The health checks of nodeset {0} change within about a minute. A node that fails one is"
-        " drained; its jobs continue.",
+        "The health checks of nodeset {0} change within about a minute. A node that fails a check"
+        " is drained; its jobs continue.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
         _changes_file(CONFINEMENT_REQUIRED),
         "slurm.cgroups changes: within about a minute, nodes of nodeset {0} that cannot confine"
-        " jobs are drained (required) or resumed; running jobs keep their confinement.",
+        " jobs are drained (if the new value is required) or resumed; running jobs keep their"
+        " confinement.",
     ),
     _Rule(
         "config-scripts",
@@ -465,7 +478,8 @@ _RULES: Final = (
     _Rule(
         "user-images-config",
         _changes,
-        "The rules for users' images change (containers), for jobs that start later.",
+        "The rules for users' container images change (setting containers) for jobs that start"
+        " later.",
     ),
     _Rule(
         _DEFAULT_POLICY,
@@ -486,14 +500,14 @@ _RULES: Final = (
     _Rule(
         _POLICY,
         lambda step: bool(no_longer_refused(step)),
-        "Network policies no longer refuse users' programs these addresses: {reachable}.",
+        "Network policies no longer keep users' programs from reaching: {reachable}.",
     ),
     _Rule(
         _POLICY,
         allows_less,
         "Network policies change: a connection that they no longer allow fails.",
     ),
-    _Rule(_POLICY, allows_more, "Network policies allow further connections."),
+    _Rule(_POLICY, allows_more, "Network policies allow additional connections."),
     _Rule(
         "hosts",
         _is(Op.CREATE, Op.UPDATE, Op.REPLACE),
@@ -502,13 +516,14 @@ _RULES: Final = (
     _Rule(
         _CILIUM,
         _is(Op.CREATE),
-        "Cilium becomes the cluster's network; existing pods may have to be recreated.",
+        "Cilium becomes the network plugin of the Kubernetes cluster; existing pods may have to be"
+        " recreated.",
     ),
     _Rule(
         _CILIUM,
         _is(Op.UPDATE, Op.REPLACE),
-        "Helm replaces Cilium's own pods in turn. Connections continue; for some seconds, a node"
-        " accepts no new ones.",
+        "Helm replaces Cilium's own pods one by one. Open connections continue, but each node"
+        " accepts no new connections for some seconds.",
     ),
     _Rule(
         _CILIUM,
@@ -529,23 +544,25 @@ _RULES: Final = (
     _Rule(
         "jail-server-(?:config|ganesha)",
         lambda step: _changes(step) or _restarts(step),
-        "The jail's server restarts: programs wait for seconds, and no open file is lost.",
+        "The jail's NFS server restarts: programs that use the jail wait for some seconds, and no"
+        " open file is lost.",
     ),
     _Rule(
         "jwt-secret",
         changes_data,
-        "The key of tokens changes: users must request new tokens.",
+        "The key that signs users' tokens changes: users must request new tokens.",
     ),
     _Rule(
         "secret-(.+)",
         _changes,
-        "The Secret {0} changes; programs read it by themselves, or at their next start.",
+        "The Secret {0} changes; some programs read the new value by themselves, others only at"
+        " their next start.",
     ),
     _Rule(
         ".+",
         _is_of_a_cloud,
-        "Machines, networks or disks of the cloud change: read their steps. A machine that is"
-        " replaced or removed takes its node away, which drains first.",
+        "Machines, networks or disks of the cloud change: read their steps. If a machine is"
+        " replaced or removed, its Slurm node drains first, and then leaves.",
     ),
     _Rule(
         KEY,
@@ -564,19 +581,20 @@ _RULES: Final = (
     _Rule(
         KEY,
         _is_in_time,
-        "All pods switch to a new authentication key at {since}; jobs, and users' commands,"
-        " continue.",
+        "All pods switch to a new authentication key at {since}; jobs and users' commands continue"
+        " without interruption.",
     ),
     _Rule(
         "jail-populate",
         lambda step: step.op is Op.REPLACE and bool(changed_refresh(step)),
-        "The jail's system files change (jail.refresh: {refresh}); running programs keep theirs,"
-        " and users' files stay.",
+        "The jail's system files change (jail.refresh: {refresh}); running programs keep the old"
+        " files, and users' files stay.",
     ),
     _Rule(
         "jail-populate",
         _keeps_files_of_jail,
-        "The jail keeps its system files; raise jail.refresh by one to get those of the new image.",
+        "The jail keeps its system files; to get the files of the new image, raise jail.refresh by"
+        " one.",
     ),
     _Rule(
         "jail-populate",

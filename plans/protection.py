@@ -1,6 +1,6 @@
 """Refuse plans that remove protected resources or data: only a person may deploy such plans.
 
-Refuse changes that slurmctld would refuse too, so that they do not fail only during the deploy.
+Also refuse changes that slurmctld would refuse, so that they fail before the deploy, not during it.
 """
 
 import re
@@ -20,13 +20,13 @@ from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
 _PROTECTED: Final = (
-    "`make up` would refuse it; revert the edit, or take a backup and deploy by hand three times:"
-    " slurmstack:protect_data: false alone, which unprotects all data of the stack, then this edit,"
-    " then protect_data: true"
+    "`make up` would refuse this; revert the edit, or take a backup and deploy by hand three times:"
+    " first only slurmstack:protect_data: false, which unprotects all data of the stack; then this"
+    " edit; then protect_data: true"
 )
 _UNPROTECTED: Final = (
-    "`make up` would do it, because protect_data does not protect it; revert the edit, or take a"
-    " backup and deploy it by hand"
+    "`make up` would do this, because protect_data does not protect this resource; revert the edit,"
+    " or take a backup and deploy the edit by hand"
 )
 _SETTINGS: Final[Mapping[str, list[str]]] = yaml.safe_load(
     (Path(__file__).parents[1] / "protected.yaml").read_text()
@@ -62,7 +62,7 @@ def _refusals(preview: Preview) -> Iterator[str]:
             cause = f" (settings: {', '.join(keys)})" if keys else ""
             held = f" ({_HELD[step.name][0]})" if step.name in _HELD else ""
             what = f"{step.type} {step.name}{held}"
-            yield f"{what}: {_VERBS[step.op]} and {reason}{cause}; {remedy}"
+            yield f"{what}: {_VERBS[step.op]}, but {reason}{cause}; {remedy}"
         if step.type in _SIZES and step.op is Op.UPDATE:
             yield from _smaller_volume(step)
         if step.name == _CONFIGURATION and step.op is Op.UPDATE:
@@ -81,7 +81,10 @@ _SIZES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": (("sizeGibibytes",), "Gi"),
     "aws:fsx/lustreFileSystem:LustreFileSystem": (("storageCapacity",), "Gi"),
 }
-"""Inputs with the sizes of volumes, and the units of plain numbers, by type. EFS has no size."""
+"""Inputs with the sizes of volumes, by type, and the unit of the size if it is a plain number.
+
+EFS volumes have no size.
+"""
 
 
 def _smaller_volume(step: Step) -> Iterator[str]:
@@ -90,8 +93,8 @@ def _smaller_volume(step: Step) -> Iterator[str]:
     sizes = quantity(before), quantity(after)
     if sizes[0] is not None and sizes[1] is not None and sizes[1] < sizes[0]:
         _, key = _HELD.get(step.name, ("", step.name))
-        sizes_shown = _size(sizes[1], after), _size(sizes[0], before)
-        yield f"{key}: {sizes_shown[0]}: a volume cannot shrink; set it back to {sizes_shown[1]}"
+        small, large = _size(sizes[1], after), _size(sizes[0], before)
+        yield f"{key}: {small}: a volume cannot shrink; set the size back to {large}"
 
 
 def _size(size: Decimal, text: str) -> str:
@@ -104,8 +107,8 @@ def _size(size: Decimal, text: str) -> str:
 
 _CONFIGURATION: Final = "config-candidate"
 _FIXED: Final = (
-    ("ClusterName", "cluster_name", "the queue and the accounting belong to the old name"),
-    ("AuthType", "auth.type", "the running daemons use the old one"),
+    ("ClusterName", "cluster_name", "the queue and the accounting records have the old name"),
+    ("AuthType", "auth.type", "the running daemons use the old type"),
 )
 """Parameters of slurm.conf that cannot change, each with its setting and the reason."""
 
@@ -114,7 +117,7 @@ def _fixed_parameters(step: Step) -> Iterator[str]:
     for parameter, key, reason in _FIXED:
         before, after = (_parameter(inputs, parameter) for inputs in (step.old, step.new))
         if before and after and before != after:
-            yield f"{key}: {after}: {reason}; set it back to {before}"
+            yield f"{key}: {after}: this setting cannot change: {reason}; set it back to {before}"
 
 
 def _parameter(inputs: Mapping[str, Any] | None, name: str) -> str | None:
@@ -136,9 +139,9 @@ def _reason(step: Step) -> str | None:
 
 
 def _has_data(stateful_set: Mapping[str, Any]) -> bool:
-    """Return whether the pods have their own data.
+    """Return whether the pods of a StatefulSet have their own data.
 
-    Workers and login nodes have none: they only mount volumes that outlive them.
+    Workers and login nodes have no data of their own: they only mount volumes that outlive them.
     """
     spec = at(stateful_set, "spec") or {}
     if spec.get("volumeClaimTemplates"):

@@ -18,7 +18,7 @@ from engine.values import UNKNOWN_STRING, changed_paths, format_path
 ORDER: Final = (Op.REPLACE, Op.DELETE, Op.UPDATE, Op.CREATE)
 """Order of operations: destructive ones first, so that truncation spares them."""
 _OPS: Final = {op.value: op for op in (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE)}
-# These operations change nothing, or are part of a step "replace", which is also listed.
+# Skip these operations: they change nothing, or belong to a step "replace", which is also listed.
 _PASSED_OVER: Final = frozenset(
     {"create-replacement", "delete-replaced", "read", "read-replacement", "refresh", "same"}
 )
@@ -28,7 +28,7 @@ _MARK: Final = re.compile(rf",{PROJECT}=[0-9a-f]+")
 
 
 class PlanError(Exception):
-    """A preview or plan cannot be read or published. The text is one line for users."""
+    """A preview or plan cannot be read or published. The message is one line for users."""
 
 
 _PRINTED: Final = 10
@@ -37,8 +37,8 @@ _PRINTED: Final = 10
 
 @dataclass(frozen=True)
 class Step:
-    """Planned change of a resource. Its inputs contain no secrets: Pulumi replaces each secret with
-    a fixed word."""
+    """Planned change of a resource. The inputs contain no secrets, because Pulumi replaces each
+    secret with a fixed word."""
 
     op: Op
     urn: str
@@ -71,9 +71,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Preview:
-    """Steps for real resources, and for components whose resources are not known yet.
+    """The contents of a preview.
 
-    `unchanged` is the number of unchanged resources.
+    `steps` has the real resources, and components whose resources are not known yet. `unchanged` is
+    the number of unchanged resources.
     """
 
     steps: tuple[Step, ...]
@@ -93,12 +94,14 @@ class Preview:
         return _without_repeated_lines(steps)
 
     def jobs(self) -> list[str]:
-        """Return the names of the stack's own Jobs that run again; this needs no review."""
+        """Return the names of the stack's Kubernetes Jobs that run again, which need no review."""
         return sorted(step.name for step in self.steps if _is_own_job(step))
 
 
 def _without_repeated_lines(steps: list[Step]) -> list[Step]:
-    """Return the steps. Where several lines repeat, refer to the step that shows them first.
+    """Return the steps without repeated lines.
+
+    If a step has the same several lines as an earlier step, it only refers to the earlier step.
 
     The new slurm.conf, for example, is in two ConfigMaps: one for its test, one for slurmctld.
     """
@@ -125,8 +128,8 @@ def _is_own_job(step: Step) -> bool:
 def read(text: str, source: str, status: int = 0) -> Preview:
     """Parse the JSON document of a preview command; `status` is the command's exit code.
 
-    If a policy refuses a plan or cannot be evaluated, the exit code may be the only sign. Raises
-    `PlanError`, which names the source.
+    If a policy refuses a plan or cannot be evaluated, the exit code may be the only sign of it.
+    Raises `PlanError`, which names the source.
     """
     try:
         document = json.loads(text)
@@ -144,7 +147,8 @@ def read(text: str, source: str, status: int = 0) -> Preview:
     # A run that failed early reports no summary, and may report no reason.
     if not errors and (status or "changeSummary" not in document):
         errors.append(
-            f"the preview failed (exit code {status}), or a policy refused it; see the job's log"
+            f"the preview failed (exit code {status}), or a policy refused it; read the output of"
+            " the preview, for example in the log of the job"
         )
     said = _messages(diagnostics, "output", "info", "info#err")
     printed = [line for line in said if COST_LOGGED not in line]
@@ -166,15 +170,15 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
             continue
         if op not in _OPS or not isinstance(urn, str):
             raise PlanError(
-                f"{source}: steps[{index}].op: {op!r}: expected one of {', '.join(_OPS)}; this"
-                " version of the preview command is not supported"
+                f"{source}: steps[{index}].op: {op!r}: expected one of {', '.join(_OPS)}; make the"
+                " preview with the version of `pulumi` that this project supports"
             )
         old, new = entry.get("oldState"), entry.get("newState")
         state = old or new
         if state is None:
             raise PlanError(
-                f"{source}: steps[{index}]: expected oldState or newState; this version of the"
-                " preview command is not supported"
+                f"{source}: steps[{index}]: expected oldState or newState; make the preview with"
+                " the version of `pulumi` that this project supports"
             )
         if state.get("custom"):
             is_shown = not is_provider(resource_type_of(urn))
@@ -221,9 +225,9 @@ def _step(
 
 
 def _without_mark(change: Change) -> Change | None:
-    """Leave out the mark in slurm.conf, which every edit changes; None if no line is left.
+    """Leave out the checksum in slurm.conf (`_MARK`), which every edit changes.
 
-    If only the mark differs, another file of the same ConfigMap also changes.
+    Return None if no line is left. In this case, another file of the same ConfigMap also changes.
     """
     marked = {line for line in change.lines if _MARK.search(line)}
     if not marked:
@@ -260,7 +264,7 @@ def _messages(diagnostics: list[Mapping[str, Any]], *severities: str) -> Iterato
 
 
 def _logged(diagnostics: list[Mapping[str, Any]], start: str) -> str:
-    """Return the rest of the line that begins with `start`; "" if the program logged none."""
+    """Return the rest of the line that begins with `start`; "" if there is no such line."""
     for entry in diagnostics:
         text = " ".join(str(entry.get("message", "")).split()).removeprefix("info: ")
         if entry.get("severity") == "info" and text.startswith(start):

@@ -1,4 +1,4 @@
-"""Show a preview on a terminal. In a pipe, it has no colours, and one line for each fact."""
+"""Show a preview on a terminal. In a pipe, the text has no colours, and one line for each fact."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +18,11 @@ from plans.reading import ORDER, Preview, Step, rolls_pods
 _HEAD: Final = "bold"
 _ALARM: Final = "bold red"
 _MOST_ALIKE: Final = 5
-"""Maximum number of lines for resources of one kind that have only a name to show."""
+"""Maximum number of lines for resources of one kind that have no changes to show."""
 
 
 def show(preview: Preview, stack: str, console: Console) -> None:
-    """Print resources, then what users notice, costs, and what is refused or has failed.
+    """Print the resources, what users notice, the costs, warnings, refusals and failures.
 
     The most important lines come last: after a long preview, a terminal shows only the end.
     """

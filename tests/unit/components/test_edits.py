@@ -1174,7 +1174,7 @@ EDITS = [
         given=elsewhere(policies="cilium"),
     ),
     Edit(
-        "Cilium becomes the cluster's network",
+        "Cilium becomes the network plugin",
         elsewhere(cilium={}),
         effect_of(created={"cilium-release"}),
         given=elsewhere(),
@@ -1406,7 +1406,7 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
     "Nodeset cpu is removed": lambda of: {CPU, TEMPLATE} & of.deleted,
     "Nodeset new is added": lambda of: "nodeset-new-slurmd" in of.created,
     "Login nodes are replaced one by one": lambda of: "login-sshd" in of.rolled,
-    "All login nodes are replaced at once": lambda of: "login-sshd" in of.replaced,
+    "All login nodes are replaced at the same time": lambda of: "login-sshd" in of.replaced,
     "slurmctld restarts": lambda of: (
         "controller-slurmctld" in of.rolled | of.replaced and "controller-state" not in of.replaced
     ),
@@ -1435,15 +1435,15 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
 }
 """Starts of the preview's sentences, and the effects that have these sentences."""
 NOTICED: Mapping[str, str] = {
-    "nodes get more CPUs": "are replaced, at most 20 % of them (or one node) at once, each when",
-    "jobs may have more steps at once": "limit steps at once to 500 of one job (before: 256).",
+    "nodes get more CPUs": "at most 20 % of them (or one node) at the same time, each when",
+    "jobs may have more steps at once": "limits simultaneous steps to 500 of one job (before: 256).",
     "health checks are disabled": "nodes of nodeset cpu no longer run the stack's health checks",
     "the jail is filled again": "The jail's system files change (jail.refresh: 0 to 1);",
     "the jail gets an additional volume": "The jail gets mount points: /data.",
     "the jail loses an additional volume": "mount volumes at these paths in the jail: /data.",
     "sessions get a longer drain grace": "after 30 s (the old login.drain_grace) end.",
     "a user gets another share": "user student account lab fairshare from none to 5.",
-    "users come from a directory": "Network policies allow further connections.",
+    "users come from a directory": "Network policies allow additional connections.",
     "users reach fewer addresses": "Users' programs can no longer reach: 10.0.0.0/16.",
     "users reach fewer addresses through Cilium's policies": (
         "Users' programs can no longer reach: 10.0.0.0/16."
@@ -1462,7 +1462,7 @@ def test_edit_has_exactly_the_expected_effect(graph_of: GraphOf, edit: Edit) -> 
 
     assert effect(before, after) == edit.expected
     texts = notices(previewed(before, after, edit.expected))
-    assert [text for text in texts if text.startswith("No rule")] == []
+    assert [text for text in texts if text.startswith("The preview cannot say")] == []
     assert NOTICED.get(edit.sentence, "") in "\n".join(texts)
     for start, is_true in NAMED.items():
         assert any(text.startswith(start) for text in texts) == bool(is_true(edit.expected)), start

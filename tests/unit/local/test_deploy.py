@@ -154,7 +154,7 @@ esac
         assert (status, captured.out) == (0, "it deploys\n")
     else:
         assert (status, captured.out) == (REFUSED, "")
-        assert "refused: auth.rotations: 2026-01-02T00:00:00Z: pods use its key" in captured.err
+        assert "refused: auth.rotations: 2026-01-02T00:00:00Z: pods still use" in captured.err
 
 
 def test_embedded_engine_can_run_the_program_of_another_checkout(tmp_path: Path) -> None:

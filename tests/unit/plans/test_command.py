@@ -77,7 +77,8 @@ def test_preview_that_failed_silently_is_reported_with_its_exit_code(
 
     assert main(["check", same, "--status", "2"]) == 1
     assert capsys.readouterr().err == (
-        "error: the preview failed (exit code 2), or a policy refused it; see the job's log\n"
+        "error: the preview failed (exit code 2), or a policy refused it; read the output of the"
+        " preview, for example in the log of the job\n"
     )
     assert main(["show", same, "--stack", "dev", "--status", "2"]) == 0
     assert "**Failed**" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_reasons_for_failure_or_refusal_are_listed_first() -> None:
     text = render(recorded("protected"), "dev")
 
     assert text.index("**Refused**") < text.index("**Failed**") < text.index("#### Changes")
-    assert "RandomPet kept: would be replaced and is protected" in text
+    assert "RandomPet kept: would be replaced, but is protected" in text
     assert "The preview did not finish" in render(preview(errors=("no passphrase",)), "dev")
 
 

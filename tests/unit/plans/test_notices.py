@@ -37,8 +37,8 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 NO_FILES: dict[str, Any] = {"data": {}}
 CPU = {"slurmstack.dev/nodeset": "cpu"}
 REQUEUED = (
-    "Slurm requeues jobs that have not ended by then; interactive jobs, and those with"
-    " --no-requeue, are lost."
+    "Slurm requeues jobs that have not ended when their nodes leave; interactive jobs, and jobs"
+    " with --no-requeue, are lost."
 )
 BEFORE, AFTER = {"data": {"a": "1"}}, {"data": {"a": "2"}}
 
@@ -84,7 +84,7 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     [
         (
             rolled("nodeset-cpu-slurmd"),
-            "The nodes of nodeset cpu are replaced, a share of them at once",
+            "The nodes of nodeset cpu are replaced, only a part of them at the same time",
         ),
         (resized("nodeset-cpu-slurmd", 2, 5), "Nodeset cpu grows from 2 to 5 nodes."),
         (resized("nodeset-a-b-slurmd", 5, 2), "Nodeset a-b shrinks from 5 to 2 nodes"),
@@ -112,8 +112,11 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         (step("update", CONFIG_MAP, "config-candidate", BEFORE, AFTER), "read the new config"),
         (rolled("accounting-slurmdbd", DEPLOYMENT), "Accounting restarts"),
         (rolled("database-mariadb"), "Accounting restarts"),
-        (step("create", CONFIG_MAP, "controller-topology", None, {}), "topology has another"),
-        (step("delete", CONFIG_MAP, "controller-topology", BEFORE), "topology has another"),
+        (
+            step("create", CONFIG_MAP, "controller-topology", None, {}),
+            "topology from another source",
+        ),
+        (step("delete", CONFIG_MAP, "controller-topology", BEFORE), "topology from another source"),
         (step("update", CONFIG_MAP, "accounts-wanted", BEFORE, AFTER), "Accounts, limits or QOS"),
         (step("update", CONFIG_MAP, "users-accounts", BEFORE, AFTER), "Users or groups change"),
         (step("update", CONFIG_MAP, "users-keys", BEFORE, AFTER), "SSH keys of users change"),
@@ -151,16 +154,19 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
             "nodes of nodeset cpu that cannot confine jobs",
         ),
         (step("create", CONFIG_MAP, "directory-config", None, AFTER), "users of the directory"),
-        (step("delete", CONFIG_MAP, "directory-config", BEFORE), "no longer known"),
+        (step("delete", CONFIG_MAP, "directory-config", BEFORE), "no longer know"),
         (step("create", RELEASE, "cilium-release", None, AFTER), "Cilium becomes"),
-        (step("update", RELEASE, "cilium-release", BEFORE, AFTER), "Connections continue"),
+        (step("update", RELEASE, "cilium-release", BEFORE, AFTER), "Open connections continue"),
         (step("delete", RELEASE, "cilium-release", BEFORE), "pods have no network"),
         (step("update", SECRET, "secret-oncall", BEFORE, AFTER), "The Secret oncall changes"),
         (step("update", CONFIG_MAP, "config-scripts", BEFORE, AFTER), "Nodes use the new scripts"),
-        (step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER), "users' images"),
+        (
+            step("update", CONFIG_MAP, "user-images-config", BEFORE, AFTER),
+            "users' container images",
+        ),
         (step("delete", POLICY, "network-default", BEFORE), "that they refused become possible"),
         (step("update", POLICY, "network-default", BEFORE, AFTER), "no longer allow fails"),
-        (step("update", CONFIG_MAP, "jail-server-config", BEFORE, AFTER), "The jail's server"),
+        (step("update", CONFIG_MAP, "jail-server-config", BEFORE, AFTER), "The jail's NFS server"),
         (step("update", GROUP, "gpu", BEFORE, AFTER), "Machines, networks or disks of the cloud"),
         (populated(populate(), populate(refresh=1)), "The jail's system files change"),
     ],
@@ -203,14 +209,14 @@ def workers(grace: int, replicas: int = 2, conf: str = "CPUs=8", **spec: Any) ->
     ("name", "after", "sentence"),
     [
         ("nodeset-cpu-slurmd", workers(60, priority=1), "each when its jobs have ended."),
-        ("nodeset-cpu-slurmd", workers(90, 1), "drain first, for the old drain_grace (60 s)."),
-        ("nodeset-cpu-slurmd", workers(60, 1), "drain first, for drain_grace (60 s)."),
+        ("nodeset-cpu-slurmd", workers(90, 1), "drain for at most the old drain_grace (60 s)."),
+        ("nodeset-cpu-slurmd", workers(60, 1), "drain for at most drain_grace (60 s)."),
         ("login-sshd", workers(90), "after 60 s (the old login.drain_grace) end."),
         ("login-sshd", workers(60, priority=1), "after 60 s (login.drain_grace) end."),
         ("login-sshd", workers(60, 1), "after 60 s (login.drain_grace) end."),
     ],
 )
-def test_present_pods_leave_within_the_old_grace(
+def test_existing_pods_leave_within_the_old_grace(
     name: str, after: dict[str, Any], sentence: str
 ) -> None:
     found = notices(preview(step("update", STATEFUL_SET, name, workers(60), after)))
@@ -232,7 +238,7 @@ def test_static_nodes_with_jobs_do_not_leave(conf: str, conditional: bool) -> No
 
 
 def test_nodes_on_demand_with_jobs_do_not_leave() -> None:
-    """They are static: slurm.conf lists them."""
+    """The nodes are static: slurm.conf lists them."""
     template = workers(60, conf="")["spec"]["template"]
     removed = step(
         "delete", TEMPLATE, "nodeset-cpu-template", {**on_demand(3), "template": template}
@@ -267,9 +273,9 @@ def test_removed_nodeset_changes_no_packet_filter() -> None:
 @pytest.mark.parametrize(
     ("roll", "sentence"),
     [
-        ('{"share": 0.07}', "are replaced, at most 7 % of them (or one node) at once, each when"),
+        ('{"share": 0.07}', "at most 7 % of them (or one node) at the same time, each when"),
         ('{"share": 0.2, "in_maintenance": true}', "replaced, only in a maintenance reservation"),
-        (UNKNOWN_STRING, "are replaced, a share of them at once, each when"),
+        (UNKNOWN_STRING, "only a part of them at the same time (reconciler.share), each when"),
     ],
 )
 def test_update_of_a_nodeset_names_the_share_of_nodes(roll: str, sentence: str) -> None:
@@ -314,7 +320,7 @@ def test_another_namespace_loses_volumes_and_keeps_keys() -> None:
     )
 
     assert [text.split(":")[0] for text in texts] == [
-        "The namespace is deleted with all pods and volumes in it; another one is created empty.",
+        "The namespace is deleted with all pods and volumes in it; a new namespace is empty.",
         "The jail's volume is deleted",
         "backup-volume is deleted or replaced",
     ]
@@ -378,8 +384,8 @@ def test_removed_users_are_named() -> None:
 
     assert texts[1:] == [
         (
-            "Users are removed, and can no longer log in: bob. Their homes stay. A user who gets"
-            " one of their uids later owns their files."
+            "These users are removed, and can no longer log in: bob. Their homes stay. If another"
+            " user later gets one of their uids, this user owns their files."
         )
     ]
 
@@ -396,10 +402,10 @@ def test_sentence_says_what_happens_to_the_home_of_a_changed_uid() -> None:
 
     assert texts[1:] == [
         (
-            "Users get another uid: ada. Their homes, files and running jobs keep the old uid, so"
-            " these users cannot read their homes: set the old uids back; or end the users' jobs"
-            " and sessions before the deploy, and change the owner of their files as root after it"
-            " (docs/settings.md, `users[].uid`)."
+            "These users get another uid: ada. Their homes, files and running jobs keep the old"
+            " uid, so these users cannot read their homes. Set the old uids back; or end the users'"
+            " jobs and sessions before the deploy, and change the owner of their files as root"
+            " after the deploy (docs/settings.md, `users[].uid`)."
         )
     ]
 
@@ -410,7 +416,8 @@ def test_sentence_says_whose_files_a_reused_uid_owns() -> None:
     texts = notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))
 
     assert texts[-1] == (
-        "Users get the uid of another user, and with it this user's files:"
+        "These users get a uid that belonged to another user, and therefore own the other user's"
+        " old files:"
         " ada (3, before: eve), dan (1, before: ada)."
     )
 
@@ -436,8 +443,8 @@ def test_removed_account_with_jobs_fails_the_deploy() -> None:
     texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
 
     assert texts[1] == (
-        "Slurm removes: account old, user eve account lab. If jobs use one of these, the deploy"
-        " fails, and accounts, limits and QOS stay as they are."
+        "Slurm removes: account old, user eve account lab. If jobs use one of these entries, the"
+        " deploy fails, and accounts, limits and QOS stay as they are."
     )
 
 
@@ -446,7 +453,7 @@ def test_account_that_is_removed_with_its_jobs_cancels_them() -> None:
 
     texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
 
-    assert texts == ["Slurm cancels their jobs, and removes: account old."]
+    assert texts == ["Slurm removes these entries, and cancels their jobs: account old."]
 
 
 def limits(**given: Any) -> dict[str, Any]:
@@ -471,7 +478,7 @@ def test_changed_limits_are_named_with_both_values() -> None:
 
     assert texts[1:] == [
         (
-            "Slurm changes: account lab grptres:mem from 1024 MiB to 2048 MiB,"
+            "These values change in Slurm: account lab grptres:mem from 1024 MiB to 2048 MiB,"
             " qos high maxtresperuser:cpu from 64 to 32, qos high maxwall from 3600 s to none,"
             " user ada account lab maxjobs from 5 to 6,"
             " user ada account lab partition main maxjobs from 7 to 8."
@@ -505,10 +512,10 @@ def test_other_changes_are_not_noticed() -> None:
     assert notices(preview(*changes)) == [NOTHING]
 
 
-def test_new_limits_concern_present_sessions() -> None:
+def test_new_limits_apply_to_open_sessions() -> None:
     change = step("update", CONFIG_MAP, "login-config", {"data": {"limits": "1"}}, {"data": {}})
 
-    assert "New limits of login nodes also apply to present sessions" in notices(preview(change))[1]
+    assert "The new limits of login nodes also apply to open" in notices(preview(change))[1]
 
 
 def test_change_without_a_rule_is_named() -> None:
@@ -517,7 +524,8 @@ def test_change_without_a_rule_is_named() -> None:
     (text,) = notices(preview(unknown))
 
     assert text == (
-        "No rule describes what users notice of these changes: future-config. Read their steps."
+        "The preview cannot say what users notice when these resources change: future-config."
+        " Read their steps."
     )
 
 
@@ -527,7 +535,7 @@ def test_volume_that_stays_without_the_stack_is_not_lost() -> None:
     assert notices(preview(kept)) == [NOTHING]
 
 
-def test_nobody_notices_changes_of_a_first_deploy() -> None:
+def test_first_deploy_changes_nothing_that_users_notice() -> None:
     created = [
         step("create", "kubernetes:core/v1:Namespace", "namespace", None, {}),
         step("create", POLICY, "network-default", None, {}),
@@ -537,7 +545,10 @@ def test_nobody_notices_changes_of_a_first_deploy() -> None:
     assert notices(preview(*created)) == ["Nodeset cpu is added with 3 nodes."]
 
 
-CILIUM = "Cilium becomes the cluster's network; existing pods may have to be recreated."
+CILIUM = (
+    "Cilium becomes the network plugin of the Kubernetes cluster; existing pods may have to be"
+    " recreated."
+)
 DRIVERS = "Drivers or device plugins are installed in the whole Kubernetes cluster: gpu-operator."
 
 
@@ -580,7 +591,7 @@ def test_first_deploy_says_what_it_deletes() -> None:
 def test_new_part_of_a_described_component_needs_a_rule(name: str) -> None:
     (text,) = notices(preview(step("update", CONFIG_MAP, name, BEFORE, AFTER)))
 
-    assert text.startswith("No rule describes")
+    assert text.startswith("The preview cannot say")
 
 
 @pytest.mark.parametrize("values", [EKS, METAL, NEBIUS], ids=["eks", "metal", "nebius"])
@@ -591,7 +602,7 @@ def test_every_resource_of_a_cloud_is_described(
 
     found = notices(preview(*updates(record(monkeypatch, config(base=values)))))
 
-    assert not [text for text in found if text.startswith("No rule")]
+    assert not [text for text in found if text.startswith("The preview cannot say")]
 
 
 def updates(graph: Graph) -> list[dict[str, Any]]:
@@ -607,7 +618,9 @@ def test_every_resource_of_the_program_is_described(monkeypatch: pytest.MonkeyPa
     changes = updates(record(monkeypatch, config(enable_everything)))
 
     assert len(changes) > 100
-    assert not [text for text in notices(preview(*changes)) if text.startswith("No rule")]
+    assert not [
+        text for text in notices(preview(*changes)) if text.startswith("The preview cannot say")
+    ]
 
 
 def test_plan_without_changes_has_no_sentence() -> None:
@@ -648,8 +661,8 @@ def test_rotation_has_its_time_in_the_sentence() -> None:
 
     assert notices(preview(created)) == [
         (
-            "All pods switch to a new authentication key at 2100-01-01T00:00:00Z; jobs, and"
-            " users' commands, continue."
+            "All pods switch to a new authentication key at 2100-01-01T00:00:00Z; jobs and users'"
+            " commands continue without interruption."
         )
     ]
 
@@ -662,7 +675,7 @@ def test_rotation_has_its_time_in_the_sentence() -> None:
             [
                 (
                     "The jail's system files change (jail.refresh: 0 to 1); running programs keep"
-                    " theirs, and users' files stay."
+                    " the old files, and users' files stay."
                 )
             ],
         ),
@@ -670,8 +683,8 @@ def test_rotation_has_its_time_in_the_sentence() -> None:
             populate(image="lab/jail:2"),
             [
                 (
-                    "The jail keeps its system files; raise jail.refresh by one to get those of the"
-                    " new image."
+                    "The jail keeps its system files; to get the files of the new image, raise"
+                    " jail.refresh by one."
                 )
             ],
         ),
@@ -723,10 +736,10 @@ def test_unknown_checks_are_not_disabled(after: dict[str, Any]) -> None:
     assert "The health checks" in isolation(checks(disk={}), after)[0]
 
 
-STEPS = "Nodes of nodeset cpu limit steps at once to 128 of one job (before: 64)."
+STEPS = "Each node of nodeset cpu limits simultaneous steps to 128 of one job (before: 64)."
 ISOLATED = (
     "The isolation of jobs on nodeset cpu changes for jobs that start a minute later; running"
-    " jobs keep theirs."
+    " jobs keep the old isolation."
 )
 
 
@@ -743,14 +756,16 @@ ISOLATED = (
         ("overlay=no\n", [NOTHING]),
     ],
 )
-def test_limits_of_steps_are_no_other_isolation(after: str, sentences: list[str]) -> None:
+def test_changed_limits_of_steps_do_not_change_the_isolation(
+    after: str, sentences: list[str]
+) -> None:
     before = "overlay=no\nsteps=64\nnode_steps=64\n"
 
     assert isolation(file("node.conf", before), file("node.conf", after)) == sentences
 
 
 LESS = "Network policies change: a connection that they no longer allow fails."
-MORE = "Network policies allow further connections."
+MORE = "Network policies allow additional connections."
 
 
 def policy(*ports: int, refused: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
@@ -778,7 +793,7 @@ def test_changed_policy_says_which_connections_it_affects(
         "Users' programs can no longer reach: 10.0.0.0/16."
     ]
     assert texts(refused, rules(refused=("10.2.0.0/16",))) == [
-        "Network policies no longer refuse users' programs these addresses: 10.0.0.0/16."
+        "Network policies no longer keep users' programs from reaching: 10.0.0.0/16."
     ]
     assert texts(rules(443), rules(443, 636)) == [MORE]
     assert texts(rules(443), rules(443, 443)) == [NOTHING]
@@ -807,7 +822,7 @@ def test_first_policies_refuse_connections() -> None:
     assert notices(preview(more)) == [NOTHING], "the policy of a new component"
 
 
-def test_policies_of_another_kind_leave_no_gap() -> None:
+def test_change_to_another_kind_of_policy_removes_no_policies() -> None:
     deleted = step("delete", POLICY, "network-default", policy())
     created = step("create", POLICY, "network-cilium-default", None, cilium())
 

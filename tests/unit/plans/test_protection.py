@@ -56,7 +56,7 @@ def test_protected_or_data_resource_is_neither_deleted_nor_replaced(
 
     (line,) = refusals(preview(step(op, type_, "one", {}, new, **old)))
 
-    assert line.startswith(f"{type_} one: would be {op}d and {why}; ")
+    assert line.startswith(f"{type_} one: would be {op}d, but {why}; ")
     assert "\n" not in line
 
 
@@ -65,11 +65,11 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
         (line,) = refusals(preview(step("replace", CLAIM, "jail-claim", {}, {}, **old)))
         return line
 
-    assert "`make up` would refuse it" in refusal(protect=True)
-    assert "three times: slurmstack:protect_data: false alone, which" in refusal(protect=True)
-    assert "jail-claim (users' homes and files): would be replaced and" in refusal(protect=True)
-    assert "`make up` would do it, because protect_data does not protect it" in refusal()
-    assert "revert the edit, or take a backup and deploy it by hand" in refusal()
+    assert "`make up` would refuse this" in refusal(protect=True)
+    assert "three times: first only slurmstack:protect_data: false, which" in refusal(protect=True)
+    assert "jail-claim (users' homes and files): would be replaced, but" in refusal(protect=True)
+    assert "`make up` would do this, because protect_data does not protect this" in refusal()
+    assert "revert the edit, or take a backup and deploy the edit by hand" in refusal()
     assert "holds data (settings: jail.storage_class);" in refusal()
 
 
@@ -80,14 +80,17 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
             "ClusterName=lab\nAuthType=auth/munge\n",
             "ClusterName=lab2\nAuthType=auth/munge\n",
             (
-                "cluster_name: lab2: the queue and the accounting belong to the old name;"
-                " set it back to lab"
+                "cluster_name: lab2: this setting cannot change: the queue and the accounting"
+                " records have the old name; set it back to lab"
             ),
         ),
         (
             "ClusterName=lab\nAuthType=auth/munge\n",
             "ClusterName=lab\nAuthType=auth/slurm\n",
-            "auth.type: slurm: the running daemons use the old one; set it back to munge",
+            (
+                "auth.type: slurm: this setting cannot change: the running daemons use the old"
+                " type; set it back to munge"
+            ),
         ),
     ],
 )
@@ -104,7 +107,7 @@ def test_smaller_volume_is_refused() -> None:
     larger = step("update", CLAIM, "jail-claim", claim("5Gi"), claim("10Gi"))
     smaller = step("update", CLAIM, "jail-claim", claim("10Gi"), claim("5Gi"))
     assert refusals(preview(smaller)) == [
-        "jail.size: 5GiB: a volume cannot shrink; set it back to 10GiB"
+        "jail.size: 5GiB: a volume cannot shrink; set the size back to 10GiB"
     ]
     assert refusals(preview(larger)) == []
 
@@ -122,7 +125,7 @@ def test_size_of_a_smaller_volume_has_the_units_of_settings(
 ) -> None:
     (line,) = refusals(preview(step("update", CLAIM, "other", claim(before), claim(after))))
 
-    assert line == f"other: {shown[0]}: a volume cannot shrink; set it back to {shown[1]}"
+    assert line == f"other: {shown[0]}: a volume cannot shrink; set the size back to {shown[1]}"
 
 
 def test_refusal_of_a_smaller_volume_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +162,7 @@ def test_refusal_of_a_smaller_volume_names_its_setting(monkeypatch: pytest.Monke
         "monitoring.bundled.size",
     )
     assert sorted(found) == [
-        f"{key}: 100GiB: a volume cannot shrink; set it back to 200GiB" for key in keys
+        f"{key}: 100GiB: a volume cannot shrink; set the size back to 200GiB" for key in keys
     ]
 
 
@@ -199,8 +202,9 @@ def test_removed_key_in_use_is_refused(
 
     times = [datetime.fromtimestamp(NOW + ahead, UTC).isoformat() for ahead in refused]
     assert refusals(changes) == [
-        f"auth.rotations: {time.replace('+00:00', 'Z')}: pods use its key; add the time again, and"
-        " remove it five minutes after a later one"
+        f"auth.rotations: {time.replace('+00:00', 'Z')}: pods still use the key of this time;"
+        " add the time to the list again, and remove it only five minutes after a later time in the"
+        " list"
         for time in times
     ]
 
@@ -220,7 +224,7 @@ def test_smaller_file_system_of_a_cloud_is_refused(type_: str, name: str, size: 
     old, new = {size: 51200}, {size: 10000.0}
 
     assert refusals(preview(step("update", type_, name, old, new))) == [
-        "jail.size: 10000GiB: a volume cannot shrink; set it back to 50TiB"
+        "jail.size: 10000GiB: a volume cannot shrink; set the size back to 50TiB"
     ]
     assert refusals(preview(step("update", type_, name, new, old))) == []
 

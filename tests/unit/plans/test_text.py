@@ -174,5 +174,5 @@ def test_refusals_and_errors_are_listed_last() -> None:
 
     assert lines[:2] == [" - Job kept", "What users and jobs notice:"]
     assert lines[-4] == "Refused:"
-    assert "Job kept: would be deleted and is protected" in lines[-3]
+    assert "Job kept: would be deleted, but is protected" in lines[-3]
     assert lines[-2:] == ["Failed:", "  no way"]
