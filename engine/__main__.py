@@ -1,6 +1,6 @@
-"""Deploy a Pulumi program. Each command except encrypt works as in Pulumi.
+"""Deploy a Pulumi program. Each command except `encrypt` works as in the `pulumi` command.
 
-Unlike Pulumi's, `--refresh` only looks for missing objects.
+Unlike in the `pulumi` command, `--refresh` only looks for deleted objects.
 
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
@@ -35,12 +35,23 @@ _PARALLEL: Final = 16
 
 def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--stack", default=os.environ.get("PULUMI_STACK"), help="the stack's name")
-    common.add_argument("--cwd", type=Path, default=Path(), help="run in this directory")
-    common.add_argument("--json", action="store_true", help="print only JSON")
+    common.add_argument(
+        "--stack",
+        default=os.environ.get("PULUMI_STACK"),
+        help="name of the stack (default: PULUMI_STACK)",
+    )
+    common.add_argument(
+        "--cwd", type=Path, default=Path(), help="folder of the project (default: this folder)"
+    )
+    common.add_argument(
+        "--json", action="store_true", help="print the result as JSON on standard output"
+    )
     deploys = argparse.ArgumentParser(add_help=False, parents=[common])
     deploys.add_argument(
-        "--parallel", type=_count, default=_PARALLEL, help="maximum parallelism (default: 16)"
+        "--parallel",
+        type=_count,
+        default=_PARALLEL,
+        help="maximum number of operations at the same time (default: 16)",
     )
     changes = argparse.ArgumentParser(add_help=False, parents=[deploys])
     changes.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -51,12 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     preview = commands.add_parser("preview", parents=[deploys], help="show what `up` would do")
     for command in (up, preview):
         command.add_argument(
-            "--expect-no-changes", action="store_true", help="fail if there is any change"
+            "--expect-no-changes", action="store_true", help="fail if a resource changes"
         )
         command.add_argument(
             "--refresh",
             action="store_true",
-            help="create objects again that were deleted by hand (changed objects stay)",
+            help="create objects again that were deleted by hand (ignores other edits by hand)",
         )
         command.add_argument(
             "--policy-pack",
@@ -64,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             default=[],
             metavar="PATH",
-            help="apply the policy pack in this folder; may be repeated",
+            help="check the resources with the policy pack in this folder; may be repeated",
         )
     commands.add_parser("destroy", parents=[changes], help="delete all resources of the stack")
     stack = commands.add_parser("stack", help="read the stack's state")
@@ -77,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
             "--show-secrets", action="store_true", help="print secrets in plain text"
         )
     commands.add_parser(
-        "encrypt", parents=[common], help="encrypt a value from standard input for the stack file"
+        "encrypt", parents=[common], help="encrypt standard input, as a value for the stack file"
     )
     return parser
 
@@ -99,7 +110,10 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     name = _stack_name(options)
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
-        raise EngineError("cannot ask for confirmation (no terminal, or --json): pass --yes")
+        raise EngineError(
+            "cannot ask for confirmation without a terminal or with --json; pass --yes to deploy"
+            " without a question"
+        )
     refresh = getattr(options, "refresh", False)
     # With policy packs, always preview first, to show violations before anything changes.
     if packs or not options.yes:
@@ -108,7 +122,7 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
         if seen:
             return seen
     if not options.yes and not _agreed(options.command, name):
-        print("not confirmed: nothing was changed", file=sys.stderr)
+        print("not confirmed: no resource was changed", file=sys.stderr)
         return 1
     expect = getattr(options, "expect_no_changes", False)
     request = Request(kind, False, options.parallel, expect, packs, refresh)
@@ -131,7 +145,9 @@ def _checkpoint(options: argparse.Namespace, project: Project) -> Checkpoint:
     backend = Backend(project.state_directory(), project.name, name)
     checkpoint = backend.read()
     if checkpoint is None:
-        raise EngineError(f"stack {name!r}: no state in {backend.root}; run `up` first")
+        raise EngineError(
+            f"stack {name!r}: no state of this stack in {backend.root}; deploy the stack first"
+        )
     return checkpoint
 
 
@@ -155,7 +171,7 @@ def _output(options: argparse.Namespace, project: Project) -> int:
                 print(f"{name}: {_text(value[name])}")
         return 0
     if options.name not in value:
-        known = f"expected one of: {', '.join(sorted(value))}" if value else "deploy the stack"
+        known = f"known: {', '.join(sorted(value))}" if value else "deploy the stack first"
         raise EngineError(f"output {options.name!r}: no such output; {known}")
     one = value[options.name]
     print(json.dumps(one, ensure_ascii=False) if options.json else _text(one))
@@ -179,7 +195,7 @@ def _encrypt(options: argparse.Namespace, project: Project) -> int:
     name = _stack_name(options)
     text = getpass("value: ") if sys.stdin.isatty() else sys.stdin.read().removesuffix("\n")
     if not text:
-        raise EngineError("no value: write it to standard input")
+        raise EngineError("no value to encrypt: write the value to standard input")
     encrypted = {"secure": encrypt(project, name, text)}
     print(json.dumps(encrypted) if options.json else f"secure: {encrypted['secure']}")
     return 0
@@ -207,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped before any operation started", file=sys.stderr)
+        print("stopped: no resource was changed", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         print(f"error: {describe_bug(error)}", file=sys.stderr)

@@ -10,7 +10,10 @@ from engine.urns import make_urn, name_of, resource_type_of
 
 @dataclass(frozen=True)
 class Alias:
-    """A former name. An empty field means the current value; ``urn`` overrides the other fields."""
+    """A former name of a resource. An empty field means the resource's current value.
+
+    ``urn`` overrides the other fields.
+    """
 
     urn: str = ""
     name: str = ""
@@ -35,7 +38,10 @@ class Place:
 def former_urns(
     place: Place, aliases: Sequence[Alias], renamed: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return former URNs in the order of the search. ``renamed`` maps new URNs to former ones."""
+    """Return the former URNs in the order in which to search for them.
+
+    ``renamed`` maps the new URNs of other resources to their former URNs.
+    """
     own = [_former_urn(place, alias, renamed) for alias in aliases]
     result = dict.fromkeys(own)
     above = renamed.get(place.parent)

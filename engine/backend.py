@@ -32,8 +32,8 @@ class Backend:
         for kind, name in (("project", project), ("stack", stack)):
             if not _NAME.fullmatch(name):
                 raise EngineError(
-                    f"{kind} {name!r}: expected at most 100 letters, digits, '.', '-' and '_',"
-                    " starting with a letter or digit"
+                    f"{kind} {name!r}: invalid name; use at most 100 letters, digits, '.', '-' and"
+                    " '_', and begin with a letter or a digit"
                 )
         self.root: Final = directory / ".pulumi"
         self.project: Final = project
@@ -50,14 +50,15 @@ class Backend:
             for suffix in (".gz", ".zst"):
                 if self.file.with_name(self.file.name + suffix).exists():
                     raise EngineError(
-                        f"{self.file}{suffix}: this engine does not read compressed state; run"
-                        " `pulumi stack export` and `pulumi stack import` without compression"
+                        f"{self.file}{suffix}: this engine cannot read compressed state; write the"
+                        " state again without compression: run `pulumi stack export` and `pulumi"
+                        " stack import`"
                     ) from None
             return None
         except (OSError, ValueError) as error:
             raise EngineError(
-                f"{self.file}: cannot be read: {error}; fix it, or restore the previous state from"
-                f" {self.file.name}.bak"
+                f"{self.file}: cannot be read: {error}; fix the file, or restore the previous state"
+                f" from {self.file.name}.bak"
             ) from error
         return self._checkpoint(document)
 
@@ -70,24 +71,23 @@ class Backend:
             )
         if version != VERSION:
             raise EngineError(
-                f"{self.file}: unsupported checkpoint version {version!r}; this engine reads"
-                f" version {VERSION}; deploy this stack with the `pulumi` command"
+                f"{self.file}: version {version!r} of the state's format is not supported (expected"
+                f" {VERSION}); deploy this stack with the `pulumi` command"
             )
         if not isinstance(document.get("checkpoint"), dict):
             remedy = f"restore the previous state from {self.file.name}.bak"
             if "deployment" in document:
                 remedy += (
-                    "; this is the output of `stack export`: to use it, move it away, and run"
-                    " `pulumi stack import --file` with it"
+                    "; this file is the output of `stack export`: to use it, move it to another"
+                    " folder, and import it from there with `pulumi stack import --file`"
                 )
             raise EngineError(f"{self.file}: expected the key `checkpoint`; {remedy}")
         deployment = document["checkpoint"].get("latest") or {}
         provider = deployment.get("secrets_providers") or {}
         if provider.get("type") not in (None, "", "passphrase"):
             raise EngineError(
-                f"{self.file}: unsupported secrets provider {provider['type']!r}; this engine"
-                " supports only passphrase: run `pulumi stack change-secrets-provider"
-                " passphrase`"
+                f"{self.file}: secrets provider {provider['type']!r} is not supported; change it"
+                " with `pulumi stack change-secrets-provider passphrase`"
             )
         return Checkpoint((provider.get("state") or {}).get("salt"), deployment)
 
@@ -99,12 +99,15 @@ class Backend:
             content = yaml.safe_load(meta.read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
             reason = " ".join(str(error).split())
-            raise EngineError(f"{meta}: cannot be read: {reason}; restore it") from error
+            raise EngineError(
+                f"{meta}: cannot be read: {reason}; restore it from a backup, or write the line"
+                f" `version: {_LAYOUT}` into it"
+            ) from error
         version = content.get("version") if isinstance(content, dict) else content
         if version != _LAYOUT:
             raise EngineError(
-                f"{meta}: unsupported layout version {version!r}; this engine supports version"
-                f" {_LAYOUT}; run `pulumi state upgrade`"
+                f"{meta}: version {version!r} of the folder's layout is not supported (expected"
+                f" {_LAYOUT}); run `pulumi state upgrade`"
             )
 
     def write(self, deployment: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Resources that the engine itself manages: components, and providers as resources."""
+"""Resources that the engine itself manages: components and providers."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Builtin:
 
 
 class ProviderResources(Builtin):
-    """Providers as resources. Their inputs are their config.
+    """Providers, which Pulumi also stores as resources.
 
-    Their ids are random, and never change after creation.
+    The inputs of such a resource are the provider's config. Its id is random, and never changes.
     """
 
     def create(

@@ -1,4 +1,4 @@
-"""What a plan changes in a resource's inputs, for display."""
+"""Find what a plan changes in a resource's inputs, for display."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Change:
     """A property's change for display. Values are JSON without secrets, None if absent."""
 
     path: str
-    """Path in the new inputs, or in the old inputs if only these have the value."""
+    """Path in the new inputs; if only the old inputs have the value, path in the old inputs."""
     old: str | None
     new: str | None
     replaces: bool = False
     lines: tuple[str, ...] = ()
     """Removed and added lines of a file, or items of a list, with the prefix `- ` or `+ `."""
     place: str = ""
-    """Path for readers: items of lists have their names instead of their positions."""
+    """Path for readers, in which an item of a list has its name instead of its position."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def changes(
 ) -> tuple[Change, ...]:
     """Return what a plan changes, with one entry for each place that differs.
 
-    ``show`` returns a value in full: long values are cut where both sides are equal.
+    ``show`` must return values in full. This function then cuts long values where both are equal.
     """
     result: dict[str, Change] = {}
     forcing = [parse_path(key) for key in planned.replaces]
@@ -123,9 +123,9 @@ def _compare(whole: _Difference) -> Iterator[_Difference]:
 
 
 def _compare_lists(whole: _Difference, old: list[Value], new: list[Value]) -> Iterator[_Difference]:
-    """Yield the differences between items of the same name, else of the same position.
+    """Yield the differences between items with the same name; without names, at the same position.
 
-    Yield lists of words as a whole: an insertion is no change of the items after it.
+    Yield lists of words as a whole, because an insertion does not change the items after it.
     """
     if are_words(old, new):
         if changed_paths(old, new):
@@ -169,7 +169,10 @@ def _names(old: Value | Missing, new: Value | Missing) -> tuple[list[str], list[
 
 
 def _up_to_list(old: Properties, new: Properties, path: Path) -> Path:
-    """Return the path up to the first list of words, or with items in another position."""
+    """Return the path up to the first list that must be shown as a whole.
+
+    Such a list is a list of words, or its items have other positions than before.
+    """
     for depth, step in enumerate(path):
         if isinstance(step, int):
             before, after = look_up(old, path[:depth]), look_up(new, path[:depth])
@@ -182,7 +185,10 @@ def _up_to_list(old: Properties, new: Properties, path: Path) -> Path:
 
 
 def _place(old: Properties, new: Properties, path: Path) -> str:
-    """Return a path for readers. Items of its lists have the same positions on both sides."""
+    """Return a path for readers.
+
+    In the lists on this path, items must have the same positions on both sides.
+    """
     place = ""
     for depth, step in enumerate(path):
         if isinstance(step, str):

@@ -1,4 +1,4 @@
-"""Contents of a stack's file that this engine supports, and their decryption."""
+"""Read a stack file, and decrypt its secrets. Refuse contents that this engine does not support."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class StackFile:
         return any(has_secret(value) for value in self.config.values())
 
     def decrypted(self, crypter: Decrypter | None) -> tuple[dict[str, str], list[str]]:
-        """Return the values in the format that programs read, and the keys that have a secret.
+        """Return the values in the format that programs read, and the keys with secret values.
 
         Text stays as it is; other values become JSON. Raises EngineError with the key if a value
-        cannot be decrypted, or if it is encrypted and ``crypter`` is None.
+        cannot be decrypted, or if the value is encrypted and ``crypter`` is None.
         """
         texts = {key: self._text(key, value, crypter) for key, value in self.config.items()}
         secret = [key for key, value in self.config.items() if has_secret(value)]
@@ -59,7 +59,7 @@ class StackFile:
 
 
 def read_stack_file(path: Path) -> StackFile:
-    """Read a stack file; a missing file means a stack without config.
+    """Read a stack file. If the file is missing, the stack has no config.
 
     Raises EngineError with the file and the key.
     """
@@ -74,8 +74,8 @@ def read_stack_file(path: Path) -> StackFile:
 def _supported(path: Path, document: Mapping[str, Any]) -> StackFile:
     if document.get("environment"):
         raise EngineError(
-            f"{path}: environment: this engine does not support environments of Pulumi Cloud; put"
-            " the values in `config`"
+            f"{path}: environment: this engine does not support environments of Pulumi Cloud; move"
+            " their values to the key `config` of this file"
         )
     provider = document.get("secretsprovider")
     if provider not in (None, "", "passphrase") or document.get("encryptedkey"):
@@ -95,8 +95,8 @@ def _opened(value: ConfigValue, crypter: Decrypter | None) -> ConfigValue:
     if isinstance(value, Ciphertext):
         if crypter is None:
             raise EngineError(
-                "the value is encrypted, but the stack has no encryptionsalt; set the value again"
-                " with `pulumi config set --secret`"
+                "the value is encrypted, but the stack file has no encryptionsalt; set the value"
+                " again with `pulumi config set --secret`"
             )
         return crypter.decrypt(value.text)
     if isinstance(value, dict):

@@ -1,6 +1,7 @@
-"""Make each resource match the program's goal: check, compare, plan, carry out.
+"""Make each resource match its goal, which is the resource as the program wants it.
 
-Planning runs in the event loop, providers run in threads.
+The steps are: check the inputs, compare them with the state, plan an operation, and carry it out.
+Planning runs in the event loop. Providers run in threads.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Deployment:
         return await self._carry_out(planned, goal, manager, new, old)
 
     async def _is_gone(self, goal: Goal, manager: Provider, old: StoredResource | None) -> bool:
-        """Return whether a stored resource no longer exists, because somebody deleted it."""
+        """Return whether a stored resource no longer exists, because a person deleted it."""
         if not goal.custom or is_provider(goal.type) or not _is_comparable(old):
             return False
         seen = as_providers_see(old)
@@ -124,17 +125,18 @@ class Deployment:
     def _refuse_second(self, urn: str, goal: Goal) -> None:
         if urn in self._goals:
             raise EngineError(
-                "registered twice: resources with the same type and parent need different names;"
-                " rename one"
+                "the program creates this resource twice; resources with the same type and parent"
+                " need different names: rename one of them"
             )
         if urn in self._taken_over:
             raise EngineError(
-                f"an alias of {short(self._taken_over[urn])} has taken over this resource; remove"
-                " the alias or the resource"
+                f"an alias of {short(self._taken_over[urn])} names this resource and has taken over"
+                " its state; remove the alias, or remove this resource from the program"
             )
         if goal.parent and goal.parent not in self._goals:
             raise EngineError(
-                f"its parent {short(goal.parent)} is not registered; register the parent first"
+                f"its parent {short(goal.parent)} does not exist yet; create the parent before this"
+                " resource"
             )
         self._goals[urn] = goal
 
@@ -148,7 +150,7 @@ class Deployment:
         for former in former_urns(place, goal.aliases, self._renamed):
             if former in self._goals and former in self._stored:
                 raise EngineError(
-                    f"its alias {short(former)} is another resource of this program; remove the"
+                    f"its alias {short(former)} names another resource of this program; remove the"
                     " alias"
                 )
             old = self._journal.old(former)
@@ -181,7 +183,7 @@ class Deployment:
     async def _checked(
         self, manager: Provider, urn: str, goal: Goal, old: StoredResource | None
     ) -> Properties:
-        """Return the inputs to store. They keep values that the provider generated for ``old``."""
+        """Return the inputs to store, including values that the provider generated for ``old``."""
         wanted, known = goal.inputs, Properties()
         if _is_comparable(old):
             wanted, known = reset(goal.inputs, old.inputs, goal.ignore_changes), old.inputs
@@ -199,7 +201,8 @@ class Deployment:
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
             raise EngineError(
-                f"violates mandatory policies: {', '.join(broken)}; fix the reported violations"
+                f"violates mandatory policies: {', '.join(broken)}; fix the violations that are"
+                " reported under Policies"
             )
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
@@ -223,7 +226,8 @@ class Deployment:
         broken = self._policies.broken
         if broken:
             raise EngineError(
-                f"mandatory policies are violated: {', '.join(broken)}; fix the reported violations"
+                f"the stack violates mandatory policies: {', '.join(broken)}; fix the violations"
+                " that are reported under Policies"
             )
 
     # -- carrying out a plan -------------------------------------------------------------------
@@ -257,7 +261,10 @@ class Deployment:
         *,
         condemn: bool = False,
     ) -> StoredResource:
-        """Create ``new``, which replaces ``old`` in the state."""
+        """Create ``new``, which replaces ``old`` in the state.
+
+        With ``condemn``, ``old`` stays in the state, marked for deletion.
+        """
         inputs = plain_properties(new.inputs)
         if self._work.options.preview:
             foreseen = await self._work.ask(manager.preview_outputs, new.type, inputs, None)
@@ -372,7 +379,7 @@ class Deployment:
     # -- reading -------------------------------------------------------------------------------
 
     async def read(self, goal: Goal, resource_id: str) -> StoredResource:
-        """Read a resource that is managed elsewhere. Raises Stopped if it does not exist."""
+        """Read a resource that this stack does not manage. Raises Stopped if it does not exist."""
         self._work.go_on()
         urn = self._urn(goal)
         try:
@@ -395,7 +402,9 @@ class Deployment:
             manager.read, goal.type, urn, resource_id, plain_properties(goal.inputs)
         )
         if found is None:
-            raise EngineError(f"id {resource_id!r}: no such resource; check the id")
+            raise EngineError(
+                f"id {resource_id!r}: no resource has this id; correct the id in the program"
+            )
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
         # If the stack created the old resource, and the id differs, delete the old resource.
@@ -415,8 +424,8 @@ class Deployment:
         current = self._journal.settled(urn)
         if current is None:
             raise EngineError(
-                f"{urn}: cannot record outputs: the program has not created this resource; call"
-                " super().__init__() before register_outputs()"
+                f"{short(urn)}: cannot record outputs, because the program has not created this"
+                " component yet; call super().__init__() before register_outputs()"
             )
         if current.type == STACK_TYPE:
             self._stack_outputs = outputs
@@ -426,7 +435,7 @@ class Deployment:
     async def finish(self) -> None:
         """Delete resources that the program no longer has, and record the stack's outputs.
 
-        Call this only after the program has ended. Shows failures, and does not raise them.
+        Call this only after the program has ended. Failures are shown, not raised.
         """
         await self._removal.delete_all(self._journal.left())
         self._give_up_begun()
@@ -436,7 +445,7 @@ class Deployment:
         self._work.save()
 
     async def destroy(self) -> None:
-        """Delete the whole stack. Shows failures, and does not raise them."""
+        """Delete all resources of the stack. Failures are shown, not raised."""
         await self._removal.delete_all(self._journal.snapshot().resources)
         self._give_up_begun()
         self._work.save()
@@ -447,8 +456,8 @@ class Deployment:
             self._journal.end(begun)
             self._work.display.message(
                 Severity.WARNING,
-                "the engine cannot check whether an interrupted run created this resource; look"
-                " for it and delete it",
+                "an interrupted run may have created this resource, and the engine cannot check"
+                " this; look for the resource, and delete it by hand",
                 begun.urn,
             )
 

@@ -1,4 +1,4 @@
-"""Show a deployment: a live tree on a terminal, a line per event elsewhere, or one JSON document.
+"""Show a deployment: as a live tree on a terminal, as lines elsewhere, or as one JSON document.
 
 Results go to standard output, errors to standard error.
 """
@@ -124,9 +124,10 @@ def _change_line(change: Change) -> str:
 
 
 def change_lines(changes: Sequence[Change]) -> list[str]:
-    """Return the properties that change: at most 20, and one line for the rest.
+    """Return a line for each changed property: at most 20 lines, and one line for the rest.
 
-    For a text with several lines, such as a file, the lines that change follow, at most 20.
+    Below a text with several lines, such as a file, show the changed lines: at most 20 lines, and
+    one line for the rest.
     """
     lines: list[str] = []
     for change in changes[:_SHOWN_CHANGES]:
@@ -167,7 +168,7 @@ def _output(name: str, before: Properties, after: Properties) -> str:
 
 
 def _policy_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return each pack with its violations, mandatory ones first, as Pulumi's command does."""
+    """Return each pack with its violations, mandatory ones first, as the `pulumi` command does."""
     lines = ["Policies:"] if verdicts else []
     for verdict in verdicts:
         found = verdict.violations
@@ -354,10 +355,10 @@ class Json:
 
 
 class PreviewJson(Json):
-    """The document of `pulumi preview --json`: one parser can read Pulumi's output and this one.
+    """The same document as that of `pulumi preview --json`, so that one parser can read both.
 
     As in Pulumi, the document has no stack outputs. For unchanged resources, it has only their
-    number. A preview takes seconds, so nothing is printed before the document.
+    number. Progress is not printed, because a preview takes only seconds.
     """
 
     def __init__(self) -> None:
@@ -415,7 +416,7 @@ class _Row:
 
 @dataclass
 class _Tree:
-    """Contents of the live tree by URN, in the order of each resource's first event."""
+    """Contents of the live tree by URN, in the order in which the resources first appeared."""
 
     rows: dict[str, _Row] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)
@@ -617,8 +618,8 @@ class Live:
 def choose(as_json: bool, *, preview: bool = False, only_failure: bool = False) -> Report:
     """Return the display that fits standard output.
 
-    ``only_failure`` is for the preview before an `up` or `destroy`. The preview prints the JSON
-    document only if it fails: otherwise, the run that follows prints one.
+    ``only_failure`` is for the preview before an `up` or `destroy`. Such a preview prints its JSON
+    document only if it fails. Otherwise, the following run prints a document.
     """
     if as_json:
         return PreviewJson() if preview else Json(only_failure)

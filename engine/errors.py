@@ -8,7 +8,7 @@ from engine.values import Value
 
 
 class EngineError(Exception):
-    """An error to show to the user as it is: one line that says what to do."""
+    """An error whose message the engine shows to the user: one line that says what to do."""
 
 
 class WrongPassphrase(EngineError):  # noqa: N818 - named for the event

@@ -12,7 +12,7 @@ from engine.state import StoredResource
 
 
 class Severity(StrEnum):
-    """Severity of a message. OUTPUT is what the program prints."""
+    """Severity of a message. OUTPUT is for lines that the program prints."""
 
     OUTPUT = "output"
     INFO = "info"
@@ -42,19 +42,19 @@ class Display(Protocol):
     """Receiver of events. The engine calls all methods in its own thread."""
 
     def known(self, step: Step) -> None:
-        """In a preview: the planned operation on a resource, which gets no other event."""
+        """Receive the planned operation on a resource. A preview sends no other event about it."""
 
     def started(self, step: Step) -> None:
-        """An operation starts."""
+        """Receive the start of an operation."""
 
     def status(self, urn: str, line: str) -> None:
-        """A running operation waits; ``line`` gives the reason."""
+        """Receive what a running operation waits for; an empty ``line`` if it no longer waits."""
 
     def finished(self, step: Step, seconds: float) -> None:
-        """An operation has succeeded."""
+        """Receive the success of an operation, with its duration."""
 
     def failed(self, step: Step, reason: str) -> None:
-        """An operation has failed, or its resource could not be planned."""
+        """Receive the failure of an operation, or of the planning for its resource."""
 
     def message(self, severity: Severity, text: str, urn: str = "") -> None:
-        """A line from the program or the engine."""
+        """Receive a line from the program or the engine; ``urn`` is the resource, if any."""

@@ -13,11 +13,11 @@ from engine.paths import Missing
 from engine.values import UNKNOWN_STRING, Value, format_path
 
 IDENTITIES: Final = ("name", "mountPath", "key", "ip")
-"""Keys that identify an object in a list of Kubernetes."""
+"""Keys that identify an object in the lists of Kubernetes manifests."""
 WIDTH: Final = 60
 """Maximum length of a value on one line."""
 _CONTEXT: Final = 20
-"""Maximum length of the common text before and after the part that differs."""
+"""Maximum length of the equal text to show before and after the part that differs."""
 
 
 # --- Texts on one line ---------------------------------------------------------------------------
@@ -29,9 +29,9 @@ def _shortened(text: str) -> str:
 
 
 def both_shortened(old: str | None, new: str | None) -> tuple[str | None, str | None]:
-    """Return two texts that still differ, and have at most `WIDTH` characters.
+    """Shorten two texts to at most `WIDTH` characters, so that they still differ.
 
-    Cut the common start and end first.
+    Cut the equal start and end of the texts first.
     """
     if old is None or new is None or old == new or max(len(old), len(new)) <= WIDTH:
         return old and _shortened(old), new and _shortened(new)
@@ -44,7 +44,7 @@ def both_shortened(old: str | None, new: str | None) -> tuple[str | None, str | 
 
 
 def _common(old: str, new: str) -> int:
-    """Return the length of the common start."""
+    """Return the length of the start that both texts have in common."""
     pairs = enumerate(zip(old, new, strict=False))
     shorter = min(len(old), len(new))
     return next((index for index, (one, other) in pairs if one != other), shorter)
@@ -57,7 +57,7 @@ def _start(common: str) -> int:
 
 
 def _kept(common: str) -> int:
-    """Return how much of a common end to keep: its first word."""
+    """Return how many characters of a common end to keep: those of its first word."""
     found = re.search("[/, ]", common)
     return min(found.end() if found else len(common), _CONTEXT)
 
@@ -113,7 +113,7 @@ def _items(old: Value | Missing, new: Value | Missing) -> tuple[list[str], list[
     if isinstance(old, list) and isinstance(new, list) and are_words(old, new):
         return [*map(_word, old)], [*map(_word, new)]
     if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) + 2 > WIDTH:
-        # In quotes, one of them is too long for one line.
+        # With quotes (+ 2), one of the texts is too long for one line.
         before, after = (re.split("[ ,]+", one) for one in (old, new))
         return (before, after) if set(before) & set(after) else None
     return None
@@ -137,7 +137,7 @@ def _document(text: str) -> list[str] | None:
 
 
 def _leaves(value: Any, place: str) -> Iterator[str]:
-    """Yield each value with its path, so that one changed line says what it belongs to."""
+    """Yield each value with its path, so that a changed line shows its place in the document."""
     if isinstance(value, dict) and value:
         for key in sorted(value):
             yield from _leaves(value[key], joined(place, key))
@@ -150,7 +150,7 @@ def _leaves(value: Any, place: str) -> Iterator[str]:
 
 
 def _identity(item: Any) -> str:
-    """Return the name of an item. Without one, no position: an insertion would change it."""
+    """Return the name of an item, or "". Do not use its position: an insertion would change it."""
     names = (item.get(key) for key in IDENTITIES) if isinstance(item, dict) else ()
     return next((name for name in names if isinstance(name, str)), "")
 

@@ -1,4 +1,4 @@
-"""Temporary folders. A later run removes those of a killed engine, which may contain SSH keys."""
+"""Temporary folders, which may contain SSH keys. A later run removes those of a killed engine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Final
 
 _PREFIX: Final = "slurmstack-engine-"
 _YOUNG: Final = 60.0
-"""Seconds in which the owner of a new folder has certainly locked it."""
+"""Seconds after which the process that created a folder has certainly locked the folder."""
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Yield a new folder that only this user can open, and remove it afterwards.
 
-    The folder is locked while its process lives, so that other runs do not remove it.
+    The folder is locked while this process lives, so that other runs do not remove the folder.
     """
     _remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
@@ -37,7 +37,7 @@ def temporary_folder() -> Iterator[Path]:
 def _remove_abandoned() -> None:
     """Remove this user's folders whose process has ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another run removes it, or uses it
+        with contextlib.suppress(OSError):  # another run uses or removes the folder
             found = folder.lstat()
             if found.st_uid == os.getuid() and found.st_mtime < time.time() - _YOUNG:
                 _remove_unless_locked(folder)

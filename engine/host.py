@@ -1,7 +1,7 @@
 """The gRPC services for a Pulumi program: Pulumi's ResourceMonitor and Engine.
 
-Source: the protocol's files (proto/pulumi/resource.proto, engine.proto). For an unsupported
-feature, the engine returns an error that names it; the program's SDK shows the error.
+Source: the protocol's files (proto/pulumi/resource.proto, engine.proto). If the program uses an
+unsupported feature, the engine returns an error that names the feature, and the SDK shows it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a duration like ``5m`` or ``1h30m``. Raises EngineError."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise EngineError(f"customTimeouts: {text!r}: expected a duration like 90s, 5m or 1h30m")
+        raise EngineError(f"customTimeouts: {text!r}: expected a duration such as 90s, 5m or 1h30m")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def goal_of(request: Any, *, preview: bool = False) -> Goal:
     """Return the goal of a RegisterResourceRequest. Raises EngineError for unsupported features.
 
-    A preview allows remote components and parameterized packages: it plans them from their inputs.
+    A preview also accepts remote components and parameterized packages, which it plans from their
+    inputs.
     """
     for name, asked in (
         ("remote components", request.remote and not preview),
@@ -234,7 +235,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return empty_pb2.Empty()
 
     async def ReadResource(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Read a resource that exists already and is managed elsewhere."""
+        """Read an existing resource that this stack does not manage."""
 
         async def read() -> StoredResource:
             goal = Goal(
@@ -268,7 +269,9 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         resource = self._deployment.registered(str(urn))
         if resource is None:
             await _refuse(
-                context, f"{_GET_RESOURCE}: no resource {urn} in this program; register it first"
+                context,
+                f"{_GET_RESOURCE}: the program has not created the resource {urn}; create it"
+                " before this call",
             )
         answer: Properties = {"urn": resource.urn, "id": resource.id, "state": resource.outputs}
         return resource_pb2.ResourceInvokeResponse(**{"return": to_struct(answer)})
@@ -282,9 +285,9 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         )
 
     async def SignalAndWaitForShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Record that the program has registered everything, and let it exit.
+        """Record that the program has registered all its resources, and let the program exit.
 
-        Deletions do not require the program.
+        The program need not wait for deletions.
         """
         self.finished = True
         return empty_pb2.Empty()

@@ -1,4 +1,4 @@
-"""The state of a stack while a run changes it."""
+"""Keep the state of a stack while a run changes the stack."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Journal:
     """The state during a run: first the settled resources, then the others.
 
     A resource is settled when the run has recorded its new state. Settled resources are in the
-    order of recording, so a resource follows everything that it refers to. The others keep their
-    old order.
+    order in which they were recorded, so a resource follows all resources that it refers to. The
+    other resources keep their old order.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -42,7 +42,7 @@ class Journal:
     def settle(
         self, new: StoredResource, old: StoredResource | None, *, condemn: bool = False
     ) -> None:
-        """Settle a resource as ``new``, in place of ``old``.
+        """Record ``new`` as the settled state of a resource, in place of ``old``.
 
         With ``condemn``, ``old`` stays in the state, marked for deletion.
         """

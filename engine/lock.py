@@ -1,4 +1,7 @@
-"""Lock a stack with Pulumi's lock files: one update at a time, of this engine or of Pulumi's."""
+"""Lock a stack with Pulumi's lock files, so that only one update runs at a time.
+
+The `pulumi` command respects these locks too.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,8 @@ def _alive(pid: int) -> bool:
 def locked(directory: Path) -> Iterator[Path]:
     """Lock the stack that keeps its lock files in ``directory``.
 
-    Removes this host's lock files whose process has ended. Raises EngineError with the holder if
-    another update runs.
+    Remove lock files that ended processes of this host have left. Raises EngineError with the
+    holder if another update runs.
     """
     own = directory / f"{uuid.uuid4()}.json"
     _refuse_if_held(directory, own)
@@ -79,9 +82,9 @@ def _refuse_if_held(directory: Path, own: Path) -> None:
             file.unlink(missing_ok=True)
             continue
         raise EngineError(
-            f"the stack is locked by {holder.user}@{holder.host} (pid {holder.pid}) since"
-            f" {holder.since}: wait until that update has ended, or delete {file} if"
-            " this process no longer exists on that host"
+            f"the stack is locked by an update of {holder.user}@{holder.host} (process"
+            f" {holder.pid}) since {holder.since}; wait until this update has ended, or, if this"
+            f" process no longer exists on {holder.host}, delete {file}"
         )
 
 
@@ -100,6 +103,6 @@ def _read(file: Path) -> Holder | None:
         return None
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise EngineError(
-            f"{file}: the lock file cannot be read ({error}); delete it if no update of this stack"
-            " is running"
+            f"{file}: the lock file cannot be read ({error}); if no update of this stack is"
+            " running, delete the file"
         ) from error

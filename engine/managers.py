@@ -1,4 +1,4 @@
-"""Find the manager of a resource: the engine itself, or a provider configured from the state."""
+"""Find the manager of a resource: the engine itself, or a provider with its config in the state."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Managers:
         stored = self._work.journal.find(urn, provider_id)
         if stored is None:
             raise EngineError(
-                f"its provider {short(urn)} is neither in the program nor in the state; register"
-                " the provider before this resource"
+                f"its provider {short(urn)} is neither in the program nor in the state; create the"
+                " provider before this resource"
             )
         return stored
 

@@ -121,15 +121,15 @@ async def _port(project: PackProject, process: Process) -> int:
         line = await asyncio.wait_for(process.stdout.readline(), _START)
     except TimeoutError:
         raise EngineError(
-            f"policy pack {project.root}: not ready after {_START:.0f} s; check its output, or run"
-            " without --policy-pack"
+            f"policy pack {project.root}: not ready after {_START:.0f} s; read the output of the"
+            " pack, or run without --policy-pack"
         ) from None
     try:
         return int(line)
     except ValueError:
         raise EngineError(
-            f"policy pack {project.root}: did not start; fix the error that it printed, or run"
-            " without --policy-pack"
+            f"policy pack {project.root}: did not start; fix the error that the pack printed, or"
+            " run without --policy-pack"
         ) from None
 
 
@@ -146,7 +146,7 @@ class _Served:
         self.verdict = Verdict(str(project.root), project.version, project.path)
 
     async def begin(self, options: Options, secret_keys: Sequence[str]) -> None:
-        """Send the stack and its config, and read the pack's policies. Raises EngineError."""
+        """Send the stack's name and config, and read the pack's policies. Raises EngineError."""
         await self._configure_stack(options, secret_keys)
         info = await self._ask(self._stub.GetAnalyzerInfo, empty_pb2.Empty())
         self.verdict.name = info.name
@@ -155,8 +155,9 @@ class _Served:
         for name, chosen in config.items():
             if chosen.enforcementLevel == analyzer_pb2.REMEDIATE:
                 raise EngineError(
-                    f"policy pack {info.name}: {name}: this engine does not support remediation;"
-                    " make the policy mandatory, or deploy this stack with the `pulumi` command"
+                    f"policy pack {info.name}: policy {name}: this engine does not support the"
+                    " enforcement level `remediate`; set `mandatory`, or deploy this stack with the"
+                    " `pulumi` command"
                 )
         await self._ask(
             self._stub.Configure, analyzer_pb2.ConfigureAnalyzerRequest(policyConfig=config)

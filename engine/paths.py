@@ -36,8 +36,8 @@ def parse_path(text: str) -> Path:
         match = _STEP.match(text, position)
         if match is None:
             raise EngineError(
-                f"property path {text!r}: invalid at column {position + 1}; expected"
-                ' keys like spec.ports[0].name or data["a.b"]'
+                f"property path {text!r}: invalid at column {position + 1}; expected a path such as"
+                ' spec.ports[0].name or data["a.b"]'
             )
         position = match.end()
         if match["name"] is not None:
@@ -74,8 +74,8 @@ def look_up(value: Value, path: Path) -> Value | Missing:
 def reset(news: Properties, olds: Properties, patterns: Sequence[str]) -> Properties:
     """Return ``news`` with the values of ``olds`` at each pattern, as ignore_changes requires.
 
-    If both have the object around the value, remove a value that only ``news`` has, and restore a
-    value that only ``olds`` has. Raises EngineError on an invalid pattern.
+    Remove a value that only ``news`` has, and restore a value that only ``olds`` has, if both have
+    the object that contains the value. Raises EngineError on an invalid pattern.
     """
     result: Value = news
     for pattern in patterns:

@@ -1,7 +1,7 @@
 """Rules for planning a deployment, as pure functions.
 
-The rules are Pulumi's: the operation for a difference, the resources that a replacement includes,
-and the order of deletion.
+The rules are Pulumi's. They define the operation for a difference, the resources that a replacement
+includes, and the order of deletion.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def inherited(goal: Goal, parent: Goal | None) -> Goal:
 
 
 Settings: TypeAlias = Mapping[str, Sequence[str]]
-"""The settings whose edit would replace or delete a protected resource, by its name."""
+"""By the name of a protected resource: the settings that would replace or delete it if edited."""
 
 
 def refuse_replacing_protected(
@@ -151,8 +151,9 @@ def refuse_replacing_protected(
     """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
-            f"is protected, but this change would replace it{_cause(old, settings)}; revert the"
-            " change, or set protect=False (slurmstack:protect_data: false) and run again"
+            f"this change would replace the resource, but the resource is"
+            f" protected{_cause(old, settings)}; revert the change, or first deploy only"
+            " slurmstack:protect_data: false (protect=False), and then this change"
         )
 
 
@@ -162,8 +163,8 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource], settings: Set
     if held:
         names = ", ".join(sorted(f"{r.type} {name_of(r.urn)}{_cause(r, settings)}" for r in held))
         raise EngineError(
-            f"nothing is deleted, because these are protected: {names}; set protect=False"
-            " (slurmstack:protect_data: false), run `up`, then delete them"
+            f"no resource was deleted, because these resources are protected: {names}; first deploy"
+            " slurmstack:protect_data: false (protect=False), and then delete them"
         )
 
 
@@ -173,9 +174,9 @@ def _cause(old: StoredResource, settings: Settings) -> str:
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
-    """Return a dependent's inputs, with UNKNOWN for inputs that will change.
+    """Return a dependent's inputs, with UNKNOWN for inputs that a replaced resource provides.
 
-    Return None if no input will change.
+    Return None if replaced resources provide none of its inputs.
     """
     affected = {
         key
@@ -188,7 +189,10 @@ def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties
 
 
 def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
-    """Return whether a resource is lost because its provider or ``deleted_with`` is replaced."""
+    """Return whether a replacement also removes this resource.
+
+    This is the case if its provider, or the resource that its ``deleted_with`` names, is replaced.
+    """
     provider = split_reference(old.provider)[0] if old.provider else ""
     return provider in replaced or old.deleted_with in replaced
 
@@ -196,8 +200,8 @@ def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
     """Return whether another resource's replacement can include ``old``.
 
-    It cannot include components, resources that the stack does not manage, resources that are
-    marked for deletion, and resources in ``settled``.
+    A replacement never includes components, resources that the stack does not manage, resources
+    that are marked for deletion, and resources in ``settled``.
     """
     return old.custom and not old.external and not old.delete and old.urn not in settled
 
@@ -207,9 +211,9 @@ def order_of_deletion(
 ) -> dict[StoredResource, frozenset[StoredResource]]:
     """Return, for each resource, the resources that must be deleted before it.
 
-    ``condemned`` is in the state's order. Before a resource, delete all that refer to it: its
-    dependents, its children and, if it is a provider, the resources that it manages. Resources
-    refer only to earlier ones, so there are no cycles, even if a URN occurs twice.
+    ``condemned`` is in the state's order. Before a resource, delete all resources that refer to it:
+    its dependents, its children and, if it is a provider, the resources that it manages. A resource
+    refers only to earlier resources, so there are no cycles, even if a URN occurs twice.
     """
     before: dict[StoredResource, set[StoredResource]] = {r: set() for r in condemned}
     earlier: dict[str, list[StoredResource]] = {}

@@ -1,7 +1,7 @@
-"""Verdicts of policy packs on a deployment; the packs run in separate processes.
+"""Collect the violations that policy packs find. The packs run in separate processes.
 
-As in Pulumi, a preview continues after a mandatory violation, shows all violations, and fails at
-the end. An update stops before it changes the resource.
+As in Pulumi, a preview continues after a violation of a mandatory policy, shows all violations, and
+fails at the end. An update stops before it changes the resource.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Subject:
-    """A resource for packs: with its inputs before an operation, with its outputs afterwards."""
+    """A resource for packs. Its properties are its inputs before an operation, then its outputs."""
 
     urn: str
     goal: Goal

@@ -1,4 +1,4 @@
-"""The program's process, which starts and ends with the engine."""
+"""Run the Pulumi program in a process that starts and ends with the engine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class Program:
         await asyncio.gather(show(stdout, display), show(stderr, display))
         code = await self._process.wait()
         if code not in (0, 1, _STOPPED) and not self._ended_by_us:
-            display.message(Severity.ERROR, f"the program {_ended(code)}; read its output")
+            display.message(
+                Severity.ERROR, f"the Pulumi program {_ended(code)}; read the program's output"
+            )
         return code == 0
 
     async def stop(self) -> None:
@@ -97,7 +99,7 @@ class Program:
 
 
 def _ended(code: int) -> str:
-    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 async def show(stream: asyncio.StreamReader, display: Display) -> None:

@@ -1,4 +1,4 @@
-"""The project: the settings of Pulumi.yaml, and the paths of its files and its state."""
+"""Read a project: the contents of Pulumi.yaml, and the paths of its files and its state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from stackfile import ConfigValue, StackFileError, parse, parse_config
 _NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _PACK: Final = "PulumiPolicy.yaml"
 _PROTECTED: Final = "protected.yaml"
-"""An optional file of a project: for errors, the settings that would replace or delete a protected
-resource, by the resource's name."""
+"""An optional file of a project. By the name of a protected resource, it lists the settings that
+would replace or delete the resource if edited, so that errors can name them."""
 _BACKEND: Final = "PULUMI_BACKEND_URL"
 
 
@@ -34,7 +34,7 @@ class Project:
     defaults: dict[str, ConfigValue]
     backend: str | None
     settings: Mapping[str, Sequence[str]]
-    """The settings in `_PROTECTED`."""
+    """The contents of `_PROTECTED`."""
 
     def stack_file(self, stack: str) -> Path:
         """Return the path of the stack's config."""
@@ -53,7 +53,7 @@ class Project:
     def state_directory(self) -> Path:
         """Return the state's path: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
 
-        Raises EngineError if it is not a local directory.
+        Raises EngineError if the path is not a local directory.
         """
         url = os.environ.get(_BACKEND) or self.backend
         if not url:
@@ -97,7 +97,10 @@ def find_project(start: Path) -> Project:
         for name in _NAMES:
             if (directory / name).is_file():
                 return _read(directory / name)
-    raise EngineError(f"no Pulumi.yaml in {start} or above it; run in the project or pass --cwd")
+    raise EngineError(
+        f"no Pulumi.yaml in {start} or a folder above it; run the command in the project's folder,"
+        " or pass --cwd"
+    )
 
 
 def _read(file: Path) -> Project:
@@ -142,7 +145,7 @@ def _runtime_options(file: Path, runtime: Any) -> dict[str, Any]:
     if not isinstance(runtime, dict) or runtime.get("name") != "python":
         shown = runtime.get("name") if isinstance(runtime, dict) else runtime
         raise EngineError(
-            f"{file}: runtime: {shown!r}: this engine supports only Python; deploy this"
+            f"{file}: runtime: {shown!r}: this engine runs only Python programs; deploy this"
             " project with the `pulumi` command"
         )
     options = runtime.get("options") or {}
@@ -156,8 +159,9 @@ def _interpreter(file: Path, options: dict[str, Any]) -> Path:
     interpreter = file.parent / str(virtualenv) / "bin" / "python"
     if not interpreter.exists():
         raise EngineError(
-            f"{file}: runtime.options.virtualenv: {virtualenv}: no Python there; create it with"
-            f" `python3 -m venv {virtualenv}` and install the requirements"
+            f"{file}: runtime.options.virtualenv: {virtualenv}: this folder has no bin/python;"
+            f" create the environment with `python3 -m venv {virtualenv}`, and install the"
+            " requirements into it"
         )
     return interpreter
 

@@ -21,10 +21,10 @@ async def recover(
 ) -> dict[str, StoredResource]:
     """Make the state match the resources that exist. Raises EngineError if a provider fails.
 
-    Mark a resource that was being created or updated, so that the next update includes it.
+    Mark a resource that was being created or updated, so that this run updates it.
 
-    Return, by URN, the resources whose existence is unknown; they stay pending. The run creates
-    them again under the same generated names. Providers take over objects that they recognize.
+    Return, by URN, the resources that may or may not exist; they stay pending. This run creates
+    them again with the same generated names, and providers take over objects that they recognize.
     """
     unknown: dict[str, StoredResource] = {}
     for pending in interrupted:
@@ -55,7 +55,9 @@ async def _after_creation(begun: StoredResource, work: Work, managers: Managers)
     if work.journal.find(begun.urn, found[0]) is not None:
         return True
     work.display.message(
-        Severity.INFO, "created by an interrupted run; this run continues with it", begun.urn
+        Severity.INFO,
+        "an interrupted run created this resource; this run takes it over",
+        begun.urn,
     )
     names = manager.secret_outputs(begun.type) | frozenset(begun.additional_secret_outputs)
     exists = replace(
@@ -95,5 +97,7 @@ async def _after_deletion(begun: StoredResource, work: Work, managers: Managers)
         plain_properties(old.outputs),
     )
     if found is None:
-        work.display.message(Severity.INFO, f"{short(old.urn)}: deleted by an interrupted run")
+        work.display.message(
+            Severity.INFO, f"{short(old.urn)}: an interrupted run has deleted this resource"
+        )
         work.journal.drop(old)

@@ -1,4 +1,4 @@
-"""Delete resources that the program no longer has, and those that are replaced."""
+"""Delete resources that the program no longer has, and the originals of replaced resources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Removal:
     async def delete_all(self, condemned: Sequence[StoredResource]) -> None:
         """Delete resources, each after all resources that refer to it. Show failures.
 
-        Delete nothing if one of the resources is protected.
+        If one of the resources is protected, delete no resource.
         """
         try:
             planning.refuse_deleting_protected(condemned, self._work.options.settings)
@@ -106,7 +106,8 @@ class Removal:
     async def make_way(self, old: StoredResource) -> StoredResource:
         """Delete a resource before its replacement is created; return its new entry in the state.
 
-        First delete the dependents that must be replaced with it. Raises EngineError.
+        First delete the dependents that must be replaced together with the resource. Raises
+        EngineError.
         """
         dependents = await self._lost_with(old)
         planning.refuse_deleting_protected(dependents, self._work.options.settings)
@@ -115,7 +116,8 @@ class Removal:
                 await self._remove_for_replacement(dependent)
             except EngineError as error:
                 raise EngineError(
-                    f"cannot delete {short(dependent.urn)}, which must be deleted first: {error}"
+                    f"cannot be replaced, because its dependent {short(dependent.urn)} must be"
+                    f" deleted first, and this failed: {error}"
                 ) from error
         return await self._remove_for_replacement(old)
 

@@ -33,7 +33,7 @@ def _imported_sdk() -> Any:
     except ImportError as error:
         print(
             f"{sys.executable} cannot import the Pulumi SDK ({error}); install the program's"
-            " requirements there",
+            " requirements for this Python",
             file=sys.stderr,
         )
         sys.exit(FAILED)
@@ -43,7 +43,7 @@ def _imported_sdk() -> Any:
 def _read_settings() -> dict[str, Any]:
     """Read the engine's settings from standard input, then redirect standard input from /dev/null.
 
-    When the engine exits, the pipe closes, and the program exits too.
+    A thread keeps the pipe open. When the engine exits, the pipe closes, and the program exits too.
     """
     stream = os.fdopen(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
@@ -91,8 +91,9 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
     sys.path.insert(0, str(main if main.is_dir() else main.parent))
     # Hide asyncio's warnings about tasks that are unfinished when a deployment stops.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    # The SDK sends several debug messages for each resource, each in a request of its own. The
-    # engine would discard them. Without them, a preview of 110 resources takes a fifth less time.
+    # Disable debug messages. The SDK sends several of them for each resource, each in a separate
+    # request, and the engine discards them. Without them, a preview of 110 resources takes a fifth
+    # less time.
     pulumi.log.debug = lambda *_, **__: None
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -112,16 +113,18 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
         if isinstance(error.code, str):
             pulumi.log.error(error.code)
         else:
-            pulumi.log.error(f"the program ended early: it called sys.exit({error.code})")
+            pulumi.log.error(
+                f"the Pulumi program ended early, because it called sys.exit({error.code})"
+            )
     except Exception as error:
-        pulumi.log.error("the program failed:\n" + _user_traceback(error, main))
+        pulumi.log.error("the Pulumi program failed:\n" + _user_traceback(error, main))
     else:
         return 0
     return FAILED
 
 
 if __name__ == "__main__":
-    # Collect garbage rarely: the process ends soon, and imports and resources stay until it ends.
+    # Collect garbage rarely: the process ends soon, and its objects are in use until then.
     gc.set_threshold(500_000)
     sdk = _imported_sdk()
     code = _run(sdk, _read_settings())

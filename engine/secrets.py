@@ -1,4 +1,4 @@
-"""Encrypted secrets in Pulumi's passphrase format, which Pulumi's engine can read too.
+"""Encrypt secrets in Pulumi's passphrase format, which Pulumi's engine can read too.
 
 The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
 A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
@@ -62,8 +62,8 @@ class PassphraseCrypter:
         encoded, _, proof = rest.partition(":")
         if version != _VERSION or not proof:
             raise EngineError(
-                "encryptionsalt: expected v1:<salt>:v1:<nonce>:<text>; restore it from a backup of"
-                " the stack file or state"
+                "encryptionsalt: expected v1:<salt>:v1:<nonce>:<text>; restore its value from a"
+                " backup of the stack file or of the state"
             )
         salt = _decode(encoded, "encryptionsalt")
         crypter = cls(_derive(passphrase, salt), salt, proof)
@@ -73,8 +73,9 @@ class PassphraseCrypter:
             correct = False
         if not correct:
             raise WrongPassphrase(
-                f"incorrect passphrase: {_PASSPHRASE} does not decrypt this stack's secrets; set it"
-                " to the passphrase that the stack was created with"
+                f"incorrect passphrase: it does not decrypt the secrets of this stack; set"
+                f" {_PASSPHRASE} or {_PASSPHRASE_FILE} to the passphrase with which the stack was"
+                " created"
             )
         return crypter
 
@@ -107,13 +108,13 @@ class PassphraseCrypter:
                     )
                 except (InvalidTag, ValueError) as error:
                     raise EngineError(
-                        "a secret cannot be decrypted: it is damaged or was encrypted for another"
-                        " stack; set it again"
+                        "a secret cannot be decrypted, because it is damaged or was encrypted for"
+                        " another stack; set the secret again"
                     ) from error
                 return opened.decode()
         raise EngineError(
-            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; set it again with this"
-            " stack's passphrase"
+            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; set the secret again"
+            " with the passphrase of this stack"
         )
 
 
@@ -125,15 +126,15 @@ def passphrase_from_environment() -> str:
     file = os.environ.get(_PASSPHRASE_FILE)
     if not file:
         raise EngineError(
-            f"the stack has secrets, but no passphrase is set: set {_PASSPHRASE} or"
-            f" {_PASSPHRASE_FILE}"
+            f"the stack has secrets, but no passphrase is set; set {_PASSPHRASE} to the passphrase,"
+            f" or {_PASSPHRASE_FILE} to a file with it"
         )
     try:
         return Path(file).read_text().strip()
     except OSError as error:
         raise EngineError(
-            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; set it to a file that"
-            " contains the passphrase"
+            f"{_PASSPHRASE_FILE}: cannot read {file}: {error.strerror}; set this variable to a"
+            " readable file with the passphrase"
         ) from error
 
 
@@ -187,5 +188,6 @@ def _decode(text: str, name: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise EngineError(
-            f"{name}: is damaged (expected base64); restore the stack file or state from a backup"
+            f"{name}: is damaged (expected base64); restore the stack file or the state from a"
+            " backup"
         ) from error

@@ -1,6 +1,7 @@
 """A stack's state in the format of Pulumi's checkpoints (version 3), which Pulumi reads too.
 
-Field names and resource order are Pulumi's: a resource follows everything that it refers to.
+The names of fields and the order of resources are Pulumi's: a resource follows all resources that
+it refers to.
 """
 
 from __future__ import annotations
@@ -154,7 +155,10 @@ def from_json(document: Mapping[str, Any], unsealed: Callable[[Any], Value]) -> 
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """An operation that was running when the state was written: creating, updating or deleting."""
+    """An operation that was running when the state was written.
+
+    ``kind`` is "creating", "updating" or "deleting".
+    """
 
     kind: str
     resource: StoredResource
@@ -179,7 +183,7 @@ def now() -> str:
 
 
 class Sealer:
-    """Converts resources to JSON, each of them only once."""
+    """Convert resources to JSON, each resource only once."""
 
     def __init__(self, crypter: PassphraseCrypter | None) -> None:
         self.crypter = crypter
@@ -222,8 +226,8 @@ class Sealer:
 def _without_secrets(value: Value) -> Any:
     if isinstance(value, Secret):
         raise EngineError(
-            "the stack has secrets, but no passphrase is set: set PULUMI_CONFIG_PASSPHRASE or"
-            " PULUMI_CONFIG_PASSPHRASE_FILE"
+            "the stack has secrets, but no passphrase is set; set PULUMI_CONFIG_PASSPHRASE to the"
+            " passphrase, or PULUMI_CONFIG_PASSPHRASE_FILE to a file with it"
         )
     if isinstance(value, dict):
         return {key: _without_secrets(item) for key, item in value.items()}

@@ -89,7 +89,9 @@ def encrypt(project: Project, name: str, text: str) -> str:
     """
     file = project.read_stack(name)
     if not file.path.exists():
-        raise EngineError(f"no stack {name!r}: {file.path.name} does not exist; create it first")
+        raise EngineError(
+            f"stack {name!r}: the stack file {file.path.name} does not exist; create it first"
+        )
     passphrase = passphrase_from_environment()
     if file.encryption_salt:
         return PassphraseCrypter.from_state(passphrase, file.encryption_salt).encrypt(text)
@@ -106,16 +108,16 @@ def encrypt(project: Project, name: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """A user's request. ``parallel`` is the number of simultaneous operations."""
+    """A user's request. ``parallel`` is the maximum number of simultaneous operations."""
 
     kind: str  # "update" or "destroy", as in the history
     preview: bool
     parallel: int
     expect_no_changes: bool = False
     packs: tuple[PackProject, ...] = ()
-    """Policy packs that judge an update."""
+    """Policy packs that check an update."""
     refresh: bool = False
-    """Whether to create stored resources again that no longer exist."""
+    """Whether to create resources again that are in the state but no longer exist."""
 
 
 def run(project: Project, name: str, request: Request, report: Report) -> int:
@@ -209,7 +211,10 @@ def _exit_code(result: Result, request: Request) -> int:
         return 1
     changed = sum(n for op, n in result.counts.items() if op not in (Op.SAME, Op.READ))
     if request.expect_no_changes and changed:
-        print(f"error: expected no changes, found {changed}; review them above", file=sys.stderr)
+        print(
+            f"error: --expect-no-changes: {changed} resources change; review the changes above",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
@@ -247,7 +252,7 @@ def _signals(
         work.cancel()
         report.message(
             Severity.WARNING,
-            "stopping: cancelling running operations; interrupt again to stop at once",
+            "stopping: running operations are cancelled; press Ctrl-C again to exit immediately",
         )
         if program is not None:
             ending.append(asyncio.ensure_future(program.stop()))
@@ -263,9 +268,12 @@ def _signals(
 
 
 def _leave_at_once(report: Report, lock: Path | None) -> None:
-    """Exit. The state lists the running operations, and the next run finds their outcome."""
+    """Exit immediately. The next run checks the running operations, which the state lists."""
     report.__exit__(None, None, None)
-    print("stopped at once; the next run checks interrupted operations", file=sys.stderr)
+    print(
+        "stopped immediately; the next run checks the operations that were interrupted",
+        file=sys.stderr,
+    )
     sys.stdout.flush()
     if lock is not None:
         lock.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Pulumi's names of resources: URNs and provider references.
 
-A URN is ``urn:pulumi:<stack>::<project>::<types of its parents, $-separated>$<type>::<name>``; a
-provider reference is ``<urn>::<id>``. Only the name may itself contain ``::``.
+A URN is ``urn:pulumi:<stack>::<project>::<types>::<name>``. ``<types>`` has the types of all
+parents and of the resource itself, separated by ``$``. A provider reference is ``<urn>::<id>``.
+Only the name of a resource may contain ``::``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _qualified_type(urn: str) -> str:
 
 
 def resource_type_of(urn: str) -> str:
-    """Return the type token of the resource itself, without those of its parents."""
+    """Return the type token of the resource itself, without the types of its parents."""
     return _qualified_type(urn).rpartition("$")[2]
 
 

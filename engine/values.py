@@ -1,9 +1,9 @@
 """Property values of programs, providers and the state.
 
-On the wire (Pulumi's gRPC protocol) everything is a protobuf ``Struct``. Values that a Struct
-cannot express are objects with a signature key. Here they are Python values: ``Secret(value)`` for
-a secret, and ``UNKNOWN`` for a value that only an update will know. Source: the protocol's
-documentation of property values ("special values").
+Pulumi's gRPC protocol sends all values as a protobuf ``Struct``. Values that a Struct cannot
+express are objects with a signature key. This module converts them to Python values:
+``Secret(value)`` is a secret, and ``UNKNOWN`` is a value that is known only after an update.
+Source: the protocol's documentation of property values ("special values").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESOURCE_REFERENCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 OUTPUT_VALUE: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_STRING: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
-# One for each kind of value. All mean "not known yet".
+# Pulumi has one such text for each kind of value. All mean "not known yet".
 _UNKNOWN_STRINGS: Final = frozenset(
     {
         UNKNOWN_STRING,
@@ -35,7 +35,7 @@ _UNKNOWN_STRINGS: Final = frozenset(
 
 
 class Unknown:
-    """A value that only an update will know; use the singleton ``UNKNOWN``."""
+    """A value that is known only after an update; use the singleton ``UNKNOWN``."""
 
     _instance: Unknown | None = None
 
@@ -75,7 +75,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def from_struct(struct: struct_pb2.Struct) -> Properties:
-    """Read a Struct. A resource reference becomes the resource's id; for a component, its URN.
+    """Read a Struct. A reference to a resource becomes the resource's id; for a component, its URN.
 
     Objects with other signatures (assets, archives) stay as they are.
     """
@@ -201,7 +201,7 @@ def _walk(value: Value) -> Iterator[Value]:
 def mark_secret_like(new: Value, model: Value) -> Value:
     """Return ``new`` with a secret wherever ``model`` has one at the same path.
 
-    Secrets of the model at paths that ``new`` lacks are ignored: there is nothing to hide.
+    If ``new`` has no value at the path of a secret in ``model``, ignore this secret.
     """
     if isinstance(model, Secret):
         return as_secret(plain(new))

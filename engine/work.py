@@ -1,4 +1,4 @@
-"""Shared parts of a deployment: its state, threads and display, and whether it must stop."""
+"""Run operations of a deployment: keep the state, the threads, the display, and stop if needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the reason has been show
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a deployment. ``parallel`` is the number of simultaneous operations."""
+    """Options of a deployment. ``parallel`` is the maximum number of simultaneous operations."""
 
     project: str
     stack: str
@@ -42,14 +42,14 @@ class Options:
     """The stack's decrypted config by ``<namespace>:<name>``."""
     settings: Settings
     refresh: bool = False
-    """Whether to create stored resources again that no longer exist."""
+    """Whether to create resources again that are in the state but no longer exist."""
 
 
 class Work:
     """The operations of one run. Call its methods only in the event loop's thread.
 
-    The state is written before and after each operation. So the next run knows what exists, even if
-    this run is killed.
+    The state is written before and after each operation. The next run therefore knows which
+    resources exist, even if this run is killed.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Work:
             raise Stopped
 
     def close(self) -> None:
-        """Release the threads; a thread that hangs does not delay the engine."""
+        """Release the threads without waiting: a thread that hangs must not delay the exit."""
         self._operations.shutdown(wait=False, cancel_futures=True)
         self._quick.shutdown(wait=False, cancel_futures=True)
 
@@ -103,9 +103,9 @@ class Work:
     async def run(
         self, kind: str, step: Step, resource: StoredResource, call: Callable[[Operation], T]
     ) -> T:
-        """Run an operation, which the state lists until it ends. Raises EngineError, Stopped.
+        """Run an operation. The state lists the operation until it ends.
 
-        The caller records and saves the outcome.
+        The caller records and saves the outcome. Raises EngineError and Stopped.
         """
         if not resource.custom or is_provider(resource.type):
             result = call(Operation())  # the resource exists only in the state
@@ -155,7 +155,7 @@ class Work:
         """Show a failure, and let no more operations start."""
         step = self._begun.get(step.urn, step)
         if self.cancelled and isinstance(error, Cancelled):
-            self.display.failed(step, "cancelled")
+            self.display.failed(step, "cancelled by the user")
         else:
             self.failed = True
             self.failures += 1
@@ -180,7 +180,10 @@ def describe_bug(error: BaseException) -> str:
         place = place.tb_next
     where = f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}{where} (this is a bug in the engine; report it)"
+    return (
+        f"unexpected error in the engine: {type(error).__name__}: {text}{where}; this is a bug:"
+        " please report it with this line"
+    )
 
 
 def as_providers_see(old: StoredResource) -> Resource:

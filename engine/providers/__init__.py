@@ -12,7 +12,7 @@ from engine.values import Properties, as_secret, mark_secret_like
 
 __all__ = ["Diff", "Operation", "Properties", "Provider", "Resource", "load", "with_secrecy"]
 
-INPUTS_ECHO: Final = "__inputs"  # a provider's outputs repeat the inputs under this key
+INPUTS_ECHO: Final = "__inputs"  # key under which a provider's outputs repeat the inputs
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Provider(Protocol):
     ) -> tuple[str, Properties, Properties] | None:
         """Return the current id, inputs and outputs; None if the resource does not exist.
 
-        ``inputs`` and ``outputs`` are the stored ones. ``outputs`` is None if the resource is not
+        ``inputs`` and ``outputs`` are the stored values. ``outputs`` is None if the resource is not
         in the state yet.
         """
         ...
@@ -120,7 +120,7 @@ class Provider(Protocol):
 
 
 def with_secrecy(properties: Properties, like: Properties, always: frozenset[str]) -> Properties:
-    """Return a provider's plain result with its secrets marked.
+    """Return the plain result of a provider, with its secrets marked.
 
     A value is secret if the program's inputs, ``like``, have a secret at the same path. Each
     top-level property named in ``always`` is secret too.
@@ -160,6 +160,6 @@ def load(package: str, config: Properties, *, preview: bool) -> Provider:
 
         return PlannedProvider()
     raise EngineError(
-        f"package {package!r}: not supported by this engine (supported: command, kubernetes,"
+        f"provider {package!r}: not supported by this engine (supported: command, kubernetes,"
         " random); deploy this stack with the `pulumi` command"
     )

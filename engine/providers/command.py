@@ -1,8 +1,8 @@
 """Run commands on remote hosts with the local `ssh`.
 
-This implements `command:remote:Command` of Pulumi's command provider (1.2), with the same inputs,
-outputs and reasons to run a command again. Unlike that provider, it requires the host's key, and
-logs in only with a private key.
+This module implements `command:remote:Command` of Pulumi's command provider (1.2), with the same
+inputs, outputs and reasons to run a command again. Unlike Pulumi's provider, it requires the host's
+key, and logs in only with a private key.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _OUTPUTS: Final = ("stderr", "stdout")
 _ALIAS: Final = "machine"
 """The host's name in known_hosts, for any address and port."""
 _POLL: Final = 0.2
-"""Interval in seconds to check whether the user has stopped the run."""
+"""Seconds between two checks whether the user has stopped the run."""
 _GRACE: Final = 5.0
 """Seconds between SIGTERM and SIGKILL to ssh."""
 _LINES: Final = 3
-"""Number of output lines that an error shows: the last ones."""
+"""Number of lines at the end of the output that an error shows."""
 
 
 class CommandProvider:
@@ -66,10 +66,10 @@ class CommandProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Any change runs a command again. A changed trigger replaces the resource.
+        """Report each changed input. Any change runs a command again.
 
-        If the input `update` is set, a changed trigger only updates the resource, as in Pulumi's
-        provider (`triggers`).
+        A changed trigger replaces the resource. If the input `update` is set, a changed trigger
+        only updates the resource, as in Pulumi's provider (`triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
         changed = tuple(map(format_path, paths))
@@ -105,8 +105,8 @@ class CommandProvider:
         """Return the stored values: the engine cannot know whether an interrupted command ran."""
         if outputs is None:
             raise EngineError(
-                f"{resource_type}: cannot be imported: only the state has its result; declare it as"
-                " a new resource"
+                f"{resource_type}: cannot be imported, because the result of a command exists only"
+                " in the state; remove the import or the get() call"
             )
         return resource_id, inputs, outputs
 
@@ -124,8 +124,8 @@ class CommandProvider:
 def _require(resource_type: str) -> None:
     if resource_type != TYPE:
         raise EngineError(
-            f"{resource_type}: not supported by this engine (supported: {TYPE}); deploy this stack"
-            " with the `pulumi` command"
+            f"{resource_type}: type not supported by this engine (supported: {TYPE}); deploy this"
+            " stack with the `pulumi` command"
         )
 
 
@@ -134,7 +134,7 @@ def _check_names(given: Inputs, known: Sequence[str], prefix: str) -> None:
         if name not in known and not name.startswith("__") and value is not None:
             raise CheckError(
                 f"{prefix}{name}",
-                f"not supported by this engine (supported: {', '.join(known)}); remove it",
+                f"input not supported by this engine (supported: {', '.join(known)}); remove it",
             )
 
 
@@ -150,7 +150,10 @@ class _Result:
 
 
 def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = None) -> Properties:
-    """Run a command; return its output without the last newline, or {} if there is no command."""
+    """Run the command in the input `which`; return its output without the last newline.
+
+    Return an empty dict if this input is not set.
+    """
     command = inputs.get(which)
     if command is None:
         return {}
@@ -170,7 +173,7 @@ def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = No
 def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
     """Yield the ssh command line without the remote command; then delete its temporary files.
 
-    ssh ignores the user's own settings and asks no questions (ssh_config(5)).
+    These options make ssh ignore the user's own settings and ask no questions (ssh_config(5)).
     """
     with temporary_folder() as folder:
         key, known = folder / "key", folder / "known_hosts"
@@ -219,7 +222,9 @@ def _run(
             errors="replace",
         )
     except OSError as error:
-        raise EngineError(f"ssh: cannot be started: {error.strerror}; install OpenSSH") from error
+        raise EngineError(
+            f"cannot start ssh: {error.strerror}; install OpenSSH's client on this host"
+        ) from error
     # Use a thread: `communicate` with a timeout loses input that it has not written yet.
     with process, ThreadPoolExecutor(1) as pool:
         output = pool.submit(process.communicate, stdin)
@@ -233,7 +238,10 @@ def _run(
             if op.cancelled.is_set():
                 raise Cancelled
             if late:
-                raise EngineError(f"timed out after {op.timeout:g} s; increase customTimeouts")
+                raise EngineError(
+                    f"the command timed out after {op.timeout:g} s; increase customTimeouts of this"
+                    " resource"
+                )
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,4 +1,4 @@
-"""A substitute for providers that the engine lacks: it plans their resources in a preview."""
+"""A substitute for unsupported providers, which plans their resources in a preview."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from engine.values import Properties
 
 
 class PlannedProvider(Builtin):
-    """For previews only. Every difference is an update: reasons to replace are unknown here."""
+    """A provider only for previews.
+
+    It reports every difference as an update, because it does not know which changes force a
+    replacement.
+    """
 
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
         """Raise EngineError: a preview creates nothing."""
         raise EngineError(
-            f"{resource_type}: this engine cannot create it; deploy this stack with the `pulumi`"
-            " command"
+            f"{resource_type}: this engine cannot create resources of this type; deploy this stack"
+            " with the `pulumi` command"
         )
 
     def read(
@@ -28,7 +32,7 @@ class PlannedProvider(Builtin):
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the stored values of a stored resource: this engine cannot look for it."""
+        """Return the stored values, because this engine cannot look for the resource."""
         return None if outputs is None else (resource_id, inputs, outputs)
 
     def preview_outputs(

@@ -62,7 +62,7 @@ _TEXT_DEFAULTS: Final[Properties] = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """One type: its inputs with their types, and the function that draws id and outputs."""
+    """A resource type: its inputs with their types, and the function that draws id and outputs."""
 
     inputs: Mapping[str, str]
     required: tuple[str, ...]
@@ -88,7 +88,10 @@ class RandomProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Compare: every change draws a new value. Adding a default explicitly is not a change."""
+        """Report each changed input. Every change replaces the resource and draws a new value.
+
+        An input that is set to its default is the same as an input that is not set.
+        """
         kind = _kind(old.type)
         before, after = _effective(kind, old.inputs), _effective(kind, news)
         changed = tuple(
@@ -122,13 +125,13 @@ class RandomProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the stored values. Without an id, no value was drawn: return None."""
+        """Return the stored values; None without an id, because then no value was drawn."""
         if not resource_id:
             return None
         if outputs is None:
             raise EngineError(
-                f"{resource_type}: cannot be imported or looked up: a random value exists only in"
-                " the state of its stack; remove the import option or the get() call"
+                f"{resource_type}: cannot be imported or looked up, because a random value exists"
+                " only in the state of its stack; remove the import option or the get() call"
             )
         return resource_id, inputs, outputs
 
@@ -151,15 +154,15 @@ def _kind(resource_type: str) -> _Kind:
     kind = _KINDS.get(resource_type.rpartition(":")[2])
     if kind is None:
         raise EngineError(
-            f"{resource_type}: not a type of the random provider (supported:"
-            f" {', '.join(sorted(_KINDS))}); check the spelling"
+            f"{resource_type}: the random provider has no such type (known:"
+            f" {', '.join(sorted(_KINDS))}); correct the type"
         )
     return kind
 
 
 def _check_type(name: str, expected: str | None, value: Value) -> None:
     if expected is None:
-        raise CheckError(name, "is not an input of this type; check the spelling")
+        raise CheckError(name, "this type has no such input; correct the name, or remove the input")
     if value is None or isinstance(value, Unknown):
         return
     kinds = _TYPES[expected]

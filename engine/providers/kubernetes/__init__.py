@@ -1,4 +1,4 @@
-"""The Kubernetes provider: applies objects of any kind, and waits until they are ready."""
+"""The Kubernetes provider. It applies objects of any kind, and waits until they are ready."""
 
 from engine.providers.kubernetes.provider import KubernetesProvider
 

@@ -1,6 +1,7 @@
-"""The Kubernetes API through the official client: requests, retries, one-line errors, kinds.
+"""Send requests to the Kubernetes API with the official client.
 
-Objects stay plain JSON: the client's models exist only for the built-in kinds.
+This module retries requests, turns errors into one line, and finds the paths of kinds. Objects stay
+plain JSON, because the client has models only for the built-in kinds.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DISCOVERY_SECONDS: Final = 15.0
 
 
 class ApiError(EngineError):
-    """The API server refused a request. ``status`` is from HTTP, ``body`` is a Status object."""
+    """The API server refused a request. ``status`` is the HTTP status, ``body`` a Status object."""
 
     def __init__(self, message: str, status: int, body: Manifest) -> None:
         super().__init__(message)
@@ -42,7 +43,7 @@ class ApiError(EngineError):
 
     @property
     def missing(self) -> bool:
-        """Whether the server lacks the object or its kind."""
+        """Whether the server does not have the object or its kind."""
         return self.status == 404
 
     @property
@@ -58,7 +59,7 @@ class Unreachable(EngineError):  # noqa: N818 - named for the cluster's state
 
 @dataclass(frozen=True)
 class Location:
-    """The path of a kind's objects: its plural, and whether it is namespaced."""
+    """Parts of the path of a kind's objects: the plural, and whether the kind is namespaced."""
 
     kind: Kind
     plural: str
@@ -87,7 +88,7 @@ class Api:
         content_type: str = "application/json",
         about: str = "",
     ) -> tuple[int, Any]:
-        """Send a request, and retry transient errors; return the HTTP status and the JSON answer.
+        """Send a request, and retry it after transient errors. Return HTTP status and JSON answer.
 
         ``about`` names the object in errors. Raises ApiError and Unreachable.
         """
@@ -96,7 +97,7 @@ class Api:
             try:
                 status, answer, retry_after = self._send(method, path, query, body, content_type)
             except OSError as error:
-                # Without any earlier answer, do not retry: the address may be wrong.
+                # If the server has never answered yet, do not retry: the address may be wrong.
                 if not left or not self._answered:
                     raise self._unreachable(error) from error
             else:
@@ -163,7 +164,10 @@ class Api:
         return known or self._discover(kind.api_version).get(kind.kind)
 
     def await_kind(self, kind: Kind, cancelled: threading.Event) -> None:
-        """Wait until the server has a custom kind: its definition may have just been created."""
+        """Wait for a short time until the server has a custom kind.
+
+        Its CustomResourceDefinition may have been created a moment ago.
+        """
         deadline = time.monotonic() + (_DISCOVERY_SECONDS if is_namespaced(kind) is None else 0.0)
         while self.location(kind) is None and time.monotonic() < deadline:
             if cancelled.wait(0.5):
@@ -204,8 +208,8 @@ class Api:
         location = self.location(ref.kind)
         if location is None:
             raise ApiError(
-                f"{ref}: the cluster does not serve {ref.kind}: create its CustomResourceDefinition"
-                " before this object",
+                f"{ref}: the cluster does not have the kind {ref.kind}; create its"
+                " CustomResourceDefinition before this object",
                 404,
                 {"reason": "NoMatch"},
             )
@@ -285,7 +289,7 @@ class Api:
                 raise
 
     def log_tail(self, namespace: str, pod: str, container: str, *, previous: bool) -> str:
-        """Return the last log line of a container, "" if it is unavailable."""
+        """Return the last log line of a container; "" if the log is empty or unavailable."""
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/log"
         query = {"container": container, "tailLines": "5"}
         if previous:
@@ -301,7 +305,7 @@ class Api:
     def watching(self, ref: Ref) -> Iterator[threading.Event]:
         """Yield an event that is set whenever the object changes.
 
-        The watch only shortens a wait. The caller must also poll: the watch may be unavailable.
+        The watch only shortens a wait. The caller must also poll, because the watch may fail.
         """
         changed = threading.Event()
         stop = threading.Event()
@@ -358,7 +362,7 @@ def _connect(cluster: Cluster) -> ApiClient:
     from kubernetes.client import ApiClient, Configuration
 
     settings = Configuration()
-    # `Api.request` retries instead: it knows which answers are transient.
+    # Disable retries of the client. `Api.request` retries, and knows which errors are transient.
     settings.retries = False
     settings.connection_pool_maxsize = _POOL
     try:
@@ -371,7 +375,9 @@ def _connect(cluster: Cluster) -> ApiClient:
                 dict(cluster.document), context=cluster.context, client_configuration=settings
             )
     except config.ConfigException as error:
-        raise EngineError(f"kubeconfig: {' '.join(str(error).split())}") from error
+        raise EngineError(
+            f"kubeconfig: not valid: {' '.join(str(error).split())}; correct the file"
+        ) from error
     if is_loopback(cluster.server):
         settings.proxy = None
     return ApiClient(settings)
@@ -413,13 +419,15 @@ def explain(status: int, answer: Any, about: str) -> str:
     if reason == "Conflict" or status == 409:
         return prefix + _explain_conflict(body, message, reason)
     if status == 401:
-        return prefix + "the cluster rejects the credentials in the kubeconfig; renew them"
+        return prefix + (
+            "the cluster rejects the credentials in the kubeconfig; renew the credentials"
+        )
     if status == 403:
         return prefix + message
     if status == 404 and body.get("details", {}).get("kind") == "namespaces":
         name = body["details"].get("name")
         return prefix + (
-            f"namespace {name!r} does not exist; create it in the program before this object"
+            f"namespace {name!r} does not exist; create the namespace before this object"
         )
     details = body.get("details") or {}
     if reason == "Invalid" and details.get("causes"):
@@ -446,8 +454,8 @@ def _explain_conflict(body: Manifest, message: str, reason: str) -> str:
         return message
     fields = ", ".join(f"{str(c.get('field', '')).lstrip('.')} ({c['message']})" for c in owned)
     return (
-        f"another manager owns these fields: {fields}; leave them out, or take them over with the"
-        ' annotation pulumi.com/patchForce: "true"'
+        f"another client set these fields: {fields}; remove the fields from the program, or take"
+        ' them over with the annotation pulumi.com/patchForce: "true"'
     )
 
 
@@ -460,5 +468,5 @@ _SHOWN_VALUE: Final = re.compile(r", got &value\.\S*")
 
 def _without_object(message: str) -> str:
     """Return a message without the object and its values, which may be secret."""
-    brief = _SCHEMA_ERROR.sub("does not match the schema of the kind: ", message)
+    brief = _SCHEMA_ERROR.sub("the object does not match the schema of its kind: ", message)
     return _SHOWN_VALUE.sub("", brief)

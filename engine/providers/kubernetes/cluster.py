@@ -1,8 +1,8 @@
-"""The provider's config and its kubeconfig, without a Kubernetes client.
+"""Read the provider's config and its kubeconfig, without a Kubernetes client.
 
 The client's package takes a third of a second to import, and a preview without changes does not
-need it. From the kubeconfig alone, this module finds the default namespace and checks whether the
-cluster is reachable.
+need this package. This module needs only the kubeconfig to find the default namespace, and to check
+whether the cluster is reachable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.values import Properties, Unknown
 _CONNECT_SECONDS: Final = 5.0
 _INLINE: Final = "the provider's kubeconfig"
 _LONGEST_PATH: Final = 100
-_LOCAL_HINT: Final = "run `make up` to start the local cluster"
+_LOCAL_HINT: Final = "start the local cluster with `make up`"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Settings:
     delete_unreachable: bool
     upsert: bool
     patch_force: bool
-    known: bool  # False in a preview if the cluster does not exist yet
+    known: bool  # whether kubeconfig and context are known; False if the cluster is still planned
 
 
 def read_settings(config: Properties) -> Settings:
@@ -50,18 +50,18 @@ def read_settings(config: Properties) -> Settings:
     if _flag(config, "enableServerSideApply", default=True) is False:
         raise EngineError(
             "kubernetes provider: enableServerSideApply: false: this engine supports only"
-            " server-side apply; remove the key"
+            " server-side apply; remove this key"
         )
     if config.get("renderYamlToDirectory"):
         raise EngineError(
-            "kubernetes provider: renderYamlToDirectory: this engine does not render to files;"
-            " deploy with the `pulumi` command"
+            "kubernetes provider: renderYamlToDirectory: this engine cannot render objects to"
+            " files; remove this key, or deploy this stack with the `pulumi` command"
         )
     if _flag(config, "strictMode"):
         for key in ("kubeconfig", "context"):
             if not config.get(key):
                 raise EngineError(
-                    f"kubernetes provider: {key}: is required in strict mode; set it, or remove"
+                    f"kubernetes provider: {key}: is required with strictMode; set {key}, or remove"
                     " strictMode"
                 )
     identity = (config.get("kubeconfig"), config.get("context"))
@@ -121,7 +121,7 @@ class Cluster:
 def find_cluster(settings: Settings) -> Cluster:
     """Return the cluster that the settings describe.
 
-    Raises EngineError with the file and the remedy, Absent if there is no such kubeconfig.
+    Raises EngineError with the file and the remedy; Absent if the kubeconfig does not exist.
     """
     if settings.kubeconfig is None:
         found = _ambient()
@@ -154,15 +154,14 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
         if not isinstance(document, dict):
             # Do not show the text: it may contain credentials.
             raise EngineError(
-                f"kubeconfig: {_INLINE}: expected clusters, contexts and users; set it to a"
-                " kubeconfig file or its contents"
+                f"kubeconfig: {_INLINE}: expected YAML with clusters, contexts and users; set the"
+                " key to the path of a kubeconfig or to its contents"
             )
         return _with_absolute_paths(document, Path.cwd()), _INLINE
     raise Absent(
         "kubeconfig",
-        f"kubeconfig: {_path_shown(text)} does not exist (relative to {Path.cwd()}); set it to a"
-        " kubeconfig"
-        " file or its contents, or run `make up` for a local cluster",
+        f"kubeconfig: {_path_shown(text)} does not exist (relative to {Path.cwd()}); set the key to"
+        " the path of a kubeconfig or to its contents, or run `make up` for a local cluster",
     )
 
 
@@ -178,7 +177,9 @@ def _ambient() -> tuple[dict[str, Any], str] | None:
     if not existing:
         if listed:
             raise Absent(
-                "kubeconfig", f"KUBECONFIG: {listed[0]} does not exist; set it to a kubeconfig file"
+                "kubeconfig",
+                f"KUBECONFIG: {listed[0]} does not exist; set this variable to the path of a"
+                " kubeconfig",
             )
         return None
     merged: dict[str, Any] = {}
@@ -197,8 +198,8 @@ def _in_pod(settings: Settings) -> Cluster:
     if host is None:
         raise Absent(
             "kubeconfig",
-            "kubernetes provider: no kubeconfig: set the provider's `kubeconfig` or KUBECONFIG, or"
-            " run `make up` for a local cluster",
+            "kubernetes provider: no kubeconfig found; set the provider's key `kubeconfig` or the"
+            " variable KUBECONFIG, or run `make up` for a local cluster",
         )
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -216,7 +217,10 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
         ) from error
     document = _parsed(text, str(path))
     if not isinstance(document, dict):
-        raise EngineError(f"kubeconfig: {path} is not a kubeconfig: expected a YAML mapping")
+        raise EngineError(
+            f"kubeconfig: {path} is not a kubeconfig: expected YAML with clusters, contexts and"
+            " users; name another file"
+        )
     return _with_absolute_paths(document, path.absolute().parent), str(path)
 
 
@@ -241,7 +245,9 @@ def _parsed(text: str, source: str) -> Any:
         # The text may contain credentials: report only the line's number.
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise EngineError(f"kubeconfig: {source} is not valid YAML{where}; fix it") from error
+        raise EngineError(
+            f"kubeconfig: {source} is not valid YAML{where}; correct the file"
+        ) from error
 
 
 def _entry(
@@ -259,11 +265,11 @@ def _entry(
     problem = (
         f"{name}: {source} has no such context" if name else f"{source} has no current context"
     )
-    raise Absent(field, f"context: {problem} (found: {names}); set it to one of them")
+    raise Absent(field, f"context: {problem} (found: {names}); set the context to one of these")
 
 
 def is_loopback(server: str) -> bool:
-    """Return whether a server is local; the engine never uses a proxy for a local server."""
+    """Return whether a server is on this host. The engine never uses a proxy for such a server."""
     host = urlsplit(server).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -276,7 +282,7 @@ def _has_proxy() -> bool:
 
 
 def unreachable(cluster: Cluster) -> str | None:
-    """Return why the cluster does not answer; None if it answers or is behind a proxy."""
+    """Return why the cluster does not answer; None if it answers or can be behind a proxy."""
     if cluster.proxied:
         return None
     address = urlsplit(cluster.server)
@@ -290,8 +296,8 @@ def unreachable(cluster: Cluster) -> str | None:
 
 def describe_unreachable(server: str, error: BaseException) -> str:
     reason = _reason(error)
-    hint = _LOCAL_HINT if is_loopback(server) else "check that it runs, and check the network"
-    return f"cluster not reachable at {server}: {reason}; {hint}"
+    hint = _LOCAL_HINT if is_loopback(server) else "check that the cluster runs, and the network"
+    return f"the Kubernetes cluster is not reachable at {server}: {reason}; {hint}"
 
 
 def _reason(error: BaseException) -> str:

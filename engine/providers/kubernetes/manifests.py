@@ -1,4 +1,4 @@
-"""Manifests as data: names, kinds, equality, and changes that require a replacement. No I/O.
+"""Rules for manifests, without I/O: names, kinds, equality, and changes that force a replacement.
 
 A manifest is a plain JSON object. Facts about kinds are from the Kubernetes API's reference. The
 conventions of the state (``__inputs``, ``__fieldManager``, auto-naming) are Pulumi's, so that a
@@ -59,7 +59,7 @@ class Kind:
 
     @property
     def group(self) -> str:
-        """The API group, "" for the core."""
+        """The API group; "" for the core group."""
         return self.api_version.rpartition("/")[0]
 
     def __str__(self) -> str:
@@ -103,7 +103,9 @@ def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
     module, _, token_kind = rest.partition(":")
     if not token_kind or module.startswith(_NOT_OBJECTS) or "/" not in module:
         raise CheckError(
-            "", f"{resource_type} is not a Kubernetes object: deploy it with the `pulumi` command"
+            "",
+            f"{resource_type} is not a Kubernetes object, so this engine cannot create it; deploy"
+            " this stack with the `pulumi` command",
         )
     group, _, version = module.partition("/")
     group = _GROUPS.get(group, group)
@@ -116,7 +118,8 @@ def is_patch(resource_type: str, kind: Kind) -> bool:
     return resource_type.rpartition(":")[2] == f"{kind.kind}Patch"
 
 
-# Kinds without a namespace, in groups that every cluster has. For other groups, ask the cluster.
+# Kinds without a namespace, in API groups that every cluster has. For other groups, only the
+# cluster knows which kinds have a namespace.
 _CLUSTER_WIDE: Final[Mapping[str, frozenset[str]]] = {
     "": frozenset({"Namespace", "Node", "PersistentVolume", "ComponentStatus"}),
     "admissionregistration.k8s.io": frozenset(
@@ -196,9 +199,9 @@ def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any
 def checked(
     kind: Kind, urn: str, olds: Mapping[str, Any], news: Properties, namespace: str | None
 ) -> Properties:
-    """Return the inputs to store: with name and namespace, and normalised.
+    """Return the normalised inputs to store, with a name and a namespace.
 
-    ``namespace`` is the default, None for a kind without namespaces. Raises CheckError.
+    ``namespace`` is the default namespace; None for a kind without namespaces. Raises CheckError.
     """
     inputs = cast(Manifest, copy.deepcopy(news))
     inputs.setdefault("apiVersion", kind.api_version)
@@ -219,8 +222,8 @@ def _name(meta: dict[str, Any], urn: str, olds: Mapping[str, Any]) -> None:
     if meta.get("generateName"):
         raise CheckError(
             "metadata.generateName",
-            "not supported by server-side apply; set metadata.name instead, or remove"
-            " generateName: the name is then derived from the Pulumi resource's name",
+            "server-side apply does not support this field; remove it (the object's name is then"
+            " derived from the resource's name in Pulumi), or set metadata.name instead",
         )
     adopted = metadata(olds).get("name") if is_true(olds, AUTONAMED) else None
     meta["name"] = adopted or autoname(urn)
@@ -508,7 +511,7 @@ def _paired(inputs: list[Any], live: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def imported(live: Manifest) -> Manifest:
-    """Return inputs for an object of another client: all fields except those of the server."""
+    """Return inputs for an object that another client created: all fields that clients can set."""
     inputs = {key: value for key, value in live.items() if key != "status"}
     return normalised(inputs)
 
@@ -517,7 +520,7 @@ def imported(live: Manifest) -> Manifest:
 # Owners of fields
 
 
-# Field managers of objects that were created, or edited as a whole, before the first apply.
+# Field managers that own fields which were set without server-side apply.
 _ADOPTED: Final = frozenset(
     {
         "pulumi-kubernetes",

@@ -1,4 +1,4 @@
-"""The pods of a workload: what they wait for, and why they do not start."""
+"""Describe the pods of a workload: what they wait for, and why they do not start."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ POD: Final = Kind("v1", "Pod")
 _EVENT: Final = Kind("v1", "Event")
 _REPLICA_SET: Final = Kind("apps/v1", "ReplicaSet")
 
-# Waiting reasons that are usually permanent, and the seconds to tolerate each: a registry may fail
-# briefly, or a Secret may be created a moment later.
+# Reasons of waiting containers that are usually permanent, each with the seconds to tolerate it: a
+# registry may fail briefly, or a Secret may be created a moment later.
 _HOPELESS_AFTER: Final = {
     "InvalidImageName": 0.0,
     "ErrImageNeverPull": 0.0,
@@ -62,7 +62,7 @@ class Pods:
         return cls(api, tuple(sorted(mine, key=lambda pod: str(metadata(pod)["name"]))))
 
     def note(self) -> str:
-        """Return the first unready pod and what it waits for, "" if all are ready."""
+        """Return the first pod that is not ready and what it waits for; "" if all are ready."""
         for pod in self._unready():
             line = self._busy_with(pod)
             if line:
@@ -78,7 +78,7 @@ class Pods:
                 yield pod
 
     def failure(self) -> str:
-        """Return why the workload cannot start, "" if it may still start."""
+        """Return why the workload cannot start; "" if it may still start."""
         for pod in self.items:
             if not metadata(pod).get("deletionTimestamp"):
                 for container in _containers(pod):
@@ -87,7 +87,7 @@ class Pods:
         return ""
 
     def trouble(self) -> str:
-        """Return the problem of the first unready pod, even if the problem may be temporary."""
+        """Return the problem of the first pod that is not ready, even if it may be temporary."""
         failure = self.failure()
         if failure:
             return failure
@@ -100,9 +100,10 @@ class Pods:
         return ""
 
     def unproven(self) -> str:
-        """Return a container that crashed and has run again only briefly, "" if there is none.
+        """Return a container that crashed and has run again only for seconds; "" if there is none.
 
-        Without a readiness probe, Kubernetes reports such a container as ready until it crashes.
+        Without a readiness probe, Kubernetes reports such a container as ready until it crashes
+        again.
         """
         for pod in self.items:
             for container in at(pod, ("status", "containerStatuses")) or []:
@@ -113,10 +114,11 @@ class Pods:
         return ""
 
     def free_blocked(self, owner: Manifest) -> str:
-        """Delete a broken pod of a StatefulSet's old revision. Return a note, or "".
+        """Delete a broken pod of a StatefulSet's old revision. Return a note about it, or "".
 
-        With ordered pods, the controller waits for this pod before it replaces any pod, so an
-        update cannot repair the pod (a documented limitation of StatefulSets).
+        With the policy OrderedReady, the controller waits until this pod is ready before it
+        replaces any pod. An update therefore cannot repair the pod (a documented limitation of
+        StatefulSets).
         """
         wanted = at(owner, ("status", "updateRevision"))
         if at(owner, ("spec", "updateStrategy", "type")) == "OnDelete" or not wanted:
@@ -130,12 +132,12 @@ class Pods:
             if any(_waits_for(c) in _HOPELESS_AFTER or _crashes(c) for c in _containers(pod)):
                 name = str(metadata(pod)["name"])
                 self.api.delete(Ref(POD, metadata(pod)["namespace"], name), "Background")
-                return f"deleted {name}, a broken pod of the old revision"
+                return f"deleted the broken pod {name}, which has the old revision"
         return ""
 
     def _busy_with(self, pod: Manifest) -> str:
         if metadata(pod).get("deletionTimestamp"):
-            return "terminating"
+            return "waiting for the pod to terminate"
         scheduled = _condition(pod, "PodScheduled")
         if scheduled.get("status") == "False":
             return f"{scheduled.get('reason')}: {_short(scheduled.get('message'))}"
@@ -249,7 +251,7 @@ def _waiting(container: Manifest) -> str:
     """Return why a container waits: the reason, and the details of the message."""
     message = str(at(container, ("state", "waiting", "message")) or "")
     if _waits_for(container) in _PULLING:
-        # Registry and runtime each prefix the image's name: show only the innermost error.
+        # The registry and the runtime each add the image's name: show only the innermost error.
         message = f"{container.get('image')}: {message.rpartition(_WRAPPED)[2]}"
     return f"{_waits_for(container)}: {_short(message)}" if message else _waits_for(container)
 

@@ -88,7 +88,7 @@ class KubernetesProvider:
         elif not preview:
             raise EngineError(
                 "kubernetes provider: kubeconfig or context depends on an output that has no value"
-                " yet; first deploy the resource that has this output"
+                " yet; first deploy the resource with this output"
             )
 
     # -- the provider protocol ----------------------------------------------------------------
@@ -102,10 +102,12 @@ class KubernetesProvider:
             return self._checked_release(olds, news)
         kind = kind_of(resource_type, news)
         if kind.kind.endswith("List") and "items" in news:
-            raise CheckError("kind", f"{kind.kind} is a list: declare each item as a resource")
+            raise CheckError(
+                "kind", f"{kind.kind} is a list; create a separate resource for each item"
+            )
         patch = is_patch(resource_type, kind)
         if patch and not metadata(news).get("name"):
-            raise CheckError("metadata.name", "is required; name the object to patch")
+            raise CheckError("metadata.name", "is required; set it to the name of the object")
         self._require_reachable()
         return checked(kind, urn, olds, news, self._default_namespace(kind))
 
@@ -160,8 +162,8 @@ class KubernetesProvider:
             if self._settings.delete_unreachable:
                 return
             raise EngineError(
-                f"{target.ref}: {reason}; if the cluster no longer exists, set deleteUnreachable on"
-                " the provider to remove its objects from the state"
+                f"{target.ref}: cannot be deleted: {reason}; if the cluster no longer exists, set"
+                " deleteUnreachable on the provider, to only remove the objects from the state"
             )
         api = self._connected()
         try:
@@ -227,7 +229,7 @@ class KubernetesProvider:
             live = api.get(target.ref)
             if old is None and live is not None:
                 if self._settings.upsert or target.patch or is_pulumis(live):
-                    return foreseen  # the update may take over or delete the object
+                    return foreseen  # the update may take the object over, or delete it first
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
@@ -291,7 +293,8 @@ class KubernetesProvider:
         force = target.force
         if live is not None and not target.patch:
             if dry_run:
-                # Force the dry run: the update first takes over the conflicting fields (`_adopt`).
+                # Force the dry run, because the update first takes over conflicting fields
+                # (`_adopt`).
                 force = force or adopted_fields(live, target.manager) is not None
             else:
                 _adopt(api, target, live)
@@ -301,11 +304,12 @@ class KubernetesProvider:
     def _cleared(
         self, api: Api, target: _Target, existing: Manifest, op: Operation
     ) -> Manifest | None:
-        """Return the existing object if this resource may take it over, None if it is gone.
+        """Return the existing object if this resource may take it over; None if it is gone.
 
-        An interrupted run leaves an object that is not in the state; its field manager identifies
-        the owner. A Job of an interrupted run is deleted, because its template cannot change.
-        Raises EngineError for other objects, unless upsertExistingObjects is set.
+        An interrupted run can leave an object that is not in the state. The field manager of the
+        object then identifies this resource. A Job of an interrupted run is deleted, because the
+        template of a Job cannot change. Raises EngineError for other objects, unless
+        upsertExistingObjects is set.
         """
         owned = is_managed_by(existing, target.manager)
         obsolete = owned and target.ref.kind.kind == "Job"
@@ -372,7 +376,8 @@ class KubernetesProvider:
             if self._api is None:
                 if self._cluster is None:
                     raise EngineError(
-                        "kubernetes provider: kubeconfig: unknown in this preview; run `up` first"
+                        "kubernetes provider: kubeconfig: the value is unknown in this preview;"
+                        " first deploy the cluster with `up`"
                     )
                 self._api = Api(self._cluster)
             return self._api
@@ -407,13 +412,13 @@ def _without_old(
 
 def _taken(ref: Ref) -> EngineError:
     return EngineError(
-        f"{ref}: already exists, and this stack did not create it: delete it, choose another name,"
-        " or set upsertExistingObjects on the provider to take it over"
+        f"{ref}: already exists, and this stack did not create it; delete the object, choose"
+        " another name, or set upsertExistingObjects on the provider, to take the object over"
     )
 
 
 def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
-    """Move fields that were set without apply to the field manager of all later applies."""
+    """Move fields that were set without server-side apply to this resource's field manager."""
     for left in reversed(range(_ADOPTIONS)):
         handed = adopted_fields(live, target.manager) if live else None
         if live is None or handed is None:
@@ -429,7 +434,7 @@ def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
 
 
 def _identity(ref: Ref) -> Manifest:
-    """Return a manifest with only the object's identity: applying it gives up all owned fields."""
+    """Return a manifest with only the object's identity. If applied, it gives up all own fields."""
     meta: Manifest = {"name": ref.name}
     if ref.namespace:
         meta["namespace"] = ref.namespace

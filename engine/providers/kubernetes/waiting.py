@@ -1,7 +1,7 @@
 """Wait until an object is ready or gone, or report in one line why it is not.
 
-A check reads the live object and, through ``Around``, related objects such as its pods. The loop
-decides when to check again. The criteria for each kind are those of Pulumi's provider.
+A check reads the live object. Through ``Around``, it also reads related objects, such as pods. The
+loop decides when to check again. The criteria for each kind are those of Pulumi's provider.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from engine.providers.kubernetes.pods import Pods
 
 DEFAULT_TIMEOUT: Final = 600.0  # seconds
 _POLL: Final = 1.0  # seconds between checks without an event
-_TICK: Final = 0.1  # seconds until a cancellation is noticed
-_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)  # first pauses (s): many objects are ready soon
+_TICK: Final = 0.1  # seconds between checks whether the user has cancelled
+# Seconds of the first pauses, which are short because many objects are ready soon.
+_FIRST_LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class NotReady(EngineError):  # noqa: N818 - named for the object's state
@@ -47,7 +48,10 @@ class NotReady(EngineError):  # noqa: N818 - named for the object's state
 
 @dataclass(frozen=True)
 class Progress:
-    """The result of one check: done, what is missing (with details), or a permanent failure."""
+    """The result of one check.
+
+    ``note`` and ``detail`` say what the object still waits for; ``failure`` is a permanent failure.
+    """
 
     done: bool = False
     note: str = ""
@@ -112,7 +116,8 @@ def until_ready(
             seen = api.get(ref)
             if seen is None:
                 raise NotReady(
-                    f"{ref}: another client deleted it before it was ready; run the command again",
+                    f"{ref}: another client deleted the object before it was ready; run the command"
+                    " again",
                     live,
                 )
             live = seen
@@ -134,7 +139,11 @@ def until_gone(
             note = _why_still_there(api, live)
             status.show(note)
             if time.monotonic() >= deadline:
-                raise NotReady(f"{ref}: not deleted after {_seconds(op, inputs)}: {note}", live)
+                raise NotReady(
+                    f"{ref}: still exists {_seconds(op, inputs)} after the request to delete it:"
+                    f" {note}",
+                    live,
+                )
             if not _pause(changed, op, next(looks, _POLL)):
                 raise NotReady(f"{ref}: cancelled: {note}", live, cancelled=True)
             live = api.get(ref)
@@ -200,15 +209,15 @@ def _why_still_there(api: Api, live: Manifest) -> str:
     if live.get("kind") == "Namespace":
         for condition in at(live, ("status", "conditions")) or []:
             if condition.get("status") == "True" and "Remaining" in condition.get("type", ""):
-                return f"waiting: {condition.get('message', '')}"
+                return f"waiting for the objects in the namespace: {condition.get('message', '')}"
     finalizers = [name for name in meta.get("finalizers") or [] if name != "foregroundDeletion"]
     if finalizers:
-        return f"waiting for its finalizers: {', '.join(finalizers)}"
+        return f"waiting until controllers remove the finalizers: {', '.join(finalizers)}"
     if live.get("kind") in _WITH_PODS and live.get("kind") != "Pod":
         left = len(Pods.of(api, live).items)
         if left:
             return f"waiting for {left} {'pod' if left == 1 else 'pods'} to terminate"
-    return "waiting for its deletion"
+    return "waiting until Kubernetes deletes the object"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -226,7 +235,7 @@ def check_for(kind: Kind, inputs: Mapping[str, Any]) -> Check:
 
 
 def _observed(live: Manifest) -> bool:
-    """Return whether the controller has seen the latest generation; if not, the status is old."""
+    """Return whether the controller has seen the latest generation. If not, its status is old."""
     generation = metadata(live).get("generation", 0)
     return bool(_number(live, "status", "observedGeneration") >= generation)
 
@@ -254,7 +263,8 @@ def _rollout(
 def _up(live: Manifest, around: Around) -> Progress:
     """Return done, unless a container that crashed has only just restarted."""
     unproven = around.pods(live).unproven()
-    return Progress(note=f"waiting to see whether {unproven} stays up") if unproven else DONE
+    note = f"waiting to see whether the restarted container {unproven} keeps running"
+    return Progress(note=note) if unproven else DONE
 
 
 def _deployment(live: Manifest, around: Around) -> Progress:
@@ -366,8 +376,8 @@ def _service(live: Manifest, around: Around) -> Progress:
     if any((at(e, ("conditions", "ready")) is not False) for e in endpoints):
         return DONE
     if endpoints:
-        return Progress(note="waiting for one of its pods to be ready")
-    return Progress(note="no pod matches its selector yet")
+        return Progress(note="waiting for a pod of the Service to be ready")
+    return Progress(note="waiting for a pod that matches the selector of the Service")
 
 
 def _ingress(live: Manifest, _around: Around) -> Progress:
@@ -381,13 +391,13 @@ def _claim(live: Manifest, around: Around) -> Progress:
     if phase == "Bound":
         return DONE
     if phase == "Lost":
-        return Progress(failure="its volume is lost: the PersistentVolume no longer exists")
+        return Progress(failure="the PersistentVolume of this claim no longer exists")
     name = at(live, ("spec", "storageClassName"))
     if not name:
         return Progress(note="waiting for a volume")
     storage = around.api.get(Ref(Kind("storage.k8s.io/v1", "StorageClass"), None, name))
     if storage is None:
-        return Progress(note=f"waiting for a volume: StorageClass {name!r} does not exist")
+        return Progress(note=f"waiting for a volume, but StorageClass {name!r} does not exist")
     if storage.get("volumeBindingMode") == "WaitForFirstConsumer":
         return DONE  # the volume is bound when a pod needs it
     return Progress(note=f"waiting for {storage.get('provisioner')} to provision a volume")
