@@ -155,7 +155,7 @@ class Work:
         """Show a failure, and let no more operations start."""
         step = self._begun.get(step.urn, step)
         if self.cancelled and isinstance(error, Cancelled):
-            self.display.failed(step, "cancelled by the user")
+            self.display.failed(step, "cancelled")
         else:
             self.failed = True
             self.failures += 1

@@ -259,7 +259,9 @@ def test_error_names_a_missing_namespace(stack: Stack) -> None:
 def test_error_names_an_unknown_kind(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.providers.kubernetes.api._DISCOVERY_SECONDS", 0.0)
     news: Properties = {"metadata": stack.meta("w")}
-    with pytest.raises(EngineError, match=r"the cluster does not serve example\.org/v1/Widget"):
+    with pytest.raises(
+        EngineError, match=r"the cluster does not have the kind example\.org/v1/Widget"
+    ):
         stack.create("example.org/v1:Widget", "w", news)
 
 

@@ -46,7 +46,7 @@ def test_encrypted_value_is_decrypted_by_the_next_deploy(
 @pytest.mark.parametrize(
     ("text", "stack", "passphrase", "message"),
     [
-        ("", "lab", "correct", "no value: write it to standard input"),
+        ("", "lab", "correct", "no value to encrypt: write the value"),
         ("x", "other", "correct", "Pulumi.other.yaml does not exist; create it first"),
         ("x", "lab", "wrong", "incorrect passphrase"),
     ],

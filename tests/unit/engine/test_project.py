@@ -41,14 +41,14 @@ def test_project_file_sets_virtualenv_and_main_directory(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("runtime: python", "name: is missing: expected text"),
-        ("name: web\nruntime: nodejs", "runtime: 'nodejs': this engine supports only Python"),
+        ("name: web\nruntime: nodejs", "runtime: 'nodejs': this engine runs only Python programs"),
         ("name: web", "runtime: None"),
         ("- web", "expected a mapping"),
         ("name: [", "invalid YAML"),
         ("name: web\nname: lab\nruntime: python", "line 2, column 1: duplicate key 'name'"),
         (
             "name: web\nruntime:\n  name: python\n  options: {virtualenv: env}",
-            "virtualenv: env: no Python there; create it with",
+            "virtualenv: env: this folder has no bin/python; create",
         ),
     ],
 )

@@ -166,14 +166,14 @@ def test_error_for_a_damaged_state_names_the_backup(backend: Backend) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"version": 2}, "unsupported checkpoint version 2"),
+        ({"version": 2}, "version 2 of the state's format is not supported"),
         ({"version": 3}, "expected the key `checkpoint`; restore the previous state"),
         ({"version": 3, "deployment": {}}, r"expected the key `checkpoint`; .* stack import"),
         ([], r"dev\.json: expected a checkpoint of Pulumi, .* dev\.json\.bak"),
         ({"deployment": {}}, "expected a checkpoint of Pulumi"),
         (
             {"version": 3, "checkpoint": {"latest": {"secrets_providers": {"type": "service"}}}},
-            "unsupported secrets provider 'service'",
+            "secrets provider 'service' is not supported",
         ),
     ],
 )
@@ -200,7 +200,7 @@ def test_compressed_state_is_refused_and_not_ignored(backend: Backend) -> None:
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "x" * 101])
 def test_stack_name_cannot_leave_the_state_directory(tmp_path: Path, name: str) -> None:
-    with pytest.raises(EngineError, match="expected at most 100 letters"):
+    with pytest.raises(EngineError, match="use at most 100 letters"):
         Backend(tmp_path, "web", name)
 
 

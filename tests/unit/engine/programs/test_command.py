@@ -76,7 +76,9 @@ def test_up_preview_and_destroy_work_through_the_command(command: Command) -> No
     changed = command("preview", "--expect-no-changes")
     assert changed.returncode == 1
     assert "length: 2 => 3  (forces replacement)" in changed.stdout
-    assert "error: expected no changes, found 1; review them above" in changed.stderr
+    assert (
+        "error: --expect-no-changes: 1 resources change; review the changes above" in changed.stderr
+    )
 
     assert command("destroy", "--yes").returncode == 0
     assert json.loads(command("stack", "export").stdout)["deployment"].get("resources") is None
@@ -95,7 +97,8 @@ def test_up_and_destroy_require_yes_if_there_is_no_terminal(command: Command) ->
         assert refused.returncode == 1
         assert (
             refused.stderr
-            == "error: cannot ask for confirmation (no terminal, or --json): pass --yes\n"
+            == "error: cannot ask for confirmation without a terminal or with --json; pass --yes to"
+            " deploy without a question\n"
         )
         assert refused.stdout == ""
 
@@ -112,7 +115,7 @@ def test_wrong_arguments_are_reported_in_one_line(
 ) -> None:
     without_state = command(*arguments)
     assert without_state.returncode == 1
-    assert ": no state in" in without_state.stderr
+    assert ": no state of this stack in" in without_state.stderr
     assert without_state.stderr.count("\n") == 1
     if message:
         assert command("up", "--yes").returncode == 0
@@ -160,10 +163,10 @@ def test_second_interrupt_kills_a_program_that_ignores_the_first_one(
         lines = iter(process.stdout.readline, "")
         assert any(line.strip() == "deaf" for line in lines)
         process.send_signal(signal.SIGINT)
-        assert any("interrupt again to stop at once" in line for line in lines)
+        assert any("press Ctrl-C again to exit immediately" in line for line in lines)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 130
-        assert "the next run checks interrupted operations" in process.stderr.read()
+        assert "the next run checks the operations that were" in process.stderr.read()
     assert not list(tmp_path.rglob("locks/**/*.json")), "the lock must be released"
 
 

@@ -81,7 +81,8 @@ def test_duplicate_resource_name_is_refused(sandbox: Sandbox) -> None:
     outcome = sandbox.up('a = Thing("a")\nThing("a", Options(depends_on=a))')
     assert outcome.code == 1
     assert outcome.errors == [
-        "registered twice: resources with the same type and parent need different names; rename one"
+        "the program creates this resource twice; resources with the same type and parent need"
+        " different names: rename one of them"
     ]
 
 
@@ -123,7 +124,9 @@ def test_program_that_exits_early_deletes_nothing(sandbox: Sandbox) -> None:
 def test_killed_program_is_reported(sandbox: Sandbox) -> None:
     outcome = sandbox.up("import os; os.kill(os.getpid(), 9)")
     assert outcome.code == 1
-    assert outcome.errors == ["the program was ended by signal 9; read its output"]
+    assert outcome.errors == [
+        "the Pulumi program was killed by signal 9; read the program's output"
+    ]
 
 
 def test_output_and_logs_of_the_program_are_shown(sandbox: Sandbox) -> None:
@@ -169,7 +172,7 @@ def test_stack_with_an_unknown_layout_version_is_refused(sandbox: Sandbox) -> No
     meta = sandbox.root / ".local/state/.pulumi/meta.yaml"
     meta.parent.mkdir(parents=True)
     meta.write_text("version: 9\n")
-    with pytest.raises(EngineError, match=r"unsupported layout version 9"):
+    with pytest.raises(EngineError, match=r"version 9 of the folder's layout is not supported"):
         sandbox.up("pass")
 
 
@@ -313,7 +316,9 @@ def test_update_stops_if_another_update_has_the_lock(sandbox: Sandbox) -> None:
     held = locks / "held.json"
     content = {"pid": 1, "username": "researcher", "hostname": "elsewhere", "timestamp": "today"}
     held.write_text(json.dumps(content))
-    with pytest.raises(EngineError, match=r"researcher@elsewhere \(pid 1\) since today: .*delete"):
+    with pytest.raises(
+        EngineError, match=r"researcher@elsewhere \(process 1\) since today; .*delete"
+    ):
         sandbox.up("pass")
     assert held.exists()
     assert sandbox.preview().code == 0, "a preview takes no lock"

@@ -12,7 +12,8 @@ def test_one_protected_resource_prevents_every_deletion(sandbox: Sandbox) -> Non
     assert outcome.code == 1
     assert len(outcome.errors) == 1
     assert (
-        "nothing is deleted, because these are protected: test:index:Thing a;" in outcome.errors[0]
+        "no resource was deleted, because these resources are protected: test:index:Thing a;"
+        in outcome.errors[0]
     )
     assert sandbox.world.drain() == []
     assert sandbox.destroy().code == 1
@@ -24,7 +25,10 @@ def test_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
     sandbox.world.drain()
     for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
         assert outcome.code == 1
-        assert "is protected, but this change would replace it" in outcome.errors[0]
+        assert (
+            "this change would replace the resource, but the resource is protected"
+            in outcome.errors[0]
+        )
     assert sandbox.world.drain() == []
 
 
@@ -33,7 +37,7 @@ def test_error_about_a_protected_resource_names_its_settings(sandbox: Sandbox) -
     sandbox.up('Thing("a", Options(protect=True), key="1")')
 
     for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
-        assert "would replace it (settings: jail.claim); revert" in outcome.errors[0]
+        assert "the resource is protected (settings: jail.claim); revert" in outcome.errors[0]
     assert "test:index:Thing a (settings: jail.claim);" in sandbox.destroy().errors[0]
 
 

@@ -123,7 +123,7 @@ def test_update_stops_before_the_create_of_a_forbidden_resource(judged: Sandbox)
     assert judged.world.drain() == ["create first"]
     assert outcome.record.failures == {
         "bad": "violates mandatory policies: non-root, privileged, requests;"
-        " fix the reported violations"
+        " fix the violations that are reported under Policies"
     }
     assert set(judged.stored) >= {"first"}
     assert "bad" not in judged.stored
@@ -166,7 +166,8 @@ def test_update_judges_values_that_are_unknown_in_the_preview(judged: Sandbox) -
     assert all("can't be known during preview" in v.message for v in preview.violations)
 
     assert judged.up().record.failures == {
-        "namespace": "violates mandatory policies: namespaces; fix the reported violations"
+        "namespace": "violates mandatory policies: namespaces; fix the violations that are reported"
+        " under Policies"
     }
     assert judged.world.drain() == ["create thing"]
 
@@ -221,7 +222,8 @@ def test_stack_policies_run_after_all_resources_are_registered(small: Sandbox) -
 
     assert preview.code == 1
     assert preview.errors == [
-        "mandatory policies are violated: company; fix the reported violations"
+        "the stack violates mandatory policies: company; fix the violations that are reported under"
+        " Policies"
     ]
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}
@@ -251,7 +253,7 @@ def test_error_in_a_policy_stops_the_deployment(small: Sandbox) -> None:
             mend = ResourceValidationPolicy("mend", "Mends", remediate=lambda args: args.props)
             PolicyPack("menders", [mend], EnforcementLevel.REMEDIATE)
             """,
-            "mend: this engine does not support remediation",
+            "mend: this engine does not support the enforcement level `remediate`",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_preview_reports_protected_resources_that_the_program_drops(command: Com
 
     assert {step.op.value for step in dropped.steps} == {"delete"}
     assert len(refusals(dropped)) == 2
-    assert any("nothing is deleted, because these are protected" in line for line in dropped.errors)
+    assert any("because these resources are protected" in line for line in dropped.errors)
 
 
 CONFIG_MAP = """

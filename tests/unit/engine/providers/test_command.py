@@ -240,7 +240,9 @@ def test_unsupported_inputs_of_a_command_are_refused(given: Properties, path: st
 
 
 def test_other_resource_types_of_the_package_are_refused() -> None:
-    with pytest.raises(EngineError, match="command:local:Command: not supported by this engine"):
+    with pytest.raises(
+        EngineError, match="command:local:Command: type not supported by this engine"
+    ):
         PROVIDER.check("command:local:Command", URN, {}, inputs())
 
 

@@ -65,7 +65,7 @@ def test_type_token_gives_the_kubernetes_kind(token: str, inputs: Properties, ki
     "token", ["kubernetes:helm.sh/v3:Release", "kubernetes:yaml/v2:ConfigFile", "kubernetes:x"]
 )
 def test_type_that_is_not_a_single_object_is_refused(token: str) -> None:
-    with pytest.raises(CheckError, match="deploy it with the `pulumi` command"):
+    with pytest.raises(CheckError, match="deploy this stack with the `pulumi` command"):
         kind_of(token, {})
 
 
@@ -126,7 +126,7 @@ def test_default_does_not_replace_an_unknown_value(unknown: str) -> None:
 
 def test_generatename_is_refused_and_the_error_names_the_remedy() -> None:
     with pytest.raises(
-        CheckError, match=r"metadata\.generateName: not supported .* set metadata\.name"
+        CheckError, match=r"metadata\.generateName: server-side apply .* set metadata\.name"
     ):
         checked(CONFIG_MAP, URN, {}, {"metadata": {"generateName": "x-"}}, "slurm")
 

@@ -306,7 +306,7 @@ REFUSALS: list[tuple[str, Any, str]] = [
     (
         "a conflict",
         refuse("PATCH", 409, "Conflict", "Apply failed with 1 conflict", **CONFLICT),
-        'data.a (conflict with "kubectl" using v1); leave them out, or take them over',
+        'data.a (conflict with "kubectl" using v1); remove the fields from the program',
     ),
     (
         "a field that does not exist",
@@ -317,12 +317,12 @@ REFUSALS: list[tuple[str, Any, str]] = [
             "failed to create typed patch object (slurm/settings; /v1, Kind=ConfigMap):"
             " .dta: field not declared in schema",
         ),
-        "does not match the schema of the kind: .dta: field not declared in schema",
+        "does not match the schema of its kind: .dta: field not declared in schema",
     ),
     (
         "a missing namespace",
         refuse("PATCH", 404, "NotFound", "", details={"kind": "namespaces", "name": "slurm"}),
-        "namespace 'slurm' does not exist; create it in the program before this object",
+        "namespace 'slurm' does not exist; create the namespace before this object",
     ),
     (
         "no permission",
@@ -404,8 +404,8 @@ def test_error_for_an_unreachable_cluster_names_address_and_remedy(
     with pytest.raises(EngineError) as error:
         provider(preview=True).check(TOKEN, URN, {}, inputs())
     assert str(error.value) == (
-        "cluster not reachable at http://127.0.0.1:1: connection refused; run `make up` to"
-        " start the local cluster"
+        "the Kubernetes cluster is not reachable at http://127.0.0.1:1: connection refused; start"
+        " the local cluster with `make up`"
     )
 
 
@@ -480,7 +480,10 @@ def test_deletion_waits_for_finalizers_and_the_error_names_them(
     made = create(kubernetes, inputs())
     fake.on_delete = lambda _object: False
     fake.objects[PATH]["metadata"]["finalizers"] = ["example.org/held"]
-    with pytest.raises(PartialFailure, match=r"not deleted after 0\.05 s: .*example\.org/held"):
+    with pytest.raises(
+        PartialFailure,
+        match=r"still exists 0\.05 s after the request to delete it: .*example\.org/held",
+    ):
         kubernetes.delete(made, Operation(timeout=0.05))
 
 

@@ -318,7 +318,7 @@ def test_restarted_container_is_ready_only_after_running_for_some_time() -> None
 
     assert look(DEPLOYMENT, deployment(), running(60)).done
     assert look(DEPLOYMENT, deployment(), running(1)).note == (
-        "waiting to see whether main in new stays up"
+        "waiting to see whether the restarted container main in new keeps running"
     )
 
 

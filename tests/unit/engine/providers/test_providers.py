@@ -8,7 +8,7 @@ from engine.values import Properties, Secret
 
 
 def test_error_for_an_unsupported_package_names_the_package_and_the_remedy() -> None:
-    with pytest.raises(EngineError, match=r"package 'aws': .* deploy this stack with"):
+    with pytest.raises(EngineError, match=r"provider 'aws': .* deploy this stack with"):
         load("aws", {}, preview=False)
 
 
@@ -35,5 +35,5 @@ def test_preview_compares_inputs_of_packages_without_a_provider() -> None:
     assert provider.diff(old, {**inputs, "tags": {}}).changed == ("tags.Name",)
     assert provider.preview_outputs("aws:ec2/vpc:Vpc", inputs, None) == inputs
     assert provider.preview_outputs("aws:ec2/vpc:Vpc", inputs, old)["arn"] == "arn:1"
-    with pytest.raises(EngineError, match="this engine cannot create it"):
+    with pytest.raises(EngineError, match="this engine cannot create resources of this type"):
         provider.create("aws:ec2/vpc:Vpc", "urn", inputs, Operation())

@@ -230,7 +230,7 @@ REFUSED: list[tuple[str, Properties, str]] = [
     ("RandomBytes", {"length": "16"}, "length: '16': expected a number"),
     ("RandomBytes", {"length": True}, "length: True: expected a number"),
     ("RandomBytes", {"length": 0}, "length: 0: expected 1 or more"),
-    ("RandomBytes", {"length": 1, "kepers": {}}, "kepers: is not an input"),
+    ("RandomBytes", {"length": 1, "kepers": {}}, "kepers: this type has no such input"),
     ("RandomString", {"length": 3, "minUpper": 4}, "length: 3: expected at least"),
     (
         "RandomString",
