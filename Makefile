@@ -1,14 +1,16 @@
-# One command for each task of newcomers, operators and CI. `make help` lists them.
+# One target for each task of newcomers, operators and CI. `make help` lists them.
 
 STACK  ?= dev
-# pulumi or embedded; the default is the pulumi command if it is installed
+# Engine: pulumi or embedded. The default is pulumi if the command `pulumi` is installed, otherwise
+# embedded.
 ENGINE ?=
 PY     := .venv/bin/python
-# Folder of a policy pack to enforce; POLICY=policy selects this project's own
+# Folder of a policy pack to enforce; POLICY=policy enforces the policy pack of this project
 POLICY ?=
 TIMES  := -v --durations=25
-# Run a failed test again, because a slow machine can make it fail. The end of the output shows the
-# first failure and its reason. Three failures usually have one cause, and each may wait for minutes.
+# Run a failed test again, because a slow machine can make a test fail. The end of the output shows
+# the first failure and its reason. Stop after three failures: they usually have the same cause, and
+# each further failure may take minutes.
 AGAIN  := --reruns 1 --rerun-show-tracebacks --maxfail 3
 CHOSEN := $(if $(ENGINE),--engine $(ENGINE)) $(if $(POLICY),--policy-pack $(POLICY))
 
@@ -39,27 +41,27 @@ down: .venv/ready  ## Remove the stack and, if it is local, its cluster
 preview: .venv/ready  ## Show what `make up` would change (ARGS=--markdown, ARGS=--json, POLICY=policy)
 	@$(PY) -m local.deploy preview --stack $(STACK) $(CHOSEN) $(ARGS)
 
-new-stack: .venv/ready  ## Write Pulumi.NAME.yaml, from answers or from ARGS="--set key=value …"
+new-stack: .venv/ready  ## Write Pulumi.NAME.yaml for a new stack: ask for its settings, or read ARGS="--set key=value …"
 	@$(PY) -m local.new_stack $(NAME) $(ARGS)
 
 status: .venv/ready  ## Show the cluster's nodes and pods
 	@$(PY) -m local status --stack $(STACK)
 	@$(PY) -m local kubectl --stack $(STACK) get pods --all-namespaces
 
-kubeconfig: .venv/ready  ## Show how kubectl reaches the cluster
+kubeconfig: .venv/ready  ## Print the kubectl command for the cluster, with its options
 	@$(PY) -m local kubeconfig --stack $(STACK)
 
-ssh: .venv/ready  ## Log in to the cluster
+ssh: .venv/ready  ## Log in to a login node of the cluster
 	@grep -qs '^Host login$$' .local/$(STACK)/ssh_config || $(PY) -m local.access --stack $(STACK)
 	@! grep -qs '^Host login$$' .local/$(STACK)/ssh_config || ssh -F .local/$(STACK)/ssh_config login
 
-images: .venv/ready  ## Build the images, then push them or load them into the local nodes
+images: .venv/ready  ## Build the images; push them to the registry, or load them into the nodes of a local cluster
 	@$(PY) -m images.build --stack $(STACK) $(ARGS)
 
-sbom: .venv/ready  ## List the contents of each image in .local/sbom (CycloneDX)
+sbom: .venv/ready  ## Write a list of each image's contents to .local/sbom (CycloneDX)
 	@$(PY) -m images.sbom --stack $(STACK) $(ARGS)
 
-snapshot:  ## Use today's Debian packages in the images
+snapshot:  ## Use today's Debian packages in the images (writes images/debian/snapshot)
 	@date --utc +%Y%m%dT%H%M%SZ >images/debian/snapshot
 
 check: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Lint, types, import contract, unit tests (two minutes)
@@ -70,17 +72,18 @@ check: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Lint, typ
 		$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal; status=$$?; \
 		wait $$types || { cat .local/types; exit 1; }; exit $$status
 
-# Each worker takes one folder at a time, in the order of their names. The longest folder is the
-# first.
+# Each worker runs the tests of one folder at a time. Folders are started in the order of their
+# names, and the folder that takes longest is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
-# Folders that have their own cluster and lane.
+# Folders whose tests have their own cluster and their own lane.
 APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
-# Three lanes run at a time: together they use two cores nearly fully, and more cause timeouts. The
-# others start when one ends. `test` downloads what the lanes need, so that they start in this order.
+# Lanes in the order in which they start. Three lanes run at a time. They use two cores nearly fully,
+# and more lanes would cause timeouts. When a lane ends, the next one starts. `test` first downloads
+# the files that lanes need, so that no lane has to wait for a download.
 LANES  := cluster health nodesets container edits stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
 # times as long.
-test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass; `make soak` runs the tests that take long
+test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass (`make soak` runs the longer tests)
 	@PATIENCE=$${PATIENCE:-3} PYTEST_TIMEOUT=1800 $(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
 container: .venv/ready .local/bin/docker-registry  ## Test each part alone, in containers
@@ -122,19 +125,19 @@ lock: .venv/ready  ## Pin the requirements again, with hashes
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -o requirements.txt requirements.in
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -c requirements.txt -o requirements-dev.txt requirements-dev.in
 
-schema: .venv/ready  ## Write the JSON Schema of the stack files, and the package's types
+schema: .venv/ready  ## Write the JSON Schema of the stack files, and the types of the Python package
 	@$(PY) -m components.settings
 	@$(PY) -m package.typeddicts
 
-dashboards: .venv/ready  ## Write the dashboards' JSON
+dashboards: .venv/ready  ## Write the JSON files of the Grafana dashboards
 	@$(PY) -m monitoring.dashboards
 
-clean:  ## Remove the environment and all caches (after `make down`)
+clean:  ## Remove the Python environment and all caches (run `make down` first)
 	rm -rf .venv .local/cache .local/bin
 
 .venv/ready: requirements-dev.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slurmstack needs Python 3.11 or newer; this is " + sys.version.split()[0])'
-	@echo "installing the Python requirements into .venv" >&2 # $$(make -s kubeconfig) reads the output
+	@echo "installing the Python requirements into .venv" >&2 # not to stdout, which $$(make -s kubeconfig) reads
 	@python3 -m venv .venv 2>/dev/null || { $(call apt,python3-venv); python3 -m venv .venv; }
 	@.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -1,9 +1,9 @@
 """Build the Python package `slurmstack`, with the parts of this project that a program needs.
 
-In the checkout, these parts are packages of their own (`components`, `agents`, …). Such names
-could collide with packages of other projects. So the build moves the parts into `slurmstack`, and
-renames them in imports. It also records the images' tags, which a checkout derives from its files.
-setuptools does the rest (PEP 517).
+In the checkout, these parts are separate packages (`components`, `agents`, …). Such names could
+collide with packages of other projects. The build therefore moves the parts into `slurmstack`, and
+renames them in imports. The build also records the images' tags, because only a checkout can derive
+them from the images' files. setuptools does the rest (PEP 517).
 """
 
 import json
@@ -22,9 +22,9 @@ from setuptools import build_meta
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAME: Final = "slurmstack"
 PARTS: Final = ("agents", "components", "monitoring", "stackfile")
-"""Packages that the component imports, or whose files it reads."""
+"""Packages that the component imports or reads files from."""
 IMAGES: Final = ("__init__.py", "digests.json", "digests.py", "tags.py")
-"""Files of the package `images`; the component needs no image's own files."""
+"""Files of the package `images` that the component needs. It does not need the images' files."""
 _IMPORT: Final = re.compile(
     rf"^(\s*)(from|import) (package|images|{'|'.join(PARTS)})\b", re.MULTILINE
 )
@@ -67,9 +67,10 @@ def stage(folder: Path) -> None:
 
 
 def renamed(text: str) -> str:
-    """Return a module's text, with imports from `slurmstack`.
+    """Return a module's text, in which imports of the parts are imports from `slurmstack`.
 
-    `import a.b` without a name would bind `a`, so this project imports its modules by `from`.
+    A renamed `import a.b` would bind the name `slurmstack` instead of `a`. This project therefore
+    imports its modules only with `from`.
     """
     return _IMPORT.sub(_renamed, text)
 

@@ -20,7 +20,7 @@ from package.arguments import SlurmClusterArgs
 TYPE: Final = f"{PROJECT}:index:SlurmCluster"
 _NO_CONTEXT: Final = f"{PROJECT}:cluster.context: "
 _UNSEEN: Final = {"secure": "unseen"}
-"""Stands for a Secret's value in the settings; only the Secret itself contains the value."""
+"""Placeholder for a Secret's value in the settings; only the Secret itself contains the value."""
 
 Values = Mapping[str, Any]
 
@@ -33,10 +33,10 @@ class SlurmCluster(pulumi.ComponentResource):
     `domain` is the domain of the cluster's DNS. Files that the settings name are relative to the
     working directory.
 
-    All arguments may contain outputs of other resources. A preview that does not know one of the
-    settings shows only this component, because most of its resources depend on many settings.
-    Kubernetes' provider gets the kubeconfig, and Secrets get the values of `secrets`, so these may
-    be unknown. Other arguments must not be secret.
+    All arguments may contain outputs of other resources. If a preview does not know the value of a
+    setting, it shows only this component, because most of its resources depend on many settings.
+    Only `kubeconfig` and the values of `secrets` may be unknown without this effect. Only these
+    two arguments may be secret.
     """
 
     alertmanager_url: pulumi.Output[str | None]
@@ -99,8 +99,9 @@ class SlurmCluster(pulumi.ComponentResource):
         def refuse(is_secret: bool) -> None:
             if is_secret:
                 raise pulumi.RunError(
-                    f"{self._name}: only `secrets` and `kubeconfig` may be secret: the state has "
-                    "all other arguments in plain text; move the secret value to `secrets`"
+                    f"{self._name}: an argument is secret, but only `secrets` and `kubeconfig` may"
+                    " be secret, because the state contains all other arguments in plain text; move"
+                    " the secret value to `secrets`"
                 )
 
         is_secret: pulumi.Input[bool] = ensure_future(pulumi.Output.is_secret(output))
@@ -115,7 +116,7 @@ class SlurmCluster(pulumi.ComponentResource):
         except SettingsError as error:
             raise pulumi.RunError(str(error)) from None
         for warning in settings.warnings():
-            # A kubeconfig from the program usually has one context.
+            # Skip this warning: a kubeconfig from the program usually has only one context.
             if self._kubeconfig is None or not warning.startswith(_NO_CONTEXT):
                 pulumi.log.warn(warning, self)
         return settings
@@ -127,7 +128,7 @@ def output_types() -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value contains no output, so that the program knows all of it."""
+    """Return whether a value contains no output, so that its whole contents are known."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, value.values()))
     if isinstance(value, list | tuple):
@@ -136,7 +137,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return a value with `2` for `2.0`: between processes, all of Pulumi's numbers are floats."""
+    """Return a value with `2` for `2.0`, because Pulumi sends all numbers to plugins as floats."""
     if isinstance(value, Mapping):
         return {key: _with_whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The plugin that offers `SlurmCluster` to programs in all languages of Pulumi."""
+"""The plugin that provides `SlurmCluster` to programs in all languages of Pulumi."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from package.schema import schema
 
 
 class Provider(provider.Provider):
-    """A component provider. The engine starts it, and asks it for each `SlurmCluster`."""
+    """A component provider. Pulumi's engine starts it, and calls it to create a `SlurmCluster`."""
 
     def __init__(self, number: str) -> None:
         super().__init__(number, json.dumps(schema(number)))
@@ -29,7 +29,7 @@ class Provider(provider.Provider):
     ) -> provider.ConstructResult:
         """Create the component. Raises `InputPropertiesError` for invalid settings."""
         if resource_type != TYPE:
-            raise _invalid(f"type: {resource_type}: expected {TYPE}")
+            raise _invalid(f"type: {resource_type}: unknown type; use {TYPE}")
         try:
             made = SlurmCluster(name, cast(SlurmClusterArgs, inputs), options)
         except pulumi.RunError as error:
@@ -39,7 +39,7 @@ class Provider(provider.Provider):
 
 
 def _invalid(problems: str) -> pulumi.InputPropertiesError:
-    """Return an error that an engine shows, from lines like `key: value: what is expected`."""
+    """Return an error for Pulumi's engine, from lines like `key: value: what is expected`."""
     pairs = (line.split(": ", 1) for line in problems.split("\n"))
     return pulumi.InputPropertiesError(
         "invalid arguments", [{"property_path": key, "reason": reason} for key, reason in pairs]

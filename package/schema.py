@@ -56,7 +56,7 @@ def schema(version: str) -> Spec:
 
 
 def _reached(inputs: Spec, definitions: Spec) -> Spec:
-    """Return the definitions of objects that inputs refer to, directly or through other objects."""
+    """Return the definitions of objects to which inputs refer, also through other objects."""
     found: Spec = {}
     names = sorted(_references(inputs))
     while names:
@@ -94,7 +94,7 @@ def _described(definition: Spec) -> Spec:
 
 
 def _type(definition: Spec) -> Spec:
-    """Return a type of JSON Schema as a type of Pulumi's schema."""
+    """Convert a type of JSON Schema to a type of Pulumi's schema."""
     match definition:
         case {"$ref": "#/$defs/JsonValue"}:
             return _ANY

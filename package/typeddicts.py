@@ -9,7 +9,7 @@ from package.cluster import TYPE
 from package.schema import schema
 
 ARGUMENTS: Final = Path(__file__).with_name("arguments.py")
-"""The written file; a test compares it with `text`."""
+"""The file to write. A test compares its contents with the result of `text`."""
 _HEAD: Final = '''\
 """Types of the arguments of `SlurmCluster`, which `make schema` writes from the settings."""
 

@@ -48,7 +48,7 @@ def test_error_of_a_second_update_names_lock_owner_and_remedy(tmp_path: Path) ->
         pass
     message = str(caught.value)
     assert f"researcher@{socket.gethostname()} (process {os.getpid()})" in message
-    assert "since 2026-01-02T03:04:05Z: wait until that update has ended" in message
+    assert "since 2026-01-02T03:04:05Z; wait until this update has ended" in message
     assert f"delete {file}" in message
     assert list(tmp_path.iterdir()) == [file], "the refused update must leave no lock"
 

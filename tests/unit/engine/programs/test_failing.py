@@ -81,8 +81,10 @@ def test_duplicate_resource_name_is_refused(sandbox: Sandbox) -> None:
     outcome = sandbox.up('a = Thing("a")\nThing("a", Options(depends_on=a))')
     assert outcome.code == 1
     assert outcome.errors == [
-        "the program creates this resource twice; resources with the same type and parent need"
-        " different names: rename one of them"
+        (
+            "the program creates this resource twice; resources with the same type and parent need"
+            " different names: rename one of them"
+        )
     ]
 
 

@@ -222,8 +222,10 @@ def test_stack_policies_run_after_all_resources_are_registered(small: Sandbox) -
 
     assert preview.code == 1
     assert preview.errors == [
-        "the stack violates mandatory policies: company; fix the violations that are reported under"
-        " Policies"
+        (
+            "the stack violates mandatory policies: company; fix the violations that are reported"
+            " under Policies"
+        )
     ]
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}
