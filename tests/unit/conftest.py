@@ -1,9 +1,9 @@
-"""Settings of hypothesis for all unit tests, and the size of the machine that they assume."""
+"""Settings of hypothesis for all unit tests, and the number of CPUs that the tests assume."""
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine must not fail a test.
+# Remove time limits, because tests must not fail on a busy machine.
 settings.register_profile(
     "without time limits",
     settings.default,
@@ -15,5 +15,5 @@ settings.load_profile("without time limits")
 
 @pytest.fixture(autouse=True)
 def _large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warnings about local stacks depend on the machine's CPUs."""
+    """Pretend that the machine has 64 CPUs, because warnings about local stacks depend on them."""
     monkeypatch.setattr("components.settings.clusters.local.machine_cpus", lambda: 64)

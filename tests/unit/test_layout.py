@@ -1,4 +1,7 @@
-"""A test's folder shows what the test needs. Helpers are neither conftests nor test modules."""
+"""The folder of a test shows what the test needs. Helpers are in separate modules.
+
+A helper is neither in a `conftest.py` nor in a test module.
+"""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -16,7 +19,7 @@ FORBIDDEN: Final = (
     *("tests.support.containers", "tests.support.cluster"),
     *(f"tests.{need}" for need in NEEDS),
 )
-"""Modules that unit tests must not import directly or indirectly, including their submodules."""
+"""Modules that unit tests must not import, neither directly nor indirectly, with submodules."""
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",
@@ -28,7 +31,7 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {
         for name in ("apply", "commands", "fault", "judge", "table")
     },
 }
-"""Exceptions by file and module, each with its reason."""
+"""Exceptions from `FORBIDDEN` by file and module, each with its reason."""
 
 
 def source(name: str) -> Path | None:
@@ -90,7 +93,7 @@ def test_no_module_imports_a_test_module() -> None:
 
 @pytest.mark.parametrize("name", ["eventually", "execute"])
 def test_shared_helper_is_defined_only_once(name: str) -> None:
-    """Only functions at module level are helpers."""
+    """Consider only functions at module level, because only these are helpers."""
     homes = [
         file
         for file in FILES

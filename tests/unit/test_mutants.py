@@ -1,6 +1,6 @@
-"""Mutants match the code, and only the tests that a mutant names decide its verdict.
+"""Mutants match the code, and only the test that a mutant names decides its verdict.
 
-A mutant is a small fault in a copy of the code, which the named tests must detect.
+A mutant is a small fault in a copy of the code. The test that it names must detect the fault.
 """
 
 import ast
@@ -79,7 +79,7 @@ def test_every_mutant_has_a_short_and_unique_name() -> None:
 
 
 def test_file_with_a_fault_still_compiles(tmp_path: Path) -> None:
-    """With a file that does not compile, every test fails, so a failure proves nothing."""
+    """A failed test proves nothing if the file does not compile, because then every test fails."""
     for fault in FAULTS:
         text, path = faulty(fault), ROOT / fault.file
         if path.suffix == ".py":

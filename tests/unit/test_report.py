@@ -1,4 +1,4 @@
-"""The report of test costs reads /proc/stat and /proc/meminfo, and adds up costs by file."""
+"""The report of the tests' costs reads /proc/stat and /proc/meminfo, and sums costs by file."""
 
 import os
 from typing import Any

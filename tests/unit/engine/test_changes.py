@@ -1,4 +1,4 @@
-"""What a preview shows of a change."""
+"""How a preview shows a change."""
 
 import pytest
 from hypothesis import given
@@ -240,7 +240,7 @@ def test_list_without_unique_names_is_compared_by_position(items: list[Value]) -
 
 
 def test_paths_of_changes_contain_positions_in_lists() -> None:
-    """A program that reads the preview looks values up by these paths."""
+    """Programs that read a preview use these paths to look up values."""
     old = pod(variable("A", "1"), variable("C", "3"))
     new = pod(variable("B", "2"), variable("C", "4"))
 

@@ -1,4 +1,4 @@
-"""`python -m engine encrypt`: encrypted values for the stack file, without Pulumi's command."""
+"""`python -m engine encrypt` encrypts values for the stack file, without the `pulumi` command."""
 
 import io
 from pathlib import Path

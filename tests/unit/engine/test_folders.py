@@ -1,4 +1,4 @@
-"""Temporary folders of the engine disappear, also after it was killed."""
+"""The engine's temporary folders are removed, even if the engine was killed."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def left(place: Path, name: str) -> Path:
-    """Make the folder of a run that was killed long ago."""
+    """Create a folder like one that a run left when it was killed long ago."""
     folder = place / name
     folder.mkdir()
     (folder / "key").touch()

@@ -1,4 +1,4 @@
-"""This engine reads secrets that Pulumi encrypted, but only with the passphrase."""
+"""The engine can decrypt secrets that Pulumi encrypted, but only with the right passphrase."""
 
 from pathlib import Path
 

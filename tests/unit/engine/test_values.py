@@ -1,4 +1,4 @@
-"""Values are sent and received unchanged; secret values stay secret until a caller opens them."""
+"""Values are sent and received unchanged. Secret values stay secret until code unwraps them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The files that `ssh -F` uses."""
+"""The files and commands with which users log in through ssh."""
 
 from pathlib import Path
 from typing import Any

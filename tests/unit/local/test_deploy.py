@@ -94,7 +94,7 @@ def test_policy_of_this_checkout_judges_the_program_of_another_checkout(
 def test_preview_with_a_policy_pack_also_shows_sentences_and_violations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The JSON of the `pulumi` command has no violations."""
+    """The JSON of the `pulumi` command contains no violations, so a second preview shows them."""
     step = {
         "op": "update",
         "urn": "urn:pulumi:gpu::slurmstack::kubernetes:core/v1:ConfigMap::users-keys",
@@ -245,7 +245,7 @@ def test_stack_without_a_file_is_refused_before_the_engine_runs(
     verb: str,
     engine: str,
 ) -> None:
-    """`pulumi stack select --create` would write the file."""
+    """`pulumi stack select --create` would otherwise create the missing file."""
     ends = [0]
     monkeypatch.setattr("local.deploy.run", lambda *_: ends.pop())
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/pulumi")

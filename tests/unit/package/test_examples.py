@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def filled(text: str, pattern: str) -> Any:
-    """Replace each match of `pattern`, a question, with its answer, and parse the YAML."""
+    """Replace each question, a match of `pattern`, with its answer, and parse the YAML."""
     return yaml.safe_load(re.sub(pattern, lambda found: f'"{GIVEN[found[1]]}"', text))
 
 

@@ -1,1 +1,1 @@
-"""Reports about plans, and refused plans."""
+"""Test the reports about plans, and the refusals of plans."""

@@ -65,7 +65,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a job. `environment`: variables of the preview. `kept`: files in artifacts."""
+    """Result of a job. `environment` has the preview's variables, `kept` the artifacts' files."""
 
     ran: tuple[Ran, ...]
     failed: tuple[str, ...]
@@ -99,7 +99,7 @@ def gitlab_job(name: str) -> dict[str, Any]:
 
 
 class Machine:
-    """A folder that stands for the new machine of a job."""
+    """A folder that represents the new machine on which a job runs."""
 
     def __init__(self, folder: Path, given: Mapping[str, str]) -> None:
         self.folder = folder
@@ -204,7 +204,7 @@ def on_gitlab(name: str, folder: Path, made: Path | None = None, **given: str) -
     job = gitlab_job(name)
     machine = Machine(folder, given)
     machine.check_out(CHANGE, machine.workspace)
-    # A branch may contain a file with the name of the job's own plan.
+    # A branch may contain a file that has the same name as the plan of the job.
     (machine.workspace / "plan.json").write_text("forged")
     if made:
         shutil.copytree(made, machine.workspace / "made/gpu")

@@ -183,7 +183,7 @@ NOW = 1_800_000_000
         ((-3600,), (-3600,), (-3600,)),
         ((-7200, -3600), (-7200,), ()),
         ((-7200, -3600), (-7200, -3600), (-3600,)),
-        # Pods accept the previous key for five minutes more.
+        # Pods still accept the previous key for five minutes.
         ((-7200, -60), (-7200,), (-7200,)),
         # A change of the Secret needs minutes to arrive in all pods.
         ((-7200, 60), (60,), (60,)),

@@ -96,7 +96,7 @@ def test_only_a_new_template_replaces_pods() -> None:
 
 
 def test_values_of_the_same_meaning_replace_no_pods() -> None:
-    """Pulumi's command keeps what Kubernetes answered, in Kubernetes' notation."""
+    """The `pulumi` command stores values in the notation of the Kubernetes API."""
 
     def pods(replicas: int, memory: str, **variable: str) -> dict[str, Any]:
         requests = {"requests": {"memory": memory}}

@@ -99,7 +99,7 @@ def test_same_lines_of_two_resources_are_shown_once() -> None:
     ]
 
 
-def test_mark_of_the_configuration_is_not_shown() -> None:
+def test_checksum_in_slurm_conf_is_not_shown() -> None:
     def edited(name: str, edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         sides = ({"data": config_files(settings(change))} for change in (lambda _: None, edit))
         return step("update", CONFIG_MAP, name, *sides)

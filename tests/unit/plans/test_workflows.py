@@ -1,4 +1,4 @@
-"""Everything that the pipelines run exists, and the pipelines have minimal rights."""
+"""All commands that the pipelines run exist, and the pipelines have minimal rights."""
 
 import hashlib
 import os
@@ -462,7 +462,7 @@ def installed(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> bytes:
-    """Return an archive like Pulumi's; the program in it only prints a word."""
+    """Return an archive like that of Pulumi's release. Its program only prints a word."""
     (tmp_path / "packed/pulumi").mkdir(parents=True)
     (tmp_path / "packed/pulumi/pulumi").write_text("#!/bin/sh\necho pulumi\n")
     (tmp_path / "packed/pulumi/pulumi").chmod(0o755)

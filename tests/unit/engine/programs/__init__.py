@@ -1,1 +1,1 @@
-"""Tests of the whole engine with small programs: the operations, and the state afterwards."""
+"""Test the whole engine with small programs: its operations, and the state afterwards."""

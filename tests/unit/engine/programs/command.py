@@ -1,4 +1,4 @@
-"""Run the engine's command in a process of its own."""
+"""Run the engine's command in a separate process."""
 
 import os
 import subprocess

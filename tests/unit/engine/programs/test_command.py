@@ -1,4 +1,4 @@
-"""The engine's command: its output, its options and how it ends."""
+"""The engine's command line: its output, its options and its exit codes."""
 
 from __future__ import annotations
 

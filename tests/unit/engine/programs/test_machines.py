@@ -1,4 +1,4 @@
-"""A cluster of kind metal: the engine runs the right scripts in the right order.
+"""For a cluster of kind metal, the engine runs the right scripts on the machines in order.
 
 A fake `ssh` replaces the machines.
 """
@@ -117,7 +117,7 @@ def lab(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """Return the state after the cluster was created. `running` writes the state once."""
+    """Return the state of a created cluster. The fixture `running` writes this state only once."""
     return {}
 
 

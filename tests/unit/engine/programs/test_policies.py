@@ -1,4 +1,4 @@
-"""The engine deploys only what policy packs allow. These tests run real packs as processes."""
+"""The engine deploys only resources that policy packs allow. The tests run real policy packs."""
 
 import json
 import textwrap
@@ -230,7 +230,7 @@ def test_stack_policies_run_after_all_resources_are_registered(small: Sandbox) -
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}
 
-    # Without a preview, only the end of an update detects the violation, as in Pulumi's engine.
+    # Without a preview, the violation is found only at the end of an update, as in Pulumi's engine.
     assert small.up().code == 1
     assert len(small.world.things) == 3
 

@@ -29,7 +29,7 @@ def previewed(command: Command) -> Preview:
 
 
 def by_name(preview: Preview) -> Mapping[str, Step]:
-    """Return the steps by name, without changes of secrets: only this engine reports those."""
+    """Return the steps by name, without changes of secrets, which only this engine reports."""
     return {
         step.name: replace(step, changes=tuple(c for c in step.changes if c.old != c.new))
         for step in preview.steps

@@ -29,7 +29,7 @@ KINDS = {
 
 @dataclass
 class FakeApi:
-    """Objects by path. The functions in ``script`` may answer requests in place of the API."""
+    """Objects by path. Functions in ``script`` can answer requests instead of the API."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -117,7 +117,7 @@ def serving() -> Iterator[FakeApi]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # one packet per response: a second one would wait for an ACK
+        wbufsize = -1  # send each response in one packet, because a second one waits for an ACK
 
         def _serve(self) -> None:
             url = urlsplit(self.path)

@@ -1,4 +1,4 @@
-"""The cluster that the provider's settings select, and errors if they select none."""
+"""The provider's settings select a cluster. If they select no cluster, an error says why."""
 
 import json
 from pathlib import Path
