@@ -269,7 +269,9 @@ def test_destroy_warns_about_an_interrupted_create_with_an_unknown_id(
     sandbox.write("pass")
     outcome = sandbox.destroy()
     assert outcome.code == 0
-    assert any("look for it and delete it" in text for _, text in outcome.record.messages)
+    assert any(
+        "look for the resource, and delete it" in text for _, text in outcome.record.messages
+    )
     assert "pending_operations" not in sandbox.state
 
 
