@@ -201,8 +201,8 @@ class Deployment:
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
             raise EngineError(
-                f"violates mandatory policies: {', '.join(broken)}; fix the violations that are"
-                " reported under Policies"
+                f"violates mandatory policies: {', '.join(broken)}; fix the violations that"
+                " this run reports"
             )
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
@@ -227,7 +227,7 @@ class Deployment:
         if broken:
             raise EngineError(
                 f"the stack violates mandatory policies: {', '.join(broken)}; fix the violations"
-                " that are reported under Policies"
+                " that this run reports"
             )
 
     # -- carrying out a plan -------------------------------------------------------------------

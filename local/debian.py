@@ -46,7 +46,7 @@ def ensure_base_image(client: docker.DockerClient, progress: Callable[[str], Non
 
 
 def _pull(progress: Callable[[str], None]) -> bool:
-    progress(f"pull {BASE_IMAGE}")
+    progress(f"pulling {BASE_IMAGE}")
     try:
         impatient = docker.from_env(timeout=PULL_SILENCE)
         for message in impatient.api.pull(REPOSITORY, TAG, stream=True, decode=True):
@@ -80,7 +80,7 @@ def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> 
             str(root),
             ".",
         )
-        progress(f"import {BASE_IMAGE}")
+        progress(f"importing {BASE_IMAGE}")
         try:
             client.api.import_image_from_file(str(archive), REPOSITORY, TAG, ['CMD ["bash"]'])
         except APIError as error:

@@ -140,9 +140,7 @@ def _start_engine(say: Say) -> docker.DockerClient:
         time.sleep(0.2)
     if process.poll() is None:
         process.terminate()
-    raise LocalError(
-        f"dockerd did not start within {ENGINE_START} s; read the reason at the end of {log}"
-    )
+    raise LocalError(f"dockerd did not start; read the reason at the end of its log, {log}")
 
 
 def has_image(client: docker.DockerClient, reference: str) -> bool:
@@ -205,5 +203,5 @@ def go_version() -> str:
     version = result.stdout.strip()
     numbers = re.match(r"go(\d+)\.(\d+)", version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < GO_MINIMUM:
-        raise LocalError(f"go: version {version or 'unknown'} is too old; {remedy}")
+        raise LocalError(f"go: version {version or 'unknown'} is not supported; {remedy}")
     return version

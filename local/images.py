@@ -42,7 +42,7 @@ def load(client: docker.DockerClient, stack: str, references: Iterable[str], say
         return
     behind = [node for node, has in loaded.items() if not has.issuperset(map(canonical, wanted))]
     with saved(client, needed, State(stack).images, say) as archive:
-        say(f"load {len(needed)} images into {len(behind)} nodes")
+        say(f"loading {len(needed)} images into {len(behind)} nodes")
         with ThreadPoolExecutor(len(behind)) as pool:
             for _ in pool.map(lambda node: _import(node, archive.name), behind):
                 pass
@@ -93,7 +93,7 @@ def unpacked(client: docker.DockerClient, node: str, references: Sequence[str], 
     client.volumes.create(name, labels={LABEL_UNPACKED: name})
     if not _is_complete(client, node, name):
         with saved(client, references, CACHE, say) as archive:
-            say(f"unpack {len(references)} images once for all nodes")
+            say(f"unpacking {len(references)} images once for all nodes")
             _unpack(client, node, name, archive)
         _remove_others(client, name)
     return name
@@ -169,7 +169,7 @@ def saved(
         if not Path(f"/proc/{leftover.stem.removeprefix('images-')}").exists():
             leftover.unlink(missing_ok=True)
     archive = directory / f"images-{os.getpid()}.tar"
-    say(f"save {len(references)} images")
+    say(f"saving {len(references)} images")
     try:
         with archive.open("wb") as file:
             _save(client, references, file)

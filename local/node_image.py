@@ -102,7 +102,7 @@ def _build(
     reference: str,
     say: Callable[[str], None],
 ) -> None:
-    say(f"build {reference}")
+    say(f"building {reference}")
     messages = client.api.build(
         path=str(context),
         dockerfile=dockerfile,

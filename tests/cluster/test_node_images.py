@@ -51,7 +51,7 @@ def test_interrupted_unpacking_starts_again_and_nodes_keep_their_volumes(
     client.containers.run(node_image(cluster), entrypoint=shell, volumes=at, remove=True)
 
     assert images.unpacked(client, node_image(cluster), [BASE], messages.append) == unpacked_base
-    assert any("unpack 1 images" in line for line in messages)
+    assert any("unpacking 1 images" in line for line in messages)
 
     messages.clear()
     assert images.unpacked(client, node_image(cluster), [BASE], messages.append) == unpacked_base
