@@ -16,7 +16,7 @@ class WrongPassphrase(EngineError):  # noqa: N818 - named for the event
 
 
 class Absent(EngineError):  # noqa: N818
-    """A provider's target, such as a cluster, was not found; it may not exist yet.
+    """A provider cannot find its target, such as a cluster. The target may not exist yet.
 
     ``key`` is the provider's config key that names the target.
     """

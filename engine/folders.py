@@ -1,4 +1,4 @@
-"""Temporary folders, which may contain SSH keys. A later run removes those of a killed engine."""
+"""Temporary folders, which may contain SSH keys. A run removes folders that a killed run left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _remove_abandoned() -> None:
-    """Remove this user's folders whose process has ended."""
+    """Remove folders of this user that ended processes have left."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # another run uses or removes the folder
             found = folder.lstat()

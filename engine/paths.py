@@ -29,7 +29,7 @@ MISSING: Final = Missing.MISSING
 
 
 def parse_path(text: str) -> Path:
-    """Parse a property path. Raises EngineError if it is invalid."""
+    """Parse a property path. Raises EngineError if the path is invalid."""
     steps: list[str | int] = []
     position = 0
     while position < len(text):

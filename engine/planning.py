@@ -200,8 +200,8 @@ def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
     """Return whether another resource's replacement can include ``old``.
 
-    A replacement never includes components, resources that the stack does not manage, resources
-    that are marked for deletion, and resources in ``settled``.
+    A replacement never includes components, resources outside the stack, resources that are marked
+    for deletion, and resources in ``settled``.
     """
     return old.custom and not old.external and not old.delete and old.urn not in settled
 

@@ -80,7 +80,7 @@ class PassphraseCrypter:
         return crypter
 
     def encrypt(self, plaintext: str) -> str:
-        """Encrypt a text. A text that was decrypted before keeps its ciphertext in the state."""
+        """Encrypt a text. If this text was decrypted before, return the same ciphertext again."""
         with self._lock:
             ciphertext = self._ciphertexts.get(plaintext)
             if ciphertext is None:
@@ -88,7 +88,7 @@ class PassphraseCrypter:
             return ciphertext
 
     def decrypt(self, ciphertext: str) -> str:
-        """Decrypt a text. Raises EngineError if it is damaged or from another stack."""
+        """Decrypt a text. Raises EngineError if the text is damaged or from another stack."""
         plaintext = self._open(ciphertext)
         with self._lock:
             self._ciphertexts.setdefault(plaintext, ciphertext)
@@ -119,7 +119,7 @@ class PassphraseCrypter:
 
 
 def passphrase_from_environment() -> str:
-    """Return the user's passphrase. Raises EngineError if it is not set or cannot be read."""
+    """Return the user's passphrase. Raises EngineError if the passphrase is missing."""
     passphrase = os.environ.get(_PASSPHRASE)
     if passphrase is not None:
         return passphrase

@@ -59,7 +59,10 @@ class StoredResource:
     """Fields that Pulumi wrote and this engine keeps unchanged."""
 
     def references(self) -> Iterable[str]:
-        """Yield the URNs that must exist before this resource and be deleted after it."""
+        """Yield the URNs of resources that this resource needs.
+
+        They must be created before this resource, and deleted after it.
+        """
         yield from filter(None, (self.parent, self.deleted_with))
         if self.provider:
             yield split_reference(self.provider)[0]

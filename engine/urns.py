@@ -61,7 +61,7 @@ def provided_package(provider_type: str) -> str:
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return URN and id of a provider reference. Raises ValueError if it is invalid."""
+    """Return URN and id of a provider reference. Raises ValueError on an invalid reference."""
     urn, separator, provider_id = reference.rpartition("::")
     if not separator or urn.count("::") < 3:
         raise ValueError(f"{reference!r} is not a provider reference; expected <urn>::<id>")

@@ -1,9 +1,9 @@
 """Print the command to log in, as soon as login works.
 
 `python -m local.access --stack dev` writes `.local/<stack>/ssh_config` and `known_hosts`, and
-prints the command. On a local cluster, it first waits until a login node accepts connections, and
-until the nodes in the settings are up or powered down. The stack's outputs provide the address and
-the host key. The user therefore need not trust an unknown key at the first connection.
+prints the command to log in. On a local cluster, it first waits for a login node, and for the nodes
+in the settings to be up or powered down. The stack's outputs provide the address and the host key.
+The user therefore need not trust an unknown key at the first connection.
 """
 
 import argparse

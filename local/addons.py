@@ -24,7 +24,7 @@ _TEARDOWN = '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n'
 
 
 def objects(system_image: str, api_address: str) -> list[Object]:
-    """Return all objects, in the order in which they can be applied.
+    """Return the objects of all add-ons, in the order in which kubectl must apply them.
 
     The add-ons connect directly to the address of the API server. After a restart, they therefore
     do not wait until the Service `kubernetes` works.

@@ -61,7 +61,7 @@ class Cluster:
         settings: Settings,
         images: Sequence[str] = (),
     ) -> "Cluster":
-        """Return the cluster that the settings describe. Raises LocalError if it is not local."""
+        """Return the cluster in the settings. Raises LocalError if the cluster is not local."""
         if not isinstance(settings.cluster, LocalCluster) or settings.login.node_port is None:
             raise LocalError(
                 f"stack '{stack}': slurmstack:cluster.kind: expected 'local'; choose a stack with a"

@@ -90,7 +90,7 @@ def engine_command(engine: str) -> list[str]:
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments before `--` for this module, and those after it for the engine."""
+    """Return the arguments before `--`, for this module, and after `--`, for the engine."""
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]

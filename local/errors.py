@@ -1,4 +1,4 @@
-"""The exception whose message is shown to the user."""
+"""The exception for errors of `python -m local`, whose message the user sees."""
 
 
 class LocalError(Exception):

@@ -36,7 +36,7 @@ _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 def missing_packages(
     commands: Sequence[str], find: Callable[[str], str | None] | None = None
 ) -> list[str]:
-    """Return the packages of those commands that the host lacks."""
+    """Return the Debian packages that provide the missing commands."""
     look = find or (lambda command: shutil.which(command, path=_PATH))
     return sorted({PACKAGES[command] for command in commands if look(command) is None})
 

@@ -28,15 +28,15 @@ Values = Mapping[str, Any]
 class SlurmCluster(pulumi.ComponentResource):
     """Slurm on an existing Kubernetes cluster.
 
-    The arguments are the settings of a stack (docs/settings.md) without `cluster`. In addition,
-    `kubeconfig` is the contents or the path of a kubeconfig, `context` is a context in it, and
-    `domain` is the domain of the cluster's DNS. Files that the settings name are relative to the
-    working directory.
+    The arguments are the settings of a stack (docs/settings.md) without `cluster`. Additional
+    arguments are `kubeconfig` (contents or path of a kubeconfig), `context` (a context in the
+    kubeconfig) and `domain` (the domain of the cluster's DNS). Paths of files in the settings are
+    relative to the working directory.
 
     All arguments may contain outputs of other resources. If a preview does not know the value of a
-    setting, it shows only this component, because most of its resources depend on many settings.
-    Only `kubeconfig` and the values of `secrets` may be unknown without this effect. Only these
-    two arguments may be secret.
+    setting, the preview shows only this component. The reason is that most of its resources depend
+    on many settings. Only `kubeconfig` and the values of `secrets` may be unknown without this
+    effect. Only these two arguments may be secret.
     """
 
     alertmanager_url: pulumi.Output[str | None]

@@ -5,8 +5,8 @@ The inputs have the names of the Kubernetes API and of these SDK resources:
 - AWS: `ec2.NatGateway`, `eks.Cluster`, `fsx.LustreFileSystem`, `eks.NodeGroup`; the inputs
   of the EKS SDK's `ManagedNodeGroup` have the same names.
 
-Not included are addresses, traffic, and boot disks whose size is in an EC2 launch template or is
-the cloud's default.
+The costs do not include addresses and traffic. They also do not include boot disks if an EC2 launch
+template or the cloud's default sets their size.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ _GIB: Final = 1024**3
 
 @dataclass(frozen=True)
 class Cost:
-    """Amount of a billed resource; `amount` is None if it is unknown before the deploy."""
+    """Amount of a billed resource; `amount` is None if the amount is unknown before the deploy."""
 
     what: str
     """Kind of resource, such as "Slurm nodes"."""
@@ -46,7 +46,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Difference:
-    """A billed resource whose amount or type changes."""
+    """A change of the amount or type of a billed resource."""
 
     what: str
     name: str

@@ -179,7 +179,7 @@ def _is_of_steps(line: str) -> bool:
 
 
 def changes_checks(step: Step) -> bool:
-    """Return whether the health checks of a nodeset change, or whether it gets its first ones."""
+    """Return whether the health checks of a nodeset change. Its first checks are also a change."""
     before, after = (_checks(inputs) for inputs in (step.old, step.new))
     return step.op is Op.UPDATE and before != after and not ends_checks(step)
 
@@ -258,9 +258,9 @@ def _amount(field: str, value: str) -> str:
 def removed_associations(step: Step, *, with_jobs: bool) -> list[str]:
     """Return the accounts, users in accounts, and QOS that Slurm removes.
 
-    If `with_jobs` is true, return only those whose jobs Slurm cancels; otherwise, only those that
-    must have no jobs. The names have the form of `accounting.remove_with_jobs`. A removed account
-    includes its users.
+    If `with_jobs` is true, return only entries whose jobs Slurm cancels. Otherwise, return only
+    entries that must have no jobs. The names have the form of `accounting.remove_with_jobs`. A
+    removed account includes its users.
     """
     gone = _gone(step, ACCOUNTS_FILE, _associations)
     wanted = _parsed(file_of(step.new, ACCOUNTS_FILE))

@@ -88,7 +88,7 @@ class Preview:
     """Highest and lowest cost of nodes on demand, which the program logs in each preview."""
 
     def shown(self) -> list[Step]:
-        """Return the steps to show, destructive ones first, without the Jobs of `jobs`."""
+        """Return the steps to show, destructive steps first, without the steps of `jobs`."""
         steps = [step for step in self.steps if not _is_own_job(step)]
         steps.sort(key=lambda step: (ORDER.index(step.op), step.kind, step.name))
         return _without_repeated_lines(steps)

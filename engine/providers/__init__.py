@@ -115,7 +115,7 @@ class Provider(Protocol):
         ...
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """Return the top-level properties that are always secret, in checked inputs and outputs."""
+        """Return the names of top-level inputs and outputs that are always secret."""
         ...
 
 
@@ -139,8 +139,8 @@ def with_secrecy(properties: Properties, like: Properties, always: frozenset[str
 def load(package: str, config: Properties, *, preview: bool) -> Provider:
     """Return the configured provider of a package.
 
-    If the engine does not support the package, a preview gets a provider that can only plan, and
-    an update raises EngineError.
+    If the engine does not support the package, a preview gets a provider that can only plan. An
+    update raises EngineError.
     """
     # Import on demand: a program without Kubernetes resources starts faster.
     if package == "random":

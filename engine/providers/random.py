@@ -1,8 +1,8 @@
 """Random values that are drawn once and then kept in the state.
 
-Types, inputs, outputs and ids are those of Pulumi's random provider (4.21), so a stack can move
-between this engine and Pulumi's and keep its values. Only values from a ``seed`` differ: they
-depend on the generator.
+Types, inputs, outputs and ids are those of Pulumi's random provider (4.21). A stack can therefore
+move between this engine and Pulumi's, and keep its values. Only values from a ``seed`` differ,
+because they depend on the generator.
 """
 
 from __future__ import annotations

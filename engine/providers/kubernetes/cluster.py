@@ -166,7 +166,10 @@ def _given(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _path_shown(text: str) -> str:
-    """Return the text if it looks like a path; a placeholder if it may be encoded contents."""
+    """Return the text if it looks like a path. Otherwise, return a placeholder.
+
+    A text that is no path may be the contents of a kubeconfig, which must not be shown.
+    """
     is_path = len(text) <= _LONGEST_PATH or "/" in text[:_LONGEST_PATH]
     return text if is_path and len(text) < 4 * _LONGEST_PATH else "the given text"
 
@@ -228,7 +231,7 @@ _FILES: Final = ("certificate-authority", "client-certificate", "client-key", "t
 
 
 def _with_absolute_paths(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Make a kubeconfig's paths absolute: they are relative to its own directory."""
+    """Make the paths in a kubeconfig absolute. They are relative to the kubeconfig's directory."""
     sections = (*(document.get("clusters") or []), *(document.get("users") or []))
     for entry in sections:
         fields = entry.get("cluster") or entry.get("user") or {}

@@ -160,13 +160,13 @@ def is_namespaced(kind: Kind) -> bool | None:
 
 
 def metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata; empty if it is missing or unknown."""
+    """Return the metadata of a manifest; empty if the metadata is missing or unknown."""
     found = manifest.get("metadata")
     return found if isinstance(found, dict) else {}
 
 
 def annotation(manifest: Mapping[str, Any], key: str) -> str:
-    """Return an annotation's value, "" if it is not set."""
+    """Return the value of an annotation; "" if the annotation is not set."""
     annotations = metadata(manifest).get("annotations")
     value = annotations.get(key) if isinstance(annotations, dict) else None
     return value if isinstance(value, str) else ""

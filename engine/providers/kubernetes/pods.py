@@ -40,7 +40,7 @@ _LONGEST: Final = 300  # maximum characters of a server's message
 
 @dataclass(frozen=True)
 class Pods:
-    """Pods of one workload, by name. For a Deployment, only those of the newest ReplicaSet."""
+    """Pods of one workload, by name. For a Deployment, only the pods of the newest ReplicaSet."""
 
     api: Api
     items: tuple[Manifest, ...]

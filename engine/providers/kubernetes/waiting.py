@@ -1,4 +1,4 @@
-"""Wait until an object is ready or gone, or report in one line why it is not.
+"""Wait until an object is ready or deleted. On failure, report the reason in one line.
 
 A check reads the live object. Through ``Around``, it also reads related objects, such as pods. The
 loop decides when to check again. The criteria for each kind are those of Pulumi's provider.
@@ -67,7 +67,7 @@ DONE: Final = Progress(done=True)
 
 @dataclass(frozen=True)
 class Around:
-    """Access to the objects that are related to the checked one."""
+    """Access to objects that are related to the checked object, such as its pods."""
 
     api: Api
     ref: Ref
@@ -253,7 +253,7 @@ def _condition(live: Manifest, name: str) -> Manifest:
 def _rollout(
     live: Manifest, around: Around, done: int, wanted: int, what: str = "ready"
 ) -> Progress:
-    """Return what a workload with too few ready pods waits for, or why it has failed."""
+    """Return why a workload has too few ready pods: what it waits for, or its failure."""
     pods = around.pods(live)
     return Progress(
         note=f"{done} of {wanted} pods {what}", detail=pods.note(), failure=pods.failure()
