@@ -62,6 +62,8 @@ class Check:
     when: frozenset[When] = frozenset({When.INTERVAL})
     effect: Effect = Effect.DRAIN
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    hardware: bool = False
+    """Whether the machine's hardware causes a failure. The reconciler then taints the machine."""
     silence_fails: bool = False
     """Whether a reader's timeout is a failure. Otherwise the verdict is unknown."""
 
@@ -82,6 +84,7 @@ CHECKS: Mapping[str, Check] = {
             Lift.REBOOT,
             Nodes.GPUS,
             _AROUND_JOBS,
+            hardware=True,
         ),
         Check(
             "gpu-count",
@@ -92,6 +95,7 @@ CHECKS: Mapping[str, Check] = {
             Nodes.GPUS,
             _AROUND_JOBS,
             limits={"count": None},
+            hardware=True,
         ),
         Check(
             "gpu-ecc",
@@ -102,6 +106,7 @@ CHECKS: Mapping[str, Check] = {
             Nodes.GPUS,
             _AROUND_JOBS,
             limits={"max_uncorrectable": 0},
+            hardware=True,
         ),
         Check(
             "gpu-retired-pages",
@@ -111,6 +116,7 @@ CHECKS: Mapping[str, Check] = {
             Lift.REBOOT,
             Nodes.GPUS,
             limits={"max_pages": 60},
+            hardware=True,
         ),
         Check(
             "gpu-row-remap",
@@ -120,6 +126,7 @@ CHECKS: Mapping[str, Check] = {
             Lift.REBOOT,
             Nodes.GPUS,
             _AROUND_JOBS,
+            hardware=True,
         ),
         Check(
             "gpu-xid",
@@ -130,6 +137,7 @@ CHECKS: Mapping[str, Check] = {
             Nodes.GPUS,
             _AROUND_JOBS,
             limits={"xids": kernel.XIDS},
+            hardware=True,
         ),
         Check(
             "gpu-throttle",
@@ -140,6 +148,7 @@ CHECKS: Mapping[str, Check] = {
             Nodes.GPUS,
             # A single slow moment is not a fault.
             effect=Effect.REPORT,
+            hardware=True,
         ),
         Check(
             "gpu-nvlink",
@@ -150,6 +159,7 @@ CHECKS: Mapping[str, Check] = {
             Nodes.GPUS,
             _BEFORE_JOBS,
             limits={"links": None},
+            hardware=True,
         ),
         Check(
             "gpu-power",
@@ -159,6 +169,7 @@ CHECKS: Mapping[str, Check] = {
             Lift.REBOOT,
             Nodes.GPUS,
             limits={"min_watts": None},
+            hardware=True,
         ),
         Check(
             "gpu-temperature",
@@ -168,6 +179,7 @@ CHECKS: Mapping[str, Check] = {
             Lift.ITSELF,
             Nodes.GPUS,
             limits={"max_celsius": None},
+            hardware=True,
         ),
         Check(
             "gpu-busy",
@@ -188,6 +200,7 @@ CHECKS: Mapping[str, Check] = {
             Nodes.INFINIBAND,
             _BEFORE_JOBS,
             limits={"ports": None, "min_gbits": None},
+            hardware=True,
         ),
         Check(
             "infiniband-errors",
@@ -197,6 +210,7 @@ CHECKS: Mapping[str, Check] = {
             Lift.REPLACE,
             Nodes.INFINIBAND,
             limits={"max_downed": 1, "max_errors": 1000},
+            hardware=True,
         ),
         Check(
             "disk",
@@ -278,6 +292,7 @@ CHECKS: Mapping[str, Check] = {
             kernel.log,
             Lift.REBOOT,
             limits={"patterns": kernel.PATTERNS},
+            hardware=True,
         ),
     )
 }

@@ -36,11 +36,7 @@ MAINTENANCE = (
     "karpenter.sh/disrupted",
     "node.kubernetes.io/out-of-service",  # set by an administrator
 )
-HARDWARE = (
-    *("gpu-count", "gpu-ecc", "gpu-nvlink", "gpu-power", "gpu-present", "gpu-retired-pages"),
-    *("gpu-row-remap", "gpu-temperature", "gpu-throttle", "gpu-xid"),
-    *("infiniband-errors", "infiniband-link", "kernel-log"),
-)
+HARDWARE = tuple(sorted(check.name for check in CHECKS.values() if check.hardware))
 
 
 class Reconciler(Model):
