@@ -21,8 +21,14 @@ from components.cluster.interface import (
 )
 from components.outputs import once_known
 from components.pods import Spec
-from components.settings import EksCluster, Nodeset
-from components.settings.clusters.eks import SUBNET_BITS, ZONES, EksMachines, EksReservation
+from components.settings import Nodeset
+from components.settings.clusters.eks import (
+    SUBNET_BITS,
+    ZONES,
+    EksCluster,
+    EksMachines,
+    EksReservation,
+)
 from components.settings.clusters.machines import SYSTEM
 from components.settings.nodesets import NVIDIA
 
@@ -121,7 +127,6 @@ class Eks(pulumi.ComponentResource):
                 jail=jail,
                 classes=self._classes(jail),
             ),
-            network="amazon-vpc",
             # Use an NLB: the default load balancer closes idle connections after a minute.
             login_annotations={"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
             charts=[_EFA_PLUGIN] if any(m.efa for m in cluster.machines.values()) else [],

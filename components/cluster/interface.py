@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import pulumi
 
@@ -75,8 +75,6 @@ class Cluster:
     node_classes: Mapping[str, NodeClass] = field(default_factory=dict)
     """Classes of machines by nodeset. Without a class, only the nodeset's own settings apply."""
     storage: Storage = field(default_factory=Storage)
-    network: Literal["amazon-vpc", "cilium", "ptp"] | None = None
-    """The cluster's network plugin; None if it is unknown."""
     login_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Annotations of the login nodes' Service."""
     charts: Sequence[Chart] = ()

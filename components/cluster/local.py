@@ -5,4 +5,4 @@ from components.cluster.interface import Cluster, ClusterArgs
 
 def make(args: ClusterArgs) -> Cluster:
     """Return the stack's own cluster; the path of its kubeconfig is relative to the project."""
-    return Cluster(kubeconfig=f".local/{args.stack}/kubeconfig", network="ptp")
+    return Cluster(kubeconfig=f".local/{args.stack}/kubeconfig")

@@ -100,7 +100,6 @@ class Metal(pulumi.ComponentResource):
             node_classes={
                 nodeset.name: node_class(nodeset, settings, {}) for nodeset in settings.nodesets
             },
-            network="cilium" if settings.network.cilium else None,
             ready=nodes,
         )
         self.register_outputs({"kubeconfig": kubeconfig})

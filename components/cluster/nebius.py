@@ -13,9 +13,9 @@ from components.cluster.classes import machine_labels, machine_taints, node_clas
 from components.cluster.interface import Chart, Cluster, ClusterArgs, Storage, gib
 from components.cluster.operators import RDMA_RESOURCE
 from components.pods import Spec
-from components.settings import NebiusCluster, Nodeset
+from components.settings import Nodeset
 from components.settings.clusters.machines import SYSTEM
-from components.settings.clusters.nebius import NebiusMachines, NebiusSystem
+from components.settings.clusters.nebius import NebiusCluster, NebiusMachines, NebiusSystem
 
 _SHARED: Final = "/mnt/slurmstack"
 """Mount point of the shared file system on machines."""
@@ -101,7 +101,6 @@ class Nebius(pulumi.ComponentResource):
                 for nodeset in settings.nodesets
             },
             storage=Storage(shared=_CLASS, jail={"hostPath": {"path": _JAIL, "type": "Directory"}}),
-            network="cilium",
             login_annotations=self._address(subnet, project),
             charts=[_DRIVER],
             ready=[system],

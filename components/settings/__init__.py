@@ -15,11 +15,9 @@ from components.settings.accounting import (
 from components.settings.cilium import Cilium
 from components.settings.clusters import (
     Cluster,
-    EksCluster,
     ExistingCluster,
     LocalCluster,
     MetalCluster,
-    NebiusCluster,
 )
 from components.settings.directory import Directory
 from components.settings.health import Health
@@ -71,7 +69,6 @@ __all__ = [
     "Controller",
     "Csi",
     "Directory",
-    "EksCluster",
     "Empty",
     "ExistingCluster",
     "Exporter",
@@ -90,7 +87,6 @@ __all__ = [
     "LongChecks",
     "MetalCluster",
     "Monitoring",
-    "NebiusCluster",
     "Network",
     "NfsServer",
     "Nodeset",

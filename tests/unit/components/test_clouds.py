@@ -17,6 +17,8 @@ import yaml
 from components import cluster as clusters
 from components import conventions as c
 from components.settings import SettingsError, from_config
+from components.settings.clusters import KINDS
+from components.settings.clusters.machines import CloudCluster
 from engine.values import changed_paths
 from tests.support.clouds import (
     CLOUDS,
@@ -38,9 +40,8 @@ from tests.support.graph import (
     before,
     record,
     record_cluster,
-    record_program,
 )
-from tests.support.stack import FULL, VALID, config
+from tests.support.stack import VALID, config
 from tests.unit.components import sdk
 
 GraphOf = Callable[..., Graph]
@@ -110,6 +111,10 @@ def slurmd(graph: Graph, name: str) -> dict[str, Any]:
     """Return the pod spec of a nodeset."""
     spec: dict[str, Any] = graph.one(f"nodeset-{name}-slurmd").inputs["spec"]["template"]["spec"]
     return spec
+
+
+def test_tests_cover_every_cloud() -> None:
+    assert set(CLOUDS) == {kind for kind in KINDS if issubclass(KINDS[kind], CloudCluster)}
 
 
 # --- Types of the SDKs ----------------------------------------------------------------------------
@@ -965,24 +970,6 @@ def test_pods_request_the_resource_that_the_rdma_plugin_offers(
     assert "equipment-gpu-operator" in before(graph, "equipment-network-operator"), (
         "the GPU operator defines kinds that the network operator uses"
     )
-
-
-# --- Networks ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("base", "network"),
-    [(NEBIUS, "cilium"), (EKS, "amazon-vpc"), (VALID, "ptp"), (FULL, None)],
-)
-def test_each_kind_of_cluster_reports_its_network_plugin(base: Values, network: str | None) -> None:
-    kind = base["cluster"]["kind"]
-    if kind in CLOUDS:
-        pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
-    found: list[clusters.Cluster] = []
-
-    record_program(lambda: found.append(clusters.make(from_config(config(base=base)), "test")))
-
-    assert found[0].network == network
 
 
 # --- Missing SDKs --------------------------------------------------------------------------------

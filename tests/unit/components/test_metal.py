@@ -387,17 +387,12 @@ def test_node_of_a_removed_machine_has_the_full_drain_grace(graph_of: GraphOf) -
     assert arguments(graph, "member-cpu-a", "delete") == ["reset.sh"]
 
 
-@pytest.mark.parametrize("cilium", [None, {}])
-def test_cluster_reports_its_network_only_if_the_stack_installs_it(
-    graph_of: GraphOf, monkeypatch: pytest.MonkeyPatch, cilium: Values | None
-) -> None:
+def test_each_nodeset_has_tainted_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"metal:ssh_key": SSH_KEY}))
-    values = {**METAL, "network": {} if cilium is None else {"cilium": cilium}}
     found: list[clusters.Cluster] = []
 
-    record_program(lambda: found.append(clusters.make(from_config(config(base=values)), "test")))
+    record_program(lambda: found.append(clusters.make(from_config(config(base=METAL)), "test")))
 
-    assert found[0].network == (None if cilium is None else "cilium")
     for name in ("cpu", "gpu"):
         assert found[0].node_classes[name].taints == {c.LABEL_NODESET: name}
 

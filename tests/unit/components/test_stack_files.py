@@ -14,10 +14,11 @@ from agents.hostlist import expand
 from agents.reconciler.wanted import Wanted
 from components.conventions import CHECKS_PARTITION
 from components.identity.users import authorized_keys
-from components.settings import STACK_SCHEMA, LocalCluster, NebiusCluster, read_stack, stack_schema
+from components.settings import STACK_SCHEMA, LocalCluster, read_stack, stack_schema
+from components.settings.clusters import NebiusCluster
 from components.slurmconf import config_files, node_checks, script_files, wanted_nodes
 from local.paths import ROOT
-from tests.support.clouds import EKS, METAL
+from tests.support.clouds import CLOUDS, EKS, METAL
 from tests.support.parsed import lines, options, records, words
 from tests.support.stack import FILES, KEY
 
@@ -86,7 +87,7 @@ def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
 def test_new_stack_can_be_previewed_without_credentials(path: Path, project: Path) -> None:
     stack = path.name.split(".")[1]
     kind = read_stack(stack, ROOT).cluster.kind
-    if kind in ("eks", "nebius"):
+    if kind in CLOUDS:
         pytest.importorskip(f"pulumi_{kind}", reason=f"pip install '.[{kind}]'")
 
     done = engine("preview", "--stack", stack, project=project)
