@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 
+from agents.accounts.fields import KINDS, Kind
 from agents.accounts.things import Wanted
 from components.conventions import CHECKS_USER
 from components.settings import Settings, parse_time
@@ -12,7 +13,6 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos, User
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
 """Names of fields in sacctmgr, if they differ from the setting's name in more than underscores."""
-_TIMES = ("grp_wall", "max_wall", "preempt_exempt_time")
 
 
 def wanted_accounts(settings: Settings) -> str:
@@ -87,7 +87,7 @@ def _written(given: Limits) -> Iterator[tuple[str, str]]:
             yield from ((f"{field}:{kind}", str(amount)) for kind, amount in value.items())
         elif isinstance(value, tuple):
             yield field, ",".join(sorted(value)).lower()
-        elif name in _TIMES:
+        elif KINDS[field] is Kind.TIME:
             yield field, _seconds(value)
         else:
             yield field, f"{value:g}" if isinstance(value, float) else str(value).lower()
