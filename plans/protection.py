@@ -37,6 +37,7 @@ _HELD: Final[Mapping[str, tuple[str, str]]] = {
     "backup-volume": ("dumps of the accounting database", "accounting.backup.size"),
     "controller-state": ("the queue", "controller.state_size"),
     "database-data": ("records of jobs, accounts and limits", "accounting.database.size"),
+    "eks-efs": ("users' homes and files", "jail.size"),
     "eks-lustre": ("users' homes and files", "jail.size"),
     "jail-claim": ("users' homes and files", "jail.size"),
     "jail-server-volume": ("users' homes and files", "jail.size"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from components.settings.accounts import Account, AccountUser, Qos
 from components.slurmconf import wanted_accounts
 from tests.support import open_shells
 from tests.support.accounting import NODE, USERS, Cluster, one_cluster
@@ -208,6 +209,10 @@ def test_sets_and_clears_every_limit(accounts: Accounts) -> None:
     lab = {"name": "lab", **many, **of_associations, "organization": "West"}
     user = {"name": "student", **many, **of_associations}
     every = {"name": "all", **many, **of_qos}
+    # Other tests set these fields.
+    assert Account.model_fields.keys() - lab == {"description", "parent", "users"}
+    assert AccountUser.model_fields.keys() - user == {"default", "partitions"}
+    assert Qos.model_fields.keys() - every == {"flags", "preempt"}
 
     accounts.to(accounts=[{**lab, "users": [user]}], qos=[every])
     bare = {"accounts": [{"name": "lab", "users": [{"name": "student"}]}], "qos": [{"name": "all"}]}

@@ -2028,7 +2028,8 @@ def test_cases_cover_every_settings_key() -> None:
     tried |= {key.removesuffix("[]") for key in tried}
     tried |= {pattern(key) for _, _, key, _, _ in RULES}
 
-    assert {key for key, _ in fields()} <= tried
+    missing = sorted({key for key, _ in fields()} - tried)
+    assert not missing, "add each key with a wrong value to NUMBERS, SWITCHES or another table"
 
 
 # --- Limits of clouds -----------------------------------------------------------------------------

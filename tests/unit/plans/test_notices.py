@@ -10,7 +10,7 @@ import pytest
 from engine.urns import is_provider
 from engine.values import UNKNOWN_STRING
 from plans.notices import NOTHING, notices
-from tests.support.clouds import EKS, METAL, NEBIUS
+from tests.support.clouds import CLOUDS, METAL
 from tests.support.documents import (
     CONFIG_MAP,
     STATEFUL_SET,
@@ -594,7 +594,7 @@ def test_new_part_of_a_described_component_needs_a_rule(name: str) -> None:
     assert text.startswith("The preview cannot say")
 
 
-@pytest.mark.parametrize("values", [EKS, METAL, NEBIUS], ids=["eks", "metal", "nebius"])
+@pytest.mark.parametrize("values", [*CLOUDS.values(), METAL], ids=[*CLOUDS, "metal"])
 def test_every_resource_of_a_cloud_is_described(
     monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 from components.conventions import LABEL_COMPONENT, LABEL_NODESET, LOGIN
 from engine.urns import name_of
 from plans.protection import refusals
+from policy.holding import HOLDS_DATA
+from tests.support.clouds import CLOUDS
 from tests.support.documents import (
     CLAIM,
     CONFIG_MAP,
@@ -21,7 +23,7 @@ from tests.support.documents import (
 )
 from tests.support.graph import record
 from tests.support.previews import recorded
-from tests.support.stack import VALID, config
+from tests.support.stack import VALID, config, enable_everything
 
 MOUNTS: dict[str, Any] = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "jail"}}]
@@ -227,6 +229,25 @@ def test_smaller_file_system_of_a_cloud_is_refused(type_: str, name: str, size: 
         "jail.size: 10000GiB: a volume cannot shrink; set the size back to 50TiB"
     ]
     assert refusals(preview(step("update", type_, name, new, old))) == []
+
+
+@pytest.mark.parametrize(
+    "values", [config(enable_everything), *(config(base=base) for base in CLOUDS.values())]
+)
+def test_refusal_says_what_each_volume_of_the_stack_holds(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str]
+) -> None:
+    unnamed = {"kubernetes:core/v1:Namespace", "kubernetes:core/v1:PersistentVolume"}
+    volumes = [
+        step("delete", resource.type, resource.name, {})
+        for resource in record(monkeypatch, values).resources
+        if resource.type in HOLDS_DATA.keys() - unnamed
+    ]
+
+    lines = refusals(preview(*volumes))
+
+    assert len(lines) == len(volumes) > 0
+    assert not [line for line in lines if " (" not in line.partition(": would be deleted")[0]]
 
 
 FREE: list[tuple[str, str, str, dict[str, Any]]] = [

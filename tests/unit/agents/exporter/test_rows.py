@@ -18,29 +18,10 @@ from agents.exporter.rows import (
     task_count,
 )
 from agents.hostlist import compress
-from tests.unit.agents.exporter.lines import node_line
+from tests.unit.agents.exporter.lines import job_line, node_line
 from tests.unit.agents.exporter.recordings import tables
 
 MIB = 1 << 20
-
-
-def job_line(**fields: str) -> str:
-    columns = {
-        "state": "RUNNING",
-        "reason": "None",
-        "partitions": "main",
-        "account": "lab",
-        "uid": "2000",
-        "tasks": "",
-        "eligible": "1795342732",
-        "cpus": "3",
-        "tres": "cpu=3,mem=300M,node=1,billing=3",
-        "node": "cpu-0",
-        "id": "17",
-        "nodes": "cpu-[0-1]",
-        "start": "1795342740",
-    }
-    return "\t".join(("job", *(columns | fields).values())) + "\n"
 
 
 def test_complete_recording_is_parsed() -> None:
