@@ -1,6 +1,6 @@
 """Deploy a Pulumi program. Each command except `encrypt` works as in the `pulumi` command.
 
-Unlike in the `pulumi` command, `--refresh` only looks for deleted objects.
+The option `--refresh` does less than in `pulumi`: it only creates deleted objects again.
 
 python -m engine up --stack dev --yes
 python -m engine preview --stack dev --expect-no-changes
@@ -106,7 +106,7 @@ def _stack_name(options: argparse.Namespace) -> str:
 
 
 def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
-    """Run `up` or `destroy`: at once with --yes, otherwise after a preview and a question."""
+    """Run `up` or `destroy`. Without --yes, first show a preview and ask for confirmation."""
     name = _stack_name(options)
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
@@ -159,7 +159,7 @@ def _crypter(checkpoint: Checkpoint) -> PassphraseCrypter | None:
 
 def _output(options: argparse.Namespace, project: Project) -> int:
     checkpoint = _checkpoint(options, project)
-    # Redacted outputs require no passphrase.
+    # Without --show-secrets, hide the secrets. This requires no passphrase.
     crypter = _crypter(checkpoint) if options.show_secrets else None
     outputs = checkpoint.open(crypter).outputs
     value: Any = plain(outputs) if options.show_secrets else redacted(outputs)

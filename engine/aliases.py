@@ -1,4 +1,7 @@
-"""Find the former URNs of a resource with Pulumi's rules for aliases."""
+"""Find the URNs that a resource had before, by Pulumi's rules for aliases.
+
+A URN is Pulumi's unique name of a resource. A program declares former names as aliases.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class Place:
 def former_urns(
     place: Place, aliases: Sequence[Alias], renamed: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the former URNs in the order in which to search for them.
+    """Return the former URNs, in the order in which to look them up in the state.
 
     ``renamed`` maps the new URNs of other resources to their former URNs.
     """

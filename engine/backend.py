@@ -21,7 +21,7 @@ from engine.errors import EngineError
 from engine.state import VERSION, Checkpoint
 
 _LAYOUT: Final = 1
-_ORGANIZATION: Final = "organization"  # the only organization of the file backend
+_ORGANIZATION: Final = "organization"  # Pulumi's file backend has only this organization
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -42,7 +42,7 @@ class Backend:
         self.locks: Final = self.root / "locks" / _ORGANIZATION / project / stack
 
     def read(self) -> Checkpoint | None:
-        """Return the state, or None if the stack has none yet. Raises EngineError."""
+        """Return the state, or None if the stack has no state yet. Raises EngineError."""
         self._check_layout()
         try:
             document = json.loads(self.file.read_text())

@@ -8,7 +8,7 @@ from typing import Final
 from engine.providers import Diff, Operation, Resource
 from engine.values import Properties, changed_paths, format_path
 
-_INTERNAL: Final = "__internal"  # Pulumi's key for inputs that are not config
+_INTERNAL: Final = "__internal"  # Pulumi's key for a provider's inputs that are not its config
 
 
 class Builtin:
@@ -24,14 +24,14 @@ class Builtin:
     def create(
         self, resource_type: str, urn: str, inputs: Properties, op: Operation
     ) -> tuple[str, Properties]:
-        """Return an empty id and no outputs: the program registers the outputs later."""
+        """Return an empty id and no outputs, because the program registers the outputs later."""
         return "", {}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
         return old.outputs
 
     def delete(self, old: Resource, op: Operation) -> None:
-        """Do nothing: nothing exists outside the state."""
+        """Do nothing, because a component exists only in the state."""
 
     def read(
         self,
@@ -49,7 +49,7 @@ class Builtin:
         return old.outputs if old else {}
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
-        """Return no names: only the program marks secrets."""
+        """Return no names, because only the program marks a component's values as secret."""
         return frozenset()
 
 

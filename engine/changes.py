@@ -29,7 +29,7 @@ from engine.values import (
 
 @dataclass(frozen=True)
 class Change:
-    """A property's change for display. Values are JSON without secrets, None if absent."""
+    """A property's change for display. Values are JSON without secrets, or None if absent."""
 
     path: str
     """Path in the new inputs; if only the old inputs have the value, path in the old inputs."""
@@ -55,7 +55,8 @@ def changes(
 ) -> tuple[Change, ...]:
     """Return what a plan changes, with one entry for each place that differs.
 
-    ``show`` must return values in full. This function then cuts long values where both are equal.
+    ``show`` must return complete values. This function shortens long values by leaving out text
+    that both values have in common.
     """
     result: dict[str, Change] = {}
     forcing = [parse_path(key) for key in planned.replaces]
@@ -88,7 +89,7 @@ def _shown(found: _Difference, show: Callable[[Value], str]) -> tuple[str | None
 def _differences(old: Properties, new: Properties, path: Path) -> list[_Difference]:
     """Return the differences at or below ``path``.
 
-    Omit differences between two empty values, unless there are no others.
+    Omit differences between two empty values, unless all differences are of this kind.
     """
     whole = _Difference(path, _place(old, new, path), look_up(old, path), look_up(new, path))
     found = [*_compare(whole)]
@@ -123,9 +124,10 @@ def _compare(whole: _Difference) -> Iterator[_Difference]:
 
 
 def _compare_lists(whole: _Difference, old: list[Value], new: list[Value]) -> Iterator[_Difference]:
-    """Yield the differences between items with the same name; without names, at the same position.
+    """Compare the items with the same name. If items have no names, compare by position.
 
-    Yield lists of words as a whole, because an insertion does not change the items after it.
+    Yield a list of words as one value: if its items were compared by position, one inserted word
+    would change all items after it.
     """
     if are_words(old, new):
         if changed_paths(old, new):
@@ -185,9 +187,9 @@ def _up_to_list(old: Properties, new: Properties, path: Path) -> Path:
 
 
 def _place(old: Properties, new: Properties, path: Path) -> str:
-    """Return a path for readers.
+    """Return a path in which items of lists have their names instead of their positions.
 
-    In the lists on this path, items must have the same positions on both sides.
+    In each list on this path, the item must have the same position in old and new inputs.
     """
     place = ""
     for depth, step in enumerate(path):

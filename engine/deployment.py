@@ -48,11 +48,11 @@ class Deployment:
         self._interrupted = work.journal.snapshot().pending
         self._managers = Managers(work)
         self._removal = Removal(work, self._managers)
-        self._begun: dict[str, StoredResource] = {}  # an interrupted run may have created these
+        self._begun: dict[str, StoredResource] = {}  # maybe created by an interrupted run
         self._goals: dict[str, Goal] = {}
         self._stored = {resource.urn for resource in work.journal.left()}
-        self._renamed: dict[str, str] = {}  # new URN to former URN in the state
-        self._taken_over: dict[str, str] = {}  # former URN to new URN
+        self._renamed: dict[str, str] = {}  # from new URN to former URN in the state
+        self._taken_over: dict[str, str] = {}  # from former URN to new URN
         self._default_providers: dict[str, asyncio.Task[str]] = {}
         self._stack_outputs: Properties | None = None
 
@@ -197,7 +197,10 @@ class Deployment:
     # -- policies ------------------------------------------------------------------------------
 
     async def _judged(self, urn: str, goal: Goal, inputs: Properties) -> None:
-        """Apply the policies. Raises EngineError on a mandatory violation, except in a preview."""
+        """Apply the policies to a resource.
+
+        Raises EngineError on a mandatory violation, except in a preview.
+        """
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
             raise EngineError(
@@ -263,7 +266,7 @@ class Deployment:
     ) -> StoredResource:
         """Create ``new``, which replaces ``old`` in the state.
 
-        With ``condemn``, ``old`` stays in the state, marked for deletion.
+        If ``condemn`` is true, ``old`` stays in the state, marked for deletion.
         """
         inputs = plain_properties(new.inputs)
         if self._work.options.preview:
@@ -314,7 +317,7 @@ class Deployment:
         new: StoredResource,
         old: StoredResource,
     ) -> StoredResource:
-        # Check without the old inputs: the replacement needs newly generated names.
+        # Check without the old inputs, because the replacement needs newly generated names.
         new = replace(new, inputs=await self._checked(manager, new.urn, goal, None))
         changed = changes(old.inputs, new.inputs, planned, in_full)
         step = Step(new.urn, Op.REPLACE, new.parent, changed, old=old, new=new)

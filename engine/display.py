@@ -124,10 +124,10 @@ def _change_line(change: Change) -> str:
 
 
 def change_lines(changes: Sequence[Change]) -> list[str]:
-    """Return a line for each changed property: at most 20 lines, and one line for the rest.
+    """Return a line for each changed property.
 
-    Below a text with several lines, such as a file, show the changed lines: at most 20 lines, and
-    one line for the rest.
+    Below a text with several lines, such as a file, show the changed lines. Show at most 20
+    properties, and at most 20 lines of each text. A last line gives the number of omitted lines.
     """
     lines: list[str] = []
     for change in changes[:_SHOWN_CHANGES]:
@@ -138,7 +138,7 @@ def change_lines(changes: Sequence[Change]) -> list[str]:
 
 
 def limited(lines: Sequence[str]) -> list[str]:
-    """Return at most 20 lines, and one line for the rest."""
+    """Return at most 20 lines. If there are more, add a line with the number of omitted lines."""
     more = len(lines) - _SHOWN_CHANGES
     return [*lines[:_SHOWN_CHANGES], *([f"… {more} more"] if more > 0 else [])]
 
@@ -525,7 +525,8 @@ class Live:
         from rich.console import Group
         from rich.text import Text
 
-        # rich calls this in its own thread, so iterate over copies.
+        # The library rich calls this method in its own thread. Iterate over copies, because the
+        # engine's thread may change the originals.
         running = sum(row.state == "running" for row in list(self._tree.rows.values()))
         seconds = time.monotonic() - self._begun
         head = Text(

@@ -57,7 +57,7 @@ def _start(common: str) -> int:
 
 
 def _kept(common: str) -> int:
-    """Return how many characters of a common end to keep: those of its first word."""
+    """Return the length of the part of a common end to show: its first word."""
     found = re.search("[/, ]", common)
     return min(found.end() if found else len(common), _CONTEXT)
 
@@ -73,10 +73,10 @@ def _excerpt(text: str, start: int, end: int) -> str:
 
 
 def changed_lines(old: Value | Missing, new: Value | Missing) -> tuple[str, ...]:
-    """Return the removed and added lines of two files, one of which may be missing.
+    """Return the lines that only one of two files has. One of the files may be missing.
 
-    Return the removed and added items of two lists, or of two long texts of several words. Return
-    nothing for other values.
+    For two lists, or two long texts of several words, return the removed and added items. For other
+    values, return nothing.
     """
     sides = _files(old, new) or _items(old, new)
     if not sides:
@@ -150,7 +150,10 @@ def _leaves(value: Any, place: str) -> Iterator[str]:
 
 
 def _identity(item: Any) -> str:
-    """Return the name of an item, or "". Do not use its position: an insertion would change it."""
+    """Return the name of an item, or "".
+
+    Do not use the item's position, because an inserted item would change it.
+    """
     names = (item.get(key) for key in IDENTITIES) if isinstance(item, dict) else ()
     return next((name for name in names if isinstance(name, str)), "")
 

@@ -180,7 +180,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         return results[0]
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
-        """Return the result in a list. After an error, show it and return an empty list."""
+        """Return the result in a list. If there is an error, show it and return an empty list."""
         try:
             return [await work()]
         except Stopped:

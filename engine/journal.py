@@ -10,18 +10,18 @@ from engine.urns import split_reference
 
 
 class Journal:
-    """The state during a run: first the settled resources, then the others.
+    """The state during a run: first the settled resources, then the unsettled ones.
 
     A resource is settled when the run has recorded its new state. Settled resources are in the
     order in which they were recorded, so a resource follows all resources that it refers to. The
-    other resources keep their old order.
+    unsettled resources keep their old order.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._old = list(snapshot.resources)
         self._settled: list[StoredResource] = []
         self._pending = {pending.resource: pending for pending in snapshot.pending}
-        self._renamed: dict[str, str] = {}  # old URN to new one, for resources found by an alias
+        self._renamed: dict[str, str] = {}  # from old URN to new URN, if an alias matched
 
     def old(self, urn: str) -> StoredResource | None:
         """Return the resource with this URN, if it is not settled and not marked for deletion."""
@@ -61,7 +61,7 @@ class Journal:
         self._old.append(found)
 
     def amend(self, before: StoredResource, after: StoredResource) -> None:
-        """Replace a resource at its position."""
+        """Replace a resource in the state, and keep its position."""
         for resources in (self._settled, self._old):
             resources[:] = [after if resource is before else resource for resource in resources]
 

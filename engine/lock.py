@@ -33,7 +33,10 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        """Whether the holder's process has ended; False for a process of another host."""
+        """Whether the holder's process has ended.
+
+        False for another host's process, because this host cannot check it.
+        """
         return self.host == socket.gethostname() and not _alive(self.pid)
 
 

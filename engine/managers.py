@@ -32,7 +32,7 @@ class Managers:
         self._loading: dict[StoredResource, asyncio.Task[Provider]] = {}
 
     async def manager(self, resource_type: str, reference: str) -> Provider:
-        """Return a resource's manager; ``reference`` names its provider, "" means none.
+        """Return a resource's manager. ``reference`` names its provider; "" means no provider.
 
         Raises EngineError if the provider is unavailable.
         """

@@ -142,7 +142,7 @@ def inherited(goal: Goal, parent: Goal | None) -> Goal:
 
 
 Settings: TypeAlias = Mapping[str, Sequence[str]]
-"""By the name of a protected resource: the settings that would replace or delete it if edited."""
+"""Maps the name of a protected resource to the settings whose edit would replace or delete it."""
 
 
 def refuse_replacing_protected(
@@ -176,7 +176,7 @@ def _cause(old: StoredResource, settings: Settings) -> str:
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:
     """Return a dependent's inputs, with UNKNOWN for inputs that a replaced resource provides.
 
-    Return None if replaced resources provide none of its inputs.
+    Return None if replaced resources provide no input of the dependent.
     """
     affected = {
         key
@@ -191,7 +191,8 @@ def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties
 def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
     """Return whether a replacement also removes this resource.
 
-    This is the case if its provider, or the resource that its ``deleted_with`` names, is replaced.
+    A resource is removed if its provider is replaced, or the resource that its ``deleted_with``
+    names.
     """
     provider = split_reference(old.provider)[0] if old.provider else ""
     return provider in replaced or old.deleted_with in replaced

@@ -51,7 +51,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Subject:
-    """A resource for packs. Its properties are its inputs before an operation, then its outputs."""
+    """A resource as packs see it.
+
+    Before an operation, its properties are the inputs; afterwards, they are the outputs.
+    """
 
     urn: str
     goal: Goal
@@ -78,7 +81,7 @@ class Policies:
 
     def __init__(self) -> None:
         self.packs: list[Pack] = []
-        self._one_by_one = asyncio.Lock()  # as Pulumi's engine does; packs may rely on it
+        self._one_by_one = asyncio.Lock()  # like Pulumi's engine: packs may rely on it
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

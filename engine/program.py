@@ -77,12 +77,12 @@ class Program:
         code = await self._process.wait()
         if code not in (0, 1, _STOPPED) and not self._ended_by_us:
             display.message(
-                Severity.ERROR, f"the Pulumi program {_ended(code)}; read the program's output"
+                Severity.ERROR, f"the Pulumi program {_ended(code)}; read its output above"
             )
         return code == 0
 
     async def stop(self) -> None:
-        """End the process and its children: first SIGTERM, after three seconds SIGKILL."""
+        """End the process and its children with SIGTERM, and after three seconds with SIGKILL."""
         if self._process.returncode is not None:
             return
         self._ended_by_us = True

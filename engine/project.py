@@ -17,8 +17,11 @@ from stackfile import ConfigValue, StackFileError, parse, parse_config
 _NAMES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _PACK: Final = "PulumiPolicy.yaml"
 _PROTECTED: Final = "protected.yaml"
-"""An optional file of a project. By the name of a protected resource, it lists the settings that
-would replace or delete the resource if edited, so that errors can name them."""
+"""An optional file of a project.
+
+For each protected resource, it lists the settings whose edit would replace or delete the resource.
+Errors name these settings.
+"""
 _BACKEND: Final = "PULUMI_BACKEND_URL"
 
 

@@ -23,8 +23,9 @@ async def recover(
 
     Mark a resource that was being created or updated, so that this run updates it.
 
-    Return, by URN, the resources that may or may not exist; they stay pending. This run creates
-    them again with the same generated names, and providers take over objects that they recognize.
+    Return, by URN, the resources that may or may not exist. Their operations stay pending. This
+    run creates these resources again with the same generated names. If an object already exists,
+    its provider recognizes the object and takes it over.
     """
     unknown: dict[str, StoredResource] = {}
     for pending in interrupted:
@@ -65,7 +66,8 @@ async def _after_creation(begun: StoredResource, work: Work, managers: Managers)
         id=found[0],
         outputs=providers.with_secrecy(found[2], begun.inputs, names),
         init_errors=(_INTERRUPTED,),
-        # If the state still has the original, delete this replacement: the run makes a new one.
+        # If the state still has the original, delete this replacement, because this run creates a
+        # new one.
         delete=_half_of_a_replacement(begun, work),
     )
     work.journal.append(exists)

@@ -27,7 +27,10 @@ class Removal:
         self._going: set[str] = set()  # URNs that this run deletes, for ``deleted_with``
         self._underway: dict[str, asyncio.Future[None]] = {}
         self.decided: set[str] = set()
-        """URNs that the program has registered; a replacement no longer includes them."""
+        """URNs that the program has registered.
+
+        A later replacement does not include them as dependents.
+        """
         self.replaced: set[str] = set()
 
     # -- at the end of a run -------------------------------------------------------------------
@@ -42,7 +45,7 @@ class Removal:
         except EngineError as error:
             self._work.failed = True
             self._work.display.message(Severity.ERROR, str(error))
-            if self._work.options.preview:  # still show the plan
+            if self._work.options.preview:  # the preview still shows all deletions
                 for resource in reversed(condemned):
                     self._work.done(self._step(resource), 0.0)
             return

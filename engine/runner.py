@@ -60,7 +60,7 @@ def _read_settings() -> dict[str, Any]:
 
 
 def _user_traceback(error: BaseException, main: Path) -> str:
-    """Return the traceback, starting at the program's first frame."""
+    """Return the traceback without the frames above the program, such as those of this file."""
     frames = traceback.extract_tb(error.__traceback__)
     files = {str(main), str(main / "__main__.py")}
     first = next((i for i, frame in enumerate(frames) if frame.filename in files), 0)

@@ -36,8 +36,8 @@ _PASSPHRASE_FILE: Final = "PULUMI_CONFIG_PASSPHRASE_FILE"  # noqa: S105 - the va
 class PassphraseCrypter:
     """Encrypts and decrypts a stack's secrets. It is thread-safe.
 
-    Deriving the key takes a few tenths of a second, without the interpreter's lock. To do other
-    work meanwhile, create the crypter in a thread.
+    To derive the key takes a few tenths of a second. During this time, Python's global lock is
+    free. If a thread creates the crypter, other threads can therefore continue.
     """
 
     def __init__(self, key: bytes, salt: bytes, proof: str | None = None) -> None:

@@ -26,7 +26,8 @@ _ENGINE_VERSION: Final = "3.272.0"
 class StoredResource:
     """A resource in the state. Timeouts are in seconds; times are RFC 3339.
 
-    Instances compare by identity: a URN may occur twice, once marked for deletion (``delete``).
+    Two instances are never equal, because a URN may occur twice, once marked for deletion
+    (``delete``).
     """
 
     urn: str
@@ -105,7 +106,10 @@ _OWN: Final = frozenset(
 
 
 def to_json(resource: StoredResource, sealed: Callable[[Value], Any]) -> dict[str, Any]:
-    """Return the resource in the checkpoint's format; ``sealed`` converts values."""
+    """Return the resource in the checkpoint's format.
+
+    ``sealed`` converts a value to JSON and encrypts the secrets in it.
+    """
     document: dict[str, Any] = {
         "urn": resource.urn,
         "custom": resource.custom,
@@ -169,7 +173,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The contents of a stack; no resource refers to a later one."""
+    """The contents of a stack. A resource refers only to resources before it in the list."""
 
     resources: tuple[StoredResource, ...] = ()
     pending: tuple[Pending, ...] = ()
@@ -186,7 +190,10 @@ def now() -> str:
 
 
 class Sealer:
-    """Convert resources to JSON, each resource only once."""
+    """Converts resources to JSON.
+
+    It converts each resource only once, and then reuses the result.
+    """
 
     def __init__(self, crypter: PassphraseCrypter | None) -> None:
         self.crypter = crypter

@@ -117,7 +117,7 @@ def _from_wire_object(struct: struct_pb2.Struct) -> Value:
 
 
 def whole(number: float) -> int | float:
-    """Convert a double without a fraction to an integer: all numbers in a Struct are doubles."""
+    """Convert a double without a fraction to an integer, because a Struct has only doubles."""
     return int(number) if number.is_integer() else number
 
 
@@ -199,7 +199,7 @@ def _walk(value: Value) -> Iterator[Value]:
 
 
 def mark_secret_like(new: Value, model: Value) -> Value:
-    """Return ``new`` with a secret wherever ``model`` has one at the same path.
+    """Return ``new``, with a value marked as secret if ``model`` has a secret at its path.
 
     If ``new`` has no value at the path of a secret in ``model``, ignore this secret.
     """

@@ -1,4 +1,4 @@
-"""Run operations of a deployment: keep the state, the threads, the display, and stop if needed."""
+"""Run the operations of a deployment in threads, write the state, and report to the display."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Work:
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Ask running operations to stop, and start no others."""
+        """Ask running operations to stop, and start no new ones."""
         self._cancelled.set()
 
     def go_on(self) -> None:
@@ -97,7 +97,10 @@ class Work:
             self._save_snapshot(self.journal.snapshot())
 
     async def ask(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a quick function of a provider. Raises EngineError."""
+        """Call a function of a provider that returns quickly, such as a check.
+
+        Raises EngineError.
+        """
         return await _in_thread(self._quick, function, *arguments)
 
     async def run(

@@ -1,4 +1,4 @@
-"""The interface of providers, and the providers of the engine."""
+"""The interface that each provider implements, and the function that loads a provider."""
 
 from __future__ import annotations
 

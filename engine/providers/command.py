@@ -69,7 +69,8 @@ class CommandProvider:
         """Report each changed input. Any change runs a command again.
 
         A changed trigger replaces the resource. If the input `update` is set, a changed trigger
-        only updates the resource, as in Pulumi's provider (`triggers`).
+        only updates the resource. Pulumi's provider does the same (source: its documentation of
+        `triggers`).
         """
         paths = [path for path in changed_paths(old.inputs, news) if path[0] in _INPUTS]
         changed = tuple(map(format_path, paths))
@@ -102,7 +103,7 @@ class CommandProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the stored values: the engine cannot know whether an interrupted command ran."""
+        """Return the stored values, because nothing shows whether an interrupted command ran."""
         if outputs is None:
             raise EngineError(
                 f"{resource_type}: cannot be imported, because the result of a command exists only"

@@ -111,7 +111,7 @@ class RandomProvider:
         return resource_id, {**given, **drawn}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Return the new outputs without a new value: every real change is a replacement."""
+        """Return the new outputs and keep the value. A change of the value is a replacement."""
         return {**old.outputs, **_effective(_kind(old.type), news)}
 
     def delete(self, old: Resource, op: Operation) -> None:
@@ -125,7 +125,10 @@ class RandomProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the stored values; None without an id, because then no value was drawn."""
+        """Return the stored values.
+
+        Return None if there is no id, because then no value was drawn.
+        """
         if not resource_id:
             return None
         if outputs is None:
@@ -263,7 +266,7 @@ def _bcrypt(password: str) -> str | None:
     crypt = ctypes.CDLL(library).crypt
     crypt.restype = ctypes.c_char_p
     alphabet = "./" + string.ascii_letters + string.digits
-    # The last of the salt's 22 characters has only two bits.
+    # The last of the salt's 22 characters has only two bits, so only four characters are valid.
     salt = "".join(secrets.choice(alphabet) for _ in range(21)) + secrets.choice(".Oeu")
     with _CRYPT_LOCK:  # crypt(3) returns a static buffer
         hashed = crypt(password.encode(), f"$2a$10${salt}".encode())
@@ -292,7 +295,7 @@ def _draw_id(given: Inputs) -> tuple[str, Properties]:
 
 def _generator(given: Inputs) -> random.Random:
     seed = given.get("seed")
-    return random.Random(seed) if seed else secrets.SystemRandom()  # noqa: S311 - asked for
+    return random.Random(seed) if seed else secrets.SystemRandom()  # noqa: S311 - the user's seed
 
 
 def _draw_integer(given: Inputs) -> tuple[str, Properties]:
@@ -329,7 +332,7 @@ def _draw_uuid(_given: Inputs) -> tuple[str, Properties]:
 
 
 def _draw_uuid7(_given: Inputs) -> tuple[str, Properties]:
-    """RFC 9562, version 7: milliseconds since 1970, then random bits."""
+    """Draw a UUID of version 7 (RFC 9562): milliseconds since 1970, then random bits."""
     milliseconds = time.time_ns() // 1_000_000
     value = milliseconds << 80 | 0x7 << 76 | secrets.randbits(12) << 64
     value |= 0b10 << 62 | secrets.randbits(62)

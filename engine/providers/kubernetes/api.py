@@ -384,7 +384,7 @@ def _connect(cluster: Cluster) -> ApiClient:
 
 
 def _as_os_error(error: Exception) -> OSError:
-    """Return the system's error that caused a transport error."""
+    """Return the operating system's error that caused an error of the HTTP client."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and type(cause) is not OSError:

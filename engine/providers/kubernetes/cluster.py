@@ -92,7 +92,7 @@ def _flag(config: Properties, key: str, default: bool = False) -> bool:
 
 def _variable(key: str) -> str:
     """Return the environment variable of a key: PULUMI_K8S_STRICT_MODE for strictMode."""
-    words = key.replace("ConfigMap", "Configmap")  # Pulumi treats it as one word
+    words = key.replace("ConfigMap", "Configmap")  # Pulumi's variables treat ConfigMap as one word
     return "PULUMI_K8S_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in words)
 
 
@@ -285,7 +285,10 @@ def _has_proxy() -> bool:
 
 
 def unreachable(cluster: Cluster) -> str | None:
-    """Return why the cluster does not answer; None if it answers or can be behind a proxy."""
+    """Return why the cluster does not answer.
+
+    Return None if the cluster answers, or if a proxy may be in between.
+    """
     if cluster.proxied:
         return None
     address = urlsplit(cluster.server)
@@ -299,7 +302,8 @@ def unreachable(cluster: Cluster) -> str | None:
 
 def describe_unreachable(server: str, error: BaseException) -> str:
     reason = _reason(error)
-    hint = _LOCAL_HINT if is_loopback(server) else "check that the cluster runs, and the network"
+    check = "check that the cluster runs, and that this host can reach its address"
+    hint = _LOCAL_HINT if is_loopback(server) else check
     return f"the Kubernetes cluster is not reachable at {server}: {reason}; {hint}"
 
 

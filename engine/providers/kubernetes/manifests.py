@@ -255,7 +255,8 @@ def _normalise_secret(secret: Manifest) -> None:
 
 
 def _canonical_base64(value: Any) -> Any:
-    # The server decodes and encodes the value again, which removes line breaks.
+    # The server decodes and encodes the value again, which removes line breaks. Do the same here,
+    # so that the value is equal to the server's value.
     if not isinstance(value, str):
         return value
     try:

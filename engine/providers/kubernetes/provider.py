@@ -107,7 +107,11 @@ class KubernetesProvider:
             )
         patch = is_patch(resource_type, kind)
         if patch and not metadata(news).get("name"):
-            raise CheckError("metadata.name", "is required; set it to the name of the object")
+            raise CheckError(
+                "metadata.name",
+                "is required in a Patch resource; set it to the name of the existing object to"
+                " patch",
+            )
         self._require_reachable()
         return checked(kind, urn, olds, news, self._default_namespace(kind))
 
@@ -229,7 +233,7 @@ class KubernetesProvider:
             live = api.get(target.ref)
             if old is None and live is not None:
                 if self._settings.upsert or target.patch or is_pulumis(live):
-                    return foreseen  # the update may take the object over, or delete it first
+                    return foreseen  # no dry run: the update may delete the object first
                 raise _taken(target.ref)
             applied = self._apply(api, target, inputs, live, dry_run=True)
         except ApiError as error:
@@ -383,7 +387,10 @@ class KubernetesProvider:
             return self._api
 
     def _unreachable_reason(self) -> str | None:
-        """Return why the cluster does not answer. Check only once, without the slow client."""
+        """Return why the cluster does not answer.
+
+        Check only once, and do not import the slow client.
+        """
         with self._lock:
             if self._probed is None:
                 self._probed = (None if self._cluster is None else unreachable(self._cluster),)
@@ -434,7 +441,10 @@ def _adopt(api: Api, target: _Target, live: Manifest | None) -> None:
 
 
 def _identity(ref: Ref) -> Manifest:
-    """Return a manifest with only the object's identity. If applied, it gives up all own fields."""
+    """Return a manifest with only the object's identity.
+
+    If a manager applies this manifest, the manager gives up all its fields.
+    """
     meta: Manifest = {"name": ref.name}
     if ref.namespace:
         meta["namespace"] = ref.namespace
@@ -447,7 +457,7 @@ _UNSETTLED_METADATA: Final = ("creationTimestamp", "managedFields", "resourceVer
 
 
 def _settled(live: dict[str, Any]) -> Manifest:
-    """Return a live object without fields that an update changes or a dry run invents."""
+    """Return a live object without fields that an update changes, or that a dry run makes up."""
     kept = {k: v for k, v in live.items() if k not in _UNSETTLED and not k.startswith("__")}
     meta = metadata(kept)
     if meta:

@@ -261,7 +261,7 @@ def _rollout(
 
 
 def _up(live: Manifest, around: Around) -> Progress:
-    """Return done, unless a container that crashed has only just restarted."""
+    """Return that the workload is ready, unless a container has crashed and only just restarted."""
     unproven = around.pods(live).unproven()
     note = f"waiting to see whether the restarted container {unproven} keeps running"
     return Progress(note=note) if unproven else DONE
@@ -391,7 +391,11 @@ def _claim(live: Manifest, around: Around) -> Progress:
     if phase == "Bound":
         return DONE
     if phase == "Lost":
-        return Progress(failure="the PersistentVolume of this claim no longer exists")
+        return Progress(
+            failure="the PersistentVolume of this claim was deleted, so the claim cannot be used;"
+            " restore the PersistentVolume from a backup, or delete the claim with kubectl and"
+            " deploy again, to get an empty volume"
+        )
     name = at(live, ("spec", "storageClassName"))
     if not name:
         return Progress(note="waiting for a volume")
@@ -408,7 +412,8 @@ def _volume(live: Manifest, _around: Around) -> Progress:
     if phase in ("Available", "Bound"):
         return DONE
     if phase == "Failed":
-        return Progress(failure=str(at(live, ("status", "message")) or "the volume failed"))
+        failure = at(live, ("status", "message")) or "the PersistentVolume failed"
+        return Progress(failure=str(failure))
     return Progress(note=f"the volume is {phase or 'pending'}")
 
 
@@ -435,7 +440,8 @@ def _definition(live: Manifest, _around: Around) -> Progress:
         return DONE
     refused = _condition(live, "NamesAccepted")
     if refused.get("status") == "False":
-        return Progress(failure=str(refused.get("message", "its names are already in use")))
+        failure = refused.get("message", "another CustomResourceDefinition has the same names")
+        return Progress(failure=str(failure))
     return Progress(note="waiting for the API to serve the new kind")
 
 

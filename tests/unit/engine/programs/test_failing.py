@@ -126,9 +126,7 @@ def test_program_that_exits_early_deletes_nothing(sandbox: Sandbox) -> None:
 def test_killed_program_is_reported(sandbox: Sandbox) -> None:
     outcome = sandbox.up("import os; os.kill(os.getpid(), 9)")
     assert outcome.code == 1
-    assert outcome.errors == [
-        "the Pulumi program was killed by signal 9; read the program's output"
-    ]
+    assert outcome.errors == ["the Pulumi program was killed by signal 9; read its output above"]
 
 
 def test_output_and_logs_of_the_program_are_shown(sandbox: Sandbox) -> None:
