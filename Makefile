@@ -75,7 +75,7 @@ check: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Lint, typ
 # Each worker runs the tests of one folder at a time. Folders are started in the order of their
 # names, and the folder that takes longest is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
-# Folders whose tests have their own cluster and their own lane.
+# Folders whose tests have their own cluster and their own lane. A lane is one run of pytest.
 APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
 # Lanes in the order in which they start. Three lanes run at a time. They use two cores nearly fully,
 # and more lanes would cause timeouts. When a lane ends, the next one starts. `test` first downloads

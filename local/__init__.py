@@ -1,1 +1,1 @@
-"""A real Kubernetes on one host: its binaries, its node image, and its start and stop."""
+"""Run a real Kubernetes cluster on one host: build its programs and images, start and stop it."""

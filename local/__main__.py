@@ -1,4 +1,4 @@
-"""`python -m local COMMAND [--stack dev]`: the local cluster, and access to any stack's cluster."""
+"""`python -m local COMMAND [--stack dev]` manages the local cluster, and accesses any cluster."""
 
 import argparse
 import os

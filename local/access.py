@@ -25,11 +25,16 @@ from local.paths import ROOT, stack_directory, write
 _PATIENCE = 180
 """Seconds to wait for nodes before the command reports the missing ones."""
 _IN_SERVICE = ("idle", "mix", "alloc", "comp", "plnd", "resv", "maint")
-"""Short states, without flags, of nodes to which Slurm can allocate jobs
-(node_state_string_compact() of slurm_protocol_defs.c, 24.11)."""
+"""Short states, without flags, of nodes to which Slurm can allocate jobs.
+
+Source: node_state_string_compact() in slurm_protocol_defs.c, Slurm 24.11.
+"""
 _FLAGS = "~#!%$@^+-"
-"""Flags after a short state: powered down, powering up, waiting to power down, powering down, in
-maintenance, waiting to reboot, rebooting, completing, planned."""
+"""Characters that can follow a short state.
+
+In this order, they mean: powered down, powering up, waiting to power down, powering down, in
+maintenance, waiting to reboot, rebooting, completing, planned.
+"""
 
 
 _ALIAS = "login"

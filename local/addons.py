@@ -248,7 +248,8 @@ def _storage_class() -> Object:
             "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
         },
         "provisioner": PROVISIONER,
-        # Bind at once: all nodes mount the same directory, so each node can use any volume.
+        # Bind a volume before a pod needs it: all nodes mount the same directory, so each node can
+        # use any volume.
         "volumeBindingMode": "Immediate",
         "reclaimPolicy": "Delete",
     }

@@ -88,7 +88,7 @@ _NETWORKS = "172.30.0.0/15"
 def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
     """Return a /24 network for node containers.
 
-    It overlaps no used range: neither those in `taken`, nor those of pods and Services. Raises
+    The network overlaps neither the ranges in `taken` nor the ranges of pods and Services. Raises
     LocalError if no /24 network is free.
     """
     occupied = [*taken, POD_RANGE, SERVICE_RANGE]
@@ -225,8 +225,8 @@ def _routes(node: Node) -> str:
 def cni(node: Node) -> dict[str, Any]:
     """Return the pod network: each pod has a veth pair, and its node routes the packets.
 
-    Do not masquerade: slurmctld takes the address of a Slurm node from the connection on which
-    slurmd registers.
+    Do not replace the addresses of pods (masquerade): slurmctld takes the address of a Slurm node
+    from the connection on which slurmd registers.
     """
     return {
         "cniVersion": "0.4.0",
@@ -285,7 +285,8 @@ def kubelet(node: Node) -> dict[str, Any]:
         "enforceNodeAllocatable": ["pods"],
         # Interval at which kubelet updates ConfigMaps in pods; the default is one minute.
         "syncFrequency": "10s",
-        # Do not measure volumes: no program reads the sizes, and measuring a jail is slow.
+        # Do not measure the sizes of volumes: no program reads the sizes, and to measure the jail
+        # (the shared root file system of users and jobs) is slow.
         "volumeStatsAggPeriod": "-1s",
         "runtimeRequestTimeout": "5m",
         "shutdownGracePeriod": "0s",
@@ -301,7 +302,8 @@ def kube_proxy(node: Node) -> dict[str, Any]:
         "hostnameOverride": node.name,
         "mode": "iptables",
         "oomScoreAdj": 0,
-        # Keep the size of the conntrack table, which the whole host shares.
+        # Do not change the size and timeouts of the kernel's table of connections, because all
+        # programs of the host share this table.
         "conntrack": {
             "maxPerCore": 0,
             "min": 0,

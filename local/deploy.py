@@ -162,8 +162,8 @@ def run(
 ) -> int:
     """Run the commands until one fails; return its exit code.
 
-    Only the last command writes to standard output. With `reader`, its output goes to the command
-    `reader` instead.
+    Only the last command writes to standard output. If `reader` is given, this output goes to the
+    command `reader` instead.
     """
     for command in commands[:-1]:
         status = wait(subprocess.Popen(command, cwd=root, env=env, stdout=sys.stderr))
@@ -174,7 +174,7 @@ def run(
     writing = subprocess.Popen(commands[-1], cwd=root, env=env, stdout=subprocess.PIPE)
     reading = subprocess.Popen(reader, cwd=root, env=env, stdin=writing.stdout)
     if writing.stdout:
-        writing.stdout.close()  # the reader has its own copy
+        writing.stdout.close()  # the reader has its own copy of this end of the pipe
     read = wait(reading)
     return wait(writing) or read
 

@@ -141,7 +141,7 @@ class Interview:
             self._say(explained(problems[0], self.document, self._place(key)))
 
     def _place(self, key: Key) -> list[str | int]:
-        """Return the key in pydantic's form: the fields of `cluster` follow the cluster's kind."""
+        """Return the key in pydantic's form, which has the cluster's kind after `cluster`."""
         place: list[str | int] = [int(step) if step.isdecimal() else step for step in key]
         kind = look_up(self.document, ("cluster", "kind"))
         return [*place[:1], kind, *place[1:]] if place[0] == "cluster" else place

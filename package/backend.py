@@ -24,7 +24,10 @@ NAME: Final = "slurmstack"
 PARTS: Final = ("agents", "components", "monitoring", "stackfile")
 """Packages that the component imports or reads files from."""
 IMAGES: Final = ("__init__.py", "digests.json", "digests.py", "tags.py")
-"""Files of the package `images` that the component needs. It does not need the images' files."""
+"""Files of the package `images` that the component needs.
+
+It does not need the files from which images are built.
+"""
 _IMPORT: Final = re.compile(
     rf"^(\s*)(from|import) (package|images|{'|'.join(PARTS)})\b", re.MULTILINE
 )

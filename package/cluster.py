@@ -34,9 +34,9 @@ class SlurmCluster(pulumi.ComponentResource):
     relative to the working directory.
 
     All arguments may contain outputs of other resources. If a preview does not know the value of a
-    setting, the preview shows only this component. The reason is that most of its resources depend
-    on many settings. Only `kubeconfig` and the values of `secrets` may be unknown without this
-    effect. Only these two arguments may be secret.
+    setting, the preview shows only this component, because most of its resources depend on many
+    settings. If only `kubeconfig` or values of `secrets` are unknown, the preview still shows all
+    resources. Only these two arguments may be secret.
     """
 
     alertmanager_url: pulumi.Output[str | None]
@@ -71,7 +71,8 @@ class SlurmCluster(pulumi.ComponentResource):
     ) -> pulumi.Input[Values]:
         """Create the stack as soon as the program knows its settings, and return its outputs."""
         if isinstance(secrets, pulumi.Output):
-            # The Secrets' values become secret again when the Secrets are created.
+            # The code that creates the Kubernetes Secrets marks their values as secret in Pulumi
+            # again.
             opened = pulumi.Output.unsecret(secrets)
             return pulumi.Output.all(self._public(values), opened).apply(self._create_both)
         if _is_plain(values):
@@ -93,7 +94,10 @@ class SlurmCluster(pulumi.ComponentResource):
         return exports(settings, cluster, stack.create(args, self))
 
     def _public(self, values: Values) -> pulumi.Output[Values]:
-        """Return values that must not be secret: the state contains them in plain text."""
+        """Return the values as an output.
+
+        Fail if a value is secret, because the state contains the values in plain text.
+        """
         output = pulumi.Output.from_input(values)
 
         def refuse(is_secret: bool) -> None:
@@ -146,7 +150,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def _entry(values: pulumi.Input[Values], key: str) -> pulumi.Output[Any]:
-    """Return one value as an output, which does not wait for the other values."""
+    """Return one value as an output, which is known even if other values are still unknown."""
     if isinstance(values, pulumi.Output):
         return values.apply(lambda known: known.get(key))
     return pulumi.Output.from_input(cast(Values, values).get(key))

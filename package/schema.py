@@ -56,7 +56,7 @@ def schema(version: str) -> Spec:
 
 
 def _reached(inputs: Spec, definitions: Spec) -> Spec:
-    """Return the definitions of objects to which inputs refer, also through other objects."""
+    """Return the definitions of objects to which inputs refer, directly or indirectly."""
     found: Spec = {}
     names = sorted(_references(inputs))
     while names:

@@ -1,4 +1,4 @@
-"""Connections that a step of a network policy newly allows or refuses."""
+"""Find the connections that a planned change of a network policy newly allows or refuses."""
 
 import json
 from collections.abc import Iterator, Mapping

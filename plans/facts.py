@@ -179,7 +179,10 @@ def _is_of_steps(line: str) -> bool:
 
 
 def changes_checks(step: Step) -> bool:
-    """Return whether the health checks of a nodeset change. Its first checks are also a change."""
+    """Return whether the health checks of a nodeset change.
+
+    A nodeset that gets checks for the first time also counts as changed.
+    """
     before, after = (_checks(inputs) for inputs in (step.old, step.new))
     return step.op is Op.UPDATE and before != after and not ends_checks(step)
 

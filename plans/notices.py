@@ -45,7 +45,8 @@ from plans.reading import Preview, Step, rolls_pods
 
 NOTHING: Final = "Users and running jobs notice nothing."
 UNDESCRIBED: Final = (
-    "The preview cannot say what users notice when these resources change: {}. Read their steps."
+    "The preview cannot say what users notice when these resources change: {}. Read the changes of"
+    " these resources in this preview."
 )
 
 
@@ -251,7 +252,8 @@ _RULES: Final = (
     _Rule(
         _NODESET,
         rolls_pods,
-        "The nodes of nodeset {0} are replaced, {share}, each when its jobs have ended.",
+        "The nodes of nodeset {0} are replaced, {share}. A node is replaced when its jobs have"
+        " ended.",
     ),
     _Rule(
         _NODESET,
@@ -282,20 +284,20 @@ _RULES: Final = (
     _Rule(
         "login-sshd",
         rolls_pods,
-        "Login nodes are replaced one by one. Sessions that are still open on a leaving login node"
-        " after {session_grace} end.",
+        "Login nodes are replaced one by one. Each node waits at most {session_grace} for its open"
+        " sessions; then it ends the remaining sessions.",
     ),
     _Rule(
         "login-sshd",
         _is(Op.REPLACE, Op.DELETE),
-        "All login nodes are replaced at the same time. Sessions that are still open on a leaving"
-        " login node after {session_grace} end.",
+        "All login nodes are replaced at the same time. Each node waits at most {session_grace} for"
+        " its open sessions; then it ends the remaining sessions.",
     ),
     _Rule(
         "login-sshd",
         shrinks,
-        "The last login nodes are removed. Sessions that are still open on a leaving login node"
-        " after {session_grace} end.",
+        "The last login nodes are removed. Each of them waits at most {session_grace} for its open"
+        " sessions; then it ends the remaining sessions.",
     ),
     _Rule(
         f"{_NODES}|login-sshd",
@@ -369,7 +371,7 @@ _RULES: Final = (
     _Rule(
         "users-accounts",
         _changes,
-        "Users or groups change; nodes and login nodes know them within about a minute.",
+        "Users or groups change; nodes and login nodes know the new ones within about a minute.",
     ),
     _Rule(
         "users-accounts",
@@ -394,7 +396,7 @@ _RULES: Final = (
     _Rule(
         "users-keys",
         _changes,
-        "SSH keys of users change; login nodes know them within about a minute.",
+        "SSH keys of users change; login nodes accept the new keys within about a minute.",
     ),
     _Rule(
         "directory-config",
@@ -465,9 +467,9 @@ _RULES: Final = (
     _Rule(
         "nodeset-(.+)-isolation",
         _changes_file(CONFINEMENT_REQUIRED),
-        "slurm.cgroups changes: within about a minute, nodes of nodeset {0} that cannot confine"
-        " jobs are drained (if the new value is required) or resumed; running jobs keep their"
-        " confinement.",
+        "slurm.cgroups changes. If the new value is `required`, nodes of nodeset {0} that cannot"
+        " confine jobs are drained within about a minute. With any other value, such nodes are"
+        " resumed. Running jobs keep their confinement.",
     ),
     _Rule(
         "config-scripts",
@@ -561,7 +563,8 @@ _RULES: Final = (
     _Rule(
         ".+",
         _is_of_a_cloud,
-        "Machines, networks or disks of the cloud change: read their steps. If a machine is"
+        "Machines, networks or disks of the cloud change: read these changes in this preview. If a"
+        " machine is"
         " replaced or removed, its Slurm node drains first, and then leaves.",
     ),
     _Rule(

@@ -24,7 +24,7 @@ _PASSED_OVER: Final = frozenset(
 )
 _KUBERNETES: Final = "kubernetes:"
 _MARK: Final = re.compile(rf",{PROJECT}=[0-9a-f]+")
-"""Checksum of all Slurm's files in slurm.conf (components.slurmconf.config_digest)."""
+"""Checksum of all Slurm's files, in a line of slurm.conf (components.slurmconf.config_digest)."""
 
 
 class PlanError(Exception):
@@ -126,7 +126,7 @@ def _is_own_job(step: Step) -> bool:
 
 
 def read(text: str, source: str, status: int = 0) -> Preview:
-    """Parse the JSON document of a preview command; `status` is the command's exit code.
+    """Parse the JSON document of a preview command. `status` is the exit code of this command.
 
     If a policy refuses a plan or cannot be evaluated, the exit code may be the only sign of it.
     Raises `PlanError`, which names the source.

@@ -1,6 +1,6 @@
 """Reader of a stack's file, `Pulumi.<stack>.yaml`, by the rules of the Pulumi command.
 
-The engine, the program and the tools around it all use this reader, so they agree on each value.
+The engine, the Pulumi program and its tools all use this reader, so they agree on each value.
 Unlike the Pulumi command, the reader refuses duplicate keys, because one of the values would be
 lost, and numbers with a leading zero, which YAML reads as octal.
 """

@@ -116,7 +116,7 @@ def test_resource_is_protected_if_state_and_program_protect_it() -> None:
     planning.refuse_replacing_protected(stored(), True, {})
 
 
-def test_error_about_a_protected_resource_names_the_settings_that_replace_it() -> None:
+def test_error_about_a_protected_resource_names_the_replacing_settings() -> None:
     settings = {"a": ["jail.claim", "jail.nfs"]}
 
     with pytest.raises(EngineError, match=r"\(settings: jail\.claim, jail\.nfs\); revert"):
@@ -141,7 +141,7 @@ def test_inputs_that_depend_on_a_replaced_resource_are_unknown() -> None:
     assert planning.inputs_without(old, {urn("c")}) is None
 
 
-def test_resource_disappears_with_its_provider_or_its_deleted_with_target() -> None:
+def test_resource_disappears_with_its_provider_or_target_of_deleted_with() -> None:
     assert planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("p")})
     assert planning.goes_with(stored(deleted_with=urn("b")), {urn("b")})
     assert not planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("b")})

@@ -81,7 +81,7 @@ def test_secret_that_was_sent_and_received_stays_secret() -> None:
     assert "hush" not in repr(read)
 
 
-def test_secret_is_sent_as_plain_value_without_keep_secrets() -> None:
+def test_secret_is_sent_in_plain_text_unless_keep_secrets_is_set() -> None:
     written = to_struct({"a": Secret("hush")}, keep_secrets=False)
     assert json_format.MessageToDict(written) == {"a": "hush"}
 
@@ -127,7 +127,7 @@ def test_new_value_is_secret_where_the_old_value_was_secret() -> None:
     }
 
 
-def test_marking_a_value_as_secret_removes_inner_secrets() -> None:
+def test_value_marked_as_secret_contains_no_inner_secrets() -> None:
     assert mark_secret_like({"x": Secret(1)}, Secret(2)) == Secret({"x": 1})
 
 

@@ -27,7 +27,7 @@ from tests.support.stack import VALID, settings
          Command("kubectl", "dev", ("exec", "p", "--", "x", "--stack", "y"))),
     ],
 )  # fmt: skip
-def test_stack_option_is_accepted_anywhere_before_a_double_dash(
+def test_option_stack_may_stand_anywhere_before_a_double_dash(
     arguments: list[str], expected: Command
 ) -> None:
     assert parse(arguments) == expected

@@ -355,7 +355,7 @@ def test_interview_skips_values_that_options_give() -> None:
     assert yaml.safe_dump(document) == before
 
 
-def test_look_up_returns_the_value_that_put_stored() -> None:
+def test_value_that_put_stores_can_be_looked_up() -> None:
     document: Document = {}
     put(document, ("a", "0", "b"), 1)
     put(document, ("a", "1"), {"b": 2})

@@ -105,7 +105,7 @@ def test_costs_of_nodes_on_demand_are_those_of_all_nodes(monkeypatch: pytest.Mon
     assert nodes_of_gpu.after.each.endswith(", on demand")
 
 
-def test_edit_of_the_ceiling_shows_the_cost_before_and_after(
+def test_changed_setting_ceiling_shows_the_cost_before_and_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpu = {**NODESETS[1], "on_demand": {"price": 24.5}}

@@ -234,7 +234,7 @@ def test_plan_that_is_missing_or_expired_or_from_a_fork_is_refused(
     ],
     ids=["other workflow", "push", "pull_request", "other commit", "judge failed", "judge skipped"],
 )
-def test_plan_is_used_only_from_the_judged_preview_of_the_commit(
+def test_plan_is_used_only_if_its_judge_job_succeeded(
     server: Server, github: dict[str, str], run: dict[tuple[str, str], Any]
 ) -> None:
     server.answers = saved(artifact(4)) | run

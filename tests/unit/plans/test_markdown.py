@@ -84,7 +84,7 @@ def test_comment_says_what_users_notice() -> None:
     assert "> **Users**: `slurmctld and the nodes read the new configuration of Slurm" in text
 
 
-def test_comment_on_a_refused_preview_does_not_say_that_users_notice_nothing() -> None:
+def test_comment_on_a_refused_preview_says_nothing_about_users() -> None:
     text = render(preview(step("update", CLAIM, "jail-claim", claim("2Ti"), claim("1Ti"))), "lab")
 
     assert "**Refused**" in text

@@ -208,12 +208,16 @@ def workers(grace: int, replicas: int = 2, conf: str = "CPUs=8", **spec: Any) ->
 @pytest.mark.parametrize(
     ("name", "after", "sentence"),
     [
-        ("nodeset-cpu-slurmd", workers(60, priority=1), "each when its jobs have ended."),
+        (
+            "nodeset-cpu-slurmd",
+            workers(60, priority=1),
+            "A node is replaced when its jobs have ended.",
+        ),
         ("nodeset-cpu-slurmd", workers(90, 1), "drain for at most the old drain_grace (60 s)."),
         ("nodeset-cpu-slurmd", workers(60, 1), "drain for at most drain_grace (60 s)."),
-        ("login-sshd", workers(90), "after 60 s (the old login.drain_grace) end."),
-        ("login-sshd", workers(60, priority=1), "after 60 s (login.drain_grace) end."),
-        ("login-sshd", workers(60, 1), "after 60 s (login.drain_grace) end."),
+        ("login-sshd", workers(90), "waits at most 60 s (the old login.drain_grace)"),
+        ("login-sshd", workers(60, priority=1), "waits at most 60 s (login.drain_grace)"),
+        ("login-sshd", workers(60, 1), "waits at most 60 s (login.drain_grace)"),
     ],
 )
 def test_existing_pods_leave_within_the_old_grace(
@@ -273,9 +277,15 @@ def test_removed_nodeset_changes_no_packet_filter() -> None:
 @pytest.mark.parametrize(
     ("roll", "sentence"),
     [
-        ('{"share": 0.07}', "at most 7 % of them (or one node) at the same time, each when"),
+        (
+            '{"share": 0.07}',
+            "at most 7 % of them (or one node) at the same time. A node is replaced when",
+        ),
         ('{"share": 0.2, "in_maintenance": true}', "replaced, only in a maintenance reservation"),
-        (UNKNOWN_STRING, "only a part of them at the same time (reconciler.share), each when"),
+        (
+            UNKNOWN_STRING,
+            "only a part of them at the same time (reconciler.share). A node is replaced when",
+        ),
     ],
 )
 def test_update_of_a_nodeset_names_the_share_of_nodes(roll: str, sentence: str) -> None:
@@ -338,7 +348,7 @@ def test_new_contents_of_a_key_have_a_sentence(name: str, sentence: str) -> None
     assert sentence in text
 
 
-def test_new_configuration_beside_leaving_nodes_does_not_say_that_jobs_continue() -> None:
+def test_sentence_does_not_promise_that_jobs_continue_if_nodes_leave() -> None:
     candidate = step("update", CONFIG_MAP, "config-candidate", BEFORE, AFTER)
 
     together = notices(preview(candidate, resized("nodeset-cpu-slurmd", 5, 2)))
@@ -518,18 +528,18 @@ def test_new_limits_apply_to_open_sessions() -> None:
     assert "The new limits of login nodes also apply to open" in notices(preview(change))[1]
 
 
-def test_change_without_a_rule_is_named() -> None:
+def test_change_that_has_no_rule_is_named() -> None:
     unknown = step("update", CONFIG_MAP, "future-config", BEFORE, AFTER)
 
     (text,) = notices(preview(unknown))
 
     assert text == (
         "The preview cannot say what users notice when these resources change: future-config."
-        " Read their steps."
+        " Read the changes of these resources in this preview."
     )
 
 
-def test_volume_that_stays_without_the_stack_is_not_lost() -> None:
+def test_volume_that_outlives_the_stack_is_not_lost() -> None:
     kept = step("delete", CLAIM, "database-data", BEFORE, retainOnDelete=True)
 
     assert notices(preview(kept)) == [NOTHING]
@@ -627,7 +637,7 @@ def test_plan_without_changes_has_no_sentence() -> None:
     assert notices(preview()) == []
 
 
-def test_a_sentence_appears_once() -> None:
+def test_each_sentence_appears_only_once() -> None:
     both = preview(rolled("database-mariadb"), rolled("accounting-slurmdbd", DEPLOYMENT))
     assert len(notices(both)) == 1
 
@@ -715,7 +725,7 @@ def isolation(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return notices(preview(step("update", CONFIG_MAP, "nodeset-cpu-isolation", before, after)))
 
 
-def test_checks_of_another_generation_of_the_jail_are_the_same_checks() -> None:
+def test_new_generation_of_the_jail_does_not_change_the_checks() -> None:
     before, after = (checks(jail={"generation": number}, disk={}) for number in (0, 1))
 
     assert isolation(before, after) == [NOTHING]

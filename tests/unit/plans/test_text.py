@@ -117,7 +117,7 @@ def test_checksum_in_slurm_conf_is_not_shown() -> None:
     assert "       + SlurmctldParameters=enable_configless,idle_on_node_suspend" in lines
 
 
-def test_file_with_only_another_mark_is_not_shown() -> None:
+def test_file_is_not_shown_if_only_its_checksum_changes() -> None:
     before, after = (
         {"data": {"slurm.conf": f"A=1\nB=c,slurmstack={mark}\n", "prolog": f"{mark}\n"}}
         for mark in ("0a", "0b")
@@ -143,7 +143,7 @@ def test_many_resources_without_details_share_a_line() -> None:
     assert deleted(5)[:2] == [" - ConfigMap c0", " - ConfigMap c1"]
 
 
-def test_nothing_to_change_is_one_line() -> None:
+def test_preview_without_changes_is_one_line() -> None:
     assert shown(preview()) == ["lab: 7 unchanged"]
 
 
@@ -160,7 +160,7 @@ def test_single_line_is_repeated_for_each_resource() -> None:
     assert shown(preview(*steps)).count("       + a") == 2
 
 
-def test_refused_preview_has_no_sentence_about_users_who_notice_nothing() -> None:
+def test_refused_preview_says_nothing_about_users() -> None:
     lines = shown(preview(step("update", CLAIM, "jail-claim", claim("2Ti"), claim("1Ti"))))
 
     assert "Refused:" in lines

@@ -375,7 +375,9 @@ def test_judge_keeps_the_plan_only_if_nothing_is_refused(
 
 
 @each_forge
-def test_judge_never_takes_a_plan_from_the_branch(run: Job, tmp_path: Path, made: Path) -> None:
+def test_judge_job_never_uses_a_plan_file_of_the_branch(
+    run: Job, tmp_path: Path, made: Path
+) -> None:
     if run is run_github:
         (made / "plan.json").unlink()
     else:

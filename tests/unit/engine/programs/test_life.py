@@ -42,7 +42,7 @@ def test_preview_changes_no_resource_and_writes_no_file(sandbox: Sandbox) -> Non
     assert not sandbox.state_file.exists()
 
 
-def test_expect_no_changes_option_fails_if_there_are_changes(sandbox: Sandbox) -> None:
+def test_option_expect_no_changes_fails_if_there_are_changes(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     assert sandbox.preview(TWO.replace('"1"', '"2"'), expect_no_changes=True).code == 1
 

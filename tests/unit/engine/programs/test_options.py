@@ -68,7 +68,7 @@ def test_children_inherit_retain_on_delete_from_their_parent(sandbox: Sandbox) -
     assert sandbox.stored["a"]["retainOnDelete"] is True
 
 
-def test_retained_resource_leaves_the_state_but_still_exists(sandbox: Sandbox) -> None:
+def test_retained_resource_is_removed_only_from_the_state(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", Options(retain_on_delete=True))')
     sandbox.world.drain()
     assert sandbox.up("pass").counts == {"delete": 1}
@@ -76,14 +76,14 @@ def test_retained_resource_leaves_the_state_but_still_exists(sandbox: Sandbox) -
     assert list(sandbox.world.things) == ["a-1"]
 
 
-def test_resource_with_the_deleted_with_option_is_not_deleted_separately(sandbox: Sandbox) -> None:
+def test_resource_with_option_deleted_with_is_not_deleted_separately(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.destroy().code == 0
     assert sandbox.world.drain() == ["delete a"]
 
 
-def test_resource_is_deleted_if_its_deleted_with_target_stays(sandbox: Sandbox) -> None:
+def test_resource_is_deleted_if_the_target_of_deleted_with_stays(sandbox: Sandbox) -> None:
     sandbox.up('a = Thing("a")\nThing("b", Options(deleted_with=a))')
     sandbox.world.drain()
     assert sandbox.up('a = Thing("a")').code == 0

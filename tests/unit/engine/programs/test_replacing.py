@@ -40,7 +40,7 @@ def test_resource_with_a_fixed_name_is_deleted_before_its_replacement(sandbox: S
     assert outcome.counts == {"replace": 1}
 
 
-def test_delete_before_replace_option_sets_the_order(sandbox: Sandbox) -> None:
+def test_option_delete_before_replace_sets_the_order(sandbox: Sandbox) -> None:
     options = "Options(delete_before_replace={})"
     sandbox.up('Thing("a", Options(delete_before_replace=True), key="1")')
     sandbox.up('Thing("b", key="1", fixed=True)\nThing("a", key="1")')
@@ -123,13 +123,13 @@ def test_next_run_deletes_the_original_of_an_unready_replacement(sandbox: Sandbo
     assert sandbox.world.drain() == ["update a", "delete a"]
 
 
-def test_replace_on_changes_option_replaces_instead_of_updating(sandbox: Sandbox) -> None:
+def test_option_replace_on_changes_replaces_the_resource(sandbox: Sandbox) -> None:
     program = 'Thing("a", Options(replace_on_changes=["value"]), value="{}")'
     sandbox.up(program.format(1))
     assert sandbox.up(program.format(2)).counts == {"replace": 1}
 
 
-def test_ignore_changes_option_keeps_the_stored_inputs(sandbox: Sandbox) -> None:
+def test_option_ignore_changes_keeps_the_stored_inputs(sandbox: Sandbox) -> None:
     program = (
         'Thing("a", Options(ignore_changes=["value", "tags.x"]),'
         ' value="{0}", tags={{"x": "{0}", "y": "1"}})'
@@ -142,7 +142,7 @@ def test_ignore_changes_option_keeps_the_stored_inputs(sandbox: Sandbox) -> None
     assert sandbox.stored["a"]["inputs"]["tags"] == {"x": "1", "y": "2"}
 
 
-def test_replace_with_option_replaces_both_resources(sandbox: Sandbox) -> None:
+def test_option_replace_with_replaces_both_resources(sandbox: Sandbox) -> None:
     program = 'a = Thing("a", key="{}")\nThing("b", Options(replace_with=[a]))'
     sandbox.up(program.format(1))
     assert sandbox.up(program.format(2)).counts == {"replace": 2}

@@ -124,7 +124,7 @@ def test_default_does_not_replace_an_unknown_value(unknown: str) -> None:
     assert (meta if unknown == "metadata" else meta[unknown]) is UNKNOWN  # type: ignore[index,call-overload]
 
 
-def test_generatename_is_refused_and_the_error_names_the_remedy() -> None:
+def test_field_generatename_is_refused_and_the_error_names_the_remedy() -> None:
     with pytest.raises(
         CheckError, match=r"metadata\.generateName: server-side apply .* set metadata\.name"
     ):
@@ -375,7 +375,7 @@ def test_configmap_is_replaced_unless_the_provider_makes_it_mutable() -> None:
     assert not found.delete_before_replace, "generated names do not collide"
 
 
-def test_move_to_another_namespace_creates_before_it_deletes() -> None:
+def test_move_to_another_namespace_creates_the_object_before_its_deletion() -> None:
     token = "kubernetes:core/v1:ConfigMap"
     provider = offline()
     old = provider.check(token, URN, {}, {"metadata": {"name": "a", "namespace": "x"}})

@@ -137,7 +137,9 @@ def test_update_creates_an_object_that_disappeared(fake: FakeApi, provider: Make
     assert fake.objects[PATH]["data"] == {"a": "2"}
 
 
-def test_read_misses_a_deleted_object_but_not_a_helm_release(fake: FakeApi, provider: Make) -> None:
+def test_read_finds_no_deleted_object_but_always_a_helm_release(
+    fake: FakeApi, provider: Make
+) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs())
     assert kubernetes.read(TOKEN, URN, "slurm/settings", made.inputs, made.outputs) is not None
@@ -409,7 +411,7 @@ def test_error_for_an_unreachable_cluster_names_address_and_remedy(
     )
 
 
-def test_deleteunreachable_drops_objects_of_a_lost_cluster_from_the_state(
+def test_option_deleteunreachable_removes_objects_of_lost_clusters_from_the_state(
     fake: FakeApi, provider: Make
 ) -> None:
     fake.port = 1
@@ -458,7 +460,7 @@ def test_wait_ends_when_the_object_is_ready(fake: FakeApi, provider: Make) -> No
     assert made.outputs["status"] == {"phase": "Bound"}
 
 
-def test_skipawait_annotation_skips_the_wait(provider: Make) -> None:
+def test_annotation_skipawait_skips_the_wait(provider: Make) -> None:
     claim = inputs("PersistentVolumeClaim", spec={})
     claim["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}  # type: ignore[index,call-overload]
     create(provider(), claim, CLAIM)

@@ -510,7 +510,7 @@ def annotated(**annotations: str) -> Object:
         ('["condition=A", "jsonpath={.status.b}"]', {"b": 1}, False),
     ],
 )
-def test_waitfor_annotation_accepts_custom_conditions(
+def test_annotation_waitfor_accepts_custom_conditions(
     wanted: str, status: Object, done: bool
 ) -> None:
     progress = look(
@@ -524,7 +524,7 @@ def test_invalid_waitfor_condition_is_refused() -> None:
         look(Kind("example.org/v1", "Widget"), annotated(waitFor="forever"))
 
 
-def test_skipawait_annotation_makes_an_object_ready() -> None:
+def test_annotation_skipawait_makes_an_object_ready() -> None:
     live = {**stateful_set(readyReplicas=0), **annotated(skipAwait="true")}
     assert look(STATEFUL_SET, live).done
 

@@ -7,7 +7,7 @@ from engine.providers import Operation, Resource, load, with_secrecy
 from engine.values import Properties, Secret
 
 
-def test_error_for_an_unsupported_package_names_the_package_and_the_remedy() -> None:
+def test_error_for_an_unsupported_package_names_package_and_remedy() -> None:
     with pytest.raises(EngineError, match=r"provider 'aws': .* deploy this stack with"):
         load("aws", {}, preview=False)
 
