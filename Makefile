@@ -117,7 +117,7 @@ vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require anoth
 mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Check that the tests detect faults in copies of the code (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench: .venv/ready .local/bin/docker-registry  ## Measure performance, as ratios in one run; docs/benchmarks.md has the figures (ARGS="--only confinement")
+bench: .venv/ready .local/bin/docker-registry  ## Measure performance as ratios of durations in the same run; docs/benchmarks.md has results (ARGS="--only confinement")
 	@$(PY) -m tests.bench $(ARGS)
 
 lock: .venv/ready  ## Pin the requirements again, with hashes

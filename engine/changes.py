@@ -153,7 +153,7 @@ def _compare_lists(whole: _Difference, old: list[Value], new: list[Value]) -> It
 
 
 def _names(old: Value | Missing, new: Value | Missing) -> tuple[list[str], list[str]] | None:
-    """Return the names of the items of two lists; None if names do not identify the items."""
+    """Return the names of the items of two lists, or None if names do not identify the items."""
     if not (isinstance(old, list) and isinstance(new, list)):
         return None
     for key in IDENTITIES:

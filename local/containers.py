@@ -111,7 +111,7 @@ class NodeContainer:
     files: Mapping[str, bytes]
     ports: tuple[Port, ...]
     unpacked: str = ""
-    """Name of the volume of unpacked images with which the node starts; "" if there is none."""
+    """Name of the volume of unpacked images with which the node starts, or "" if there is none."""
 
     @property
     def name(self) -> str:

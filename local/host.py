@@ -166,7 +166,7 @@ def stop_own_engine(client: docker.DockerClient, say: Say) -> None:
 
 
 def own_engine(pid_file: Path) -> int | None:
-    """Return the process id in the file; None if this process is not a running dockerd."""
+    """Return the process id in the file, or None if this process is not a running dockerd."""
     try:
         pid = int(pid_file.read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()

@@ -55,7 +55,7 @@ class Difference:
 
     @property
     def more(self) -> Decimal | None:
-        """Change of the amount; None if one of the amounts is unknown."""
+        """Change of the amount, or None if one of the amounts is unknown."""
         sides = (self.before, self.after)
         amounts = [Decimal(0) if side is None else side.amount for side in sides]
         if amounts[0] is None or amounts[1] is None:
@@ -283,7 +283,7 @@ _READERS: Final[Mapping[str, Callable[[str, Inputs], Iterator[Cost]]]] = {
 
 
 def at(value: Any, *keys: str) -> Any:
-    """Return the value at a path of keys; None if a key is missing or its value is unknown."""
+    """Return the value at a path of keys, or None if a key is missing or its value is unknown."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

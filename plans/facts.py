@@ -24,7 +24,7 @@ Inputs = Mapping[str, Any]
 
 
 def replicas(inputs: Inputs | None) -> int | None:
-    """Return the number of pods, or the maximum of nodes on demand; None if it is unknown."""
+    """Return the number of pods, or the maximum of nodes on demand, or None if it is unknown."""
     found = at(inputs or {}, "spec", "replicas")
     if found is None:
         found = at(inputs or {}, "metadata", "annotations", ANNOTATION_NODES)
@@ -204,7 +204,7 @@ def _checks(inputs: Inputs | None) -> Mapping[str, Any]:
 
 
 def changed_refresh(step: Step) -> str:
-    """Return the old and the new `jail.refresh`; "" if it does not change."""
+    """Return the old and the new `jail.refresh`, or "" if it does not change."""
     before, after = (_variable(inputs, "JAIL_REFRESH") for inputs in (step.old, step.new))
     return f"{before} to {after}" if before and after and before != after else ""
 
@@ -326,7 +326,7 @@ def _parsed(text: Any) -> Mapping[str, Any]:
 
 
 def file_of(inputs: Inputs | None, name: str) -> str | None:
-    """Return a file of a ConfigMap; None if it is missing or unknown."""
+    """Return a file of a ConfigMap, or None if it is missing or unknown."""
     found = at(inputs or {}, "data", name)
     return found if isinstance(found, str) and found != UNKNOWN_STRING else None
 
@@ -337,7 +337,7 @@ def _guard(inputs: Inputs | None) -> Any:
 
 
 def _variable(inputs: Inputs | None, name: str) -> str:
-    """Return the value of an environment variable of the pods; "" if it is not set or unknown."""
+    """Return the value of an environment variable of the pods, or "" if it is unset or unknown."""
     for container in _containers(inputs):
         for variable in at(container, "env") or []:
             if at(variable, "name") == name:

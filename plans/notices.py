@@ -228,13 +228,13 @@ _RULES: Final = (
     _Rule(
         _JAIL,
         loses_data,
-        "The jail's volume is deleted: users' homes and files are lost, unless its storage retains"
+        "The jail's volume is deleted: users' homes and files are lost, unless the storage retains"
         " them.",
     ),
     _Rule(
         f"(?!(?:namespace|controller-state|{_JAIL})$).+",
         loses_data,
-        "{name} is deleted or replaced: its data is lost, unless its storage retains it.",
+        "{name} is deleted or replaced: its data is lost, unless the storage retains this data.",
     ),
     _Rule(
         _NODES,
@@ -302,7 +302,7 @@ _RULES: Final = (
     _Rule(
         f"{_NODES}|login-sshd",
         changes_guard,
-        "The packet filter of users' pods changes (network.guard, network.refuse); existing pods"
+        "The packet filter of users' pods changes (network.guard, network.refuse). Existing pods"
         " keep the old filter until they are replaced.",
     ),
     _Rule(
@@ -344,7 +344,8 @@ _RULES: Final = (
     _Rule(
         "accounting-slurmdbd|database-mariadb",
         _restarts,
-        "Accounting restarts: sacct and sacctmgr wait, and slurmctld keeps its records meanwhile.",
+        "Accounting restarts: sacct and sacctmgr wait for some seconds. slurmctld keeps new records"
+        " of jobs and sends them afterwards.",
     ),
     _Rule(
         "accounts-wanted",
@@ -401,7 +402,8 @@ _RULES: Final = (
     _Rule(
         "directory-config",
         _changes,
-        "sssd restarts in all pods; for a second or two, they do not know the directory's users.",
+        "sssd restarts in all pods (sssd looks up users in the directory). For a second or two, the"
+        " pods do not know these users.",
     ),
     _Rule("directory-config", _is(Op.CREATE), "New pods also know the users of the directory."),
     _Rule(
@@ -444,7 +446,8 @@ _RULES: Final = (
     _Rule(
         "nodeset-(.+)-isolation",
         changes_isolation,
-        "The isolation of jobs on nodeset {0} changes for jobs that start a minute later; running"
+        "The isolation of jobs on nodeset {0} changes for jobs that start at least a minute after"
+        " the deploy; running"
         " jobs keep the old isolation.",
     ),
     _Rule(
@@ -502,7 +505,7 @@ _RULES: Final = (
     _Rule(
         _POLICY,
         lambda step: bool(no_longer_refused(step)),
-        "Network policies no longer keep users' programs from reaching: {reachable}.",
+        "Network policies no longer prevent users' programs from reaching: {reachable}.",
     ),
     _Rule(
         _POLICY,

@@ -43,9 +43,9 @@ class Step:
     op: Op
     urn: str
     old: Mapping[str, Any] | None = None
-    """Current inputs; None if the resource does not exist yet."""
+    """Current inputs, or None if the resource does not exist yet."""
     new: Mapping[str, Any] | None = None
-    """Planned inputs; None if the resource will no longer exist."""
+    """Planned inputs, or None if the resource will no longer exist."""
     protected: bool = False
     retained: bool = False
     """Whether a deletion only removes the resource from the state."""
@@ -190,7 +190,7 @@ def _steps(entries: list[Mapping[str, Any]], source: str) -> Iterator[Step]:
 
 
 def _types(urn: Any) -> str:
-    """Return a resource's type, preceded by its parents' types; "" if `urn` is not a URN."""
+    """Return a resource's type, preceded by its parents' types, or "" if `urn` is not a URN."""
     return urn.split("::")[2] if isinstance(urn, str) and urn.count("::") > 2 else ""
 
 
@@ -264,7 +264,7 @@ def _messages(diagnostics: list[Mapping[str, Any]], *severities: str) -> Iterato
 
 
 def _logged(diagnostics: list[Mapping[str, Any]], start: str) -> str:
-    """Return the rest of the line that begins with `start`; "" if there is no such line."""
+    """Return the rest of the line that begins with `start`, or "" if there is no such line."""
     for entry in diagnostics:
         text = " ".join(str(entry.get("message", "")).split()).removeprefix("info: ")
         if entry.get("severity") == "info" and text.startswith(start):

@@ -101,7 +101,7 @@ class Provider(Protocol):
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the current id, inputs and outputs; None if the resource does not exist.
+        """Return the current id, inputs and outputs, or None if the resource does not exist.
 
         ``inputs`` and ``outputs`` are the stored values. ``outputs`` is None if the resource is not
         in the state yet.

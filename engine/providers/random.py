@@ -259,7 +259,7 @@ _CRYPT_LOCK: Final = threading.Lock()
 
 
 def _bcrypt(password: str) -> str | None:
-    """Return a bcrypt hash from the system's crypt(3); None if it does not support bcrypt."""
+    """Return a bcrypt hash from the system's crypt(3), or None if it does not support bcrypt."""
     library = ctypes.util.find_library("crypt")
     if library is None:
         return None

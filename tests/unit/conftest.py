@@ -15,5 +15,5 @@ settings.load_profile("without time limits")
 
 @pytest.fixture(autouse=True)
 def _large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that the machine has 64 CPUs, because warnings about local stacks depend on them."""
+    """Pretend that the machine has 64 CPUs, because warnings about local stacks use this number."""
     monkeypatch.setattr("components.settings.clusters.local.machine_cpus", lambda: 64)

@@ -19,7 +19,10 @@ FORBIDDEN: Final = (
     *("tests.support.containers", "tests.support.cluster"),
     *(f"tests.{need}" for need in NEEDS),
 )
-"""Modules that unit tests must not import, neither directly nor indirectly, with submodules."""
+"""Modules that unit tests must import neither directly nor indirectly.
+
+Their submodules count too.
+"""
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
     ("unit/local/test_containers.py", "docker.errors"): "raises Docker's errors from a fake client",

@@ -1,4 +1,4 @@
-"""Mutants match the code, and only the test that a mutant names decides its verdict.
+"""Test the mutants: each one fits the code, and only the test that it names judges it.
 
 A mutant is a small fault in a copy of the code. The test that it names must detect the fault.
 """

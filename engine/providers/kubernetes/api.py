@@ -158,7 +158,7 @@ class Api:
     # -- kinds --------------------------------------------------------------------------------
 
     def location(self, kind: Kind) -> Location | None:
-        """Return the location of a kind's objects; None if the server does not have the kind."""
+        """Return the location of a kind's objects, or None if the server does not have the kind."""
         with self._lock:
             known = self._kinds.get(kind.api_version, {}).get(kind.kind)
         return known or self._discover(kind.api_version).get(kind.kind)
@@ -289,7 +289,7 @@ class Api:
                 raise
 
     def log_tail(self, namespace: str, pod: str, container: str, *, previous: bool) -> str:
-        """Return the last log line of a container; "" if the log is empty or unavailable."""
+        """Return the last log line of a container, or "" if the log is empty or unavailable."""
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/log"
         query = {"container": container, "tailLines": "5"}
         if previous:

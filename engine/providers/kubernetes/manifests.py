@@ -154,7 +154,7 @@ _CLUSTER_WIDE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_namespaced(kind: Kind) -> bool | None:
-    """Return whether a kind has a namespace; None if only the cluster knows."""
+    """Return whether a kind has a namespace, or None if only the cluster knows."""
     cluster_wide = _CLUSTER_WIDE.get(kind.group)
     return None if cluster_wide is None else kind.kind not in cluster_wide
 
@@ -166,7 +166,7 @@ def metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def annotation(manifest: Mapping[str, Any], key: str) -> str:
-    """Return the value of an annotation; "" if the annotation is not set."""
+    """Return the value of an annotation, or "" if the annotation is not set."""
     annotations = metadata(manifest).get("annotations")
     value = annotations.get(key) if isinstance(annotations, dict) else None
     return value if isinstance(value, str) else ""
@@ -335,7 +335,7 @@ _VARIABLE: Final[Path] = ("env", "*", "value")
 
 
 def quantity(value: Any) -> Decimal | None:
-    """Return a quantity ("1500m", "2Gi") as a number; None if it is invalid."""
+    """Return a quantity ("1500m", "2Gi") as a number, or None if it is invalid."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
     if match is None or isinstance(value, bool):
         return None

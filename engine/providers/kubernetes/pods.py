@@ -62,7 +62,7 @@ class Pods:
         return cls(api, tuple(sorted(mine, key=lambda pod: str(metadata(pod)["name"]))))
 
     def note(self) -> str:
-        """Return the first pod that is not ready and what it waits for; "" if all are ready."""
+        """Return the first pod that is not ready and what it waits for, or "" if all are ready."""
         for pod in self._unready():
             line = self._busy_with(pod)
             if line:
@@ -78,7 +78,7 @@ class Pods:
                 yield pod
 
     def failure(self) -> str:
-        """Return why the workload cannot start; "" if it may still start."""
+        """Return why the workload cannot start, or "" if it may still start."""
         for pod in self.items:
             if not metadata(pod).get("deletionTimestamp"):
                 for container in _containers(pod):
@@ -100,7 +100,7 @@ class Pods:
         return ""
 
     def unproven(self) -> str:
-        """Return a container that crashed and has run again only for seconds; "" if there is none.
+        """Return a container that crashed and has run again only for seconds, or "" if none did.
 
         Without a readiness probe, Kubernetes reports such a container as ready until it crashes
         again.

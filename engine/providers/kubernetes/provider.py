@@ -195,7 +195,7 @@ class KubernetesProvider:
         inputs: Properties,
         outputs: Properties | None = None,
     ) -> tuple[str, Properties, Properties] | None:
-        """Return the current inputs and outputs; None if the object does not exist.
+        """Return the current inputs and outputs, or None if the object does not exist.
 
         If the id is empty, a create was interrupted: return the object only if this resource
         created it.
@@ -308,7 +308,7 @@ class KubernetesProvider:
     def _cleared(
         self, api: Api, target: _Target, existing: Manifest, op: Operation
     ) -> Manifest | None:
-        """Return the existing object if this resource may take it over; None if it is gone.
+        """Return the existing object if this resource may take it over, or None if it is gone.
 
         An interrupted run can leave an object that is not in the state. The field manager of the
         object then identifies this resource. A Job of an interrupted run is deleted, because the

@@ -1435,13 +1435,13 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
 }
 """Starts of the preview's sentences, and the effects that have these sentences."""
 NOTICED: Mapping[str, str] = {
-    "nodes get more CPUs": "at most 20 % of them (or one node) at the same time, each when",
+    "nodes get more CPUs": "at most 20 % of them (or one node) at the same time. A node",
     "jobs may have more steps at once": "limits simultaneous steps to 500 of one job (before: 256)",
     "health checks are disabled": "nodes of nodeset cpu no longer run the stack's health checks",
     "the jail is filled again": "The jail's system files change (jail.refresh: 0 to 1);",
     "the jail gets an additional volume": "The jail gets mount points: /data.",
     "the jail loses an additional volume": "mount volumes at these paths in the jail: /data.",
-    "sessions get a longer drain grace": "after 30 s (the old login.drain_grace) end.",
+    "sessions get a longer drain grace": "waits at most 30 s (the old login.drain_grace)",
     "a user gets another share": "user student account lab fairshare from none to 5.",
     "users come from a directory": "Network policies allow additional connections.",
     "users reach fewer addresses": "Users' programs can no longer reach: 10.0.0.0/16.",

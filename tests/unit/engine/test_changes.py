@@ -54,7 +54,7 @@ def test_change_in_json_shows_its_path() -> None:
     )
 
 
-def test_inserted_item_of_a_list_in_json_is_the_only_change() -> None:
+def test_item_inserted_in_a_json_list_is_the_only_change() -> None:
     old: Properties = {"data": '{"rules": [{"to": 1}, {"to": 3}]}'}
     new: Properties = {"data": '{"rules": [{"to": 1}, {"to": 2}, {"to": 3}]}'}
 
@@ -198,7 +198,7 @@ def test_changes_in_a_list_name_the_item() -> None:
     assert places(old, new) == [("spec.containers[slurmd].env[B].value", '"2"', '"3"')]
 
 
-def test_added_or_removed_item_of_a_list_is_the_only_change() -> None:
+def test_added_or_removed_list_item_is_the_only_change() -> None:
     few = pod(variable("A", "1"), variable("C", "3"))
     many = pod(variable("A", "1"), variable("B", "2"), variable("C", "3"))
     item = '{"name": "B", "value": "2"}'

@@ -52,7 +52,7 @@ def test_wrong_passphrase_is_reported_in_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_secret_can_be_read_with_the_passphrase_and_a_new_salt() -> None:
+def test_secret_can_be_read_with_passphrase_and_new_salt() -> None:
     new = PassphraseCrypter.new("tr0ub4dor")
     sealed = new.encrypt("hush")
     again = PassphraseCrypter.from_state("tr0ub4dor", new.state)

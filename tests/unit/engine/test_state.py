@@ -42,7 +42,7 @@ def _names(snapshot: Snapshot) -> list[str]:
 
 
 def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
-    """Return stored JSON with parsed secrets: Go and Python escape their text differently."""
+    """Parse the secrets in stored JSON, because Go and Python escape their text differently."""
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):

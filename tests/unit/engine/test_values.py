@@ -81,7 +81,7 @@ def test_secret_that_was_sent_and_received_stays_secret() -> None:
     assert "hush" not in repr(read)
 
 
-def test_secret_is_sent_in_plain_text_unless_keep_secrets_is_set() -> None:
+def test_secret_is_sent_in_plain_text_without_option_keep_secrets() -> None:
     written = to_struct({"a": Secret("hush")}, keep_secrets=False)
     assert json_format.MessageToDict(written) == {"a": "hush"}
 

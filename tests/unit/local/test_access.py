@@ -34,7 +34,7 @@ def test_ssh_config_names_the_login_node_and_its_key() -> None:
     assert parsed["StrictHostKeyChecking"] == "yes"
 
 
-def test_ssh_uses_the_operators_own_user_and_keys_in_a_cloud() -> None:
+def test_ssh_to_a_cloud_uses_the_operators_user_and_keys() -> None:
     entry = entry_of("lab", settings(base=EKS), DEPLOYED)
     parsed = options(ssh_config(Path("/s"), entry))
 
@@ -102,7 +102,7 @@ def test_login_command_fits_the_service(service: str, address: str | None, comma
     assert login_command("lab", stack, Entry(address, 22), Path("conf")) == command
 
 
-def test_login_command_names_a_node_if_the_login_address_is_unknown(
+def test_login_command_names_a_node_if_the_address_is_unknown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("local.access.read_stack", lambda *_: settings(base=EXISTING))

@@ -222,7 +222,7 @@ def test_only_the_last_command_writes_to_standard_output(
     assert capfd.readouterr() == ("{}\n", "Created stack\n")
 
 
-def test_reader_does_not_start_if_a_command_before_the_last_fails(
+def test_reader_does_not_start_if_an_earlier_command_fails(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     reader = python("import sys; print('read', sys.stdin.read())")

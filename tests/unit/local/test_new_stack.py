@@ -188,7 +188,7 @@ def test_interview_asks_for_a_change_until_the_answers_fit_together() -> None:
     assert "the next free index" in lines[2]
 
 
-def test_empty_answer_to_the_question_for_a_change_ends_the_interview() -> None:
+def test_empty_answer_instead_of_a_change_ends_the_interview() -> None:
     def check() -> Settings:
         raise SettingsError("users: two entries are named 'ada'")
 

@@ -31,7 +31,7 @@ Run = Callable[[Callable[[], None]], Graph]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that records a program with the installed package and the answers."""
+    """Return a function that runs a program with the package and answers, and records resources."""
     monkeypatch.setitem(sys.modules, PROJECT, package)
     answers = {f"{PROJECT}:{key}": value for key, value in GIVEN.items()}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(answers))

@@ -78,7 +78,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
 @contextmanager
 def engine(recorder: Recorder) -> Iterator[str]:
-    """Serve a recorder as an engine and its resource monitor, and yield the address."""
+    """Start a fake engine that passes requests to the recorder, and yield its address."""
     server = grpc.server(ThreadPoolExecutor())
     servicer = resource_pb2_grpc.ResourceMonitorServicer()
     for name in HANDLED:

@@ -129,7 +129,7 @@ def of_cost(text: str) -> dict[str, Any]:
     return {"metadata": {"annotations": {ANNOTATION_COST: text}}}
 
 
-def test_cost_of_nodes_on_demand_is_shown_even_if_nothing_changes() -> None:
+def test_cost_of_on_demand_nodes_is_shown_even_without_changes() -> None:
     for logged in (
         "info: nodes on demand: at most 9 an hour",
         "nodes on demand: at most 9 an hour",
@@ -160,7 +160,7 @@ def test_cost_of_nodes_on_demand_is_shown_even_if_nothing_changes() -> None:
         ),
     ],
 )
-def test_change_of_the_cost_of_nodes_on_demand_has_its_own_line(
+def test_changed_cost_of_on_demand_nodes_has_its_own_line(
     op: str, old: dict[str, Any] | None, new: dict[str, Any] | None, expected: list[str]
 ) -> None:
     logged = () if op == "delete" else (expected[0],)

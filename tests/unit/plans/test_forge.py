@@ -213,7 +213,7 @@ def test_plan_comes_from_the_merged_pull_request(server: Server, github: dict[st
     ],
     ids=["missing", "expired", "from a fork"],
 )
-def test_plan_that_is_missing_or_expired_or_from_a_fork_is_refused(
+def test_missing_or_expired_plan_or_plan_of_a_fork_is_refused(
     server: Server, github: dict[str, str], artifacts: tuple[dict[str, Any], ...]
 ) -> None:
     server.answers = saved(*artifacts)

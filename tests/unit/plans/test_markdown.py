@@ -123,7 +123,7 @@ def test_number_of_shown_properties_per_resource_is_limited() -> None:
     assert "  - … 28 more" in lines(text)
 
 
-def test_long_comment_is_cut_after_a_resource_and_adds_a_hint() -> None:
+def test_long_comment_is_cut_after_a_resource_with_a_hint() -> None:
     many = [step("create", CONFIG_MAP, f"one-{i:04}", new={}) for i in range(3000)]
     first = step("replace", CLAIM, "jail", {}, {})
 

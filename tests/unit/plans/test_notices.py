@@ -405,7 +405,7 @@ def passwd(**uids: int) -> dict[str, Any]:
     return file("passwd", "".join(lines))
 
 
-def test_sentence_says_what_happens_to_the_home_of_a_changed_uid() -> None:
+def test_sentence_says_that_homes_of_users_keep_the_old_uid() -> None:
     before, after = passwd(ada=1, bob=2, eve=3), passwd(ada=4, bob=2, eve=3, dan=5)
 
     texts = notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))
@@ -748,7 +748,8 @@ def test_unknown_checks_are_not_disabled(after: dict[str, Any]) -> None:
 
 STEPS = "Each node of nodeset cpu limits simultaneous steps to 128 of one job (before: 64)."
 ISOLATED = (
-    "The isolation of jobs on nodeset cpu changes for jobs that start a minute later; running"
+    "The isolation of jobs on nodeset cpu changes for jobs that start at least a minute after"
+    " the deploy; running"
     " jobs keep the old isolation."
 )
 
@@ -803,7 +804,7 @@ def test_changed_policy_says_which_connections_it_affects(
         "Users' programs can no longer reach: 10.0.0.0/16."
     ]
     assert texts(refused, rules(refused=("10.2.0.0/16",))) == [
-        "Network policies no longer keep users' programs from reaching: 10.0.0.0/16."
+        "Network policies no longer prevent users' programs from reaching: 10.0.0.0/16."
     ]
     assert texts(rules(443), rules(443, 636)) == [MORE]
     assert texts(rules(443), rules(443, 443)) == [NOTHING]

@@ -191,7 +191,7 @@ def test_removed_machine_is_drained_deleted_and_then_reset(running: Lab) -> None
     assert running.up() == ["1 leave.sh cpu-b 360", "3 reset.sh"]
 
 
-def test_machine_with_a_new_address_joins_after_the_old_machine_left(running: Lab) -> None:
+def test_machine_with_new_address_joins_after_the_old_machine_left(running: Lab) -> None:
     running.machine("cpu-b")["address"] = "192.0.2.9"
 
     ran = scripts(running.up())
