@@ -152,7 +152,7 @@ async def _refuse(context: Any, reason: str) -> NoReturn:
 
 
 class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
-    """Forwards the program's registrations to the deployment."""
+    """gRPC service that passes the program's requests to the deployment."""
 
     def __init__(self, deployment: Deployment, options: Options, display: Display) -> None:
         self._deployment = deployment
@@ -294,7 +294,7 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """The service for log lines and the stack's URN."""
+    """gRPC service that receives log lines and returns the stack's URN."""
 
     def __init__(self, display: Display) -> None:
         self._display = display

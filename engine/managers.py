@@ -1,4 +1,4 @@
-"""Find the manager of a resource: the engine itself, or a provider with its config in the state."""
+"""Find the manager of a resource: the engine itself, or a provider whose config is in the state."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 class _Served:
-    """A running pack."""
+    """A running pack, and the gRPC connection to it."""
 
     def __init__(self, project: PackProject, stub: Any) -> None:
         self._stub = stub

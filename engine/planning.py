@@ -79,7 +79,10 @@ def plan(
     replaced: Collection[str] = (),
     provider_changed: bool = False,
 ) -> Plan:
-    """Return the plan for a difference. ``replaced``: the URNs that this deployment replaced."""
+    """Return the planned operation for a difference between state and program.
+
+    ``replaced`` has the URNs of resources that this deployment has already replaced.
+    """
     if old is None or old.external:
         return Plan(Op.CREATE)
     replaces = _reasons_to_replace(goal, old, diff, replaced, provider_changed)

@@ -111,7 +111,9 @@ class Work:
         The caller records and saves the outcome. Raises EngineError and Stopped.
         """
         if not resource.custom or is_provider(resource.type):
-            result = call(Operation())  # the resource exists only in the state
+            result = call(
+                Operation()
+            )  # no call of a provider: the resource exists only in the state
             self.done(step, 0.0)
             return result
         async with self._slots:

@@ -299,7 +299,7 @@ class Engine:
     def started(self) -> dict[int, datetime.datetime]:
         """Return the start time of each running node, by ordinal.
 
-        Times are cut to whole seconds, as in Kubernetes, so that both can be compared.
+        Times are cut to whole seconds, so that they can be compared with times of Kubernetes.
         """
         times = {}
         for ordinal, container in self.running().items():

@@ -52,7 +52,10 @@ def is_static(step: Step) -> bool:
 
 
 def grace(step: Step) -> str:
-    """Return the name and the seconds of the drain_grace that applies to existing pods."""
+    """Return the name and the seconds of the drain_grace that applies to existing pods.
+
+    A leaving node waits at most this long for its jobs.
+    """
     which, seconds = _grace(step, "drain_grace")
     return f"{which} ({seconds} s)" if seconds else which
 

@@ -67,7 +67,7 @@ class Location:
 
 
 class Api:
-    """One cluster's API. Threads share it and its connections."""
+    """The API of one cluster. All threads share this object and its connections."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -483,7 +483,7 @@ def _meet(path: Path, field: Path) -> bool:
 
 
 def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
-    """Return the inputs with the cluster's values where the two differ in meaning.
+    """Return the inputs, with the cluster's value in each place where it differs in meaning.
 
     Compare only fields of the inputs: the server sets the others.
     """

@@ -74,7 +74,7 @@ class _Target:
 
 
 class KubernetesProvider:
-    """One cluster; the engine calls it from several threads."""
+    """The provider of one cluster. The engine calls its methods from several threads."""
 
     def __init__(self, config: Properties, *, preview: bool) -> None:
         self._settings = read_settings(config)
@@ -466,7 +466,7 @@ def _settled(live: dict[str, Any]) -> Manifest:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """Merge new inputs into old outputs; a list is replaced as a whole."""
+    """Merge new inputs into old outputs. A new list replaces an old list as a whole."""
     if isinstance(old, dict) and isinstance(new, dict) and not isinstance(new, Unknown):
         return {
             **{key: value for key, value in old.items() if key not in new},

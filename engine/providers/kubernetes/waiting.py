@@ -201,7 +201,8 @@ def _timed_out(
     trouble = around.pods(live).trouble() if ref.kind.kind in _WITH_PODS else ""
     why = trouble or progress.detail
     line = f"{ref}: not ready after {_seconds(op, inputs)}: {progress.note}"
-    return f"{line}; {why}" if why else line
+    remedy = "fix the cause, then deploy again: the deploy continues to wait"
+    return f"{line}; {why}; {remedy}" if why else f"{line}; {remedy}"
 
 
 def _why_still_there(api: Api, live: Manifest) -> str:

@@ -441,7 +441,8 @@ def test_object_that_does_not_become_ready_stays_in_the_state(
     assert error.value.id == "slurm/settings"
     assert error.value.outputs["__inputs"] == claim
     assert error.value.reason == (
-        "PersistentVolumeClaim slurm/settings: not ready after 0.05 s: waiting for a volume"
+        "PersistentVolumeClaim slurm/settings: not ready after 0.05 s: waiting for a volume;"
+        " fix the cause, then deploy again: the deploy continues to wait"
     )
     assert shown == ["waiting for a volume", ""]
 
