@@ -447,8 +447,7 @@ _RULES: Final = (
         "nodeset-(.+)-isolation",
         changes_isolation,
         "The isolation of jobs on nodeset {0} changes for jobs that start at least a minute after"
-        " the deploy; running"
-        " jobs keep the old isolation.",
+        " the deploy; running jobs keep the old isolation.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",

@@ -89,7 +89,7 @@ def test_capability_bounding_set_is_read_from_the_process_status(tmp_path: Path)
     assert containers.bounding_set(status) == 0x1FFFEFFFFFF
 
 
-def test_container_is_retried_only_after_a_refused_capability() -> None:
+def test_container_start_is_retried_only_if_a_capability_is_refused() -> None:
     refused = APIError("500", explanation="unable to apply caps: operation not permitted")
     other = APIError("500", explanation="port is already allocated")
     assert containers._lacks_capability(refused)

@@ -124,7 +124,7 @@ esac
 
 
 @pytest.mark.parametrize("rotations", ["", '"2026-01-02T00:00:00Z"'])
-def test_up_keeps_an_authentication_key_in_use(
+def test_up_does_not_remove_an_authentication_key_in_use(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

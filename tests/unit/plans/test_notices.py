@@ -318,7 +318,7 @@ def test_replaced_volume_of_the_controller_loses_the_queue() -> None:
     ]
 
 
-def test_another_namespace_loses_volumes_and_keeps_keys() -> None:
+def test_changed_namespace_loses_volumes_but_keeps_keys() -> None:
     texts = notices(
         preview(
             replaced("kubernetes:core/v1:Namespace", "namespace"),
@@ -642,7 +642,7 @@ def test_each_sentence_appears_only_once() -> None:
     assert len(notices(both)) == 1
 
 
-def test_removed_key_in_use_has_a_sentence() -> None:
+def test_removal_of_a_used_authentication_key_has_a_sentence() -> None:
     past, later = int(time.time()) - 3600, int(time.time()) + 3600
     changes = [removed_key(later), key_secret(past, later)]
 
@@ -655,7 +655,7 @@ def test_removed_key_in_use_has_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(("ahead", "soon"), [(-60, True), (60, True), (600, False)])
-def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> None:
+def test_key_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> None:
     key = f"auth-password-{int(time.time()) + ahead}"
 
     found = notices(
@@ -666,7 +666,7 @@ def test_rotation_that_is_too_soon_has_a_sentence(ahead: int, soon: bool) -> Non
     assert any("All pods switch" in text for text in found) != soon
 
 
-def test_rotation_has_its_time_in_the_sentence() -> None:
+def test_sentence_contains_the_time_of_a_key_rotation() -> None:
     created = step("create", PASSWORD, "auth-password-4102444800", None, {})
 
     assert notices(preview(created)) == [
@@ -732,7 +732,7 @@ def test_new_generation_of_the_jail_does_not_change_the_checks() -> None:
 
 
 @pytest.mark.parametrize("after", [NO_FILES, checks()])
-def test_disabled_checks_drain_no_node(after: dict[str, Any]) -> None:
+def test_sentence_reports_that_health_checks_are_disabled(after: dict[str, Any]) -> None:
     assert isolation(checks(jail={"generation": 0}), after) == [
         (
             "Within about a minute, nodes of nodeset cpu no longer run the stack's health checks; a"
@@ -742,15 +742,14 @@ def test_disabled_checks_drain_no_node(after: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("after", [{"data": UNKNOWN_STRING}, file("checks.json", UNKNOWN_STRING)])
-def test_unknown_checks_are_not_disabled(after: dict[str, Any]) -> None:
+def test_sentence_does_not_report_unknown_health_checks_as_disabled(after: dict[str, Any]) -> None:
     assert "The health checks" in isolation(checks(disk={}), after)[0]
 
 
 STEPS = "Each node of nodeset cpu limits simultaneous steps to 128 of one job (before: 64)."
 ISOLATED = (
     "The isolation of jobs on nodeset cpu changes for jobs that start at least a minute after"
-    " the deploy; running"
-    " jobs keep the old isolation."
+    " the deploy; running jobs keep the old isolation."
 )
 
 

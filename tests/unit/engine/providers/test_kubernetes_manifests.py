@@ -186,7 +186,7 @@ def test_any_text_can_be_parsed_as_a_quantity(text: str) -> None:
         ("spec", "template", "spec", "overhead", "memory"),
     ],
 )
-def test_quantities_are_compared_where_kubernetes_has_them(path: Path) -> None:
+def test_quantities_are_compared_by_amount_in_fields_for_quantities(path: Path) -> None:
     assert differences(placed(path, "1024Mi"), placed(path, "1Gi")) == ()
     assert differences(placed(path, "1024Mi"), placed(path, "1025Mi")) == (path,)
 

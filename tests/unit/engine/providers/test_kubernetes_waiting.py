@@ -180,7 +180,7 @@ def test_broken_pod_of_an_old_revision_is_deleted() -> None:
     ],
     ids=["a new pod", "a starting pod", "Parallel", "OnDelete"],
 )
-def test_pod_that_the_statefulset_replaces_itself_is_not_deleted(
+def test_pod_that_its_statefulset_replaces_is_not_deleted(
     revision: str, containers: list[Object], spec: Object
 ) -> None:
     broken = pod("it-0", labels={"controller-revision-hash": revision}, containers=containers)
