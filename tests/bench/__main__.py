@@ -1,5 +1,6 @@
-"""`make bench`: measure durations, CPU time and memory, where possible as ratios in one run.
+"""`make bench`: measure durations, CPU time and memory.
 
+Many figures are ratios of two values from the same run: a ratio depends less on the machine.
 It deploys a separate stack, `bench`, and removes this stack at the end.
 `docs/benchmarks.md` explains each figure.
 """
@@ -63,7 +64,7 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
 ON_THE_STACK = ("deploy", "everyday", "session", "ondemand", "load", "loss")
 PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
-"""A registry that cannot exist (RFC 2606), so that no other image has the same name."""
+"""Registry with a reserved name (RFC 2606). It cannot exist, so no other image has this name."""
 
 
 @contextlib.contextmanager
@@ -72,7 +73,8 @@ def stack() -> Iterator[None]:
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
-        # Workers that stop wait for a missing controller: shorten this wait between two rounds.
+        # If slurmctld is gone before the workers, each worker waits for slurmctld when it stops.
+        # Shorten this wait, because each round removes the stack.
         nodesets=[NODESET | {"drain_grace": 1}],
     )
     down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]
@@ -147,7 +149,7 @@ def applied(objects: str) -> None:
 def working_set() -> float:
     """Return the working set of the node containers in GiB, including Slurm.
 
-    Computed as in the kubelet: usage without inactive file pages.
+    As in the kubelet, the working set is the memory usage minus the inactive file pages.
     """
     total = 0
     script = (

@@ -111,7 +111,10 @@ def _ask(cluster: Cluster, command: str) -> float:
 
 
 def _fill(cluster: Cluster, midnight: int) -> None:
-    """Fill a day with copies of the record of a real job and its batch step, evenly spaced."""
+    """Fill a day with records of jobs, at equal intervals.
+
+    Each record is a copy of the record of a real job and of its batch step.
+    """
     job = cluster.user("sbatch --parsable --wait --output=/dev/null --mem=100 --wrap=true")
     eventually("sacct shows the job", lambda: cluster.records("State", where=f"-j {job}") != [])
     at = f"{midnight} + (seq - 1) * 86400 DIV {DAY}"

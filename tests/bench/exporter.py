@@ -61,7 +61,9 @@ done
 tasks had started. The jobs are held, because scheduling cycles would make the measured rates
 vary."""
 INTERVAL = Exporter().interval
-"""Seconds between two reads, and between two scrapes of the classic exporter."""
+"""Seconds between two reads (an exporter's requests to slurmctld for one set of metrics).
+
+The same interval separates two scrapes of the classic exporter."""
 READS = 6
 FORKED = 3
 CLASSIC = (
@@ -239,7 +241,7 @@ def _cost(figures: Figures, cluster: Large) -> None:
         took, scrapes = [], []
         while (done := _reads(url) - begun) < READS:
             took.append(_read_seconds(url))
-            # Some of these scrapes happen during a read.
+            # Scrape often, so that some scrapes happen while the exporter waits for slurmctld.
             for _ in range(INTERVAL // 2):
                 scrapes.append(seconds(lambda: httpx.get(url, trust_env=False)))
                 time.sleep(1)
@@ -252,7 +254,7 @@ def _cost(figures: Figures, cluster: Large) -> None:
     figures.add("peak memory of the exporter under scrapes, in MB", peak, at_most=300)
     both = peak + cluster.peak_of_program() / MB
     figures.add("the same with its largest program, in MB", both, at_most=300)
-    # Subtract the call of sdiag itself.
+    # Subtract one: `cluster.calls` runs sdiag, which is itself a call of slurmctld.
     figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
     figures.add("slurmctld's time for the calls in an interval", (answering - answered) / done)
 

@@ -43,7 +43,8 @@ FRONT = "front-0"
 """The node whose slurmd represents all others."""
 ROUNDS = 5
 CHANGES = 10
-"""For each cause (cordons, checks): number of nodes that fail in a round, and that recover."""
+"""Number of nodes that fail in each round, and number of nodes that recover. The number applies to
+each cause (cordon or failed check) separately."""
 KIB = 1024
 
 WORLD: Final = "/bench"
@@ -110,7 +111,7 @@ sinfo --noheader --Node --format=%T | grep --max-count=1 -e unknown -e '[*]'
 sdiag | grep -E '^(Server thread count|Agent .*): +([2-9]|1[0-9])'
 true
 """
-"""Script that has output only while slurmctld waits for a node or communicates with a node."""
+"""Script that prints lines only while slurmctld waits for a node or communicates with a node."""
 
 NVIDIA_SMI = f"""#!/bin/sh
 case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
@@ -195,7 +196,7 @@ class Cluster:
         return range(first, first + self.count // 5 - len(self.cordoned))
 
     def begin(self) -> None:
-        """Set the state that the cluster has after a pass."""
+        """Create faults, and drain their nodes as a pass of the reconciler would."""
         self._settle()
         self._update(self.cordoned, f"state=drain reason='{KUBERNETES}cordoned: machine'")
         self._fail(self.failing)
@@ -238,8 +239,8 @@ class Cluster:
     def _settle(self) -> None:
         """Wait until all nodes have answered slurmctld, and slurmctld sends them no more requests.
 
-        When a node returns, slurmctld queries all nodes that have never registered. Only the one
-        node that represents all others registers.
+        When a node returns, slurmctld queries all nodes that have never registered. These are all
+        nodes except FRONT, so the queries would slow the measured pass.
         """
         eventually("slurmctld has all answers, and sends no requests", self._is_quiet, 300)
 
@@ -256,7 +257,8 @@ class Cluster:
         self._update(nodes, f"state=drain reason='{reason}' extra='{evidence}'")
 
     def _pass(self, nodes: range) -> None:
-        # The evidence must be newer than the drain, which may be from the same second.
+        # Slurm may have drained the nodes in this second, and the reconciler lifts a drain only if
+        # the evidence (the result of checks) is newer: add a second.
         self._update(nodes, f"extra='{Evidence(int(time.time()) + 1)}'")
 
     def _update(self, nodes: range, what: str) -> None:
@@ -476,7 +478,7 @@ def edited(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def simulated(count: int) -> Callable[[dict[str, Any]], None]:
-    """Return the edit of `edited`, without slurmctld's pings and checks of responsive nodes."""
+    """Like `edited`, but slurmctld neither pings the nodes nor runs checks on them."""
 
     def edit(valid: dict[str, Any]) -> None:
         edited(count)(valid)
@@ -511,7 +513,8 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     )
     front.run(f"chmod 755 /usr/local/bin/nvidia-smi; mount --bind {WORLD}/class /sys/class", "root")
     program, environment = f"{c.CHECKS}/interval", {"SLURMD_NODENAME": FRONT}
-    # The check of processes compares with its previous run, which is normally a minute old.
+    # The check of processes compares the processes with those of its previous run, normally one
+    # minute earlier: make the file of the previous run look that old.
     aged = f"touch -d '1 minute ago' {STATE}/processes"
     used = []
     for _ in range(2 * ROUNDS):
@@ -525,5 +528,5 @@ def checks(figures: Figures, front: Slurmctld) -> None:
 
 
 def _folder(name: str) -> str:
-    """Return the folder of a port's value; counters have a separate folder."""
+    """Return the folder with a value of an InfiniBand port. Counters are in a separate folder."""
     return "" if name in infiniband.VALUES else "counters/"

@@ -1,4 +1,6 @@
-"""`python3 kubernetes.py world.json`: the part of Kubernetes' API that the reconciler uses.
+"""HTTP server that simulates the part of Kubernetes' API that the reconciler uses.
+
+Usage: `python3 kubernetes.py world.json`, where the file contains the arguments of `World`.
 
 The server returns pages of objects of realistic size over TLS. It renders the pages in advance, so
 that its own work does not affect the result. It uses only Python's standard library, because it
@@ -78,9 +80,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(self.world.page(what, limit, number))
 
     def _other(self, path: str) -> Object:
-        """Answer another GET: an empty list of StatefulSets, an unlimited budget, or the memory.
+        """Answer a GET request for an object that is neither a Node nor a Pod.
 
-        The memory is the ConfigMap in which the reconciler keeps its state.
+        The answer is an empty list of StatefulSets, a PodDisruptionBudget that permits all
+        evictions, or the memory: the ConfigMap in which the reconciler keeps its state.
         """
         if path.endswith("/statefulsets"):
             return {"metadata": {"resourceVersion": "1"}, "items": []}

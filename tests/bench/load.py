@@ -22,7 +22,8 @@ USER, UID = "researcher", 2000
 JOB = "--quiet --output=/dev/null --chdir=/tmp --wrap=true"
 ROUNDS = 6
 
-# Use many CPUs: with few, jobs would wait for each other and not for slurmctld.
+# Give the nodes many CPUs. Otherwise, jobs would wait for free CPUs, and the benchmark would not
+# measure slurmctld.
 LOAD = {"name": "load", "replicas": 2, "cpus": 32, "cpu_request": 0.2, "memory": "2GiB"}
 LOADED = ("load-0", "load-1")
 JOBS = 300
@@ -182,7 +183,8 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
 
 def slurmd_started(cluster: Cluster) -> float:
     """Return when Kubernetes started the last new slurmd (Unix time in whole seconds)."""
-    # Kubernetes reports the start slightly later than slurmd registers with slurmctld.
+    # Wait for the last report: the nodes are idle already, but Kubernetes reports the start of
+    # slurmd slightly later.
     started = eventually("Kubernetes reports every new slurmd", lambda: starts_of_slurmd(cluster))
     return max(datetime.datetime.fromisoformat(moment).timestamp() for moment in started)
 

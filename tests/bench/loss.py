@@ -10,7 +10,8 @@ from tests.support.cluster import Cluster, is_ready
 from tests.support.waiting import eventually
 
 LOST, LEFT = "node-1", "node-0"
-"""Kubernetes nodes; the API server runs on the remaining node."""
+"""The Kubernetes node that the benchmark freezes, and the node that remains. The API server runs on
+the node that remains."""
 
 
 def measure(figures: Figures, cluster: Cluster) -> None:

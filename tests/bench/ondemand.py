@@ -24,16 +24,16 @@ PARTITIONS = [
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds from the submission of a job on a sleeping node."""
+    """Times of one start of a sleeping node, in seconds after the submission of its job."""
 
     created: float
-    """Until the node's pod exists."""
+    """Time when the node's pod exists."""
     ready: float
-    """Until the pod is ready."""
+    """Time when the pod is ready."""
     in_service: float
-    """Until slurmctld could start the job."""
+    """Time when the node is in service, so that slurmctld can start the job."""
     started: float
-    """Until the job starts."""
+    """Time when the job starts."""
 
     @property
     def pod(self) -> float:
