@@ -1,8 +1,8 @@
 """`make mutants`: applies small faults to copies of the code and checks that a test catches each.
 
-Each named test first runs without a fault. The checkout stays unchanged: all work happens in
-scratch copies of its tracked files. All rows that need a cluster share one cluster, which is
-removed at the end.
+Each row of the table names one fault and the tests that must fail. Each of these tests first runs
+without the fault. The checkout stays unchanged: all work happens in scratch copies of its tracked
+files. All rows that need a cluster share one cluster, which is removed at the end.
 
 Exit codes:
 0: a test catches each fault; 1: no test catches some fault, or an error occurred;
@@ -98,7 +98,7 @@ def main() -> int:
         return 130
     except ClusterLeftError as error:
         say(f"error: {error}")
-        keep = True  # Keep the folder: it contains the cluster's keys.
+        keep = True  # The message names a command that runs in the folder.
         return 1
     finally:
         if not keep:

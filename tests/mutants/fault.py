@@ -13,7 +13,7 @@ TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
 
 
 class StaleError(Exception):
-    """A row no longer matches the code; the message is one line with the remedy."""
+    """A row does not match the code. The exception's message is one line with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Fault:
     new: str
     """Text that replaces `old`."""
     test: str | tuple[str, ...]
-    """Node id of the test that must fail, or several node ids: then each test must fail."""
+    """Node id of the test that must fail. If there are several node ids, each test must fail."""
     tier: Tier = "unit"
     setup_may_fail: bool = False
     """Whether an error in the test's setup also detects the fault, because the setup uses the

@@ -75,7 +75,7 @@ def _cases(report: Path) -> Iterator[Case]:
 
 
 def problem_without(run: Run, test: str) -> str:
-    """Return why a test is unusable: it does not pass without a fault. "" if the test passes."""
+    """Return why a test does not pass without the fault, or "" if the test passes."""
     if run.ended.code is None:
         return "the run of the tests without a fault timed out"
     outcomes = run.outcomes(test)

@@ -1,4 +1,4 @@
-"""Alerts that a fault must raise, for tests."""
+"""Check that Prometheus raises the expected alerts of a fault, and that a receiver gets them."""
 
 import abc
 from collections.abc import Collection

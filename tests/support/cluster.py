@@ -26,7 +26,7 @@ from tests.support.waiting import becomes, eventually, patience
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""Number of this checkout. It lets several checkouts on one machine run tests in parallel."""
+"""Number of this checkout, for unique ports: several checkouts on one machine can run tests."""
 _CLUSTERS = ("shared", "edits", "nodesets", "health", "single", "other")
 """Names of the test clusters. A name's position in this tuple defines the cluster's two ports."""
 

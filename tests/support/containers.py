@@ -22,7 +22,7 @@ _running: dict[str, Container] = {}
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Finally, remove containers that the `with` block started: their daemons use CPU time."""
+    """After the `with` block, remove the containers that it started, to save CPU time."""
     before = set(_running)
     try:
         yield

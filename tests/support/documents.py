@@ -1,4 +1,4 @@
-"""Build previews from steps."""
+"""Build previews of deploys for tests. A step of a preview is the change of one resource."""
 
 import json
 from collections.abc import Mapping

@@ -184,7 +184,10 @@ class Recorder(mocks.MockMonitor):
         return self._made[urn]
 
     def Invoke(self, request: Any) -> Any:  # noqa: N802
-        """Find a resource that an output refers to. The program calls no function of a provider."""
+        """Return a resource that an output refers to.
+
+        The SDK sends no other Invoke request: the program calls no function of a provider.
+        """
         assert request.tok == "pulumi:pulumi:getResource", request.tok
         made = self._made[request.args["urn"]]
         found = struct_pb2.Struct()

@@ -15,5 +15,5 @@ NEEDS: Final = ("container", "cluster", "machine")
 
 @functools.cache
 def need_of(path: Path) -> str | None:
-    """Return the marker of a file's tests, or None if they need nothing."""
+    """Return the marker of a file's tests, or None if the tests need no container or cluster."""
     return next((need for need in NEEDS if path.is_relative_to(TESTS / need)), None)

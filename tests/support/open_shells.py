@@ -84,7 +84,7 @@ class _Shell:
 
 
 _idle: dict[tuple[str, str], list[_Shell]] = defaultdict(list)
-"""Idle shells by container and user; a concurrent caller opens another one."""
+"""Idle shells by container and user. If no shell is idle, the caller opens a new one."""
 
 
 def run(
@@ -106,7 +106,7 @@ def run(
     shells = _idle[str(container.id), user]
     text = "".join(prefix) + script
     while shells:
-        # A test may have killed an idle shell together with other processes.
+        # A test may have killed an idle shell together with other processes. Then try the next.
         shell = shells.pop()
         if (answer := shell.run(text)) is not None:
             shells.append(shell)

@@ -41,7 +41,8 @@ mkdir -p {c.PROGRAMS}/scripts
 
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-# NVIDIA's container runtime also mounts each file of the machine's driver separately.
+# NVIDIA's container runtime mounts each file of the machine's driver separately, so the simulated
+# driver must also consist of one mount for each file.
 GPU = f"""
 set -e
 cp {LIBRARIES}/libmunge.so.2 /tmp/library
@@ -204,7 +205,8 @@ def several_nodes(
     listed = "sinfo --noheader --format=%T"
     eventually("the nodes are idle", lambda: controller.run(listed).split() == ["idle"])
     for node in nodes:
-        # slurmd registers before it reads plugstack.conf; tests change the options after that.
+        # slurmd registers before it reads plugstack.conf. Wait until slurmd has read this file,
+        # because tests change the options in it.
         eventually("slurmd has started", node.has_started)
     yield nodes
     controller.stop()

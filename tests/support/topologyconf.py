@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from agents.hostlist import expand
 
 MOST_CHARACTERS = 64
-"""HOST_NAME_MAX, the longest name of a switch."""
+"""Maximum length of the name of a switch or block, HOST_NAME_MAX in Linux."""
 LARGEST_NUMBER = 2**64 - 1
 """Largest number that Slurm can read at the end of a name in a hostlist."""
 _WORD = re.compile(r"(\w+)=(\S+)")
@@ -76,9 +76,12 @@ def _add(
 
 
 def refusals(text: str, known: Collection[str]) -> list[str]:
-    """Return why a slurmctld that knows these nodes refuses the file, or would misread it.
+    """Return the reasons why slurmctld would refuse or misread the file.
 
-    Sources: plugins/topology/tree/switch_record.c, plugins/topology/block/block_record.c.
+    `known` are the nodes that slurmctld knows.
+
+    Source of the rules: plugins/topology/tree/switch_record.c and
+    plugins/topology/block/block_record.c in Slurm.
     """
     conf = parse(text)
     return [*conf.refusals, *_names(conf), *_tree(conf), *_blocks(conf, known), *_placed(conf)]

@@ -61,7 +61,7 @@ class WakingNodes:
         self._boot = boot
         self._clock = clock
         self._pods: dict[str, tuple[float, Object]] = {}
-        """Creation time, by the clock, and object of each pod."""
+        """For each pod, by name: its creation time (from the clock) and its object."""
         (self._record, *_) = json.loads(RECORD.read_text())["nodes"]["nodes"]
         self._lock = threading.Lock()
 

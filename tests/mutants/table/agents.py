@@ -125,7 +125,7 @@ FAULTS: Final = (
         "::test_slurmd_that_started_before_the_configuration_takes_no_jobs",
     ),
     Fault(
-        "a node claims GPUs without device files",
+        "a node reports GPUs although their device files are missing",
         "agents",
         "agents/gpus.py",
         'if all((root / file.lstrip("/")).exists() for file in files):',
@@ -206,7 +206,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_judge.py::test_drain_stays_without_passed_checks_or_for_other_reasons",
     ),
     Fault(
-        "a node returns while a job that slurmctld started twice may run",
+        "a node returns while a job that slurmctld started twice may still run",
         "agents",
         "agents/reconciler/judge.py",
         "or (self.has_duplicate_job and self.is_empty)",
@@ -437,7 +437,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_roll.py::test_node_with_jobs_is_drained_and_replaced_when_they_have_ended",
     ),
     Fault(
-        "an update of one nodeset takes all its nodes at once",
+        "an update replaces all nodes of a nodeset at once",
         "agents",
         "agents/reconciler/roll.py",
         "        return max(1, int(self.update.settings.share * everything))\n",
@@ -453,7 +453,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_roll.py::test_nodes_that_wait_for_jobs_do_not_stop_the_update_of_idle_nodes",
     ),
     Fault(
-        "a suspended job does not keep its node from an eviction",
+        "Kubernetes may evict a node with a suspended job",
         "agents",
         "agents/slurm/models.py",
         "        return bool(self.alloc_cpus or self.alloc_memory)\n",

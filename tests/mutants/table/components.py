@@ -100,7 +100,7 @@ FAULTS: Final = (
         f"{_GRAPH}::test_workers_and_login_start_after_controller_and_filled_jail",
     ),
     Fault(
-        "an unchecked configuration takes effect",
+        "a configuration takes effect before the check of slurm.conf",
         "components",
         "components/slurm/configuration.py",
         "        self.proven = self.once_proven(files)\n",

@@ -112,7 +112,7 @@ FAULTS: Final = (
         setup_may_fail=True,
     ),
     Fault(
-        "a message signed with the other key is refused while the key changes",
+        "while the munge key changes, a pod refuses the other key's messages",
         "images",
         "images/base/munge_keys.c",
         '#define SUFFIX ".socket"\n',
@@ -122,7 +122,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "the former key of munge never expires",
+        "the former munge key never expires",
         "images",
         "images/base/munged",
         "((now < due + grace)) && ",
