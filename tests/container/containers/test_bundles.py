@@ -76,9 +76,7 @@ def test_bundle_sets_variables_and_the_working_directory(site: Site, rootfs: str
     assert output == "blue and green, mine, /usr/lib, 1"
 
 
-def test_bundle_without_variables_adds_only_home_and_slurm_container(
-    site: Site, rootfs: str
-) -> None:
+def test_bundle_adds_no_variable_except_home_and_slurm_container(site: Site, rootfs: str) -> None:
     def names(options: str) -> set[str]:
         return {line.partition("=")[0] for line in run(site, options, "env").splitlines()}
 

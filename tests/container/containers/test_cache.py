@@ -1,4 +1,4 @@
-"""The image cache: which downloads it saves, and how it fails."""
+"""The image cache saves downloads, and reports failures."""
 
 import base64
 import json

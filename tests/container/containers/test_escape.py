@@ -1,4 +1,4 @@
-"""Attempts of root in a container to act outside it.
+"""Attempts of root in a container to act outside the container.
 
 `tests/cluster/escape` makes more attempts from containers of a user.
 """

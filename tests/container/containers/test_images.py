@@ -258,7 +258,7 @@ def pack(site: Site, name: str, *steps: str) -> str:
     return f"/home/researcher/{name}.sqsh"
 
 
-def test_squashfs_file_with_device_files_runs_without_them(site: Site) -> None:
+def test_device_files_of_a_squashfs_image_are_left_out(site: Site) -> None:
     devices = ("null c 666 0 0 1 3", "disk b 660 0 6 8 0", "program f 4755 0 0 cat /bin/true")
     arguments = " ".join(f"-p '/files/{device}'" for device in devices)
     path = pack(site, "devices", "mkdir files", f"squash {arguments}")

@@ -60,7 +60,7 @@ def test_step_starts_in_its_working_directory(
     assert run(site, f"--container-image={image} {option}", "bash -c pwd") == directory
 
 
-def test_container_mounts_option_mounts_paths_of_the_job(site: Site, image: str) -> None:
+def test_option_container_mounts_makes_paths_of_the_job_visible(site: Site, image: str) -> None:
     site.node.user(f"echo mine >{c.JAIL}/home/researcher/file")
     mounts = "/home/researcher/file:/deep/down/file,/etc/hostname:/host:ro,tmpfs:/fast"
     script = "cat /deep/down/file; touch /fast/a && echo fast; (echo x >/host) 2>&- || echo kept"
@@ -287,7 +287,7 @@ def test_container_can_leave_out_the_driver(
 
 
 @pytest.mark.parametrize("devices", ["all", "0"])
-def test_other_selections_of_devices_keep_the_driver(
+def test_container_that_selects_devices_keeps_the_driver(
     site: Site, image: str, driver: str, devices: str
 ) -> None:
     variable = f"--export=ALL,NVIDIA_VISIBLE_DEVICES={devices}"
@@ -329,7 +329,7 @@ def test_pytorch_image_has_the_variables_of_torch_distributed(site: Site) -> Non
 
 @pytest.fixture
 def infiniband(site: Site) -> Iterator[str]:
-    """Add a file in place of an InfiniBand device to the first node."""
+    """On the first node, create a plain file that stands for an InfiniBand device."""
     site.node.root("mkdir /dev/infiniband; touch /dev/infiniband/uverbs0")
     yield "--nodelist=cpu-0"
     site.node.root("rm -r /dev/infiniband")
@@ -354,7 +354,9 @@ def test_image_can_leave_out_infiniband_devices(
     assert run(site, f"{infiniband} --container-image={name}", "ls /dev/infiniband") == expected
 
 
-def test_container_that_refuses_infiniband_starts_on_nodes_without(site: Site, image: str) -> None:
+def test_container_without_infiniband_starts_on_a_node_without_infiniband(
+    site: Site, image: str
+) -> None:
     variable = "--export=ALL,MELLANOX_VISIBLE_DEVICES=void"
 
     assert run(site, f"--container-image={image} {variable}", "id -u") == "2000"

@@ -357,7 +357,7 @@ def test_reports_rpcs_of_the_configured_number_of_users(
     larger_scrape = cluster.scrape_as(c.EXPORTER_ID, TOP="10")
     assert larger_scrape.value("slurm_user_rpcs_total", user=USER) >= 3
     assert larger_scrape.value("slurm_user_rpc_duration_seconds_total", user=USER) > 0
-    # These RPCs come from slurmd.
+    # slurmd also sends RPCs, as root.
     assert larger_scrape.value("slurm_user_rpcs_total", user="root") > 0
 
 

@@ -82,7 +82,7 @@ def test_private_network_namespace_has_no_route(world: World) -> None:
 
 
 def test_socket_whose_owner_becomes_root_stays_blocked(world: World) -> None:
-    """Users cannot change a socket's owner. With CAP_CHOWN, they can, but stay blocked."""
+    """Only a user with CAP_CHOWN can change a socket's owner, and that user stays blocked too."""
     may_chown = (
         *("setpriv", "--reuid", str(RESEARCHER), "--clear-groups"),
         *("--inh-caps", "+chown", "--ambient-caps", "+chown"),

@@ -1,4 +1,8 @@
-"""A pod with a guard, and a server at addresses of a cloud, of Kubernetes and of other machines."""
+"""Containers for tests of the guard, which blocks connections of users to some addresses.
+
+One container acts as a pod with a guard. The container `rest` acts as everything outside the pod: a
+server at addresses of a cloud, of Kubernetes and of other machines.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -117,7 +121,7 @@ class World:
         )
 
     def ask(self, user: int, address: str, port: int, how: str = "tcp", *wrapped: str) -> str:
-        """Connect as a user. Return `answered`, or the name of the error."""
+        """Connect to an address as a user. Return `answered`, or the name of the error."""
         code, output = run(
             self.pod, *(*wrapped, "python3", "/ask", how, address, str(port)), user=user
         )

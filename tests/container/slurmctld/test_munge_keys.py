@@ -49,7 +49,8 @@ def test_jobs_run_while_only_one_side_uses_the_new_key(start_container: Start, f
     def keys(side: str) -> dict[int, str]:
         """Return the keys of one side.
 
-        The side `first` already signs with the new key; the other side starts in a minute.
+        The side `first` already signs with the new key. The other side begins to sign with the new
+        key in a minute.
         """
         return {0: old, int(time.time()) + (-MINUTE if side == first else MINUTE - 1): new}
 

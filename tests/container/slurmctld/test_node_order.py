@@ -66,7 +66,7 @@ def cluster() -> Iterator[Cluster]:
 def test_node_order_does_not_depend_on_registration_order(cluster: Cluster) -> None:
     cluster.add(2)
 
-    # slurmctld has records of the other nodes, which users do not see.
+    # slurmctld reserves records for cpu-0 and cpu-1. Users do not see reserved records.
     assert cluster.nodes() == ["cpu-2"]
     assert cluster.nodes("--future") == ["cpu-0", "cpu-1", "cpu-2"]
     assert cluster.controller.run("sinfo --noheader --format='%D %N'").split() == ["1", "cpu-2"]

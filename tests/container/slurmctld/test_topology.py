@@ -120,7 +120,9 @@ STATIC: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", STATIC)
-def test_slurmctld_accepts_groups_of_few_and_of_no_nodes(kind: str, slurmctld: Slurmctld) -> None:
+def test_slurmctld_accepts_topology_with_small_and_empty_nodesets(
+    kind: str, slurmctld: Slurmctld
+) -> None:
     nodesets = [
         {"name": name, "kind": "static", "replicas": nodes, "cpus": 8, "memory": "32GiB"}
         for name, nodes in (("many", 4), ("few", 3), ("none", 0))
@@ -147,7 +149,7 @@ def test_slurmctld_accepts_groups_of_few_and_of_no_nodes(kind: str, slurmctld: S
         ("block", "BlockName=a Nodes=cpu-[0-1]\nBlockName=a Nodes=cpu-[2-3]\nBlockSizes=2\n"),
     ],
 )
-def test_refusals_covers_files_that_slurmctld_refuses(
+def test_function_refusals_reports_each_file_that_slurmctld_refuses(
     kind: str, text: str, slurmctld: Slurmctld
 ) -> None:
     assert refusals(text, NODES)

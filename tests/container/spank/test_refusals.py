@@ -82,7 +82,8 @@ def test_swapping_a_mount_point_cannot_redirect_a_mount(node: Node, swapped: str
     outputs = [node.user(f"{print_mounts} 2>&1 || true") for _ in range(12)]
 
     assert not any("/etc" in mounts.splitlines() for mounts in outputs)
-    # A mount stays on its directory, but the directory may have either name at that moment.
+    # A mount belongs to a directory, not to a name. While the loop swaps the names x and y, the
+    # directory with the mount may have either name.
     places = {swapped, swapped.replace("x", "y")}
     assert all("srun: error" in mounts or places & set(mounts.splitlines()) for mounts in outputs)
 
