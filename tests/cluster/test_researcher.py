@@ -44,7 +44,7 @@ def test_squeue_prints_its_usual_columns(cluster: Cluster, folder: str) -> None:
 
     assert header.split()[:5] == ["JOBID", "PARTITION", "NAME", "USER", "ST"]
     assert header.split()[-1] == "NODELIST(REASON)"
-    # squeue truncates the user's name to eight characters.
+    # Expect `research`, because squeue shows only eight characters of the user's name.
     assert row.split()[:5] == [str(job), "main", "job.sh", "research", "R"]
 
 

@@ -47,9 +47,10 @@ JOBS = {
     ),
     "a job at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
-# Slurm checks the time limits of jobs only twice a minute. A requeued job would wait two minutes,
-# so the command that requeues the job also sets StartTime. Before that, the command sleeps, because
-# slurmd refuses a credential from the same second as the requeue.
+# The job at its time limit runs for up to 90 seconds, because Slurm checks time limits only twice a
+# minute. A requeued job would wait two minutes, so the command that requeues the job also sets
+# StartTime. Before that, the command sleeps, because slurmd refuses a credential from the same
+# second as the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then

@@ -68,8 +68,8 @@ while generation < 2:
         pass
 time.sleep(1000)'"""
 """Script that starts as many processes as the node allows. Only the first two generations, about
-twenty processes, use the CPU. If all did, slurmd would get too little CPU time on a machine that
-other clusters use at the same time."""
+twenty processes, use the CPU. If all processes used the CPU, slurmd would get too little CPU
+time on a machine that other clusters use at the same time."""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_greedy_job_takes_no_cpu_time_from_another_job(
     own, taken = used(cluster, mine), used(cluster, theirs)
     cpu = max(own, key=lambda number: own[number])
     assert taken.get(cpu, 0) < own[cpu] / 10
-    # The node responds, and the next job gets the CPU.
+    # The greedy job has not damaged the node: the next job can use the CPU.
     cluster.run(f"scancel {theirs}")
     assert cluster.run(f"srun --mem=50 {' '.join(options)} echo next") == "next"
 

@@ -163,7 +163,8 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
 def test_pod_with_a_suspended_job_ends_in_time(cluster: Cluster, folder: str) -> None:
     """In cgroups of version 1, SIGKILL does not end the frozen processes of the job.
 
-    slurmctld 24.11 does not notice that the job has ended (docs/health.md, restarts).
+    The test cancels the job at its end, because slurmctld 24.11 does not notice that the job has
+    ended (see docs/health.md, section Restarts).
     """
     options = ("--mem=20", "--nodelist=cpu-0")
     job = cluster.submit(folder, "#!/bin/sh\ntouch begun; sleep 600", *options)

@@ -182,8 +182,8 @@ def test_next_deploy_completes_an_interrupted_deploy(cluster: Cluster) -> None:
             text=True,
             start_new_session=True,
         )
-        # When the deploy prints this name, its next step is the reload of slurmctld. No later
-        # resource has changed.
+        # Interrupt the deploy when it prints this name. Only the reload of slurmctld is
+        # then missing.
         assert process.stdout is not None
         lines = []
         for line in process.stdout:

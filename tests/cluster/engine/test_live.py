@@ -173,7 +173,8 @@ def test_custom_resource_kind_can_be_defined_and_used(stack: Stack) -> None:
     widget: Properties = {
         "apiVersion": f"{group}/v1",
         "kind": "Widget",
-        # Do not wait for the garbage collector, which discovers a new kind only after a while.
+        # Delete the object in the background. A foreground deletion would wait for Kubernetes'
+        # garbage collector, which notices a new kind of object only after a while.
         "metadata": stack.meta(
             "w", annotations={"pulumi.com/deletionPropagationPolicy": "background"}
         ),

@@ -20,8 +20,8 @@ from tests.support.waiting import eventually
 
 Values = dict[str, Any]
 LATEST = 12
-"""Time of the latest kill, in seconds after the start of a deploy, when the deploy is complete. So
-there are kills before and after each step."""
+"""Time of the latest kill, in seconds after the start of a deploy. The deploy is then complete, so
+the random times of the kills cover all of its steps."""
 
 
 def resize(values: Values, number: int) -> None:
@@ -90,7 +90,7 @@ def kept(cluster: Cluster, folder: str, running_job: int) -> Callable[[], dict[s
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.soak)])
-def test_next_deploy_completes_a_killed_one(
+def test_next_deploy_completes_a_killed_deploy(
     cluster: Cluster, running_job: int, kept: Callable[[], dict[str, str]], rounds: int
 ) -> None:
     before = kept()

@@ -51,7 +51,7 @@ def test_exit_code_of_the_reconciler_reports_a_drained_node(node: Node) -> None:
     assert f"{node.name}: gpu-ecc" in output
 
 
-def test_metrics_report_findings_and_steps(node: Node) -> None:
+def test_metrics_report_problems_and_repair_steps(node: Node) -> None:
     finding = 'slurmstack_findings{finding="gpu-ecc"}'
     lifted = f'slurmstack_steps_total{{node="{node.name}",step="lift"}}'
 
@@ -65,7 +65,7 @@ def test_metrics_report_findings_and_steps(node: Node) -> None:
 
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
-    eventually(f"metrics report the finding of {node.name}", is_found)
+    eventually(f"metrics report the failed check of {node.name}", is_found)
     node.prints(WELL)
     node.is_back(120)
     eventually(f"metrics report that {node.name} is back", is_lifted)

@@ -48,7 +48,7 @@ OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
 
 
 def others_leave(cluster: Cluster) -> None:
-    """Move other pods off the machine. A pending second controller may return to it later."""
+    """Move other pods off the machine. The second controller's pod may return there later."""
     deleted = set[str]()
 
     def others() -> list[str]:
@@ -159,12 +159,12 @@ def machine_uid(cluster: Cluster) -> str:
 
 
 def forget_repairs(cluster: Cluster) -> None:
-    """Empty the reconciler's memory, so that each repair ladder starts with its first step."""
+    """Empty the reconciler's memory, so that the next repair starts with its first step."""
     forget = ("--type=merge", '--patch={"data": {"memory": ""}}')
     cluster.kubectl("patch", "configmap", "reconciler-memory", *forget)
 
 
-def test_lasting_fault_triggers_each_step_of_the_repair_ladder(alone: Node) -> None:
+def test_lasting_fault_triggers_each_repair_step_in_order(alone: Node) -> None:
     cluster = alone.cluster
     pod, machine = cluster.pod_uid(alone.name), machine_uid(cluster)
 

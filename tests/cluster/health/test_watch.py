@@ -74,13 +74,14 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # An alert that stops even for a moment is not lasting: without the edit of this test, the
-        # alert's delay would begin again.
+        # Remove each alert that stops, even if only for a moment. These alerts have no delay, but
+        # normally the delay of such an alert would begin again, and the alert would not fire.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
 
-    # Most alerts use the last quarter of an hour: wait until that time includes no other tests.
+    # Most alerts use data of the last 15 minutes. Wait until these data are newer than the faults
+    # of other tests.
     becomes("the set of lasting alerts", still_firing, set(), 900)
 
 
@@ -181,7 +182,7 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
         return {panel for panel in missing(watch.ask_lately) if panel[0] == "slurmstack-job"}
 
     try:
-        # Some panels need data of several minutes.
+        # Wait, because some panels need data of several minutes.
         becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
         # A graph has a point every half minute, so it may miss a short job.
         becomes("the set of graphs without the job", of_the_job, set())

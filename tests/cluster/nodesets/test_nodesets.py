@@ -75,9 +75,7 @@ def _nodesets(cluster: Cluster) -> Iterator[None]:
         yield
 
 
-def test_static_node_returns_by_itself_and_its_job_blocks_removal(
-    cluster: Cluster, folder: str
-) -> None:
+def test_static_node_returns_and_its_job_blocks_its_removal(cluster: Cluster, folder: str) -> None:
     started = cluster.restarts("fixed-0")
     assert started["fixed-0/slurmd"] == 0, "slurmd waits until slurmctld knows the node"
     assert cluster.run("srun --nodelist=fixed-1 hostname") == "fixed-1"

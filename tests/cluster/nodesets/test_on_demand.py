@@ -44,7 +44,8 @@ ASLEEP = {f"cloud-{ordinal}": "idle~" for ordinal in range(5)}
 
 @pytest.fixture(scope="module", autouse=True)
 def _nodesets(cluster: Cluster) -> Iterator[None]:
-    # At each pass, the reconciler updates the protection of nodes with jobs from evictions.
+    # Use a short interval: only at each pass does the reconciler protect the pods of nodes with
+    # jobs from evictions.
     reconciler = {"interval": 5, "rollout": 60}
     with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS, reconciler=reconciler):
         becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP)
@@ -233,7 +234,7 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
 def test_job_and_its_node_recover_if_slurmctld_dies_at_job_start(
     cluster: Cluster, folder: str
 ) -> None:
-    """Usually, slurmctld is killed before it saves the start, and starts the job a second time.
+    """The kill usually comes before slurmctld saves the job's start, so the job starts twice.
 
     Because the node already runs the job, slurmctld then drains the node and requeues the job. The
     reconciler returns the node to service.
@@ -245,7 +246,7 @@ def test_job_and_its_node_recover_if_slurmctld_dies_at_job_start(
     kill_slurmctld(cluster)
 
     def state() -> str:
-        # Otherwise, a requeued job waits for two minutes.
+        # Without this new start time, a requeued job would wait for two minutes.
         cluster.ssh(f"scontrol update jobid={job} starttime=now", check=False)
         asked = f"sacct --noheader --allocations --format=state --jobs={job}"
         return cluster.ssh(asked, check=False).stdout.strip()

@@ -8,12 +8,12 @@ from tests.support.cluster import Cluster, write_test_stack
 from tests.support.commands import execute
 
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.79.2"
-"""Go module with the definitions of the Prometheus Operator's kinds, with which the API server
-validates objects."""
+"""Go module with the definitions of the Prometheus Operator's kinds. The API server validates
+objects against these definitions."""
 KINDS = ("podmonitors", "prometheusrules", "servicemonitors")
 FOUND_BY = {"release": "kube-prometheus-stack"}
 SecondOn = Callable[[int], Cluster]
-"""A function that deploys the second stack on this number of Kubernetes nodes."""
+"""A function that deploys the second stack. Its argument is the number of Kubernetes nodes."""
 
 
 def write_second_stack() -> Cluster:

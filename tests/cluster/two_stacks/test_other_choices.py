@@ -111,7 +111,7 @@ def test_users_cannot_read_keys_or_replace_the_socket(second: Cluster) -> None:
 def test_controller_of_a_lost_node_restarts_on_the_placeholders_node(
     second: Cluster, folder_of_second: str
 ) -> None:
-    # Do not freeze the node of the Kubernetes API.
+    # The test freezes the controller's node. It must not be node-0, which runs the Kubernetes API.
     second.move_controller("node-1")
     lost = second.controller()
     eventually("a placeholder runs on node-0", lambda: placeholder_nodes(second) == ["node-0"])
@@ -120,11 +120,11 @@ def test_controller_of_a_lost_node_restarts_on_the_placeholders_node(
     second.submit(folder_of_second, "#!/bin/sh\ntrue", "--hold")
     second.wait_for_job(running, "RUNNING")
     before = second.settled_queue(lost)
-    # slurmctld saves its state within five seconds of a change.
+    # Wait until slurmctld has saved its state, at most five seconds after a change.
     time.sleep(6)
 
     with second.frozen("node-1"):
-        # If slurmdbd is also lost, slurmctld first waits for it.
+        # The time limit is long: if slurmdbd is also lost, slurmctld first waits for slurmdbd.
         eventually("the controller on node-0 is active", lambda: second.serves_on("node-0"), 240)
         assert second.queue(second.controller()) == before
 
@@ -178,7 +178,7 @@ def test_key_rotation_loses_no_job(second: Cluster, folder_of_second: str) -> No
     def rotate(values: dict[str, Any]) -> None:
         values["auth"].setdefault("rotations", []).append(moment.isoformat())
 
-    # The entry must stay after the test, because the rotation's key is in use.
+    # Do not restore the settings after the test: pods still use the key of this rotation.
     second.edit(rotate)
     second.deploy("up")
     since = int(moment.timestamp())
