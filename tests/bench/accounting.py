@@ -60,7 +60,7 @@ def weigh(**daemons: Container) -> None:
     """Give daemons the CPU shares of their pods in the dev stack."""
     reserved = _reserved()
     for name, container in daemons.items():
-        # Convert millicores to shares as the kubelet does.
+        # Convert millicores (thousandths of a CPU) to shares, as the kubelet does.
         container.update(cpu_shares=reserved[name] * 1024 // 1000)
 
 
@@ -68,7 +68,7 @@ def _reserved() -> dict[str, int]:
     """Return the CPU requests of the dev stack in millicores, by container name."""
     stack = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
     values = {key.removeprefix("slurmstack:"): value for key, value in stack.items()}
-    # The key file of the dev stack's user exists only after `make up`.
+    # Use other users: the SSH key file of the dev stack's user exists only after `make up`.
     values["users"] = VALID["users"]
     with pytest.MonkeyPatch.context() as patch:
         pods = templates(record(patch, config(base=values)))

@@ -66,7 +66,7 @@ def pulls(figures: Figures, site: Site) -> None:
     name = site.push("bench/large:1", ociimages.layout([site.base, *layers]))
     del text, layers
     folder = f"{HOME}/by-hand"
-    # These credentials are for skopeo; slurm-image reads enroot's credentials file.
+    # Give skopeo the credentials here, because only slurm-image reads enroot's credentials file.
     login = "reader:open sesame"
     by_hand = (
         f"srun --quiet bash -c \"skopeo copy --quiet --src-creds '{login}' docker://{name} "

@@ -60,7 +60,7 @@ def quartile(times: list[int]) -> float:
 
 def choose(node: Node, way: str, with_plugin: str) -> None:
     node.isolate(**WAYS[way])
-    # slurmstepd reads plugstack.conf again for each step.
+    # Edit plugstack.conf without a restart: slurmstepd reads the file again for each step.
     node.root(f": >{STACK}" if way == WITHOUT else f"cat >{STACK} <<'END'\n{with_plugin}\nEND")
 
 

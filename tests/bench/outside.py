@@ -58,7 +58,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
                     _start_node(start, secret, node, nodeset, controller, jail, accounts)
         login = prepare(
             start(
-                # The controller's image has Slurm's commands; the login image has none.
+                # Use the controller's image, because the login image has no Slurm commands.
                 "controller",
                 hostname="login",
                 extra_hosts={controller_address(): controller.address},

@@ -189,7 +189,8 @@ def wake(agent: Agent) -> None:
 
     def calls() -> None:
         for _ in range(WOKEN):
-            with contextlib.suppress(ConnectionRefusedError):  # the agent is starting or ending
+            # The agent refuses connections while it starts or ends.
+            with contextlib.suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port)).close()
             time.sleep(2 * BOOT / WOKEN)
 

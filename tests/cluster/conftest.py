@@ -48,7 +48,7 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
                 except subprocess.CalledProcessError:
                     print(stack.state())
                     raise
-            # A stack that an earlier run kept may have outdated pods.
+            # Wait, because a stack that an earlier run kept may still have outdated pods.
             stack.wait_for_rollouts()
             stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
             request.config.stash[_LAST] = stack

@@ -124,7 +124,7 @@ def test_metrics_count_image_hits(cluster: Cluster, images: str) -> None:
         text = cluster.in_pod("deploy/exporter", "exporter", *SHOW_METRICS)
         return series(text.encode()).get('slurmstack_image_hits_total{node="cpu-0"}', 0)
 
-    # Node checks write the counts into the node's record every minute.
+    # Wait for the next node check, which writes the counts into the node's record every minute.
     eventually("the metrics count the start", lambda: hits() > 0, timeout=150)
 
 

@@ -129,7 +129,7 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
     finally:
         gone = ("delete", "--ignore-not-found", "--filename")
         cluster.kubectl(*gone, "-", stdin=others)
-        # Deleting the definitions also deletes the objects of their kinds.
+        # Kubernetes then also deletes the objects of these kinds.
         cluster.kubectl(*gone, definitions)
         cluster.kubectl("delete", "namespace", THEIRS, timeout=180)
 
@@ -181,7 +181,7 @@ def theirs(cluster: Cluster, operator_files: dict[str, str]) -> Ask:
     (ours,) = [
         one for one in made["spec"]["template"]["spec"]["containers"] if one["name"] == "prometheus"
     ]
-    # The operator's config-reloader also replaces $(SHARD) by 0 for a Prometheus without shards.
+    # Replace $(SHARD) by 0, as the operator's config-reloader does for a Prometheus without shards.
     files = {
         name: text.replace(RULES, "/told").replace("$(SHARD)", "0")
         for name, text in operator_files.items()

@@ -56,22 +56,24 @@ def test_second_controller_takes_over_when_the_first_is_deleted(
 
 def test_second_controller_takes_over_from_a_frozen_node(cluster: Cluster, work: Work) -> None:
     """After the freeze, the first slurmctld continues and does not notice the pause."""
-    # Do not freeze the node of the Kubernetes API.
+    # The test freezes the controller's node. It must not be node-0, which runs the Kubernetes API.
     cluster.move_controller("node-1")
     first = cluster.controller()
     (second,) = cluster.controllers().keys() - {first}
     before, starts = cluster.queue(first), cluster.restarts(first)[f"{first}/slurmctld"]
-    # slurmctld saves its state within five seconds of a change.
+    # Wait until slurmctld has saved its state, at most five seconds after a change.
     time.sleep(6)
 
     with cluster.frozen("node-1"):
-        # If slurmdbd is also lost, slurmctld waits for it longer than MessageTimeout.
+        # The time limit is long: if slurmdbd is also lost, slurmctld waits for slurmdbd longer than
+        # its setting MessageTimeout.
         eventually(
             "the second controller serves", lambda: cluster.queue(second) == before, timeout=240
         )
 
     def has_stopped() -> bool:
-        # Kubernetes replaces the pods of a node that is silent for more than a minute.
+        # A missing pod also counts as stopped: Kubernetes deletes the pods of a node that is silent
+        # for more than a minute.
         return cluster.restarts(first).get(f"{first}/slurmctld", starts + 1) > starts
 
     eventually("the first controller stops", has_stopped)
@@ -104,7 +106,7 @@ def test_replaced_worker_returns_and_jobs_elsewhere_continue(cluster: Cluster, f
 
     becomes("the state of cpu-1", lambda: cluster.nodes().get("cpu-1"), "idle", 120)
     assert cluster.job_state(elsewhere) == "RUNNING"
-    # The node's address has changed, but a step must still reach it.
+    # The new pod has another address, and a step must still reach the node.
     assert cluster.run("srun --nodelist=cpu-1 hostname") == "cpu-1"
 
 
@@ -124,7 +126,7 @@ def test_replaced_login_node_has_the_same_host_key(cluster: Cluster, folder: str
 
     cluster.replace_pod("login-0")
 
-    # ssh checks the host key strictly and would refuse a new one.
+    # A login shows that the host key is the same: ssh would refuse a new host key.
     cluster.wait_for_login()
     assert cluster.job_state(job) == "RUNNING"
     assert cluster.run(f"ls -d {folder}") == folder

@@ -70,7 +70,7 @@ def snapshots(cluster: Cluster, api: Api) -> Iterator[Snapshots]:
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(DEFINITION))
     try:
         cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
-        # The API server serves the kind only after a moment.
+        # Wait, because the API server serves the kind VolumeSnapshot only after a moment.
         eventually("the kind is served", lambda: look(api) == 0)
         yield Snapshots(api, NAMESPACE)
     finally:

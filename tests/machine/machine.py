@@ -50,7 +50,7 @@ def started(system: System, payload: Payload, key: Path, console: Path) -> Itera
     process = _boot(_command(system, payload, machine.port, console), machine)
     try:
         checked(machine.ssh(f"tar -xf {PAYLOAD}/project.tar -C {PROJECT}", _START))
-        # Login works before systemd has started Docker.
+        # Wait until Docker runs, because login works before systemd has started Docker.
         checked(machine.ssh("systemctl start docker", _START))
         yield machine
     finally:

@@ -413,7 +413,8 @@ def write_test_stack(
 ) -> Cluster:
     """Write a stack file for a local cluster with a unique name and unique ports."""
     port = 20000 + 2 * (_CHECKOUT % 800 * len(_CLUSTERS) + _CLUSTERS.index(purpose))
-    # Most tests run on the shared cluster. Its runtime is runc, as on most Kubernetes clusters.
+    # The shared cluster, on which most tests run, uses runc, as most Kubernetes clusters do. The
+    # other clusters use crun, the default of local clusters.
     runtime = "runc" if purpose == "shared" else "crun"
     cluster = {**local_cluster(nodes, port, port + 1), "runtime": runtime}
     return write_stack(f"test-{purpose}-{_CHECKOUT:04x}", edit, cluster=cluster, **settings)

@@ -141,7 +141,7 @@ class Watch:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        # xdist's workers send the attributes of a report as JSON.
+        # Store plain values only, because xdist's workers send the attributes of a report as JSON.
         vars(report).update(
             spent=asdict(clock() - self._phase.pop(call.when)),
             fixtures=self._fixtures,
@@ -176,7 +176,8 @@ class Watch:
             return (yield)
         finally:
             self._spent(name, "setup", clock() - before)
-            # Finalizers run in reverse order: this one marks the start of the fixture's tear-down.
+            # Finalizers run in reverse order. This finalizer is added last, so it marks the start
+            # of the fixture's tear-down.
             begun: list[Cost] = []
             fixturedef.addfinalizer(lambda: begun.append(clock()))
             fixturedef.__dict__["_begun"] = begun

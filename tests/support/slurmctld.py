@@ -72,9 +72,9 @@ done
 exit 1
 """
 HARMLESS = (
-    # Nothing here uses pam_slurm_adopt, and Slurm's message says to ignore it in this case.
+    # The message applies only to sites with pam_slurm_adopt, which this project does not use.
     r"If using PrologFlags=Contain for pam_slurm_adopt, proctrack/cgroup is required",
-    # Every cluster here starts without a state.
+    # Each test starts slurmctld without a saved state.
     r"Could not open \S+ (\S+ )?state file \S+: No such file or directory",
     r"NOTE: Trying backup state save file",
     # A busy machine causes this error, not the configuration.

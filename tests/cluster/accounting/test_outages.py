@@ -42,8 +42,8 @@ class Load:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.submit(5)
-            # The nodes have four CPUs: more jobs would only lengthen the queue and load the
-            # machine.
+            # Pause, because the nodes have only four CPUs: without a pause, jobs would only
+            # lengthen the queue and load the machine.
             time.sleep(0.5)
 
 
@@ -64,7 +64,7 @@ def outage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callabl
     def switch(there: bool) -> None:
         cluster.kubectl("scale", request.param, f"--replicas={int(there)}")
         if there:
-            # Without the database, slurmdbd is not ready either, and its Service has no endpoint.
+            # Wait for both, because slurmdbd is not ready without the database.
             both = ("database", "accounting")
             eventually(
                 "slurmdbd and its database are ready",

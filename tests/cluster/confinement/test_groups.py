@@ -129,7 +129,8 @@ def test_cgroups_are_removed_after_a_slow_slurmstepd_ends(cluster: Cluster, fold
 def test_running_job_continues_when_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
     script = "#!/bin/sh\ntouch begun; sleep 5; nproc"
     job = cluster.submit(folder, script, "--mem=20", "--nodelist=cpu-0")
-    # If slurmd is killed before it launches the script, the script never starts.
+    # Wait for the script: if slurmd is killed before it launches the script, the script never
+    # starts.
     eventually("the script runs", lambda: cluster.run(f"ls {folder}/begun 2>/dev/null || true"))
 
     cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"kill -KILL $({FIND_SLURMD})")

@@ -62,8 +62,8 @@ def test_jobs_with_an_overlay_share_an_additional_volume(cluster: Cluster) -> No
     with cluster.edited(edit_nodeset("cpu", isolation={"overlay": True})):
         cluster.deploy("up")
         cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
-        # A ConfigMap contains the SPANK plugin's options. The kubelet updates a pod's ConfigMaps
-        # about once a minute.
+        # Wait for the new options of the SPANK plugin. They are in a ConfigMap, and the kubelet
+        # updates a pod's ConfigMaps about once a minute.
         write = "findmnt -no FSTYPE / | grep -qx overlay && touch /data/lasting"
         eventually(
             "a job writes to the volume",

@@ -31,7 +31,7 @@ def test_refresh_of_the_jail_repairs_files_and_can_be_reverted(
     assert cluster.run("tmux -V").startswith("tmux ")
     assert cluster.run(f"cat {folder}/note") == "mine"
     assert cluster.job_state(job) == "RUNNING"
-    # Names resolve through the pods' own /etc/resolv.conf, which is mounted over the jail's.
+    # Names still resolve, because each pod mounts its own /etc/resolv.conf over the jail's file.
     for where in ("", f"srun --jobid={job} --overlap "):
         assert "hosts.slurm.svc" in cluster.run(f"{where}getent hosts login-0")
 

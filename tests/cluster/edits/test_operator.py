@@ -29,7 +29,7 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
         state = json.loads(cluster.state_file.read_text())["checkpoint"]["latest"]
         resources = {resource["urn"]: resource for resource in state["resources"]}
         kinds = "statefulsets,services,configmaps,secrets,persistentvolumeclaims,jobs"
-        # The reconciler may change its own ConfigMap at any time.
+        # Leave out the ConfigMap that the reconciler may change at any time.
         return resources | {
             one["metadata"]["uid"]: written(one)
             for one in cluster.objects(kinds)
@@ -107,7 +107,8 @@ def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
     """Return a function that writes a stack file with a `cluster` setting, but deploys nothing."""
 
     def has_no_users(values: dict[str, Any]) -> None:
-        values["users"] = []  # Only a deploy creates the key of the dev stack's user.
+        # Leave out the dev stack's user, because only a deploy creates this user's key.
+        values["users"] = []
 
     yield lambda setting: write_stack(REFUSED_STACK, cluster=setting, edit=has_no_users)
     execute([sys.executable, "-m", "local", "down", "--stack", REFUSED_STACK])

@@ -116,7 +116,7 @@ def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
 
 def test_deploy_reports_nodes_whose_slurmd_cannot_start(cluster: Cluster) -> None:
     broken = {
-        # slurmctld does not load task plugins, so only slurmd fails.
+        # Name a missing task plugin. slurmctld does not load task plugins, so only slurmd fails.
         "slurm": {"extra": {"slurm.conf": ["TaskPlugin=task/missing"]}},
         "reconciler": {"rollout": 20},
     }

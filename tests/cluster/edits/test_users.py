@@ -31,7 +31,7 @@ def test_new_user_can_log_in_and_no_pod_restarts(cluster: Cluster) -> None:
     with cluster.edited(hire):
         cluster.deploy("up")
         try:
-            # The kubelet updates ConfigMaps in running pods about once a minute.
+            # Wait, because the kubelet updates ConfigMaps in running pods about once a minute.
             eventually("the newcomer runs a job", works, 240)
         finally:
             cluster.in_pod("login-0", "sshd", "rm", "-rf", "/mnt/jail/home/newcomer")

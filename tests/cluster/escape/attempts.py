@@ -168,7 +168,8 @@ def _become_root_of_namespaces(flags: int = 0) -> None:
 
 
 # --- Other users' processes -----------------------------------------------------------------------
-# A job cannot see these processes. A login session can, as on any machine.
+# A job cannot see other users' processes, so the kernel answers that they do not exist. A login
+# session can see them, as on any machine, but the kernel does not permit access.
 
 HIDDEN = "ESRCH"
 NO_FILE = "ENOENT"
@@ -249,8 +250,8 @@ def _shmat(facts: Facts) -> object:
 
 
 # --- Daemons --------------------------------------------------------------------------------------
-# In a job, process 1 keeps the job's namespaces. On a login node, process 1 is sshd's parent.
-# Both run as root.
+# In a job, process 1 keeps the job's namespaces. On a login node, process 1 is sshd's parent. In
+# both places, process 1 runs as root, so a user must not reach its files.
 
 attempt("to list /proc/1/fd", job="EACCES", login="EACCES")(_listing("/proc/1/fd"))
 for file in ("root/", "cwd/"):
@@ -352,7 +353,8 @@ def _mknod(facts: Facts) -> None:
 
 @attempt("to open a file by its inode number", job="EPERM", login="EPERM", root="EPERM")
 def _open_by_handle(_: Facts) -> object:
-    # Inode 2 is the root of ext4. The handle is bytes, kind, inode and generation (fs/exportfs).
+    # Inode 2 is the root directory of an ext4 file system. A handle consists of its length, kind,
+    # inode and generation (source: fs/exportfs in Linux).
     handle = struct.pack("IiII", 8, 1, 2, 0)
     return _call("open_by_handle_at", os.open("/home", os.O_RDONLY), handle, os.O_RDONLY)
 

@@ -56,8 +56,8 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
-    # The user is not in the settings and could not submit jobs without this association. If an
-    # earlier run has kept the stack, the association exists already.
+    # Create an association (the right to use an account): this user is not in the settings, so the
+    # user could not submit jobs otherwise. A stack of an earlier run may have the association.
     exists = "sacctmgr --noheader show user games | grep -q games"
     by_hand = f"{exists} || sacctmgr --immediate add user games account=users"
     in_shell(cluster, cluster.controller(), "slurmctld", by_hand)
@@ -94,7 +94,7 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
             f"pkill -f '^sleep {seconds}$'; rm -rf {outside} /mnt/jail{public}",
             check=False,
         )
-        # System V shared memory outlives the process that created it.
+        # Remove System V shared memory, because it outlives the process that created it.
         in_shell(
             cluster,
             NODE,

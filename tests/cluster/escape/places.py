@@ -12,7 +12,7 @@ _WAYS = {
     "root": f"srun {_JOB} {{command}}",
     "batch": f"sbatch --quiet --wait {_JOB} --output={{folder}}/said --wrap {{quoted}};"
     " cat {folder}/said",
-    # salloc starts the shell of its interactive step in the same way.
+    # These are the options with which salloc starts the shell of its interactive step.
     "salloc": f"salloc --quiet {_JOB} srun --interactive --preserve-env {{command}}",
     # The image has no files and uses those of the jail, so that all refusals come from the kernel.
     "container": f"srun {_JOB} --container-image={{folder}}/image"
@@ -27,7 +27,7 @@ REFUSED_OTHERWISE: Mapping[str, Mapping[str, str]] = {
         # The user namespace of a container maps only the user, so other uids are invalid.
         "to become root": "EINVAL",
         "to become another user": "EINVAL",
-        # In this place, each of the jail's directories is a separate mount.
+        # In a container, each of the jail's directories is a separate mount.
         "to hard-link the users' password hashes": "EXDEV",
         "to hard-link another user's open file": "EXDEV",
     }

@@ -138,7 +138,7 @@ def test_no_root_process_uses_a_users_environment(cluster: Cluster, folder: str,
         "LD_DEBUG": "files",
         "LD_DEBUG_OUTPUT": f"/tmp/{mark}",
         "LD_LIBRARY_PATH": folder,
-        # These paths are valid on the worker, outside the jail.
+        # Use paths that are valid on the worker, outside the jail, where root's processes run.
         "BASH_ENV": f"/mnt/jail{folder}/shell",
         "ENV": f"/mnt/jail{folder}/shell",
         "SPANK_LD_DEBUG": "files",
@@ -184,7 +184,7 @@ def test_pmix_directory_is_created_only_where_the_user_may_write(
     where = place.format(slurmd=slurmd_of(cluster))
     step = f"env SLURM_PMIX_TMPDIR={where} srun --mpi=pmix sh -c 'touch {folder}/ready; sleep 60'"
     job = cluster.submit(folder, f"#!/bin/sh\n{step}", f"--nodelist={NODE}")
-    # Slurm may also refuse the step.
+    # Also accept the end of the job, because Slurm may refuse the step.
     eventually(
         "the step has begun, or the job is over",
         lambda: cluster.run(

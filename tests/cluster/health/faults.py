@@ -35,7 +35,7 @@ def without(cluster: Cluster, deployment: str) -> Iterator[None]:
     before = cluster.kubectl("get", *scale[1:], "-o", "jsonpath={.spec.replicas}")
 
     def is_gone() -> bool:
-        # Ignore pods of completed Jobs.
+        # Look at running pods only, because pods of completed Jobs remain.
         return all(pod["status"]["phase"] != "Running" for pod in cluster.pods(deployment))
 
     try:
@@ -376,7 +376,7 @@ def hanging_munged(cluster: Cluster) -> Iterator[None]:
     """A node's munged hangs after every restart, so slurmctld gets no answer from the node."""
     with munged_hangs(cluster, "cpu-1"):
         yield
-    # The kubelet may wait up to five minutes before the next restart.
+    # Wait longer than five minutes, the longest pause of the kubelet before its next restart.
     Node(cluster, "cpu-1").is_back(400)
 
 

@@ -14,8 +14,8 @@ from tests.support.cluster import Cluster
 from tests.support.commands import execute
 from tests.support.waiting import eventually
 
-# move_mount(2) can move a mount into another mount namespace with another root; mount(8) cannot.
-# The numbers are valid on all architectures.
+# Call move_mount(2), because mount(8) cannot move a mount into a mount namespace with another root.
+# The numbers of the system calls are the same on all architectures.
 _ATTACH = """
 import ctypes, os, sys
 OPEN_TREE, MOVE_MOUNT, HERE, CLONE, FROM_TREE, NEW_MOUNTS = 428, 429, -100, 1, 4, 0x20000
@@ -86,7 +86,7 @@ def attached(cluster: Cluster, machine: str, source: Path, target: str) -> Itera
     try:
         yield
     finally:
-        # Pods that use the mount keep using it until they end.
+        # Unmount lazily, because running pods may use the mount until they end.
         container.exec_run(["umount", "--lazy", target])
 
 

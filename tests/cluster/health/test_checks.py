@@ -41,7 +41,7 @@ def test_fault_drains_its_node_until_the_fault_ends(node: Node, check: str) -> N
     try:
         node.is_drained_for(f"check:{check}")
         assert fault.says in node.reason
-        # New jobs run on another node.
+        # The node is drained, so new jobs run on the other node.
         assert node.cluster.run("srun hostname") == "cpu-0"
     finally:
         node.root(fault.clear)
@@ -54,7 +54,7 @@ def test_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc")
 
-    # A check without an answer has not passed.
+    # A check that hangs has not passed, so the drain stays.
     node.brings(HANGS)
     assert "gpu-ecc" in node.looks().unknown
     node.looks()
@@ -67,7 +67,8 @@ def test_broken_gpu_drains_its_node_until_the_check_passes(node: Node) -> None:
 def test_running_jobs_end_normally_on_a_drained_node(node: Node, folder: str) -> None:
     wait = "#!/bin/sh\ntouch begun; until [ -e go ]; do sleep 0.2; done"
     job = node.cluster.submit(folder, wait, f"--nodelist={node.name}")
-    # Slurm reports the job as running while the prolog, which also runs checks, still runs.
+    # Wait for the script. Slurm already reports the job as running during the prolog, and the
+    # prolog runs checks too.
     begun = f"test -e {folder}/begun"
     eventually("the job has begun", lambda: node.cluster.ssh(begun, check=False).returncode == 0)
     node.prints(BROKEN)
@@ -88,7 +89,8 @@ def test_job_is_requeued_when_its_prolog_finds_a_fault(node: Node, folder: str) 
     node.is_drained_for("check:gpu-ecc")
     assert node.cluster.ssh(f"cat {folder}/where", check=False).returncode != 0
     eventually("the job is pending again", lambda: node.cluster.job_state(job) == "PENDING")
-    # Slurm delays a requeued job for two minutes, even if the job had not started.
+    # Set the start time, because Slurm delays a requeued job for two minutes, even if the job had
+    # not started.
     node.cluster.run(f"scontrol update jobid={job} reqnodelist=cpu-0 starttime=now")
     node.cluster.wait_for_job(job)
     assert node.cluster.run(f"cat {folder}/where") == "cpu-0"
@@ -100,7 +102,7 @@ def test_hanging_check_does_not_block_its_node(node: Node) -> None:
     assert node.cluster.run(f"srun --nodelist={node.name} hostname") == node.name
     node.looks()
     node.is_back()
-    # Hanging checks must not accumulate.
+    # Each run of the checks starts a new process. Processes that hang must not accumulate.
     assert node.root("ps -eo args").splitlines().count(HANGS.removeprefix("exec ")) <= 1
 
 
@@ -108,7 +110,7 @@ def test_hanging_check_does_not_block_its_node(node: Node) -> None:
 def test_node_with_a_hanging_munged_gets_no_jobs(node: Node) -> None:
     """The node cannot report its own fault, because slurmctld gets no answer from the node."""
     with munged_hangs(node.cluster, node.name):
-        # slurmctld pings each node every minute.
+        # Wait for the failed ping: slurmctld pings each node every minute.
         eventually(
             "slurmctld reports the node as not responding", lambda: node.state.endswith("*"), 300
         )
@@ -126,7 +128,8 @@ def test_kubelet_restarts_a_hanging_munged_but_not_its_pod(node: Node) -> None:
     pod, before = node.cluster.pod_uid(node.name), restarts()
     node.cluster.signal("STOP", "munged", node.name, "munge")
 
-    # After several restarts, the kubelet waits up to five minutes before the next one.
+    # Wait longer than five minutes: after several restarts, the kubelet waits up to five minutes
+    # before the next restart.
     eventually("the kubelet restarts munged", lambda: restarts() == before + 1, 600)
     node.is_back(180)
     assert node.cluster.pod_uid(node.name) == pod

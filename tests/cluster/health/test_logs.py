@@ -100,7 +100,8 @@ def test_collector_gets_lines_about_a_job_but_not_its_output(
 ) -> None:
     secret = uuid.uuid4().hex
     job = run_a_job(cluster, folder, prints=secret)
-    # The main scheduler and backfill use different words for a start.
+    # Accept two words, because slurmctld's main scheduler and its backfill scheduler log the start
+    # of a job differently.
     begins = collector.has("slurmctld", job, "Allocate", "Started")
     ends = collector.has("slurmctld", job, "done")
     on_node = collector.has("slurmd", job, "Launching batch job")

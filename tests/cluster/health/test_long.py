@@ -45,7 +45,7 @@ def test_node_below_the_threshold_is_drained(node: Node) -> None:
     assert metrics[f"slurmstack_longcheck_good{labels}"] == 0
     assert 0 < metrics[f"slurmstack_longcheck_value{labels}"] < 1_000_000_000
     assert metrics[f"slurmstack_longcheck_minimum{labels}"] == 1_000_000_000
-    # The quick checks pass, but do not lift this drain.
+    # The quick checks pass, but must not lift the drain of a long check.
     assert node.looks().failed == ()
     node.looks()
     assert node.reason.startswith("slurmstack:longcheck:cpu-memory:")

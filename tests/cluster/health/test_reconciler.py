@@ -18,7 +18,7 @@ def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[
     """Return exit code and output of one pass of the reconciler."""
     command = ("env", *where, *LOOK, *options)
     done = cluster.kubectl_result("exec", *POD, "--", *command, check=False, timeout=180)
-    # kubectl also prints a line about the exit code.
+    # Leave out the line that kubectl itself prints about the exit code.
     output = done.stdout + done.stderr
     lines = [line for line in output.splitlines() if not line.startswith("command terminated")]
     return done.returncode, "\n".join(lines)

@@ -54,14 +54,14 @@ def others_leave(cluster: Cluster) -> None:
     def others() -> list[str]:
         names = set(pods_on(cluster, OTHERS))
         if new := names - deleted:
-            # A pod that was already terminating may no longer exist.
+            # Ignore missing pods, because a pod that was already terminating may no longer exist.
             cluster.kubectl("delete", "pod", "--ignore-not-found", "--wait=false", *sorted(new))
             deleted.update(new)
         return sorted(names)
 
     with cluster.cordoned(MACHINE):
         becomes("the list of other pods on the machine", others, [], 300)
-        # A StatefulSet creates a new pod after the old pod is gone.
+        # Wait for the new pods, which a StatefulSet creates only after the old pods are gone.
         cluster.wait_for_rollouts()
 
 
@@ -74,7 +74,8 @@ def alone(cluster: Cluster) -> Node:
     others_leave(cluster)
     while any(is_ready(pod) for pod in pods_on(cluster, OTHERS).values()):
         others_leave(cluster)
-    # Evictions in other tests may have moved all nodes to one machine.
+    # Evictions in other tests may have moved both Slurm nodes to one machine. Move cpu-1 until
+    # exactly one of them is on MACHINE.
     while len(here := pods_on(cluster, "=worker")) != 1:
         with cluster.cordoned(MACHINE if here else API):
             cluster.kubectl("delete", "pod", "cpu-1", timeout=240)
@@ -82,7 +83,8 @@ def alone(cluster: Cluster) -> Node:
             cluster.kubectl("wait", "--for=condition=PodScheduled", "pod/cpu-1", "--timeout=60s")
     cluster.wait_for_login()
     (name,) = pods_on(cluster, "=worker")
-    # Until its new slurmd has registered, Slurm may show a moved node as idle.
+    # Wait for the pod, because Slurm may show a moved node as idle before its new slurmd has
+    # registered.
     cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=240s", timeout=300)
     node = Node(cluster, name)
     comes_back(node)
@@ -123,7 +125,7 @@ def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
 def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:
     job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
     alone.cluster.wait_for_job(job, "RUNNING")
-    # Kubernetes waits 50 s before it reports the machine as not ready.
+    # Wait longer than 50 s, after which Kubernetes reports the machine as not ready.
     with frozen_kubelet(alone.cluster):
         alone.is_drained_for("kubernetes:not-ready", 120)
         assert alone.cluster.job_state(job) == "RUNNING"
@@ -173,7 +175,8 @@ def test_lasting_fault_triggers_each_repair_step_in_order(alone: Node) -> None:
 
     before = booted()
     forget_repairs(cluster)
-    # A new pod lacks the tests' nvidia-smi: the check has no result, so the node stays drained.
+    # The fault lasts although the repair replaces the pod: a new pod lacks the tests' nvidia-smi,
+    # so the check has no result, and the node stays drained.
     alone.prints(ROWS_PENDING)
     alone.is_drained_for("check:gpu-row-remap")
     eventually("the pod is restarted", lambda: cluster.pod_uid(alone.name) not in ("", pod), 120)
@@ -181,7 +184,8 @@ def test_lasting_fault_triggers_each_repair_step_in_order(alone: Node) -> None:
     eventually(
         "the Node is deleted for a replacement", lambda: machine_uid(cluster) != machine, 120
     )
-    # The reconciler may give up on a slow machine before this test sees that the machine is back.
+    # Look for each step in the log, but allow more messages: the reconciler may give up on a slow
+    # machine before this test sees that the machine is back.
     log = cluster.kubectl("logs", "deployment/reconciler")
     steps = [log.rfind(step) for step in STEPS]
     assert -1 not in steps

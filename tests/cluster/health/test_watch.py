@@ -184,7 +184,7 @@ def test_every_panel_has_data(watch: Watch, cluster: Cluster, folder: str) -> No
     try:
         # Wait, because some panels need data of several minutes.
         becomes("the set of panels without data", lambda: missing(watch.ask), set(), 120)
-        # A graph has a point every half minute, so it may miss a short job.
+        # Wait until each graph shows the job: a graph has a point only every half minute.
         becomes("the set of graphs without the job", of_the_job, set())
         # Let the job run for 30 s more, so that every graph has a point during the job.
         time.sleep(30)
@@ -199,7 +199,8 @@ def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
     cluster, reserved = node.cluster, "reservationname=later"
     when = ("starttime=now+2hours", "duration=60", "nodes=cpu-0", "users=researcher")
     failed = cluster.submit(folder, "#!/bin/sh\nexit 3")
-    # Wait until the job has run: a job without a time limit cannot start before a reservation.
+    # Wait until the job has run before the reservation is created: a job without a time limit
+    # cannot start on nodes that are reserved later.
     cluster.wait_for_job(failed, "FAILED")
     operator(cluster, "scontrol", "create", reserved, *when)
     node.prints(BROKEN)

@@ -62,7 +62,8 @@ def impatient(text: str) -> str:
     """Return an alerts' file without delays."""
     waits = r"(?m)^( *(?:- )?)(for|group_wait|group_interval): .*$"
     text = re.sub(waits, r"\1\2: 1s", text)
-    # Alerts that fired before these tests are sent again.
+    # Also shorten the interval after which Alertmanager sends an alert again, because some alerts
+    # fire already when the tests start.
     return re.sub(r"(?m)^( *)repeat_interval: .*$", r"\1repeat_interval: 1m", text)
 
 

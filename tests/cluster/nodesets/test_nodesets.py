@@ -150,7 +150,7 @@ def test_scripts_volumes_and_limits_of_a_nodeset_reach_its_jobs(cluster: Cluster
     variables = cluster.in_pod("equipped-0", "slurmd", "cat", "/proc/1/environ").split("\0")
     assert "GREETING_OF_SLURMD=hello" in variables
 
-    # An edited script reaches running nodes.
+    # An edited script reaches running nodes without a restart of their pods.
     second = {**SLURM, "prolog": {"text": _MARK.format("second-$SLURM_JOB_ID")}}
     uid = cluster.pod_uid("equipped-0")
     with cluster.edited(lambda values: values.update(slurm=second)):

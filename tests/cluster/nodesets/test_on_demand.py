@@ -88,7 +88,7 @@ def test_sleeping_nodes_have_no_pods_and_are_visible(cluster: Cluster) -> None:
 def test_node_starts_for_a_job_and_leaves_afterwards(cluster: Cluster) -> None:
     assert cluster.run("srun --partition=cloud hostname", timeout=120) == "cloud-0"
     assert set(pods(cluster)) == {"cloud-0"}
-    # A second job finds the node awake, once the epilog of the first has ended.
+    # Wait for the end of the first job's epilog. The second job then finds the node awake.
     becomes("the state of cloud-0", lambda: nodes(cluster)["cloud-0"], "idle")
     assert cluster.run("srun --partition=cloud hostname") == "cloud-0"
     eventually("no pod is left", lambda: not pods(cluster), 90)
@@ -156,7 +156,7 @@ def test_job_of_a_node_that_cannot_start_moves_to_another(cluster: Cluster, fold
     given = eventually("the agent gives the start up", lambda: cluster.run(reason), 90)
     assert given.startswith("slurmstack:start:capacity: 0/2 nodes are available")
     eventually("the pod is gone", lambda: "lost-0" not in pods(cluster))
-    # Slurm starts a requeued job after two minutes.
+    # Wait longer than two minutes, after which Slurm starts a requeued job.
     cluster.wait_for_job(job, "COMPLETED", 240)
     assert cluster.run(f"cat {folder}/where") == "cloud-0"
 
@@ -225,8 +225,8 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
 
     becomes("the states of the tasks", states, ["COMPLETED"] * 10, 300)
     assert set(cluster.run(f"cat {folder}/ended-*").split()) == {str(n) for n in range(1, 11)}
-    # A kill may lose the end of a task. slurmctld then requeues the task after half a minute, and
-    # starts it again after two minutes.
+    # Wait long, because a kill may lose the end of a task. slurmctld then requeues the task after
+    # half a minute, and starts the task again after two minutes.
     becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP, 300)
     eventually("no pod is left", lambda: not pods(cluster), 90)
 
@@ -259,7 +259,7 @@ def test_job_and_its_node_recover_if_slurmctld_dies_at_job_start(
     ("up", "down"),
     [
         (("power", "up", "cloud-1"), ("power", "down", "cloud-1")),
-        # Older form of the same commands, which scontrol(1) calls obsolete.
+        # These are older forms of the two commands above. scontrol(1) calls them obsolete.
         (
             ("update", "nodename=cloud-1", "state=power_up"),
             ("update", "nodename=cloud-1", "state=power_down"),

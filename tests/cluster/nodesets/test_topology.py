@@ -65,7 +65,7 @@ def racks(cluster: Cluster) -> dict[str, str]:
 
 def shown(cluster: Cluster) -> dict[str, str]:
     """Return the leaf switch of each node, as slurmctld shows it."""
-    # slurmctld may be starting with a new topology.
+    # Accept an error, because slurmctld may be starting with a new topology.
     text = cluster.ssh("scontrol show topology", check=False).stdout
     leaves = re.findall(r"^SwitchName=(\S+) Level=0 .*Nodes=(\S+)", text, re.MULTILINE)
     return {node: switch for switch, nodes in leaves for node in expand(nodes)}
@@ -135,7 +135,7 @@ def test_node_on_a_machine_without_labels_is_unplaced(cluster: Cluster) -> None:
             lambda: {node for node, leaf in shown(cluster).items() if leaf == "unplaced"} == here,
             DELIVERY,
         )
-        # A job can use nodes of both kinds.
+        # A job can use placed and unplaced nodes together.
         assert len(addresses(cluster, f"--nodes={len(NODES)}", "--ntasks-per-node=1")) == len(NODES)
     finally:
         label(cluster, machine, rack)

@@ -269,7 +269,8 @@ def test_node_record_shows_allocated_resources(cluster: Cluster, folder: str) ->
     cluster.wait_for_job(job, "RUNNING")
 
     assert taken() == [1, 64]
-    # If the backfill scheduler saw the job wait, the state is "mix-" until its next cycle.
+    # Wait for the state "mix". If the backfill scheduler saw the job wait, the state is "mix-"
+    # until the next cycle of this scheduler.
     ask = "sinfo --noheader --nodes=cpu-1 --format='%t %C'"
     becomes("the state of the node", lambda: cluster.run(ask), "mix 1/1/0/2")
     cluster.run(f"scancel {job}")

@@ -94,7 +94,8 @@ def test_terminal_hangup_ends_the_job(cluster: Cluster, command: str) -> None:
     listed = f"squeue --noheader --name={name} --format=%T"
     with terminal(cluster, f"{command.format(name)} sh -c 'echo begun; exec sleep 300'") as session:
         assert session.stdout
-        # salloc loses a hangup while it starts its command (salloc.c of Slurm 24.11).
+        # Wait for the output of the command: while salloc starts its command, it loses a hangup
+        # (source: salloc.c of Slurm 24.11).
         assert any("begun" in line for line in session.stdout)
 
     eventually("the job has ended", lambda: not cluster.run(listed))

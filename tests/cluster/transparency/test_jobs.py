@@ -246,7 +246,7 @@ def test_srun_returns_the_exit_code_of_a_failed_step(cluster: Cluster) -> None:
 def test_sattach_shows_what_a_running_step_prints(cluster: Cluster, folder: str) -> None:
     step = "touch begun; until [ -e seen ]; do echo working; sleep 0.2; done"
     job = cluster.submit(folder, f"#!/bin/sh\nsrun sh -c '{step}'")
-    # Slurm lists a step before its tasks run and before sattach can attach to it.
+    # Wait for the file, because Slurm lists a step before sattach can attach to the step.
     eventually("the step runs", lambda: "begun" in cluster.run(f"ls {folder}"))
 
     attached = cluster.run(
@@ -328,7 +328,8 @@ echo run ${SLURM_RESTART_COUNT:-0} >>runs
     eventually(
         "the job is pending again", lambda: show(cluster, f"job {job}")["JobState"] == "PENDING"
     )
-    # slurmd refuses credentials from the second in which Slurm revoked the first run.
+    # Wait two seconds, because slurmd refuses credentials from the second in which Slurm revoked
+    # the first run.
     cluster.run(f"sleep 2; scontrol update JobId={job} StartTime=now")
     cluster.wait_for_job(job)
     assert cluster.run(f"cat {folder}/runs").splitlines() == ["run 0", "run 1"]

@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-# Slurm and SLURM_JOB_NODELIST order nodes by their first registration.
+# Accept both orders of the nodes, because Slurm orders nodes by their first registration.
 RANKS = [
     [f"rank {rank} of 2 on {node}: 3" for rank, node in enumerate(nodes)]
     for nodes in (("cpu-0", "cpu-1"), ("cpu-1", "cpu-0"))

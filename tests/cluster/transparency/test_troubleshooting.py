@@ -55,7 +55,8 @@ def test_scontrol_ping_reports_slurmctld_up(cluster: Cluster) -> None:
 def test_nslookup_resolves_forward_and_reverse_names(cluster: Cluster, place: str) -> None:
     for host in PLACES:
         output = cluster.run(at(place, f"nslookup {host}"))
-        # The first address is the name server's own, the last one the host's.
+        # nslookup first prints the address of the name server. The last address is that of the
+        # host.
         address = re.findall(r"^Address: (\S+)$", output, re.MULTILINE)[-1]
         assert address in cluster.run(at(place, f"getent hosts {host}")).split()
         assert f"name = {host}." in cluster.run(at(place, f"nslookup {address}"))

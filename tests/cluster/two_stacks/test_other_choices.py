@@ -30,14 +30,15 @@ def folder_of_second(second: Cluster) -> Iterator[str]:
     yield second.run("mktemp -d ~/test-XXXXXX")
     second.wait_for_login(300)
     second.run("scancel --user=researcher")
-    # A node whose machine was frozen is out of service until the node's next checks have passed.
+    # Wait, because a node whose machine was frozen is out of service until the node's next checks
+    # have passed.
     second.wait_for_nodes("cpu-0", "cpu-1", timeout=300)
 
 
 def test_jobs_run_without_munged(second: Cluster) -> None:
     second.wait_for_nodes("cpu-0", "cpu-1")
     assert second.run("srun --nodes=2 id -un").split() == ["researcher", "researcher"]
-    # Authentication also works within a job.
+    # Slurm's keys also authenticate commands within a job.
     assert second.run("srun --overlap squeue --noheader --format=%u") == "researcher"
     assert "munge" not in second.kubectl("get", "pods", "-o", "jsonpath={..name}")
 
@@ -134,7 +135,7 @@ def test_controller_of_a_lost_node_restarts_on_the_placeholders_node(
         120,
     )
     eventually("a placeholder runs on node-1", lambda: placeholder_nodes(second) == ["node-1"])
-    # The login node may have been on the lost machine.
+    # Wait for the login node, which may have been on the lost machine.
     second.wait_for_login(120)
     assert second.job_state(running) == "RUNNING"
 

@@ -94,7 +94,7 @@ def test_scancel_of_another_users_job_does_not_block_slurmctld(cluster: Cluster)
 
 
 def test_slurmctld_logs_no_errors(cluster: Cluster) -> None:
-    # Every new cluster without a federation logs these two errors.
+    # Ignore two errors that every new cluster without a federation logs.
     assert (
         cluster.slurmctld.errors(r"No fed_mgr state file", r"auth_p_get_host: Lookup failed") == []
     )

@@ -108,7 +108,8 @@ def test_no_record_is_lost_while_the_volume_is_full(cluster: Cluster) -> None:
             "the database logs an alert",
             lambda: "alert: the volume is full" in cluster.database.log(),
         )
-        # slurmdbd must write all of this, because the record contains the user's command.
+        # Submit long commands, because slurmdbd stores the user's command in the job's record and
+        # thus needs space.
         big = f"echo $SLURM_JOB_ID >>{ENDS}; : {'x' * 100_000}"
         jobs = {cluster.user(f"sbatch --parsable -o /dev/null --wrap '{big}'") for _ in range(20)}
         eventually("jobs continue", lambda: jobs <= noted(cluster))
@@ -199,7 +200,8 @@ def test_slurmdbd_restarts_if_it_cannot_connect_during_its_start(
 ) -> None:
     """Without restart.c, slurmdbd waits forever for a thread that never ends."""
     allow = "GRANT ALL ON slurm_acct_db.* TO 'reader'@'%' WITH MAX_CONNECTIONS_PER_HOUR"
-    # The start script and the storage plugin connect once each, before slurmdbd reads its lists.
+    # Allow two connections, which the start script and the storage plugin use. The next connection,
+    # with which slurmdbd reads its lists, then fails.
     cluster.database.sql(f"{allow} 2")
 
     reader.begin()

@@ -31,7 +31,7 @@ def test_job_uses_only_the_cpus_that_it_requested(node: Node, cpus: str) -> None
 
 def test_job_cannot_start_more_processes_than_its_limit(node: Node) -> None:
     node.isolate(processes=50)
-    # dash, unlike bash, does not try again.
+    # Use dash, because bash would try again if it cannot fork.
     script = "for n in $(seq 100); do sleep 60 & done"
 
     output = node.user(f"srun --quiet --mem=100 dash -c '{script}' 2>&1 || true")

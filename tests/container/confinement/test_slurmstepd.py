@@ -20,7 +20,8 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
     job = node.submit("sleep 600", "--mem=100")
     node.controller.wait_for_job(job, "RUNNING")
     step = (f"--jobid={job}", "--overlap", "--mem=0")
-    # The job already has two steps: the batch script and the external step.
+    # Start six steps to reach the limit of eight: the job already has two steps, the batch script
+    # and the external step.
     step_command = f"srun {' '.join(step)} sleep 600 >/dev/null 2>&1 </dev/null &"
     node.user(f"for n in 1 2 3 4 5 6; do {step_command} done")
     sockets = f"ls /var/spool/slurmd | grep -c '^cpu-0_{job}\\.' || true"
@@ -35,7 +36,7 @@ def test_refuses_a_step_above_the_limit_of_the_job(node: Node) -> None:
 def test_out_of_memory_killer_ends_tasks_first_and_slurmd_last(node: Node) -> None:
     node.controller.wait_for_job(node.submit("sleep 600", "--mem=100"), "RUNNING")
     score = "cat /proc/$(pgrep --exact --oldest {name})/oom_score_adj"
-    # The job's state is RUNNING before slurmstepd has set the scores and started the task.
+    # Wait for the task: the job's state is RUNNING before slurmstepd has set the scores.
     (pid, *_) = eventually(
         "the task runs", lambda: node.root("pgrep --full '^sleep 600' || true").split()
     )

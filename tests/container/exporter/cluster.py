@@ -16,13 +16,13 @@ USER, UID = "researcher", "2000:2000"
 INTERVAL = 1
 SLURM = {
     "extra": {"slurm.conf": ["Licenses=cad:10"]},
-    # Short, because a test waits until slurmctld sets a silent node down.
+    # Use a short timeout, because a test waits until slurmctld sets a silent node down.
     "timeouts": {"slurmd": 30},
 }
 ENVIRONMENT = {
     "INTERVAL": str(INTERVAL),
     "TOP": "2",
-    # Any file system can serve as the jail.
+    # The exporter only measures the jail, so any file system can stand for the jail.
     "JAIL": "/",
     # Every container has /dev/shm as a second file system.
     "VOLUMES": "/dev/shm",

@@ -24,7 +24,8 @@ def nothing_is_left(cluster: Cluster) -> Iterator[None]:
     yield
     cluster.controller.run("scancel --user=researcher")
     cluster.controller.run("scontrol update nodename=cpu-[0-1] state=resume || true")
-    # Otherwise, metrics would change during the next test, when completing jobs become cancelled.
+    # Wait, because metrics would otherwise change during the next test, when the cancelled jobs
+    # end.
     cluster.wait_for("no job runs or completes", lambda scrape: not in_work(scrape))
 
 
@@ -99,7 +100,7 @@ def test_counters_show_changes_of_a_job_within_one_interval(cluster: Cluster) ->
     increase = {
         what: count - job_counters(before)[what] for what, count in job_counters(then).items()
     }
-    # The counters of slurmctld treat a job with a failed script as completed.
+    # slurmctld counts a job whose script failed as completed, not as failed.
     assert increase == {"submitted": 3, "started": 2, "completed": 1, "canceled": 0, "failed": 0}
     assert jobs(then, "failed") == jobs(before, "failed") + 1
     assert jobs(then, "cancelled") == jobs(before, "cancelled")
@@ -141,7 +142,7 @@ def test_failed_node_is_reported_down_one_interval_later(cluster: Cluster) -> No
         return cluster.controller.run("sinfo --noheader --nodes=cpu-1 --format=%T").strip()
 
     def becomes(word: str) -> None:
-        # slurmctld pings a silent node three times before it sets the node down.
+        # Wait long, because slurmctld pings a silent node three times before it sets the node down.
         deadline = time.monotonic() + 120
         while state().rstrip("*") != word:
             assert time.monotonic() < deadline, f"cpu-1 is {state()}; expected {word}"

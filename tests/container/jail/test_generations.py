@@ -105,7 +105,7 @@ def test_next_run_completes_a_refresh_that_was_killed(
             f"JAIL_REFRESH={generation} timeout --signal=KILL {moment:.2f} {c.PROGRAMS}/populate"
         )
         assert code in (0, 137), output
-        # Users of the jail have a complete system even after an interrupted refresh.
+        # Programs in the jail run even after an interrupted refresh.
         assert filled.inside("python3 -c 'import ssl; print(1)'") == "1"
         code, output = filled.populate(generation)
         assert code == 0, output

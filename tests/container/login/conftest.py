@@ -44,7 +44,8 @@ def config(folder: Path) -> Settings:
     def edit(values: dict[str, Any]) -> None:
         for user in values["users"]:
             user["ssh_keys"] = [key]
-        # A directory that no test here uses; test_directory.py starts a real one.
+        # Name an LDAP server that does not exist. Only test_directory.py uses a directory, and
+        # starts a real LDAP server.
         values["directory"] = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
 
     return alone(edit)

@@ -46,7 +46,7 @@ class Served:
             swap(self.sssd, folder, files)
 
     def edit(self, wanted: Directory, known_user: str = "lovelace") -> None:
-        """Install another configuration, and wait until the system knows `known_user`."""
+        """Install another configuration, and wait until `getent` finds the user `known_user`."""
         before = self.log().count("runs with its new configuration")
         self.install(wanted)
         eventually(
@@ -94,7 +94,7 @@ def served(started: LoginNode) -> Iterator[Served]:
             volumes={started.pipes: {"bind": c.DIRECTORY_OWN}},
         )
     )
-    # In a pod, Kubernetes gives the volume to the pod's group (fsGroup).
+    # Give the volume to the pod's group, as Kubernetes does in a pod (setting fsGroup).
     group = f"chgrp {c.MUNGE_ID} {c.DIRECTORY_OWN} && chmod 2777 {c.DIRECTORY_OWN}"
     started.daemons.run(group, user="root")
     volumes = {started.pipes: {"bind": c.DIRECTORY_OWN}, started.jail: {"bind": c.JAIL}}

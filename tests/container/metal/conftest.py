@@ -28,7 +28,7 @@ from tests.container.metal.lab import (
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     pytest.importorskip("pulumi_command", reason="pip install '.[metal]'")
     client = host.engine(print)
-    # Other lanes may build the same images.
+    # Take the lock, because other test runs may build the same images at the same time.
     with locked(LOCK, print):
         debian.ensure_base_image(client, print)
         built = binaries.ensure(print)

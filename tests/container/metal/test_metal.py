@@ -62,8 +62,8 @@ def taints_of(lab: Lab, name: str) -> list[str]:
 
 def test_both_nodes_are_ready_and_match_their_settings(deployed: Lab) -> None:
     eventually("both nodes are ready", lambda: len(deployed.nodes()) == 2, timeout=120)
-    # Pods without a nodeset can run on the control plane. Kubernetes removes its own taint only
-    # after it has set a node to ready.
+    # The control plane has no taint, so that pods without a nodeset can run on it. Wait, because
+    # Kubernetes removes its own taint only after it has set a node to ready.
     for name, wanted in (("node-0", []), ("node-1", [f"{LABEL_NODESET}=cpu:NoSchedule"])):
         becomes(f"the taints of {name}", partial(taints_of, deployed, name), wanted)
     head, worker = deployed.nodes()["node-0"], deployed.nodes()["node-1"]

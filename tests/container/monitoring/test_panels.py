@@ -30,7 +30,8 @@ def expression(dashboard: str, panel: str) -> str:
 def test_share_of_recent_failures_comes_from_job_states(
     container: Container, jobs: dict[str, int], share: float | None
 ) -> None:
-    # The counters of slurmctld treat a job with a failed script as completed.
+    # The panel must not use these counters: slurmctld counts a job whose script failed as
+    # completed.
     counters = {"slurm_jobs_failed_total": 0, "slurm_jobs_completed_total": 100}
     series = counters | {f'slurm_jobs{{state="{state}"}}': count for state, count in jobs.items()}
     case = {
@@ -44,7 +45,7 @@ def test_share_of_recent_failures_comes_from_job_states(
             }
         ],
     }
-    # JSON is valid YAML.
+    # Write JSON into the YAML file, because JSON is valid YAML.
     put(container, {f"{THERE}/panel.yaml": json.dumps({"tests": [case]})})
 
     code, output = promtool(container, "test", "rules", "panel.yaml")

@@ -64,7 +64,7 @@ def test_guard_also_rejects_udp_and_mptcp(world: World, name: str, port: int) ->
 
     assert world.ask(0, address, port, "udp") == "answered"
     assert world.ask(RESEARCHER, address, port, "udp") in (REFUSED, "EPERM")
-    # For MPTCP, the kernel itself opens sockets.
+    # Also test MPTCP, because the kernel itself opens the TCP sockets of an MPTCP connection.
     assert world.ask(RESEARCHER, address, port, "mptcp") == REFUSED
 
 

@@ -102,7 +102,8 @@ class Machine:
         self._session = b""
         found = self._compound(
             _EXCHANGE_ID,
-            # The verifier is constant, as for a client that reconnects without a restart.
+            # Send a constant verifier, as a client does that reconnects without a restart. A new
+            # verifier would tell the server to drop the client's state.
             b"verifier" + _opaque(name.encode()) + _numbers(0, 0, 0),
         )
         self._id, sequence = found.raw(8), found.number()

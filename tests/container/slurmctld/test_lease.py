@@ -56,11 +56,11 @@ def test_blocked_controller_ends_before_another_takes_over(controllers: Controll
     controllers.run(f"kill -STOP {renewer}")
 
     controllers.logs("second", "taking over")
-    # The first controller ends at least two seconds before the takeover.
+    # The first controller must have ended before the takeover, at least two seconds earlier.
     assert "lost the lease: stopped slurmctld" in controllers.run("cat /tmp/first")
     controllers.logs("second", SERVES)
 
-    # A late renewal by the first controller does not change the lease of the second.
+    # A late renewal by the first controller must not change the second controller's lease.
     controllers.run(f"kill -CONT {renewer}")
     eventually("the renewer ends", lambda: not controllers.run(f"ps -o pid= {renewer} || true"))
     assert controllers.run(f"cat {LEASE}").startswith("second ")
