@@ -179,7 +179,7 @@ class Large:
     forks = " && ".join(f"{command} >/dev/null" for command in CLASSIC)
 
     def calls(self) -> tuple[int, float]:
-        """Return how many RPCs slurmctld has answered, and the seconds that it spent on them."""
+        """Return the number of RPCs that slurmctld has answered, and the total seconds."""
         by_type = self.slurmctld.run("sdiag").partition("by message type")[2].partition("by user")
         found = re.findall(r"count:(\d+) .* total_time:(\d+)", by_type[0])
         return sum(int(count) for count, _ in found), sum(int(took) for _, took in found) / 1e6

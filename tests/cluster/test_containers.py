@@ -117,7 +117,7 @@ def test_saved_container_can_run_again(cluster: Cluster, images: str) -> None:
     assert cluster.run(f"srun --quiet --container-image={saved} cat /made") == "made"
 
 
-def test_metrics_count_image_hits(cluster: Cluster, images: str) -> None:
+def test_metrics_count_uses_of_cached_images(cluster: Cluster, images: str) -> None:
     cluster.run(f"srun --quiet --nodelist=cpu-0 --container-image={images}/small.sqsh true")
 
     def hits() -> float:

@@ -1,4 +1,4 @@
-"""Metrics show an event at most one interval later. Only authorized scrapers can read them."""
+"""Metrics show an event at most one interval later. Only authorized scrapers can read metrics."""
 
 from collections.abc import Callable, Iterator
 

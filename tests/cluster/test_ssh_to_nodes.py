@@ -60,7 +60,7 @@ def test_scp_and_rsync_copy_to_and_from_the_jobs_tmp(
 
 
 def test_job_can_reach_its_other_node_with_ssh(cluster: Cluster) -> None:
-    """Launchers that start helpers on other nodes with ssh need this."""
+    """Launchers of parallel programs use ssh to start helpers on the job's other nodes."""
     script = f"test $SLURM_NODEID = 1 || {SSH} cpu-1 hostname"
 
     assert cluster.run(f"srun --nodes=2 sh -c {shlex.quote(script)}") == "cpu-1"

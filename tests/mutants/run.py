@@ -30,7 +30,7 @@ _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
 
 Say: TypeAlias = Callable[[str], None]
 Problem: TypeAlias = tuple[str, str]
-"""Why a test is unusable for a fault, and the output that shows it."""
+"""Why a test cannot judge a fault, and the output that shows the reason."""
 
 
 class ClusterLeftError(Exception):
@@ -67,7 +67,7 @@ class Runner:
             self._free.put(copy)
 
     def results(self, faults: Collection[Fault], report: Callable[[Result], None]) -> list[Result]:
-        """Return the results of all rows, and report each as soon as it is known.
+        """Return the results of all rows, and report each result at once.
 
         Raises KeyboardInterrupt after all running commands have ended.
         """

@@ -149,7 +149,7 @@ def _complete_service(service: struct_pb2.Struct) -> None:
 
 
 class Recorder(mocks.MockMonitor):
-    """Answers a program's requests, and keeps them."""
+    """Answers the requests of a program in place of an engine, and records the requests."""
 
     def __init__(self) -> None:
         super().__init__(_Unasked())

@@ -1,7 +1,7 @@
 """One SSH connection to each stack's login node, which all commands of the tests share.
 
 A new connection for each command costs a quarter of a second of CPU time. A session in an open
-connection costs a tenth of that; see ControlMaster in ssh_config(5).
+connection costs a tenth of this time; see ControlMaster in ssh_config(5).
 """
 
 import atexit

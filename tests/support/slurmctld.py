@@ -132,7 +132,7 @@ class Slurmctld:
         return self.run("cat /tmp/log")
 
     def errors(self, *harmless: str) -> list[str]:
-        """Return the errors in the log, except known harmless ones."""
+        """Return the errors in the log, except harmless errors (HARMLESS)."""
         known = re.compile("|".join((*HARMLESS, *harmless)))
         return [
             line

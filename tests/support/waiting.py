@@ -40,7 +40,7 @@ def becomes(what: str, probe: Callable[[], object], wanted: object, timeout: flo
 
 
 def _answers(probe: Callable[[], T], timeout: float) -> Iterator[T]:
-    """Yield the probe's answers until the time limit, at least one."""
+    """Yield the probe's answers until the time limit. Ask the probe at least once."""
     begin = time.monotonic()
     limit = timeout * patience()
     while True:

@@ -11,7 +11,7 @@ from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
 DAEMONS = "/slurmstepd/job_"
-"""Part of the name of the cgroup that contains all slurmstepd processes of a job."""
+"""This word is in the name of the cgroup that contains all slurmstepd processes of a job."""
 DAEMON = "slurmstepd"
 PROCESSES = """
 from pathlib import Path

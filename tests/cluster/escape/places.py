@@ -46,5 +46,8 @@ def kind(place: str) -> str:
 
 
 def leading_to(place: str, command: str, folder: str) -> str:
-    """Return the command line that runs `command` in a place. For `root`, root must run it."""
+    """Return the command line that runs `command` in a place.
+
+    For the place `root`, root must run the command line.
+    """
     return _WAYS[place].format(command=command, quoted=shlex.quote(command), folder=folder)

@@ -1,4 +1,4 @@
-"""The kernel refuses all attempts to leave the jail or to reach another user from inside it."""
+"""The kernel refuses all attempts in the jail to leave the jail or to reach another user."""
 
 from collections.abc import Callable
 

@@ -123,7 +123,7 @@ def kill_a_deploy(cluster: Cluster, seconds: float) -> None:
 
 
 def expect_no_duplicates(cluster: Cluster) -> None:
-    """Expect each Kubernetes Job once: a generated name would allow a second one."""
+    """Expect each Kubernetes Job once. With a generated name, a deploy could create a Job twice."""
     owned = Counter(
         one["metadata"]["name"].rsplit("-", 1)[0]
         for one in cluster.objects("jobs")

@@ -1,4 +1,8 @@
-"""Nodes that keep their machines."""
+"""With `keep_machine`, a node's new pod starts on the same machine as the node's last pod.
+
+A scheduling gate (a mark that keeps Kubernetes from scheduling a pod) holds each new pod until the
+reconciler has chosen the machine.
+"""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +31,7 @@ def _nodesets(cluster: Cluster) -> Iterator[None]:
 
 
 def restart(cluster: Cluster) -> None:
-    """Replace the node's pod, and wait until it may be scheduled."""
+    """Replace the node's pod, and wait until Kubernetes may schedule the new pod."""
     cluster.kubectl("delete", "pod", NODE, timeout=180)
 
     def may_start() -> bool:
@@ -41,7 +45,7 @@ def recorded(cluster: Cluster) -> str:
     return cluster.run(f"scontrol show node {NODE} | grep -o 'InstanceId=.*' | cut -d= -f2").strip()
 
 
-def test_pod_waits_for_its_machine_until_the_node_is_released(cluster: Cluster) -> None:
+def test_pod_waits_for_its_machine_until_an_operator_releases_it(cluster: Cluster) -> None:
     machine = machine_of(cluster, NODE)
     assert recorded(cluster) == machine
 
@@ -64,7 +68,7 @@ def test_pod_waits_for_its_machine_until_the_node_is_released(cluster: Cluster) 
     becomes("the machine in Slurm's record of the node", lambda: recorded(cluster), other)
 
 
-def test_reconciler_may_only_let_gated_pods_start(cluster: Cluster) -> None:
+def test_reconciler_may_only_remove_its_gate_from_pods(cluster: Cluster) -> None:
     """The patches are dry runs: the API server accepts or refuses them, but changes nothing."""
     reconciler = cluster.as_account(c.RECONCILER)
     name = "gated-by-a-test"

@@ -16,8 +16,8 @@ from tests.support.waiting import becomes, eventually
 ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
 NODES = tuple(f"net-{ordinal}" for ordinal in range(4))
 DELIVERY = 240
-"""Seconds until a changed label reaches slurmctld: a pass of the reconciler, two changes of the
-file, and the kubelet's update of the mounted file."""
+"""Seconds until a changed label reaches slurmctld. The reconciler must make a pass, the file must
+change twice, and the kubelet must update the mounted file."""
 
 
 def by_labels(values: dict[str, Any]) -> None:

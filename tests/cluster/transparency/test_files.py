@@ -2,8 +2,8 @@
 
 Covers these parts of the original requirements:
 - file system transparency: one view, the same paths, the same rights;
-- the shared root: software, output and checkpoints of one node are on the others at once; /dev,
-  /tmp, /proc and /run are separate on each node, and /dev/shm is in memory;
+- the shared root: software, output and checkpoints that one node writes are on all nodes at once;
+- separate directories of each node: /dev, /tmp, /proc and /run, and /dev/shm, which is in memory;
 - files of a job, which need no transfer;
 - the row "file access" of the comparison with a classic cluster.
 """
@@ -109,7 +109,7 @@ srun --quiet sh -c 'echo $SLURMD_NODENAME: {place}/from-*'"""
 
 
 def test_each_node_has_its_own_run_directory(cluster: Cluster, folder: str) -> None:
-    """Users notice shared directories in /run only if they can write to them."""
+    """Test writable directories only. A user cannot notice whether other directories are shared."""
     # --quiet, because a step that waits for the end of the previous one prints a message.
     script = """#!/bin/sh
 srun --quiet sh -c 'find -L /run -type d -writable 2>/dev/null | while read at

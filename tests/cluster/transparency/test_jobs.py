@@ -1,8 +1,8 @@
 """Jobs: scripts, arrays, dependencies, several nodes, control of jobs, and final states.
 
 Covers these parts of the original requirements:
-- a user's work: prepare a script, submit, look, read the result; arrays with a throttle; training
-  and genome jobs with their resources;
+- a user's work: prepare a script, submit it, look at the job, read the result;
+- arrays with a limit of simultaneous tasks, training jobs and genome jobs with their resources;
 - the life of a job as its user sees it;
 - the rows "job submission" and "state queries" of the comparison with a classic cluster.
 """
@@ -202,7 +202,9 @@ echo $SLURM_MEM_PER_NODE_HET_GROUP_0 $SLURM_MEM_PER_NODE_HET_GROUP_1"""
     ]
 
 
-def test_multi_prog_step_runs_a_different_program_per_task(cluster: Cluster, folder: str) -> None:
+def test_option_multi_prog_runs_a_different_program_for_each_task(
+    cluster: Cluster, folder: str
+) -> None:
     cluster.run(f"printf '0 echo leads %%t\\n1 echo follows %%t\\n' >{folder}/programs")
 
     output = cluster.run(f"srun --nodes=2 --multi-prog {folder}/programs")

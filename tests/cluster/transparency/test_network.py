@@ -76,7 +76,7 @@ def test_slurm_uses_short_node_names(cluster: Cluster) -> None:
 def test_own_host_name_does_not_resolve_to_a_loopback_address(
     cluster: Cluster, addresses: dict[str, str]
 ) -> None:
-    """Programs send this address to peers, which connect to it, so it must not be loopback."""
+    """Programs send this address to other nodes. A loopback address would be useless there."""
     for place, output in everywhere(cluster, "getent hosts $(hostname)").items():
         address = output.split()[0]
         assert address == addresses[place]

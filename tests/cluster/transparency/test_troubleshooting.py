@@ -38,7 +38,7 @@ def test_all_nodes_are_registered(cluster: Cluster) -> None:
     assert not any("*" in state for state in cluster.nodes().values()), "all nodes respond"
 
 
-def test_sbatch_with_test_only_predicts_the_nodes_of_the_job(cluster: Cluster, folder: str) -> None:
+def test_option_test_only_of_sbatch_predicts_the_nodes(cluster: Cluster, folder: str) -> None:
     cluster.run(f"printf '#!/bin/sh\\ntrue\\n' >{folder}/test_job.sh")
 
     answer = cluster.ssh(f"sbatch --test-only --nodes=2 {folder}/test_job.sh")

@@ -83,9 +83,7 @@ def test_stopped_stack_keeps_its_job_queue(second: Cluster) -> None:
     assert second.run(f"squeue --noheader --jobs={held} --format=%T") == "PENDING"
 
 
-def test_down_removes_everything_of_one_stack_and_nothing_else(
-    cluster: Cluster, second: Cluster
-) -> None:
+def test_make_down_removes_one_stack_and_nothing_else(cluster: Cluster, second: Cluster) -> None:
     first = docker_things(cluster)
     assert first["containers"]
     assert docker_things(second)["containers"]

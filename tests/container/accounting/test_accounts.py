@@ -266,7 +266,7 @@ def test_restores_configured_values_that_an_administrator_changed(accounts: Acco
     assert accounts.shown("lab", "student", "maxjobs") == "2"
 
 
-def test_only_remove_with_jobs_removes_an_account_with_jobs(accounts: Accounts) -> None:
+def test_account_with_jobs_is_removed_only_if_configured(accounts: Accounts) -> None:
     accounts.to(accounts=[LAB])
     running, waiting = accounts.submit("-A lab"), accounts.submit("-A lab --hold")
     eventually("the job runs", lambda: accounts.state(running) == "RUNNING")

@@ -1,4 +1,7 @@
-"""One node with two CPUs, whose slurmd requires confinement. Modules may override it."""
+"""One node with two CPUs, whose slurmd requires confinement.
+
+A test module may define another fixture `node`.
+"""
 
 from collections.abc import Iterator
 

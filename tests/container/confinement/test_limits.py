@@ -50,7 +50,7 @@ def test_jobs_cannot_change_cgroups(node: Node, name: str) -> None:
     assert writable == []
 
 
-def test_no_group_of_a_job_remains_after_its_end(node: Node) -> None:
+def test_end_of_a_job_removes_its_cgroups(node: Node) -> None:
     job = node.submit("sleep 600", "--mem=50")
     eventually("the job has groups", lambda: node.root(GROUPS))
 

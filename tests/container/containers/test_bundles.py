@@ -21,7 +21,7 @@ find /tmp /var/spool -depth -type d -name "*pmix*" | while read -r folder; do
 done
 true
 """
-"""Script that replaces the directories that slurmstepd has made for PMIx."""
+"""Script that replaces the directories that slurmstepd created for PMIx (support for MPI)."""
 AWAIT_SIGNAL = """
 trap 'echo heard; exit' USR1
 echo ready

@@ -137,7 +137,7 @@ def test_runs_an_image_by_digest(site: Site, image: str) -> None:
     assert run(site, f"--container-image={image.partition(':')[0]}@{digest}", "id -u") == "2000"
 
 
-def test_accepts_enroot_references(site: Site, image: str) -> None:
+def test_accepts_image_references_of_enroot(site: Site, image: str) -> None:
     path = image.removeprefix(f"{REGISTRY}/")
 
     for form in (f"docker://{REGISTRY}#{path}", f"reader@{REGISTRY}#{path}"):
@@ -173,7 +173,7 @@ def test_registry_refuses_a_user_without_credentials(site: Site, image: str) -> 
     assert "authentication required" in output
 
 
-def test_uses_credentials_of_the_docker_config(site: Site, image: str) -> None:
+def test_pull_uses_credentials_of_the_docker_config(site: Site, image: str) -> None:
     login = site.node.root("printf %s 'reader:open sesame' | base64")
     file = f"{c.JAIL}/home/student/.docker/config.json"
     text = json.dumps({"auths": {REGISTRY: {"auth": login}}})

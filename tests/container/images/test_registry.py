@@ -114,7 +114,7 @@ def test_existing_image_is_not_pushed_again(
     assert build.pin(found, keep=False, root=root) == ""
 
 
-def test_keep_digests_leaves_the_file_of_digests_unchanged(
+def test_option_keep_digests_leaves_the_file_of_digests_unchanged(
     client: docker.DockerClient, report: Report, put: Put, reference: str, root: Path
 ) -> None:
     put(reference, "ours")

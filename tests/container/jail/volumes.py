@@ -57,7 +57,7 @@ class Shell:
 
 
 class Volumes:
-    """Create volumes (with a size, in memory), and containers that mount them."""
+    """Create volumes, and containers that mount them. A volume with a size is in memory."""
 
     def __init__(self, start: Start, stack: contextlib.ExitStack) -> None:
         self._start = start

@@ -37,7 +37,7 @@ def test_sessions_cannot_mount(login: LoginNode) -> None:
     assert not int(bounding, 16) & sys_admin
 
 
-def test_home_keys_setting_controls_keys_in_home_directories(
+def test_setting_home_keys_controls_keys_in_home_directories(
     login: LoginNode, tmp_path: Path
 ) -> None:
     key = make_key(tmp_path, "own")

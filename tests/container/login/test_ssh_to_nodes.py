@@ -134,7 +134,7 @@ def test_slurm_commands_work_in_a_session(login: LoginNode, node: Slurmctld) -> 
     assert answer(login, "srun --quiet --overlap hostname") == NODE
 
 
-def test_ssh_enters_the_latest_job_or_the_selected_one(login: LoginNode, node: Slurmctld) -> None:
+def test_ssh_enters_the_latest_job_or_the_selected_job(login: LoginNode, node: Slurmctld) -> None:
     first, second = submit(login), submit(login)
 
     assert answer(login, "echo $SLURM_JOB_ID") == second

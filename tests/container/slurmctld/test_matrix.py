@@ -228,7 +228,7 @@ WARNINGS: list[tuple[str, Values, str]] = [
 
 
 @pytest.mark.parametrize(("what", "values"), CASES, ids=[case[0] for case in CASES])
-def test_slurmctld_starts_with(what: str, values: Values, slurmctld: Slurmctld) -> None:
+def test_slurmctld_starts_without_errors(what: str, values: Values, slurmctld: Slurmctld) -> None:
     settings = alone(lambda valid: valid.update(values))
     slurmctld.install(settings)
 
@@ -244,7 +244,7 @@ def test_slurmctld_starts_with(what: str, values: Values, slurmctld: Slurmctld) 
 @pytest.mark.parametrize(
     ("what", "values", "harmless"), WARNINGS, ids=[case[0] for case in WARNINGS]
 )
-def test_slurmctld_starts_with_a_warning_about(
+def test_slurmctld_logs_only_the_expected_warning(
     what: str, values: Values, harmless: str, slurmctld: Slurmctld
 ) -> None:
     slurmctld.install(alone(lambda valid: valid.update(values)))
@@ -255,7 +255,7 @@ def test_slurmctld_starts_with_a_warning_about(
 
 
 @pytest.mark.parametrize("stack", ["dev", "gpu"])
-def test_slurmctld_starts_with_the_stack_file_of(stack: str, slurmctld: Slurmctld) -> None:
+def test_slurmctld_starts_with_the_files_of_a_stack(stack: str, slurmctld: Slurmctld) -> None:
     slurmctld.install(without_accounting(read_stack(stack, ROOT)))
 
     slurmctld.start()

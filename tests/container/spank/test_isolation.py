@@ -154,7 +154,7 @@ def test_root_in_a_job_cannot_write_proc_sys(node: Node) -> None:
 
 
 def test_user_namespace_in_a_job_can_mount_proc(node: Node) -> None:
-    """Rootless containers require this."""
+    """Container programs that run without root, such as Podman, mount /proc in this way."""
     look = "unshare --user --map-root-user --pid --fork --mount-proc cat /proc/1/comm"
 
     assert node.job(look) == "cat"

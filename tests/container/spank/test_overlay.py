@@ -32,7 +32,7 @@ def test_shared_directories_stay_shared_with_an_overlay(node: Node) -> None:
     assert node.root("cat /mnt/jail/home/researcher/note /mnt/jail/shared/note") == "kept\nkept"
 
 
-def test_through_option_keeps_volumes_in_the_jail_shared(node: Node) -> None:
+def test_option_through_keeps_volumes_in_the_jail_shared(node: Node) -> None:
     switches = "no_new_privs=no\nprivate_dev=no\noverlay=yes\n"
     node.configure(f"{switches}through=/home\nthrough=/srv\n")
 

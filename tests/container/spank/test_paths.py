@@ -34,7 +34,7 @@ def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: 
 
 @pytest.mark.parametrize("stream", ["input", "output", "error"])
 def test_user_cannot_open_descriptors_of_slurmstepd(node: Node, stream: str) -> None:
-    """With the pattern `%t`, slurmstepd opens the path; otherwise, srun would open it."""
+    """The path contains the pattern `%t`, so slurmstepd opens it. Otherwise, srun would open it."""
     with pytest.raises(AssertionError, match="launch failed"):
         node.user(f"srun --quiet --{stream}=/proc/self/fd/%t true")
 
