@@ -19,7 +19,7 @@ from tests.support.once import shared
 pytest_plugins = ["tests.support.report"]
 
 _FOUND = pytest.StashKey[bool]()
-"""Whether a Docker engine answered before the tests started."""
+"""Whether a Docker engine answered before the tests started. If so, the tests do not stop it."""
 _USERS = pytest.StashKey[IO[str]]()
 """A lock that all runs share while their tests may need Docker."""
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Exclude modules and tests from garbage collection, because they live until the run ends.
 
-    Tests leave few cycles, so the collector runs rarely afterwards.
+    Tests create few reference cycles, so let the garbage collector run rarely afterwards.
     """
     gc.disable()
     try:

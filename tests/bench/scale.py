@@ -109,7 +109,10 @@ def stack_folder(kind: str) -> Iterator[Path]:
 
 
 def topologies(figures: Figures) -> None:
-    """Measure a pass of the reconciler over the labels of machines, without requests."""
+    """Measure how long the reconciler takes to derive the topology from the labels of machines.
+
+    The time contains no requests to Kubernetes.
+    """
     say(f"topology of {NODESETS * REPLICAS} nodes on as many machines, as the reconciler finds it")
     ways = {"tree": lambda: tree(placed()), "block": lambda: blocks(placed())}
     for kind, look in ways.items():

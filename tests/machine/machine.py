@@ -45,7 +45,7 @@ class Machine:
 
 @contextmanager
 def started(system: System, payload: Payload, key: Path, console: Path) -> Iterator[Machine]:
-    """Start a machine that does not change its disks. Its console output goes to `console`."""
+    """Start a machine, whose disk files stay unchanged. Write its console output to `console`."""
     machine = Machine(free_port(), key)
     process = _boot(_command(system, payload, machine.port, console), machine)
     try:
@@ -61,8 +61,8 @@ def started(system: System, payload: Payload, key: Path, console: Path) -> Itera
 def _boot(command: list[str], machine: Machine) -> subprocess.Popen[bytes]:
     """Start the machine, and return QEMU's process when login works.
 
-    Repeat a start in which the kernel panics: with several threads, QEMU's emulation of code that
-    modifies itself has a race.
+    The machine's kernel sometimes crashes (panics) during its start, because QEMU's emulation with
+    several threads has a race for code that modifies itself. Then repeat the start.
     """
     for _ in range(_BOOTS):
         process = _start(command, machine)
@@ -70,7 +70,7 @@ def _boot(command: list[str], machine: Machine) -> subprocess.Popen[bytes]:
             return process
     raise AssertionError(
         f"QEMU exited {_BOOTS} times before login worked, the last time with exit code "
-        f"{process.returncode}; see the console's output"
+        f"{process.returncode}; see the kernel's messages in the console's output"
     )
 
 

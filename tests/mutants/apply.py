@@ -36,7 +36,8 @@ class Scratch:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
         (root / ".venv").symlink_to((ROOT / ".venv").resolve())
-        # If the requirements were newer than the environment, make would reinstall them.
+        # Make the list of requirements look old. If it were newer than the environment, make would
+        # install the requirements again.
         os.utime(root / "requirements-dev.txt", (0, 0))
         return cls(root)
 
@@ -67,6 +68,6 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Remove compiled code. Python compares only size and mtime (in seconds) of a source file, and
-    # would not notice a change that keeps the length.
+    # Remove compiled code. Python compares only size and mtime (in seconds) of a source file. It
+    # would not notice a change within the same second that keeps the size.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

@@ -1,4 +1,8 @@
-"""Run the rows of a tier: first the named tests without a fault, then with each fault."""
+"""Run the rows of one tier: first all their tests without a fault, then the tests with each fault.
+
+A row is one fault in tests/mutants/table/ and the tests that must fail with this fault. The tier is
+what the tests need: nothing, containers or a cluster.
+"""
 
 import queue
 import threading
@@ -34,7 +38,7 @@ Problem: TypeAlias = tuple[str, str]
 
 
 class ClusterLeftError(Exception):
-    """The rows' cluster could not be removed; the message has the command that removes it."""
+    """The rows' cluster was not removed. The message contains the command that removes it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Runner:
     # -- without a fault ---------------------------------------------------------------------------
 
     def _without(self, faults: Collection[Fault], pool: ThreadPoolExecutor) -> dict[str, Problem]:
-        """Return problems of the named tests without a fault, by test."""
+        """Run all tests without a fault. Return the problem of each test that does not pass."""
         tests = sorted({test for fault in faults for test in fault.tests})
         self._say(f"{self._tier}: running {len(tests)} tests without a fault")
         size = -(-len(tests) // len(self._copies))

@@ -65,7 +65,7 @@ class Cluster:
         user: str = "researcher",
         alone: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a script in the user's login shell; with `alone`, over a separate connection."""
+        """Run a script in the user's login shell. If `alone` is true, use a separate connection."""
         config = self.directory / "ssh_config"
         options = ["-tt"] if tty else []
         shared = not (alone or tty)

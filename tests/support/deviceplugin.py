@@ -1,7 +1,8 @@
-"""A Kubernetes device plugin that gives pods devices under the names of GPUs.
+"""A Kubernetes device plugin that gives pods other devices under the names of GPUs.
 
-It uses the kubelet's protocol (`v1beta1`, k8s.io/kubelet/pkg/apis/deviceplugin). This file defines
-only the messages and fields that the plugin needs, with the protocol's field numbers.
+The plugin uses version `v1beta1` of the kubelet's protocol (source:
+k8s.io/kubelet/pkg/apis/deviceplugin). This file defines only the messages and fields that the
+plugin needs, with the protocol's field numbers.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Programs on the cluster that print what they receive."""
+"""HTTP servers on the cluster that print the requests that they receive."""
 
 import textwrap
 
@@ -7,7 +7,11 @@ from tests.support.cluster import Cluster
 
 
 def _server(port: int, post: str) -> str:
-    """Return a program that answers POST requests with the statements `post`, which get `body`."""
+    """Return the Python code of an HTTP server.
+
+    The server runs the statements `post` for each POST request. The variable `body` in these
+    statements contains the body of the request.
+    """
     return f"""
 import gzip, http.server, json, os
 class Receiver(http.server.BaseHTTPRequestHandler):

@@ -48,7 +48,7 @@ def delete(api: Api, pod: Object) -> None:
 
 
 def and_taints(machine: Object, *further: Object) -> Object:
-    """Return a patch that replaces the taint TAINT of a Node with the taints `further`."""
+    """Return a patch that replaces the taint TAINT of a Node with the taints in `further`."""
     kept = [one for one in machine["spec"].get("taints", []) if one["key"] != TAINT["key"]]
     return {"spec": {"taints": [*kept, *further]}}
 

@@ -1,4 +1,4 @@
-"""The collector gets all log lines of the daemons, and no output of jobs."""
+"""The log collector gets all log lines of the daemons, but no output of jobs."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 SOON = 90
-"""Seconds until a line arrives."""
+"""Time limit in seconds for the arrival of a log line at the collector."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Collector:
-    """The collector of the lines: the pod `receiver`."""
+    """The program that collects the log lines: the pod `receiver`."""
 
     cluster: Cluster
 

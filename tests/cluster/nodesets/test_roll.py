@@ -1,4 +1,4 @@
-"""Updates of nodes wait for their jobs. A node that does not return stops the update."""
+"""An update of a node waits for the node's jobs. A node that does not return stops the update."""
 
 from collections.abc import Iterator
 from typing import Any

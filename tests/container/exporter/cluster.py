@@ -67,10 +67,10 @@ class Cluster:
         return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
 
     def now(self, intervals: int = 1) -> Scrape:
-        """Return a scrape with data of Slurm that is not older than this call.
+        """Return the exporter's metrics with data of Slurm that are not older than this call.
 
-        The exporter reads reservations and licenses in turn, so new values of both take two
-        intervals.
+        In each interval, the exporter reads either reservations or licenses. New values of both
+        therefore need two intervals.
         """
 
         def reads(scrape: Scrape) -> float:

@@ -25,7 +25,8 @@ FIRST = Directory(
 
 
 ANOTHER_HOME = "M:/home/absent:/bin/sh\\c"
-"""Full name that contains a passwd entry. In many directories, people can edit their full name."""
+"""Full name that contains an entry of passwd. In many directories, people can edit their full name,
+so a user could try to become another user in this way."""
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class Machine:
         return _numbers(0, _READ_AND_WRITE, 0) + owner + how
 
     def _do(self, where: Sequence[str] | bytes, operation: int, arguments: bytes = b"") -> _Answer:
-        """Do one operation on a path or a handle, and return the reply."""
+        """Send one operation on a path or a file handle, and return the reply."""
         if isinstance(where, bytes):
             lookups = [(_PUTFH, _opaque(where))]
         else:
@@ -194,7 +194,7 @@ class Machine:
         found.number()
         for number, _ in before:
             assert (found.number(), found.number()) == (number, 0)
-            # Among the preceding operations, only SEQUENCE has a result.
+            # Skip the result of SEQUENCE, the only preceding operation with a result.
             found.raw(36 if number == _SEQUENCE else 0)
         assert (found.number(), found.number()) == (operation, 0)
         return found

@@ -20,7 +20,10 @@ def _key() -> RSAPrivateKey:
 
 @dataclass(frozen=True)
 class Provider:
-    """Signs with RS256 (RFC 7518): Slurm accepts no other algorithm for external tokens."""
+    """An identity provider. It signs tokens with RS256 (RFC 7518).
+
+    Slurm accepts no other algorithm for tokens that Slurm itself has not signed.
+    """
 
     key: RSAPrivateKey = field(default_factory=_key)
 

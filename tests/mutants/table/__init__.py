@@ -1,4 +1,4 @@
-"""All faults, a module for each area."""
+"""The table of all faults. Each module contains the faults of one area of the code."""
 
 from typing import Final
 
