@@ -32,7 +32,7 @@ ASKED = 5
 
 
 def measure(figures: Figures) -> None:
-    say(f"{JOBS} jobs with accounting and without, {ROUNDS} times")
+    say(f"running {JOBS} jobs with and without accounting, {ROUNDS} times")
     with one_cluster(accounted(as_by_default), room=None, pool=POOL) as cluster:
         with one_cluster(alone(), room=None) as without:
             _weigh(cluster, without)
@@ -89,7 +89,7 @@ def _jobs(cluster: Cluster) -> float:
 
 
 def _a_day(figures: Figures, cluster: Cluster) -> None:
-    say(f"sacct over a day of {DAY} jobs")
+    say(f"measuring sacct on the records of a day with {DAY} jobs")
     midnight = int(time.time()) // 86_400 * 86_400 - 86_400
     _fill(cluster, midnight)
     begin, end = (

@@ -33,7 +33,7 @@ ARRAY = (
 
 
 def measure(figures: Figures) -> None:
-    say("confinement: srun and arrays with cgroups and without")
+    say("running srun and job arrays, with and without confinement by cgroups")
     with containers("slurmstack-bench") as start, ExitStack() as stack:
         cpus = f"CPUs={os.cpu_count()}"
         nodes = {

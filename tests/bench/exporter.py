@@ -186,7 +186,7 @@ class Large:
 
 
 def measure(figures: Figures) -> None:
-    say(f"slurmctld with {NODES} nodes and {JOBS} jobs")
+    say(f"starting slurmctld with {NODES} nodes and {JOBS} jobs")
     with large() as cluster:
         _cost(figures, cluster)
         _classic_cost(figures, cluster)
@@ -234,7 +234,7 @@ def _has_read(url: str) -> bool:
 
 
 def _cost(figures: Figures, cluster: Large) -> None:
-    say(f"{READS} reads by the exporter")
+    say(f"measuring {READS} reads of Slurm's data by this project's exporter")
     with cluster.exporting() as url:
         time.sleep(INTERVAL)
         (before, answered), begun = cluster.calls(), _reads(url)
@@ -279,7 +279,7 @@ def _read_seconds(url: str) -> float:
 
 
 def _classic_cost(figures: Figures, cluster: Large) -> None:
-    say("a classic exporter's scrape")
+    say("measuring scrapes of a classic exporter")
     before, answered = cluster.calls()
     took = [seconds(lambda: cluster.exporter.run(cluster.forks)) for _ in range(FORKED)]
     calls, answering = cluster.calls()
@@ -289,7 +289,8 @@ def _classic_cost(figures: Figures, cluster: Large) -> None:
 
 
 def _beside_jobs(figures: Figures, cluster: Large) -> None:
-    say(f"jobs for {WINDOW} s without an exporter, with ours and with a classic one, {PAIRS} times")
+    exporters = "no exporter, this project's exporter and a classic exporter"
+    say(f"running jobs for {WINDOW} s each with {exporters}, {PAIRS} times")
 
     def ours() -> float:
         with cluster.exporting() as url:
@@ -315,11 +316,14 @@ def _ratios(
 
 
 def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
-    """Return the seconds of `_run` while an exporter runs; `reads` counts the exporter's reads."""
+    """Return the seconds of `_run` while an exporter runs. `reads` counts the exporter's reads."""
     before = reads()
     took = _run(cluster)
     done = reads() - before
-    assert done >= 2, f"{done:g} exporter reads while jobs ran; expected 2 or more: raise WINDOW"
+    assert done >= 2, (
+        f"{done:g} exporter reads while jobs ran; expected 2 or more: "
+        "raise WINDOW in tests/bench/exporter.py"
+    )
     return took
 
 

@@ -121,7 +121,7 @@ case $1 in --query) exec cat {WORLD}/query ;; *) exec cat {WORLD}/nvlink ;; esac
 def measure(figures: Figures) -> None:
     with cluster(FEW) as few:
         checks(figures, few.front)
-        say(f"requests of a pass over {FEW} nodes")
+        say(f"counting the requests of a reconciler pass over {FEW} nodes")
         asked_few = few.requests()
     with cluster(NODES) as many:
         passes(figures, many)
@@ -142,7 +142,7 @@ def measure(figures: Figures) -> None:
 
 def passes(figures: Figures, many: "Cluster") -> None:
     """Measure passes that only report the changes (--dry-run), and passes that apply them."""
-    say(f"passes over {NODES} nodes, a fifth of them drained, {3 * CHANGES} changes each")
+    say(f"reconciler passes over {NODES} nodes, a fifth drained, with {3 * CHANGES} changes each")
     many.look("--dry-run")
     found: dict[str, list[Used]] = {"--dry-run": [], "--once": []}
     for _ in range(ROUNDS):
@@ -293,7 +293,7 @@ def run(
 
 @contextmanager
 def cluster(count: int) -> Iterator[Cluster]:
-    say(f"slurmctld, slurmrestd and a Kubernetes with {count} nodes")
+    say(f"starting slurmctld, slurmrestd and a simulated Kubernetes with {count} nodes")
     stack, secret = alone(simulated(count)), secrets.token_hex(64)
     (nodeset,) = stack.nodesets
     with containers("slurmstack-bench") as start:

@@ -29,7 +29,7 @@ TIME = "s=${{EPOCHREALTIME/./}}; {command}; e=${{EPOCHREALTIME/./}}; echo $((e -
 
 
 def measure(figures: Figures) -> None:
-    say("containers: starts, pulls and reads in images")
+    say("images: starting jobs, pulling images and reading files")
     with volume() as jail, containers("slurmstack-bench") as start, image_site(start, jail) as site:
         site.give_password("researcher")
         starts(figures, site)

@@ -32,7 +32,7 @@ TIMED = "s=$(date +%s%N); srun --quiet true; e=$(date +%s%N); echo $(( (e - s) /
 
 
 def measure(figures: Figures) -> None:
-    say("jail: srun with and without the plugin")
+    say("jail: running srun with and without the SPANK plugin")
     jobs: dict[str, list[int]] = {way: [] for way in WAYS}
     steps: dict[str, list[int]] = {way: [] for way in WAYS}
     with containers("slurmstack-bench") as start, one_node(start) as node:

@@ -98,7 +98,7 @@ def compare(
 
 def throughput(figures: Figures, cluster: Cluster) -> None:
     """Measure empty jobs on the stack and on the same Slurm in plain containers."""
-    say(f"{JOBS} jobs on the stack and in plain containers, {ROUNDS} times")
+    say(f"running {JOBS} jobs on the stack and in plain containers, {ROUNDS} times")
     with cluster.edited(lambda values: values["nodesets"].append(LOAD)):
         cluster.deploy("up")
         cluster.wait_for_nodes("cpu-0", "cpu-1", *LOADED)
@@ -120,7 +120,7 @@ def throughput(figures: Figures, cluster: Cluster) -> None:
 
 def submissions(figures: Figures, cluster: Cluster) -> None:
     """Measure submissions of held jobs over HTTP and with sbatch."""
-    say(f"{SUBMISSIONS} submissions over HTTP and with sbatch, {ROUNDS} times")
+    say(f"submitting {SUBMISSIONS} jobs over HTTP and with sbatch, {ROUNDS} times")
 
     def by_http() -> float:
         agent = ("deploy/reconciler", "reconciler", "python3", "-c", BY_HTTP)
@@ -157,7 +157,7 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
     with cluster.edited(nodeset(0)):
         cluster.deploy("up")
     for turn in range(ROUNDS):
-        say(f"{ADDED} more nodes, {turn + 1} of {ROUNDS}")
+        say(f"adding {ADDED} nodes, round {turn + 1} of {ROUNDS}")
         with cluster.edited(nodeset(ADDED)):
             begin = time.time()
             waiting = subprocess.Popen(

@@ -23,7 +23,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
     cluster.deploy("destroy")
     with cluster.edited(without_accounting):
         cluster.deploy("up")
-        say("loss of the controller's node, with a standby controller")
+        say("freezing the controller's Kubernetes node, with a standby controller")
         figures.add(
             "standby controller answers, after the loss of the active controller's node",
             loses_a_node(cluster, since=lambda began: began),
@@ -31,7 +31,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         cluster.deploy("destroy")
     with cluster.edited(one_controller):
         cluster.deploy("up")
-        say("loss of the controller's node, with a placeholder on the other node")
+        say("freezing the controller's Kubernetes node, with a placeholder pod on the other node")
         figures.add(
             "controller in place of the placeholder answers, after Kubernetes notices the loss",
             loses_a_node(cluster, since=lambda _: noticed(cluster)),

@@ -82,7 +82,9 @@ def measure(figures: Figures) -> None:
 def files(figures: Figures) -> None:
     """Measure the rendering of all of Slurm's files from a stack file."""
     for kind in ("dynamic", "static"):
-        say(f"files for {NODESETS * REPLICAS} {kind} nodes in {NODESETS} nodesets")
+        say(
+            f"rendering Slurm's files for {NODESETS * REPLICAS} {kind} nodes in {NODESETS} nodesets"
+        )
         with stack_folder(kind) as folder:
             took = statistics.median(
                 seconds(lambda: config_files(read_stack(STACK, folder)))  # called at once
@@ -113,7 +115,7 @@ def topologies(figures: Figures) -> None:
 
     The time contains no requests to Kubernetes.
     """
-    say(f"topology of {NODESETS * REPLICAS} nodes on as many machines, as the reconciler finds it")
+    say(f"deriving the topology of {NODESETS * REPLICAS} nodes on as many machines")
     ways = {"tree": lambda: tree(placed()), "block": lambda: blocks(placed())}
     for kind, look in ways.items():
         median = statistics.median(seconds(look) for _ in range(TIMES))
@@ -153,7 +155,7 @@ def on_demand(figures: Figures) -> None:
     Also count the agent's requests until all nodes are awake. This process simulates slurmrestd
     and Kubernetes' API.
     """
-    say(f"{WOKEN} nodes on demand that wake at once")
+    say(f"waking {WOKEN} nodes on demand at once")
     nodes = WakingNodes(WOKEN, pod_template(), boot=BOOT)
     records = {name: node(name, "ALLOCATED", "CLOUD", "POWERING_UP") for name in nodes.names}
     observed = Observed(records, {}, {"gpu": Template("gpu", "uid", {"spec": {}}, "digest")})
@@ -224,7 +226,7 @@ def slurmctld(figures: Figures) -> None:
     with containers("slurmstack-bench") as start:
         controller = start_controller(start, secrets.token_hex(64))
         for kind in ("static", "dynamic"):
-            say(f"slurmctld with {NODESETS * REPLICAS} {kind} nodes")
+            say(f"starting slurmctld with {NODESETS * REPLICAS} {kind} nodes")
             stack = alone(edited(kind, NODESETS, REPLICAS))
             controller.install(stack)
             figures.add(f"slurmctld starts on 10,000 {kind} nodes", seconds(controller.start))
@@ -247,7 +249,7 @@ def slurmctld(figures: Figures) -> None:
 def with_switches(controller: Slurmctld, figures: Figures) -> None:
     """Measure slurmctld's start with a topology: slurmctld computes the distances of switches."""
     made = tree(placed())
-    say(f"slurmctld with {made.summary}")
+    say(f"starting slurmctld with a topology: {made.summary}")
     edit = edited("static", NODESETS, REPLICAS)
 
     def labelled(values: dict[str, Any]) -> None:

@@ -51,8 +51,8 @@ PROMETHEUS = {
     "kind": "Prometheus",
     "metadata": metadata(),
     "spec": {
-        # Pods that the operator creates would need its images. Instead, the fixture `theirs`
-        # creates a pod that uses the operator's files.
+        # Let the operator create no pods, because these would need the operator's images. The
+        # fixture `theirs` creates a pod that uses the operator's files.
         "replicas": 0,
         "version": "v2.42.0",
         **{f"{kind}Selector": {"matchLabels": SELECTED} for kind in ("podMonitor", "rule")},
@@ -121,7 +121,7 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
             "the kinds are served",
             lambda: all(kind in cluster.kubectl(*served) for kind in (*KINDS, "Prometheus")),
         )
-        # Strict validation refuses fields that the definitions do not have.
+        # Use strict validation, which refuses fields that the definitions do not have.
         cluster.kubectl("apply", "--validate=strict", "--filename=-", stdin=listed(*theirs))
         cluster.kubectl("apply", "--filename=-", stdin=others)
         cluster.kubectl("apply", IN_THEIRS, "--filename=-", stdin=listed(PROMETHEUS))

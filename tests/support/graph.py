@@ -254,8 +254,8 @@ def record(
 ) -> Graph:
     """Run the unmodified program to its end, and return all its registrations.
 
-    `root` contains the files that the settings name. Equal settings are recorded once in a run.
-    `anew` records them again, with threads that answer the requests in any order.
+    `root` contains the files that the settings name. Equal settings are recorded only once in a run
+    of pytest, except with `anew`: then threads also answer the requests in any order.
     """
     given = config() if values is None else values
 

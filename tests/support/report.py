@@ -211,7 +211,7 @@ class Ledger:
         self._memory = _Memory()
 
     def pytest_sessionstart(self) -> None:
-        # A killed run must not leave the report of an earlier run.
+        # Remove the report of an earlier run, because a run that is killed writes no report.
         self._path.unlink(missing_ok=True)
         self._memory.start()
 

@@ -1,9 +1,11 @@
 """GPUs of nodes, from Kubernetes' device plugin to the devices that a job can open.
 
-There are no real GPUs. Through the real kubelet, the tests' device plugin gives pods other devices,
-such as /dev/zero, under the names of GPUs. The GPUs' numbers have gaps, as on a machine where
-several pods share the GPUs. All MIG slices of a GPU share /dev/nvidia0, which every job with a
-slice must be able to open. In its place, the tests use /dev/null, which every job can open.
+There are no real GPUs. The tests' device plugin gives pods other devices, such as /dev/zero, under
+the names of GPUs. It does so through the real kubelet. The GPUs' numbers have gaps, as on a machine
+where several pods share the GPUs.
+
+All MIG slices (parts of one GPU) share /dev/nvidia0, so every job with a slice must be able to open
+this file. The tests use /dev/null instead of /dev/nvidia0, because every job can open /dev/null.
 """
 
 import re

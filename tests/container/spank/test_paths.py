@@ -23,7 +23,7 @@ def ended(node: Node, job: str) -> str:
 
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
 def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: str) -> None:
-    """The node's /proc would lead out of the jail: some threads of slurmstepd stay on the node."""
+    """The node's /proc would lead out of the jail, because slurmstepd has threads outside."""
     process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
