@@ -24,7 +24,7 @@ def test_file_that_a_job_writes_is_visible_on_other_nodes(cluster: Cluster, fold
     assert cluster.run(f"srun --nodelist=cpu-1 cat {folder}/note") == "from cpu-0"
 
 
-def test_jobs_on_one_node_have_their_own_tmp_and_dev_shm(cluster: Cluster, folder: str) -> None:
+def test_jobs_on_one_node_have_private_tmp_and_dev_shm(cluster: Cluster, folder: str) -> None:
     write = "touch /tmp/mine /var/tmp/mine /dev/shm/mine ready; sleep 300"
     first = cluster.submit(folder, f"#!/bin/sh\n{write}", "--nodelist=cpu-0")
     eventually("the first job has written", lambda: cluster.run(f"ls {folder}/ready", check=False))

@@ -47,7 +47,7 @@ def test_job_within_its_memory_limit_completes(cluster: Cluster, folder: str) ->
     assert state(cluster, job) == "COMPLETED"
 
 
-def test_job_that_requests_no_memory_gets_the_default_of_its_partition(
+def test_job_without_memory_request_gets_the_default_of_its_partition(
     cluster: Cluster, folder: str
 ) -> None:
     shown = cluster.run("scontrol --oneliner show partition main")

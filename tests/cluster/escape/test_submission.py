@@ -116,7 +116,7 @@ def test_broadcast_file_arrives_only_in_the_job(
     "target",
     ["/etc/{mark}", "/var/spool/slurmd/{mark}", "/root/{mark}", "{others}/secret", "{public}"],
 )
-def test_broadcast_file_cannot_replace_a_file_of_others(
+def test_broadcast_file_cannot_replace_a_file_of_another_user(
     cluster: Cluster, victim: Victim, folder: str, mark: str, target: str
 ) -> None:
     cluster.run(f"echo mine >{folder}/file")

@@ -1,4 +1,7 @@
-"""Faults that last during a `with` block, and tables of the alerts that the faults fire."""
+"""Faults that last during a `with` block, and tables of the alerts that the faults fire.
+
+The docstring of each fault describes the cluster during the block.
+"""
 
 import contextlib
 import json
@@ -247,7 +250,7 @@ def wrong_clock(cluster: Cluster) -> Iterator[None]:
 
 
 def _fill(folder: Path, left: float) -> None:
-    """Fill a file system until only the share `left` is free."""
+    """Fill a file system until only the part `left` (between 0 and 1) is free."""
     room = os.statvfs(folder)
     size = int(room.f_frsize * (room.f_bavail - left * room.f_blocks))
     with (folder / "full").open("wb") as file:
@@ -332,7 +335,10 @@ def starved_scheduler(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patient_exporter(cluster: Cluster) -> Iterator[None]:
-    """The exporter polls rarely with a long timeout, so a slow slurmctld is not shown as down."""
+    """The exporter queries slurmctld rarely and with a long timeout.
+
+    Otherwise, the exporter would report a slow slurmctld as down.
+    """
     exporter = f"deployment/{c.EXPORTER}"
     interval = "{.spec.template.spec.containers[*].env[?(@.name=='INTERVAL')].value}"
     before = cluster.kubectl("get", exporter, "-o", f"jsonpath={interval}")
@@ -350,7 +356,7 @@ def _patient_exporter(cluster: Cluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def munged_hangs(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node's munged is stopped, and so is every munged that the kubelet starts later.
+    """A node's munged is stopped. Every munged that the kubelet starts later is also stopped.
 
     A loop on the machine sends the stop signal, which reaches a new munged before its first answer.
     """

@@ -45,13 +45,13 @@ class Node:
 
     @property
     def reason(self) -> str:
-        """Return the drain's reason: "none" without a drain, "" if Slurm does not answer."""
+        """Return the reason of the drain: "none" without a drain, "" if Slurm does not answer."""
         ask = f"sinfo --noheader --nodes={self.name} --format=%E"
         return self.cluster.ssh(ask, check=False).stdout.strip()
 
     @property
     def evidence(self) -> Evidence | None:
-        """Return the latest evidence of the node's checks."""
+        """Return the latest evidence: the result of the node's checks in Slurm's record."""
         ask = f"sinfo --noheader --nodes={self.name} --Format=Extra:1000"
         return Evidence.parse(self.cluster.run(ask))
 
@@ -62,7 +62,7 @@ class Node:
         return self.cluster.kubectl(*ask)
 
     def is_drained_for(self, source: str, timeout: float = 60) -> None:
-        """Wait until the node is drained with a `slurmstack:` reason from this source."""
+        """Wait until the node is drained with the reason `slurmstack:SOURCE:…`."""
         eventually(
             f"{self.name} is drained for {source}",
             lambda: self.reason.startswith(f"slurmstack:{source}:"),

@@ -106,7 +106,7 @@ def test_ssh_session_can_open_only_the_gpus_of_the_job(cluster: Cluster, folder:
     assert session == inside
 
 
-def test_ssh_session_has_the_gpus_of_a_job_on_several_nodes(cluster: Cluster, folder: str) -> None:
+def test_ssh_session_has_all_gpus_of_a_job_on_several_nodes(cluster: Cluster, folder: str) -> None:
     """The job requests more GPUs than one node has."""
     options = ("--nodelist=gpu-0,fixed-0", "--nodes=2", "--gpus=4", "--mem=20")
     job = cluster.submit(folder, "#!/bin/sh\nsleep 600", *options)

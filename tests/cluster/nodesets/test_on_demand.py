@@ -188,9 +188,7 @@ KILLS: tuple[Callable[[Cluster], None], ...] = (kill_agent, kill_slurmctld, kill
 
 
 @pytest.mark.timeout(1200)
-def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
-    cluster: Cluster, folder: str
-) -> None:
+def test_random_kills_lose_no_job_and_no_pod(cluster: Cluster, folder: str) -> None:
     """Kill the agent, slurmctld or the API server at random moments while nodes start and stop.
 
     A rare fault shows only after many random kills. The second wave of jobs begins when nodes of
@@ -231,9 +229,7 @@ def test_kills_during_starts_and_stops_lose_no_job_and_no_pod(
     eventually("no pod is left", lambda: not pods(cluster), 90)
 
 
-def test_job_and_its_node_recover_if_slurmctld_dies_at_job_start(
-    cluster: Cluster, folder: str
-) -> None:
+def test_job_and_node_recover_if_slurmctld_dies_at_job_start(cluster: Cluster, folder: str) -> None:
     """The kill usually comes before slurmctld saves the job's start, so the job starts twice.
 
     Because the node already runs the job, slurmctld then drains the node and requeues the job. The

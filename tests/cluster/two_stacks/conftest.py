@@ -13,7 +13,7 @@ from tests.support.commands import execute
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    """The first stack, on one Kubernetes node, where its second controller stays pending."""
+    """The first stack, on one Kubernetes node. The pod of its second controller stays pending."""
     with deployed(write_test_stack("single", nodes=1)) as stack:
         yield stack
 
@@ -31,7 +31,7 @@ def second_on(deployed: Deployed) -> Iterator[SecondOn]:
             if not stack.stack_file.exists():
                 write_second_stack()
             stack.edit(lambda values: values["cluster"].update(nodes=nodes))
-            # End sessions: a login node that moves waits for open connections.
+            # End open sessions, because a login node that moves to another machine waits for them.
             stack.log_out()
             # Install the Prometheus Operator's kinds first, as on clusters with an operator.
             execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)

@@ -54,7 +54,9 @@ def other(site: Site) -> None:
     )
 
 
-def test_root_in_a_container_has_no_rights_outside_it(site: Site, image: str, other: None) -> None:
+def test_root_in_a_container_has_no_rights_outside_the_container(
+    site: Site, image: str, other: None
+) -> None:
     script = f"PATH=$PATH:/usr/sbin; mkdir {POINT}\n{SCRIPT}"
     put(site.node.worker.container, {f"{c.JAIL}/home/researcher/attempts": script})
     mounts = "/usr:/usr,/usr:/outer/usr,/etc:/outer/etc,/home:/home"

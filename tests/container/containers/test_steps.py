@@ -108,7 +108,7 @@ def test_slurm_commands_work_in_a_container(site: Site, image: str) -> None:
     assert output == ["ID=small", "RUNNING", f"{c.PROGRAMS}/clients/srun"]
 
 
-def test_slurm_commands_of_root_in_a_container_act_as_the_user(site: Site, image: str) -> None:
+def test_slurm_commands_of_container_root_act_as_the_user(site: Site, image: str) -> None:
     """Only `squeue --me` prints nothing, because it looks for jobs of root."""
     commands = (
         "cd /tmp; srun --quiet id -u; squeue --noheader --me --format=%T; "

@@ -61,7 +61,7 @@ def test_node_that_starts_during_a_change_gets_the_new_configuration(
     eventually("the node has the change", lambda: CHANGE in worker.run(f"cat {CACHE}"))
 
 
-def test_job_that_ended_just_before_a_crash_does_not_keep_its_node(start_container: Start) -> None:
+def test_job_that_ended_before_a_crash_frees_its_node(start_container: Start) -> None:
     """slurmctld saves its state at most every five seconds, so a crash can lose a job's end.
 
     The next slurmctld then believes that the job runs, until the node reports its jobs. Without

@@ -103,7 +103,7 @@ def has_ended(node: Node, job: str) -> bool:
     return not node.user(f"squeue --noheader --jobs={job} || true")
 
 
-def test_directories_of_an_ended_job_are_closed_to_others(
+def test_other_jobs_cannot_use_directories_of_an_ended_job(
     node: Node,
 ) -> None:
     holder = hold(node, 200_000)

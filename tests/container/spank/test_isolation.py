@@ -42,7 +42,7 @@ def test_slurm_runs_jail_programs_with_the_rights_of_the_job(node: Node) -> None
     assert int(fields["CapPrm:"], 16) == FEW
 
 
-def test_job_sees_processes_of_its_steps_but_not_of_others(node: Node) -> None:
+def test_job_sees_processes_of_its_steps_but_not_of_other_jobs(node: Node) -> None:
     job = node.submit("tail --follow /dev/null")
     eventually("the job runs", lambda: bool(node.root("pgrep --exact tail || true")))
 

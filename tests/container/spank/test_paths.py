@@ -84,7 +84,7 @@ def test_root_in_a_job_cannot_write_to_the_spool_directory(node: Node) -> None:
     assert output.count("Read-only file system") == 2
 
 
-def test_sbcast_of_root_cannot_replace_files_of_process_1_of_the_job(node: Node) -> None:
+def test_sbcast_of_root_cannot_replace_files_of_the_jobs_process_1(node: Node) -> None:
     send = "sbcast --force /etc/hostname /proc/1/fd/0 2>&1 || echo no"
 
     assert node.root(f"salloc --quiet bash -c '{send}'").splitlines()[-1] == "no"

@@ -88,8 +88,7 @@ FAULTS: Final = (
         "images/controller/reload",
         "((SECONDS >= started + 25)) && register; then\n",
         "((SECONDS >= started + 25)); then\n",
-        f"{_CONTAINER}/slurmctld/test_reload.py"
-        "::test_job_that_ended_just_before_a_crash_does_not_keep_its_node",
+        f"{_CONTAINER}/slurmctld/test_reload.py::test_job_that_ended_before_a_crash_frees_its_node",
         "container",
     ),
     Fault(

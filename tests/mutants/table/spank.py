@@ -202,7 +202,7 @@ FAULTS: Final = (
         "\treturn fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;\n",
         "\t(void)fd;\n\treturn 0;\n",
         "tests/container/spank/test_endings.py"
-        "::test_directories_of_an_ended_job_are_closed_to_others",
+        "::test_other_jobs_cannot_use_directories_of_an_ended_job",
         "container",
     ),
     Fault(
