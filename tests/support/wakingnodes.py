@@ -1,4 +1,4 @@
-"""Fake HTTP servers, slurmrestd and Kubernetes' API, for nodes on demand that a job wakes.
+"""Fake HTTP servers in place of slurmrestd and Kubernetes' API, for tests of nodes on demand.
 
 The servers answer the agent's own HTTP clients in this process, and record the requests.
 """

@@ -95,7 +95,8 @@ def test_memory_limit_applies_to_salloc_arrays_and_heterogeneous_jobs(
 
     cluster.ssh(f"cd {folder} && {commands[way]}", check=False)
 
-    # With salloc, Slurm records the state for the step, otherwise for the job.
+    # With salloc, Slurm records the state OUT_OF_MEMORY for the step. Otherwise, Slurm records it
+    # for the job.
     states = f"sacct --noheader --parsable2 --format=State --name={way} --starttime=now-1hour"
     eventually("sacct shows OUT_OF_MEMORY", lambda: "OUT_OF_MEMORY" in cluster.run(states).split())
 

@@ -1,4 +1,4 @@
-"""Additional volumes in the jail."""
+"""Additional volumes from the settings appear in the jail."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,7 @@
 """No record is lost if the database or slurmdbd fails.
 
-Each job appends its id to a file, for comparison with the records. The image preloads the library
-images/accounting/restart.c in slurmdbd.
+Each job appends its id to a file, which the tests compare with the records. slurmdbd runs with the
+library images/accounting/restart.c, which restarts slurmdbd after some errors of the database.
 """
 
 import time
@@ -183,7 +183,7 @@ def test_slurmdbd_logs_one_line_if_it_cannot_start(
 
 @pytest.fixture
 def reader(cluster: Cluster) -> Iterator[Dbd]:
-    """A second slurmdbd, not yet started. Its database user `reader` has no rights."""
+    """A second slurmdbd, which the test starts. Its database user `reader` has no rights."""
     secret = cluster.dbd.container.run("cat /tmp/secret", "root")
     dbd = start_dbd(cluster.start, secret, cluster.database)
     dbd.install(accounted())

@@ -265,7 +265,7 @@ FAULTS: Final = (
         f"{_UNIT}/checks/test_slurm.py::test_reason_set_by_others_is_left_unchanged",
     ),
     Fault(
-        "a check drains a node although Slurm does not report the current reason",
+        "a check drains a node although it cannot read the drain's current reason",
         "agents",
         "agents/checks/slurm.py",
         "    if reading.code:\n",

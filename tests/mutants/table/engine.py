@@ -33,7 +33,7 @@ FAULTS: Final = (
         "::test_edit_replaces_an_object_only_if_the_api_requires_it",
     ),
     Fault(
-        "removing a key from the program is not seen as a change",
+        "the engine does not notice that the program no longer sets a key",
         "engine",
         "engine/values.py",
         "for key in sorted(old.keys() | new.keys()):",

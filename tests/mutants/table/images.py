@@ -73,7 +73,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a node that starts during an edit keeps the last configuration",
+        "a node that starts during an edit keeps the old configuration",
         "images",
         "images/controller/reload",
         '<(reached))" ]; then reconfigured=; fi\n',

@@ -66,7 +66,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "tasks may call bpf",
+        "tasks may use the system call bpf",
         "spank",
         "spank/chroot.c",
         "\tif (forbid_calls() < 0)\n",
