@@ -28,7 +28,7 @@ PRIVILEGED = Rule(
         "privileged",
         "No container is privileged, and each has only the capabilities that it lists",
         "a privileged container is root on its node, and users run their own code in containers",
-        "set privileged: false, drop the capability ALL, and add those that are needed",
+        "set privileged: false, drop all capabilities (ALL), and add only the needed ones",
     ),
     _privileged,
 )
@@ -133,8 +133,8 @@ def _powerful(container: Container) -> Iterator[str]:
 ADDED_CONTAINERS = Rule(
     About(
         "added-containers",
-        "No container that an operator adds to a nodeset runs as root or has capabilities",
-        "the exceptions for slurmd apply to its whole pod, but are not meant for added containers",
+        "Containers that an operator adds to a nodeset do not run as root or have capabilities",
+        "the exceptions for slurmd cover its whole pod, but only slurmd may use them",
         "remove user and capabilities from the container, or add the nodeset to policy.exceptions",
     ),
     _added_containers,
@@ -159,7 +159,7 @@ def _unreserved(container: Container) -> Iterator[str]:
 REQUESTS = Rule(
     About(
         "requests",
-        "Every container that runs as long as its pod requests CPU and memory",
+        "Every container requests CPU and memory, except init containers that end",
         "a container without requests may start on a full node, and is killed there first",
         "set resources.requests.cpu and resources.requests.memory",
     ),

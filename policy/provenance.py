@@ -31,7 +31,7 @@ IMAGES = Rule(
     About(
         "images",
         "Images have a digest, or a tag derived from their content, and an allowed registry",
-        "another image with the same name could run on some nodes, with the rights of this image",
+        "some nodes could run another image of the same name, with the rights of this image",
         "name the image by its digest, and push it to the stack's registry or add its registry to"
         " policy.registries in the stack's config",
     ),

@@ -20,7 +20,10 @@ def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
 
 NODES = _gauge("slurm_nodes", "Nodes by state.", "nodes", "state")
 NODES_DRAINED = _gauge(
-    "slurm_nodes_drained", "Drained nodes by the source of the drain.", "nodes", "cause"
+    "slurm_nodes_drained",
+    "Drained nodes, by the check or event that caused the drain.",
+    "nodes",
+    "cause",
 )
 NODE_STATE = _gauge("slurm_node_state", "1 for the current state of a node.", "", "node", "state")
 NODE_INFO = _gauge(
@@ -30,10 +33,10 @@ NODE_INFO = _gauge(
     "",
     *("node", "machine"),
 )
-NODE_CPUS = _gauge("slurm_node_cpus", "CPUs that jobs can use.", "CPUs", "node")
+NODE_CPUS = _gauge("slurm_node_cpus", "CPUs of a node that jobs can use.", "CPUs", "node")
 NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs allocated to jobs.", "CPUs", "node")
 NODE_MEMORY = _gauge(
-    "slurm_node_memory_bytes", "Memory in Slurm's record (RealMemory).", "bytes", "node"
+    "slurm_node_memory_bytes", "Memory of a node according to Slurm (RealMemory).", "bytes", "node"
 )
 NODE_MEMORY_ALLOCATED = _gauge(
     "slurm_node_memory_allocated_bytes", "Memory allocated to jobs.", "bytes", "node"
@@ -50,7 +53,7 @@ NODE_LOAD = _gauge(
 )
 NODE_DRAINED = _gauge(
     "slurm_node_drained_seconds",
-    "Time since a drained or draining node got its reason.",
+    "Time since a node was drained; only drained and draining nodes have series.",
     "seconds",
     *("node", "cause"),
 )
@@ -83,7 +86,7 @@ IMAGE_HITS = _counter(
 )
 IMAGE_FAILURES = _counter(
     "slurmstack_image_failures_total",
-    "Images that could not be found or imported.",
+    "Failed attempts to find or import an image.",
     "images",
     "node",
 )
@@ -106,14 +109,14 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"Quantile `share` of the time that pending jobs of {whose} have waited; includes only "
-            "jobs that could start; `share` 1 is the longest wait.",
+            f"Time that pending jobs of {whose} have waited, as the quantile `share` (1 is the "
+            "longest wait); includes only jobs that could start.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"Quantile `share` of the time that jobs of {whose} waited before their start; "
+            f"Time that jobs of {whose} waited before their start, as the quantile `share`; "
             "includes only jobs that started in the last half hour.",
             "seconds",
             *(label, "share"),
@@ -153,7 +156,7 @@ USERS = _of("user")
 # --- Partitions ----------------------------------------------------------------------------------
 
 PARTITION_STATE = _gauge(
-    "slurm_partition_state", "1 for the current state of a partition, 0 for the others.", "",
+    "slurm_partition_state", "1 for the current state of a partition, 0 for all other states.", "",
     *("partition", "state"),
 )  # fmt: skip
 PARTITION_NODES = _gauge(
@@ -208,17 +211,20 @@ LICENSES_RESERVED = _gauge(
 
 STATISTICS_START = _gauge(
     "slurm_statistics_start_timestamp_seconds",
-    "Time of the last reset of slurmctld's counters: its start, or midnight UTC.",
+    "Time when slurmctld last set its counters to zero; it does so when it starts, "
+    "and at midnight UTC.",
     "Unix time",
 )
 SERVER_THREADS = _gauge(
-    "slurm_server_threads", "Threads of slurmctld that answer requests.", "threads"
+    "slurm_server_threads", "Threads of slurmctld that answer a request now.", "threads"
 )
 AGENT_QUEUE = _gauge(
-    "slurm_agent_queue_length", "Messages that wait to be sent to nodes.", "messages"
+    "slurm_agent_queue_length", "Messages that slurmctld has not yet sent to nodes.", "messages"
 )
 DBD_AGENT_QUEUE = _gauge(
-    "slurm_dbd_agent_queue_length", "Records that wait to be sent to slurmdbd.", "records"
+    "slurm_dbd_agent_queue_length",
+    "Accounting records that slurmctld has not yet sent to slurmdbd.",
+    "records",
 )
 JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Submitted jobs.", "jobs")
 JOBS_STARTED = _counter("slurm_jobs_started_total", "Started jobs.", "jobs")
@@ -244,10 +250,14 @@ CYCLE_MAX = _gauge(
     "seconds",
 )
 QUEUE_LENGTH = _gauge(
-    "slurm_scheduler_queue_length", "Pending jobs in the main scheduler's last cycle.", "jobs"
+    "slurm_scheduler_queue_length",
+    "Pending jobs that the main scheduler found in its last cycle.",
+    "jobs",
 )
 BACKFILL_ACTIVE = _gauge("slurm_backfill_active", "1 while a backfill cycle runs.", "")
-BACKFILL_CYCLES = _counter("slurm_backfill_cycles_total", "Backfill cycles.", "cycles")
+BACKFILL_CYCLES = _counter(
+    "slurm_backfill_cycles_total", "Cycles of the backfill scheduler.", "cycles"
+)
 BACKFILL_LAST = _gauge(
     "slurm_backfill_cycle_last_seconds", "Duration of the last backfill cycle.", "seconds"
 )
@@ -255,28 +265,32 @@ BACKFILL_MEAN = _gauge(
     "slurm_backfill_cycle_mean_seconds", "Mean duration of backfill cycles.", "seconds"
 )
 BACKFILL_DEPTH = _gauge(
-    "slurm_backfill_depth_last", "Jobs tried in the last backfill cycle.", "jobs"
+    "slurm_backfill_depth_last", "Jobs that backfill tried to start in its last cycle.", "jobs"
 )
 BACKFILL_QUEUE = _gauge(
-    "slurm_backfill_queue_length", "Pending jobs in the last backfill cycle.", "jobs"
+    "slurm_backfill_queue_length", "Pending jobs that backfill found in its last cycle.", "jobs"
 )
-BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs started by backfill.", "jobs")
-RPCS = _counter("slurm_rpcs_total", "Answered remote procedure calls.", "calls", "type")
+BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs that backfill started.", "jobs")
+RPCS = _counter(
+    "slurm_rpcs_total", "Remote procedure calls that slurmctld answered.", "calls", "type"
+)
 RPC_SECONDS = _counter(
     "slurm_rpc_duration_seconds_total",
-    "Time spent on answering remote procedure calls.",
+    "Time that slurmctld spent on answering remote procedure calls.",
     "seconds",
     "type",
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Remote procedure calls of the users with the most RPC time, daemons included.",
+    "Remote procedure calls by user; only the users whose calls took the most time have series, "
+    "also daemons.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time spent on answering calls of the users with the most RPC time, daemons included.",
+    "Time that slurmctld spent on a user's calls; only the users whose calls took the most time "
+    "have series, also daemons.",
     "seconds",
     "user",
 )
@@ -290,7 +304,10 @@ JAIL_SIZE = _gauge(
     "volume",
 )
 JAIL_AVAILABLE = _gauge(
-    "slurmstack_jail_available_bytes", "Free space that users can fill.", "bytes", "volume"
+    "slurmstack_jail_available_bytes",
+    "Free space of the file system that users can fill.",
+    "bytes",
+    "volume",
 )
 JAIL_FILES = _gauge(
     "slurmstack_jail_files",
@@ -307,7 +324,9 @@ JAIL_FILES_FREE = _gauge(
 
 # --- The exporter itself -------------------------------------------------------------------------
 
-UP = _gauge("slurm_up", "1 if the last read of each Slurm source succeeded, else 0.", "")
+UP = _gauge(
+    "slurm_up", "1 if the exporter's last reads of all Slurm sources succeeded, else 0.", ""
+)
 READ_UP = _gauge(
     "slurm_exporter_read_up", "1 if the last read of a source succeeded, else 0.", "", "source"
 )

@@ -36,7 +36,7 @@ WAITING = Metric(
 CONTAINERS = Metric("slurmstack_logs_containers", "Containers whose logs are read.", "containers")
 CUT = Metric(
     "slurmstack_logs_containers_cut_total",
-    "Containers that were gone before their last lines were read.",
+    "Containers that were deleted before their last lines were read.",
     *("containers", (), "counter"),
 )
 METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)

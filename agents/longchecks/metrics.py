@@ -18,7 +18,12 @@ from agents.metrics import Metric
 from agents.say import say
 
 _LABELS = ("check", "node")
-VALUE = Metric("slurmstack_longcheck_value", "Newest measured value.", "the check's", _LABELS)
+VALUE = Metric(
+    "slurmstack_longcheck_value",
+    "Newest value that a check measured on a node.",
+    "the check's",
+    _LABELS,
+)
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
     "Start of the measurement of the newest value.",

@@ -23,7 +23,7 @@ NONE, PERSON = "none", "person"
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
-    "Passes over all nodes; `failed` if Slurm, Kubernetes or the settings were unavailable.",
+    "Passes (checks of all nodes); `failed` if Slurm, Kubernetes or the settings were unavailable.",
     *("passes", ("result",), "counter"),
 )
 LAST_PASS = Metric(
@@ -44,7 +44,7 @@ STEPS = Metric(
 )
 SILENCES = Metric(
     "slurmstack_node_silences_total",
-    "Number of times that a node became down or not responding in Slurm.",
+    "Number of times that a node's state in Slurm changed to down or not responding.",
     *("times", ("node",), "counter"),
 )
 WANTED = Metric("slurmstack_nodes_wanted", "Nodes in the settings.", "nodes")
@@ -66,10 +66,15 @@ OUTDATED = Metric(
     "Nodes whose pods still have old settings; a nodeset without such nodes has no series.",
     *("nodes", ("nodeset",)),
 )
-FINDINGS = Metric("slurmstack_findings", "Nodes by finding.", "nodes", ("finding",))
+FINDINGS = Metric(
+    "slurmstack_findings",
+    "Nodes by finding, which is a fault that the reconciler found.",
+    "nodes",
+    ("finding",),
+)
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
-    "1 for each finding of a node, with the last step taken against the finding.",
+    "1 for each finding of a node; `step` is the last repair step against the finding.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

@@ -13,7 +13,10 @@ _AGE = "(time() - max by (check, node) (slurmstack_longcheck_timestamp_seconds))
 
 
 def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
-    """Show a check's values, each until the next measurement, and the lowest limit."""
+    """Return a graph of a check's values and the lowest limit.
+
+    The graph shows each value until the next measurement.
+    """
     of_check = f'{{check="{check}"}}'
     return graph(
         title,
@@ -123,8 +126,8 @@ DASHBOARD = board(
     table(
         "Long checks",
         "The newest value of each node and check, its limit, and its ratio to the median of the "
-        f"node's values of the last {_USUALLY}. If the share falls slowly, the node is "
-        "ageing. A bad node is drained.",
+        f"node's values of the last {_USUALLY}. If this ratio falls slowly, the node is "
+        "ageing. The check drains a bad node.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
         Column(f"max by (check, node) ({queries.limit()})", "Limit"),
@@ -146,8 +149,9 @@ DASHBOARD = board(
     ),
     graph(
         "Findings",
-        "Nodes with each finding of the reconciler, including those of the quick checks. A finding "
-        "on many nodes at once has a common cause: storage, network, or a new image.",
+        "Number of nodes with each finding, which is a fault that the reconciler or a quick check "
+        "found. A finding on many nodes at once has a common cause: storage, network, or a new "
+        "image.",
         units.Short,
         Query("max by (finding) (slurmstack_findings) > 0", "{{finding}}"),
         none="nothing found",

@@ -58,9 +58,9 @@ DASHBOARD = board(
     ),
     stat(
         "Last pass of the reconciler",
-        "Time since the last complete pass of the reconciler. If it is much longer than a minute, "
-        "the reconciler neither drains nor repairs nodes: its log shows which server does not "
-        "answer.",
+        "Time since the reconciler last checked all nodes (a pass). If it is much longer than a "
+        "minute, the reconciler neither drains nor repairs nodes: its log shows which server does "
+        "not answer.",
         units.Seconds,
         "time() - max(slurmstack_reconciler_last_pass_timestamp_seconds)",
         none="never",
@@ -98,7 +98,7 @@ DASHBOARD = board(
     ),
     table(
         "Nodes out of service",
-        "Findings of the reconciler on nodes that accept no jobs, and the last repair step. "
+        "Faults (findings) of nodes that accept no jobs, and the last repair step against each. "
         "`person`: an operator must inspect the node. `none`: the reconciler has taken no step "
         "yet, or leaves the node to the person or program that drained it.",
         ["node", "finding", "step"],

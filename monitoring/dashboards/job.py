@@ -1,4 +1,4 @@
-"""One job: the use of its nodes while it runs or ran."""
+"""Dashboard of one job: how busy the CPUs, memory, GPUs, network and disks of its nodes are."""
 
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import VariableSort
@@ -38,8 +38,8 @@ def _at_most(of_machines: str) -> str:
 DASHBOARD = board(
     JOB,
     "One job",
-    "Use of a job's nodes while it runs or ran. Choose the time when it ran. On shared nodes, the "
-    "figures include other jobs.",
+    "How busy the nodes of a job are while the job runs. If the job has ended, choose the time when "
+    "it ran. On shared nodes, the figures include other jobs.",
     stat(
         "Nodes",
         "Nodes of the job in the shown time. If there are none, choose the time when the job ran. "
@@ -126,7 +126,8 @@ DASHBOARD = board(
     graph(
         "Received, by node",
         "Data that each node receives through Ethernet. The speed of the card is the limit for "
-        "communication and file access. A node far above the others receives data from all others.",
+        "communication and file access. If one node receives far more than the others, all others "
+        "send their data to this node.",
         units.BytesPerSecondSI,
         Query(_of_job(queries.network("receive")), "{{node}}"),
         none="no data",
@@ -159,8 +160,8 @@ DASHBOARD = board(
     ),
     table(
         "Nodes of the job",
-        "Nodes, user and account of the job. A node's name links to its dashboard. Smaller users "
-        "and accounts are shown as `other`.",
+        "Nodes, user and account of the job. A node's name links to its dashboard. Only the "
+        "largest users and accounts have their own names; all others are shown as `other`.",
         ["node", "partition", "user", "account"],
         Column(f"max by (node, partition, user, account) ({_EVER})"),
         none="no data",

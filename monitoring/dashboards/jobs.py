@@ -21,7 +21,7 @@ def _sum(metric: str, by: str) -> str:
 
 
 def _share(of: str) -> str:
-    """Return PromQL for each account's share of the sum of `of`, which has a value by account."""
+    """Return PromQL that divides each account's value in `of` by the sum of all accounts."""
     return f"({of}) / on () group_left () (sum({of}) > 0)"
 
 
@@ -131,8 +131,8 @@ DASHBOARD = board(
     ),
     graph(
         "Wait so far, by partition",
-        "Of the waiting jobs that could start, 90 % have waited at most this long. A gap means "
-        "that no job waits. A partition far above the others is too small, or its nodes are out of "
+        "90 % of the waiting jobs that could start have waited at most this long. A gap means that "
+        "no job waits. A partition far above the others is too small, or its nodes are out of "
         "service.",
         units.Seconds,
         Query(_wait("0.9", "partition"), "{{partition}}"),

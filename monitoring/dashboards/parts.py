@@ -58,20 +58,23 @@ TAG = "slurmstack"
 NODE, JOB = "slurmstack-node", "slurmstack-job"
 """Uids of the dashboards of one node and of one job."""
 LEADS_TO = {"node": NODE, "job_id": JOB}
-"""Labels with values that link to a dashboard. It has a variable with the name of the label."""
+"""Labels whose values link to a dashboard, and the uid of that dashboard. The dashboard has a
+variable with the name of the label."""
 
 LEAST_STEP = "30s"
-"""Minimum time between two points. Below the exporter's interval, rates would have gaps."""
+"""Minimum time between two points. If it were shorter than the exporter's interval, rates would
+have gaps."""
 _POINTS = 360
 """Maximum number of points of a series. More points take time to draw, but show no more detail."""
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 GREEN, ORANGE, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
 Steps = Sequence[tuple[float | None, str]]
-"""Colours, each with the lowest value to which it applies; None for the first: it has no limit."""
+"""Colours, each with the lowest value to which it applies. The first colour has None, because it
+applies to all lower values."""
 PLAIN: Steps = ((None, GREY),)
 Words = Mapping[str, tuple[str, str]]
-"""Texts and colours to show instead of a value, by value."""
+"""Texts and colours that a panel shows instead of a value. The keys are the values."""
 YES_NO: Words = {"0": ("no", RED), "1": ("yes", GREEN)}
 GOOD_BAD: Words = {"0": ("bad", RED), "1": ("good", GREEN)}
 

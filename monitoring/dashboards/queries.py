@@ -14,7 +14,8 @@ OUT_STATES = "down|drained|draining|fail|future|invalid|not_responding|powered_d
 """States of nodes that accept no jobs, or do not exist yet."""
 _BROKEN_STATES = "down|fail|invalid"
 PLANNED_CAUSES = "cordoned|cost|foreign|leave|maintenance|roll"
-"""Causes of drains that are no failures: planned work, and drains that others have set."""
+"""Causes of drains that do not count as failures: planned work, and drains by operators or other
+programs (`foreign`)."""
 
 _NOT_CARDS = (
     "lo|(bond|br|cali|cilium|cni|docker|dummy|flannel|kube|lxc|nodelocal|team|tunl|veth|virbr|vxlan)"
@@ -29,9 +30,11 @@ _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squ
 # --- Machines ------------------------------------------------------------------------------------
 
 ANY = 'machine!=""'
-"""Selects all machines. Other exporters may have the same metrics, but without this label."""
+"""Label matcher for all machines. It excludes the same metrics of other exporters, because their
+series have no label `machine`."""
 CHOSEN = 'machine=~"$machine"'
-"""Selects only the machines that a dashboard shows, because all machines have too many series."""
+"""Label matcher for the machines that a dashboard shows. The series of all machines would be too
+many for one query."""
 
 CPU_USED = (
     "1 - avg by (machine)"
@@ -108,7 +111,7 @@ def of_nodes(machines: str, which: str = "slurm_node_info") -> str:
     """Convert values of machines to values of the nodes on them. `which` selects the nodes.
 
     A machine may have several nodes, so nodes are the "many" side of this many-to-one match. A node
-    that moves may be on two machines for a moment.
+    that moves may be on two machines for a moment. The result is then the higher of the two values.
     """
     return (
         f"max by (node) (max by (node, machine) ({which})"
@@ -117,17 +120,17 @@ def of_nodes(machines: str, which: str = "slurm_node_info") -> str:
 
 
 NODE = 'slurm_node_info{node="$node"}'
-"""One node, for `of_nodes`."""
+"""Selects the node that the dashboard shows. Pass it to `of_nodes` as `which`."""
 
 
 def of_one_node(metric: str, labels: str) -> str:
-    """Return PromQL for a metric of the machine that runs `$node`, by some of its labels."""
+    """Return PromQL for a metric of the machine that runs `$node`, grouped by `labels`."""
     return f"max by ({labels}) ({metric} and on (machine) {NODE})"
 
 
 JOB = 'slurm_job_node{job_id="$job_id"}'
 NODES_OF_JOB = f"slurm_node_info and on (node) {JOB}"
-"""Nodes of a job while it runs, for `of_nodes`."""
+"""Selects the nodes of a job while the job runs. Pass it to `of_nodes` as `which`."""
 
 
 def _ever(series: str) -> str:
@@ -144,7 +147,11 @@ MACHINES_OF_JOB = (
 
 
 def counted(series: str, known: str) -> str:
-    """Return PromQL for the number of series: 0 if there are none, but `known` has a value."""
+    """Return PromQL for the number of series.
+
+    If there are no series, the result is 0 only if `known` has a value. Otherwise there is no result,
+    so that missing data does not look like 0.
+    """
     return f"count({series}) or 0 * {known}"
 
 
@@ -168,7 +175,8 @@ MTBF = (
     f'{_BACK_AFTER_SECONDS} * sum_over_time(sum(slurm_nodes{{state!~"{OUT_STATES}"}})'
     f"[$__range:{BACK_AFTER}]) / {FAILURES}"
 )
-"""Seconds that nodes were in service, divided by the failures. No series without failures."""
+"""Seconds that all nodes were in service, divided by the number of failures. Without failures,
+there is no series."""
 
 
 def limit(selector: str = "") -> str:

@@ -22,9 +22,9 @@ DASHBOARD = board(
     "Storage that may fill up: the jail with its shared volumes, and the machines' local disks.",
     stat(
         "Jail in use",
-        "Used share of the fullest volume: the shared root (`jail`), or a volume in it. At 100 %, "
-        "writes and jobs fail: find the largest users (`du -xsh /home/*`), or enlarge the volume "
-        "(`jail`: set `jail.size`).",
+        "How full the fullest volume is. The panel names the volume: `jail` is the shared root, "
+        "other names are volumes mounted in it. At 100 %, writes and jobs fail: find the largest "
+        "users (`du -xsh /home/*`), or enlarge the volume (`jail`: set `jail.size`).",
         units.PercentUnit,
         f"topk(1, {_USED})",
         legend=_VOLUME,
@@ -34,8 +34,9 @@ DASHBOARD = board(
     ),
     stat(
         "Jail free",
-        "Smallest free space of a volume: the shared root (`jail`), or a volume in it. The space "
-        "should suffice for the output of a large job in one night.",
+        "Free space of the volume with the least free space. The panel names the volume: `jail` is "
+        "the shared root, other names are volumes mounted in it. The space should suffice for the "
+        "output of a large job in one night.",
         units.BytesIEC,
         f"bottomk(1, {_FREE})",
         legend=_VOLUME,
@@ -55,9 +56,10 @@ DASHBOARD = board(
     ),
     stat(
         "Jail files in use",
-        "Used share of the inodes of the volume with the fewest free inodes: the shared root "
-        "(`jail`), or a volume in it. Each file needs one inode. At 100 %, users cannot create "
-        "files, even if space is free: look for millions of small files.",
+        "Used share of a volume's inodes, of the volume where this share is highest. The panel "
+        "names the volume: `jail` is the shared root, other names are volumes mounted in it. Each "
+        "file needs one inode. At 100 %, users cannot create files, even if space is free: look "
+        "for millions of small files.",
         units.PercentUnit,
         f"topk(1, {_FILES_USED})",
         legend=_VOLUME,

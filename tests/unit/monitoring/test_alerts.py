@@ -1,4 +1,7 @@
-"""Each alert uses existing metrics, and has a runbook and promtool cases, firing and silent."""
+"""Each alert uses existing metrics, and has a runbook and test cases for promtool.
+
+In some cases the alert must fire, in others it must stay silent.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -84,7 +87,7 @@ def test_alert_rules_use_only_existing_metrics() -> None:
 
 
 def test_recorded_metrics_are_used_and_follow_the_naming_convention() -> None:
-    """https://prometheus.io/docs/practices/rules/"""
+    """Source of the convention: https://prometheus.io/docs/practices/rules/"""
     asked = {name for rule in ALL for name in metrics(rule["expr"])}
 
     assert RECORDED.keys() <= asked
@@ -134,7 +137,7 @@ def test_hardware_alert_lists_exactly_the_hardware_causes_of_the_reconciler() ->
 
 
 @pytest.mark.parametrize("alert", ["SlurmMungeTrouble", "SlurmClockTrouble"])
-def test_causes_with_a_separate_alert_are_existing_checks(alert: str) -> None:
+def test_alert_on_a_cause_names_existing_checks(alert: str) -> None:
     assert causes(alert) <= CHECKS.keys()
 
 
@@ -147,7 +150,7 @@ def causes(alert: str) -> set[str]:
 
 
 def cases() -> Iterator[tuple[str, bool, Rule]]:
-    """Yield each case with its alert, and whether the alert must fire."""
+    """Yield the alert of each case, whether the alert must fire, and the case."""
     for file in sorted((RULES / "tests").glob("*.yaml")):
         for case in yaml.safe_load(file.read_text())["tests"]:
             if named := re.match(r"(\w+) (fires|is silent) \w+", case["name"]):
@@ -165,7 +168,7 @@ def test_each_alert_has_a_firing_and_a_silent_case(alert: str) -> None:
 @pytest.mark.parametrize(
     ("alert", "fires", "case"), CASES, ids=[case["name"] for *_, case in CASES]
 )
-def test_case_tests_the_alert_and_outcome_that_its_name_says(
+def test_promtool_case_matches_the_alert_and_outcome_in_its_name(
     alert: str, fires: bool, case: Rule
 ) -> None:
     (asked,) = case["promql_expr_test"]

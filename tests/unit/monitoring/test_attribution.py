@@ -12,7 +12,7 @@ from tests.support.alerts import Alerts
 
 
 @dataclass(frozen=True)
-class World(Alerts):
+class FakePrometheus(Alerts):
     """A Prometheus with alerts that the test sets."""
 
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -36,13 +36,13 @@ class World(Alerts):
         yield
 
 
-def test_alert_that_began_after_the_fault_belongs_to_it() -> None:
-    world = World()
-    world.check_alerts_of(world.fault("NodesDrained"), {"NodesDrained"}, 0)
+def test_alert_after_a_fault_is_attributed_to_the_fault() -> None:
+    prometheus = FakePrometheus()
+    prometheus.check_alerts_of(prometheus.fault("NodesDrained"), {"NodesDrained"}, 0)
 
 
-def test_alert_from_before_the_fault_does_not_belong_to_it() -> None:
-    world = World()
-    world.add_alert("NodesDrained", began=990)
+def test_alert_before_a_fault_is_not_attributed_to_the_fault() -> None:
+    prometheus = FakePrometheus()
+    prometheus.add_alert("NodesDrained", began=990)
     with pytest.raises(AssertionError, match="the receiver gets NodesDrained"):
-        world.check_alerts_of(world.fault("NodesDown"), {"NodesDrained"}, 0)
+        prometheus.check_alerts_of(prometheus.fault("NodesDown"), {"NodesDrained"}, 0)

@@ -95,7 +95,7 @@ def queries(board: Json) -> Iterator[str]:
 
 
 def titles(panel: Json) -> set[str]:
-    """Return the titles of the columns that a table shows."""
+    """Return the titles of the columns that a table panel shows."""
     organize = panel["transformations"][-1]["options"]
     return {
         title
@@ -115,7 +115,7 @@ def test_committed_dashboards_match_the_code() -> None:
     assert stale() == [], "these files are stale: run `make dashboards`"
 
 
-def test_writing_repairs_missing_changed_and_leftover_dashboard_files(
+def test_write_repairs_missing_changed_and_leftover_dashboard_files(
     tmp_path: Path,
 ) -> None:
     write(tmp_path)
