@@ -38,8 +38,8 @@ def _at_most(of_machines: str) -> str:
 DASHBOARD = board(
     JOB,
     "One job",
-    "How busy the nodes of a job are while the job runs. If the job has ended, choose the time when "
-    "it ran. On shared nodes, the figures include other jobs.",
+    "How busy the nodes of a job are while the job runs. If the job has ended, choose the time "
+    "when it ran. On shared nodes, the figures include other jobs.",
     stat(
         "Nodes",
         "Nodes of the job in the shown time. If there are none, choose the time when the job ran. "

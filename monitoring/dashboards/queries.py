@@ -149,8 +149,8 @@ MACHINES_OF_JOB = (
 def counted(series: str, known: str) -> str:
     """Return PromQL for the number of series.
 
-    If there are no series, the result is 0 only if `known` has a value. Otherwise there is no result,
-    so that missing data does not look like 0.
+    If there are no series, the result is 0 only if `known` has a value. Otherwise there is no
+    result, so that missing data does not look like 0.
     """
     return f"count({series}) or 0 * {known}"
 
