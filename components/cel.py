@@ -13,7 +13,7 @@ def literal(value: object) -> str:
 
 
 def equal_but(old: str, new: str, *but: str) -> str:
-    """Return an expression: whether two maps are equal in all keys except `but`."""
+    """Return an expression that is true if two maps are equal in all keys except `but`."""
     free = literal(but)
     return (
         f"{old}.all(key, key in {free} || key in {new} && {new}[key] == {old}[key])"
@@ -22,5 +22,5 @@ def equal_but(old: str, new: str, *but: str) -> str:
 
 
 def part(place: str, name: str, absent: str) -> str:
-    """Return an expression for the value of an optional field, or `absent` if it is missing."""
+    """Return an expression for the value of an optional field; `absent` is for a missing field."""
     return f"(has({place}.{name}) ? {place}.{name} : {absent})"

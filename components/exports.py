@@ -32,7 +32,7 @@ def exports(settings: Settings, cluster: Cluster, slurm: Slurm) -> dict[str, pul
 
 
 def _login_address(settings: Settings, login: Login) -> pulumi.Input[str | None]:
-    """Return where users log in; None if the stack does not know an address."""
+    """Return the address at which users log in, or None if the stack does not know the address."""
     match settings.cluster:
         case LocalCluster():
             return _LOOPBACK

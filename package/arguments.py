@@ -24,8 +24,8 @@ class Account(TypedDict):
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage that running jobs can still reach before their
-    time limits."""
+    """Limit of the usage that running jobs can still reach until their time limits, in minutes of
+    each resource."""
     grp_wall: NotRequired[Input[str]]
     """Limit of the total run time of past and running jobs."""
     max_tres_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
@@ -45,7 +45,8 @@ class Account(TypedDict):
     max_submit_jobs: NotRequired[Input[int]]
     """Limit of each user's pending and running jobs."""
     qos: NotRequired[Input[Sequence[Input[str]]]]
-    """QOS that jobs may request; by default those of the parent. The root account has `normal`."""
+    """QOS that jobs may request; by default those of the parent account. The root account has
+    `normal`."""
     default_qos: NotRequired[Input[str]]
     """QOS of jobs that do not request one."""
     name: Input[str]
@@ -73,8 +74,8 @@ class AccountUser(TypedDict):
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage that running jobs can still reach before their
-    time limits."""
+    """Limit of the usage that running jobs can still reach until their time limits, in minutes of
+    each resource."""
     grp_wall: NotRequired[Input[str]]
     """Limit of the total run time of past and running jobs."""
     max_tres_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
@@ -94,12 +95,13 @@ class AccountUser(TypedDict):
     max_submit_jobs: NotRequired[Input[int]]
     """Limit of each user's pending and running jobs."""
     qos: NotRequired[Input[Sequence[Input[str]]]]
-    """QOS that jobs may request; by default those of the parent. The root account has `normal`."""
+    """QOS that jobs may request; by default those of the parent account. The root account has
+    `normal`."""
     default_qos: NotRequired[Input[str]]
     """QOS of jobs that do not request one."""
     name: Input[str]
     partitions: NotRequired[Input[Sequence[Input["UserPartition"]]]]
-    """Limits in single partitions."""
+    """Limits of the user's jobs in single partitions."""
     default: NotRequired[Input[bool]]
     """Make this the default account of the user's jobs. Without a default, Slurm uses the first
     account."""
@@ -232,9 +234,9 @@ class Cilium(TypedDict):
     version: NotRequired[Input[str]]
     """Version of the chart, which is also Cilium's version."""
     chained: NotRequired[Input[str]]
-    """CNI network of the cloud's own plugin, such as `aws-cni`, if Cilium runs on top of it. The
-    cloud's plugin then assigns addresses and routes, and Cilium enforces policies. By default,
-    Cilium does everything."""
+    """Name of the cloud's own network plugin (its CNI network), such as `aws-cni`, if Cilium runs
+    on top of this plugin. The plugin then assigns addresses and routes, and Cilium enforces
+    policies. By default, Cilium does everything."""
     pod_cidr: NotRequired[Input[str]]
     """Address range of pods. By default, Cilium uses the range that Kubernetes assigns to each
     node, for example with kubeadm."""
@@ -244,8 +246,8 @@ class Cilium(TypedDict):
     """For native routing: address range that the underlying network routes. Destinations in this
     range see a pod's own address."""
     node_routes: NotRequired[Input[bool]]
-    """For native routing, if all nodes are on one link: each node adds routes to the other nodes'
-    pods."""
+    """For native routing, if all nodes are in one layer-2 network: each node adds routes to the
+    pods of the other nodes."""
     mtu: NotRequired[Input[int]]
     """MTU of the underlying network in bytes; by default the MTU of its devices."""
     devices: NotRequired[Input[Sequence[Input[str]]]]
@@ -296,8 +298,8 @@ class Containers(TypedDict):
     files are always permitted."""
     registries: NotRequired[Input[Sequence[Input["ImageRegistry"]]]]
     credentials_secret: NotRequired[Input[str]]
-    """Secret of type kubernetes.io/dockerconfigjson with credentials for users without their own.
-    All users can read it."""
+    """Secret of type kubernetes.io/dockerconfigjson with credentials of registries, for users who
+    have no credentials of their own. All users can read this Secret."""
     mounts: NotRequired[Input[Sequence[Input[str]]]]
     """Mounts in every container, in the syntax of `--container-mounts`."""
     environment: NotRequired[Input[Mapping[str, Input[str]]]]
@@ -376,14 +378,14 @@ class Empty(TypedDict):
 
 
 class Exporter(TypedDict):
-    """Exporter of Slurm's state as metrics for Prometheus."""
+    """The exporter, which offers Slurm's state as metrics for Prometheus."""
 
     enabled: NotRequired[Input[bool]]
     interval: NotRequired[Input[int]]
     """Seconds between two reads of Slurm's state, independent of Prometheus's scrape interval."""
     top: NotRequired[Input[int]]
-    """Maximum number of accounts, and of users, with their own series: first those whose running
-    and pending jobs have the most CPUs. The exporter adds up the others."""
+    """Maximum number of accounts, and of users, that have their own series. The accounts and users
+    whose running and pending jobs have the most CPUs come first. The exporter adds up the rest."""
     jobs: NotRequired[Input[int]]
     """Limit of exported pairs of a running job and one of its nodes. Jobs with the most CPUs are
     exported first. A job is exported with all of its nodes or not at all."""
@@ -476,7 +478,7 @@ class Hours(TypedDict):
     begin: Input[str]
     """Begin in UTC, such as '08:00'."""
     end: Input[str]
-    """End in UTC. If it is not after `begin`, the hours end on the next day."""
+    """End in UTC. If `end` is not after `begin`, the hours end on the next day."""
     min: Input[int]
     """Number of nodes that are awake."""
 
@@ -485,7 +487,7 @@ class Hubble(TypedDict):
     """Cilium's records of connections, including refused ones."""
 
     enabled: NotRequired[Input[bool]]
-    """Keep each node's latest flows, for `hubble observe`."""
+    """Keep records of each node's latest connections (flows), for `hubble observe`."""
     relay: NotRequired[Input[bool]]
     """Run a service through which `hubble observe` queries all nodes."""
     ui: NotRequired[Input[bool]]
@@ -621,7 +623,7 @@ class Login(TypedDict):
 
 
 class Logs(TypedDict):
-    """The daemons' log lines, sent to a receiver with the OpenTelemetry protocol over HTTP."""
+    """Receiver of the daemons' log lines. The stack uses the OpenTelemetry protocol over HTTP."""
 
     endpoint: Input[str]
     """URL of the receiver without `/v1/logs`: an OpenTelemetry collector, such as
@@ -693,7 +695,7 @@ class Monitoring(TypedDict):
     """With kind: bundled, the namespace in which NVIDIA's GPU operator runs DCGM exporter, for
     metrics of GPUs. By default the namespace of the GPU operator that the stack installs."""
     scrape_from: NotRequired[Input[Sequence[Input[str]]]]
-    """Kubernetes namespaces whose pods `network.policies` allows to scrape."""
+    """Kubernetes namespaces whose pods may scrape the stack's metrics."""
     exporter: NotRequired[Input["Exporter"]]
     logs: NotRequired[Input["Logs"]]
     """Receiver of the daemons' log lines; by default nothing is sent."""
@@ -780,7 +782,7 @@ class Nodeset(TypedDict):
     share a machine, for development."""
     exclusive_cpus: NotRequired[Input[bool]]
     """Make the pods 'Guaranteed', so that the kubelet's CPU manager (policy 'static') gives each
-    node CPUs that no other pod uses. The small containers of these pods then have limits."""
+    node CPUs that no other pod uses. For this, the pods' sidecar containers also get limits."""
     memory: Input[str]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
@@ -800,8 +802,8 @@ class Nodeset(TypedDict):
     node_selector: NotRequired[Input[Mapping[str, Input[str]]]]
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
     keep_machine: NotRequired[Input[bool]]
-    """Each node returns to its machine while the machine exists, so that names, topology and drains
-    remain meaningful."""
+    """Start each new pod of a node on the machine of the node's previous pod, while this machine
+    exists. A node's name, topology and drain then always apply to the same machine."""
     affinity: NotRequired[Input[Mapping[str, Input[Mapping[str, Input[Any]]]]]]
     """Affinity of the pods, in Kubernetes' format."""
     tolerations: NotRequired[Input[Sequence[Input["Toleration"]]]]
@@ -840,8 +842,8 @@ class OnDemandLimits(TypedDict):
     """Limits for all nodes on demand together."""
 
     ceiling: NotRequired[Input[float]]
-    """Highest price of all nodes on demand for an hour. Nodes that would exceed it do not start. By
-    default, there is no limit."""
+    """Highest price of all nodes on demand for an hour. A node that would raise the price above
+    this value does not start. By default, there is no limit."""
 
 
 class Operator(TypedDict):
@@ -1007,7 +1009,7 @@ class Priority(TypedDict):
 
 
 class ProcessLimits(TypedDict):
-    """Limits of each process on a node (setrlimit(2)); by default the container runtime's."""
+    """Limits of each process on a node (setrlimit(2)). The container runtime sets the defaults."""
 
     core: NotRequired[Input[str]]
     """Size limit of a core file."""
@@ -1054,8 +1056,8 @@ class Qos(TypedDict):
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage that running jobs can still reach before their
-    time limits."""
+    """Limit of the usage that running jobs can still reach until their time limits, in minutes of
+    each resource."""
     grp_wall: NotRequired[Input[str]]
     """Limit of the total run time of past and running jobs."""
     max_tres_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
@@ -1080,7 +1082,7 @@ class Qos(TypedDict):
     usage_threshold: NotRequired[Input[float]]
     """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: NotRequired[Input[float]]
-    """Factor for associations' limits in minutes (`…_tres_mins`)."""
+    """Factor for the limits of accounts and users in minutes (`…_tres_mins`)."""
     max_jobs_per_account: NotRequired[Input[int]]
     max_jobs_per_user: NotRequired[Input[int]]
     max_jobs_accrue_per_account: NotRequired[Input[int]]
@@ -1107,7 +1109,8 @@ class Reconciler(TypedDict):
     maintenance: NotRequired[Input[Sequence[Input[str]]]]
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: NotRequired[Input[Mapping[str, Input[str]]]]
-    """Conditions of Kubernetes nodes that are faults if true, each with the name of its cause."""
+    """Conditions of Kubernetes nodes that are faults if true. For each condition, the name of the
+    cause in drain reasons and in `ladders`."""
     hardware: NotRequired[Input[Sequence[Input[str]]]]
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
     no other pods."""
@@ -1116,7 +1119,8 @@ class Reconciler(TypedDict):
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: NotRequired[Input[Mapping[str, Input[Sequence[Input[str]]]]]]
-    """Repairs for single causes, such as `gpu-ecc`, instead of those in `ladder`."""
+    """Repairs for single causes, such as the failed check `gpu-ecc`, instead of those in
+    `ladder`."""
     back_off: NotRequired[Input[int]]
     """Seconds that the first repair has to take effect. Each further repair has twice as many."""
     replace: NotRequired[Input[Sequence[Input[str]]]]
@@ -1153,14 +1157,14 @@ class Rest(TypedDict):
 
 
 class Roll(TypedDict):
-    """Update of a nodeset's nodes after an edit that replaces their pods. Each node waits until its
-    jobs end."""
+    """How pods of a nodeset are replaced after an edit. Each pod is replaced when the jobs of its
+    node have ended."""
 
     share: NotRequired[Input[float]]
     """Maximum fraction of the nodeset's nodes that an update takes out of service at a time, at
     least one node."""
     in_maintenance: NotRequired[Input[bool]]
-    """Update only nodes in a maintenance reservation of Slurm, all together."""
+    """Update only nodes that are in a maintenance reservation of Slurm, all at the same time."""
 
 
 class S3(TypedDict):
@@ -1267,7 +1271,8 @@ class Submount(TypedDict):
     path: Input[str]
     """Path for users, such as '/data' or '/home'."""
     login: NotRequired[Input[bool]]
-    """Mount it on login nodes too. With `empty` and `host_path`, each node has its own files."""
+    """Mount the volume on login nodes too. With `empty` and `host_path`, each node has its own
+    files."""
 
 
 class Switch(TypedDict):
@@ -1328,15 +1333,17 @@ class Topology(TypedDict):
 
     kind: NotRequired[Input[str]]
     labels: NotRequired[Input[Sequence[Input[str]]]]
-    """Levels of the network from top to bottom, if labels of Kubernetes nodes define it: names,
-    such as 'zone', or keys of labels. For kind block, the last level is the block."""
+    """Levels of the network from top to bottom, if labels of Kubernetes nodes define the topology.
+    A level is a name, such as 'zone', or the key of a label. With kind: block, the last level is
+    the block."""
     switches: NotRequired[Input[Sequence[Input["Switch"]]]]
     """Switches, for kind tree."""
     blocks: NotRequired[Input[Sequence[Input["Block"]]]]
     """Blocks, for kind block."""
     block_sizes: NotRequired[Input[Sequence[Input[int]]]]
-    """Numbers of nodes of the units in which Slurm plans jobs: a block, then groups of blocks. Each
-    size is the first size times 1, 2, 4, …; by default the size of the smallest block."""
+    """Sizes, in nodes, of the units in which Slurm plans jobs: first of a block, then of groups of
+    blocks. Each size is the first size times 1, 2, 4, …; by default the size of the smallest
+    block."""
 
 
 class User(TypedDict):
@@ -1353,7 +1360,7 @@ class User(TypedDict):
 
 
 class UserPartition(TypedDict):
-    """Limits of a user of an account in one partition. There, they replace the user's limits."""
+    """Limits of a user's jobs in one partition. They replace the user's limits in the account."""
 
     priority: NotRequired[Input[int]]
     """Priority. Its weight is slurm.priority.association, or slurm.priority.qos for a QOS."""
@@ -1370,8 +1377,8 @@ class UserPartition(TypedDict):
     grp_tres_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
     """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: NotRequired[Input[Mapping[str, Input[Any]]]]
-    """Limit in minutes of each resource: the usage that running jobs can still reach before their
-    time limits."""
+    """Limit of the usage that running jobs can still reach until their time limits, in minutes of
+    each resource."""
     grp_wall: NotRequired[Input[str]]
     """Limit of the total run time of past and running jobs."""
     max_tres_per_job: NotRequired[Input[Mapping[str, Input[Any]]]]
@@ -1391,7 +1398,8 @@ class UserPartition(TypedDict):
     max_submit_jobs: NotRequired[Input[int]]
     """Limit of each user's pending and running jobs."""
     qos: NotRequired[Input[Sequence[Input[str]]]]
-    """QOS that jobs may request; by default those of the parent. The root account has `normal`."""
+    """QOS that jobs may request; by default those of the parent account. The root account has
+    `normal`."""
     default_qos: NotRequired[Input[str]]
     """QOS of jobs that do not request one."""
     name: Input[str]

@@ -102,7 +102,7 @@ Tres = Annotated[
     BeforeValidator(_amounts),
     WithJsonSchema({"type": "object", "examples": [{"cpu": 100, "mem": "1TiB", "gres/gpu": 8}]}),
 ]
-"""Amounts by TRES; memory is text with its unit."""
+"""Amounts of trackable resources (TRES). An amount of memory is text with a unit."""
 Shares = Annotated[int | Literal["parent"], BeforeValidator(_shares)]
 
 
@@ -128,8 +128,8 @@ class Limits(Model):
     grp_tres_mins: Tres | None = None
     """Limit of the usage of past and running jobs, in minutes of each resource."""
     grp_tres_run_mins: Tres | None = None
-    """Limit in minutes of each resource: the usage that running jobs can still reach before their
-    time limits."""
+    """Limit of the usage that running jobs can still reach until their time limits, in minutes of
+    each resource."""
     grp_wall: SlurmTime | None = None
     """Limit of the total run time of past and running jobs."""
     max_tres_per_job: Tres | None = None
@@ -142,7 +142,10 @@ class Limits(Model):
 
 
 class _Association(Limits):
-    """An account, or a user in an account. Its children inherit each limit that they do not set."""
+    """An account, or a user in an account.
+
+    Accounts and users below an account inherit each limit that they do not set themselves.
+    """
 
     fairshare: Shares | None = None
     """Share relative to sibling associations; by default 1, as in Slurm. `parent`: fair-share uses
@@ -154,7 +157,8 @@ class _Association(Limits):
     max_submit_jobs: Count | None = None
     """Limit of each user's pending and running jobs."""
     qos: tuple[AccountName, ...] = ()
-    """QOS that jobs may request; by default those of the parent. The root account has `normal`."""
+    """QOS that jobs may request; by default those of the parent account. The root account has
+    `normal`."""
     default_qos: AccountName | None = None
     """QOS of jobs that do not request one."""
 
@@ -169,7 +173,7 @@ class _Association(Limits):
 
 
 class UserPartition(_Association):
-    """Limits of a user of an account in one partition. There, they replace the user's limits."""
+    """Limits of a user's jobs in one partition. They replace the user's limits in the account."""
 
     name: DnsLabel
 
@@ -179,7 +183,7 @@ class AccountUser(_Association):
 
     name: UserName
     partitions: tuple[UserPartition, ...] = ()
-    """Limits in single partitions."""
+    """Limits of the user's jobs in single partitions."""
     default: bool = False
     """Make this the default account of the user's jobs. Without a default, Slurm uses the first
     account."""
@@ -240,7 +244,7 @@ class Qos(Limits):
     usage_threshold: Factor | None = None
     """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: Factor | None = None
-    """Factor for associations' limits in minutes (`…_tres_mins`)."""
+    """Factor for the limits of accounts and users in minutes (`…_tres_mins`)."""
     max_jobs_per_account: Count | None = None
     max_jobs_per_user: Count | None = None
     max_jobs_accrue_per_account: Count | None = None

@@ -22,7 +22,7 @@ class Hubble(Model):
     """Cilium's records of connections, including refused ones."""
 
     enabled: bool = True
-    """Keep each node's latest flows, for `hubble observe`."""
+    """Keep records of each node's latest connections (flows), for `hubble observe`."""
     relay: bool = False
     """Run a service through which `hubble observe` queries all nodes."""
     ui: bool = False
@@ -30,7 +30,7 @@ class Hubble(Model):
 
     @model_validator(mode="after")
     def _each_has_its_requirements(self) -> Self:
-        # The chart has the same rules (templates/validate.yaml).
+        # The chart has the same rules (source: templates/validate.yaml).
         if self.relay and not self.enabled:
             raise cross_field(
                 "relay",
@@ -47,9 +47,9 @@ class Cilium(Model):
     version: ChartVersion = "1.19.6"
     """Version of the chart, which is also Cilium's version."""
     chained: Word | None = None
-    """CNI network of the cloud's own plugin, such as `aws-cni`, if Cilium runs on top of it. The
-    cloud's plugin then assigns addresses and routes, and Cilium enforces policies. By default,
-    Cilium does everything."""
+    """Name of the cloud's own network plugin (its CNI network), such as `aws-cni`, if Cilium runs
+    on top of this plugin. The plugin then assigns addresses and routes, and Cilium enforces
+    policies. By default, Cilium does everything."""
     pod_cidr: Cidr | None = None
     """Address range of pods. By default, Cilium uses the range that Kubernetes assigns to each
     node, for example with kubeadm."""
@@ -59,8 +59,8 @@ class Cilium(Model):
     """For native routing: address range that the underlying network routes. Destinations in this
     range see a pod's own address."""
     node_routes: bool = False
-    """For native routing, if all nodes are on one link: each node adds routes to the other nodes'
-    pods."""
+    """For native routing, if all nodes are in one layer-2 network: each node adds routes to the
+    pods of the other nodes."""
     mtu: Annotated[int, Field(ge=1280, le=65_520), Number] | None = None
     """MTU of the underlying network in bytes; by default the MTU of its devices."""
     devices: tuple[InterfaceName, ...] = ()
@@ -91,7 +91,7 @@ class Cilium(Model):
     @model_validator(mode="after")
     def _chained_leaves_the_rest_to_the_other_plugin(self) -> Self:
         # The cloud's plugin assigns addresses and routes. Cilium does not support IPsec on top of
-        # another plugin (Cilium's documentation, "CNI Chaining").
+        # another plugin (source: Cilium's documentation, "CNI Chaining").
         if not self.chained:
             return self
         for key in ("routing", "native_cidr", "node_routes", "pod_cidr"):
@@ -143,9 +143,9 @@ class Cilium(Model):
 
     @model_validator(mode="after")
     def _bbr_has_what_it_needs(self) -> Self:
-        # BBR requires that packets keep their socket up to the device (eBPF host routing).
-        # kube-proxy's rules and IPsec prevent that (Cilium's documentation, "Bandwidth Manager" and
-        # "Tuning Guide").
+        # BBR, a way to control congestion, needs the socket of each packet until the packet reaches
+        # the device. This requires eBPF host routing, which kube-proxy's rules and IPsec prevent
+        # (source: Cilium's documentation, "Bandwidth Manager" and "Tuning Guide").
         if not self.bbr:
             return self
         for key in ("bandwidth_manager", "kube_proxy_replacement"):
@@ -172,7 +172,7 @@ class Cilium(Model):
                 "remove ipsec_secret",
             )
         if self.host_firewall and self.encryption == "ipsec":
-            # Cilium's documentation, "IPsec Transparent Encryption", limitations.
+            # Source: Cilium's documentation, "IPsec Transparent Encryption", limitations.
             raise cross_field(
                 "host_firewall",
                 "true: cannot be combined with encryption: ipsec; remove host_firewall",

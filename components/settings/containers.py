@@ -90,8 +90,8 @@ class Containers(Model):
     files are always permitted."""
     registries: tuple[ImageRegistry, ...] = ()
     credentials_secret: SecretName | None = None
-    """Secret of type kubernetes.io/dockerconfigjson with credentials for users without their own.
-    All users can read it."""
+    """Secret of type kubernetes.io/dockerconfigjson with credentials of registries, for users who
+    have no credentials of their own. All users can read this Secret."""
     mounts: tuple[Annotated[str, AfterValidator(_mount)], ...] = ()
     """Mounts in every container, in the syntax of `--container-mounts`."""
     environment: dict[

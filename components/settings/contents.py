@@ -17,23 +17,25 @@ _RECEIVERS: Final = "expected Alertmanager's configuration in YAML, with route a
 
 
 def problem(entry: str, text: str) -> str | None:
-    """Return the problem with the text of a Secret's entry, or None. The problem hides the text.
+    """Return the problem with the text of a Secret's entry, or None.
 
-    The text is empty if only its encrypted form is known. Then there is nothing to check.
+    The problem does not quote the text, which is a credential. The text is empty if only its
+    encrypted form is known. Then there is nothing to check.
     """
     check = _CHECKS.get(entry)
     return check(text) if check and text else None
 
 
 def _registries(text: str) -> str | None:
-    """Check registry credentials. Kubernetes refuses invalid JSON, kubelet reads only `auths`."""
+    """Check registry credentials. Kubernetes requires valid JSON, and kubelet uses only `auths`."""
     try:
         auths = json.loads(text)["auths"]
         entries = [entry for entry in auths.values() if isinstance(entry, dict)]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return _REGISTRIES
     if not any(entry.get("auth") or entry.get("username") for entry in entries):
-        # With credsStore, `docker login` writes the credentials into the machine's own store.
+        # With credsStore, `docker login` writes the credentials into the machine's own store, so
+        # the file has none.
         return f"auths has no credentials: {_REGISTRIES}"
     return None
 

@@ -17,7 +17,7 @@ from components.settings.types import (
 )
 
 _PORTS = {"ldap": 389, "ldaps": 636}
-"""Default ports of servers (RFC 4516; IANA's registry)."""
+"""Default ports of servers (sources: RFC 4516; IANA's registry)."""
 
 
 class Directory(Model):

@@ -12,7 +12,7 @@ from components.settings.slurm import Script
 from components.settings.types import Model, Number, cross_field, known_names
 
 GPU_COUNT: Final = "gpu-count"
-"""Name of the check that no GPU of a node is missing."""
+"""Name of the check that fails if a GPU of the node is missing."""
 Choices = dict[str, JsonValue]
 """For each check by name: a mapping with its `effect` and limits, or false to disable it."""
 
@@ -128,7 +128,10 @@ def _expected_list(default: tuple[int, ...] | tuple[str, ...], value: JsonValue)
 
 
 def _misfit(example: int | str, member: JsonValue) -> str | None:
-    """Return what a member should be instead: like the example, a number, a path or a pattern."""
+    """Return what a member of a list should be instead, or None if the member is valid.
+
+    The example shows the expected kind: a number, a path or a regular expression.
+    """
     shown = json.dumps(member, ensure_ascii=False)
     if isinstance(example, int):
         is_number = isinstance(member, int) and not isinstance(member, bool)

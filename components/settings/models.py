@@ -109,10 +109,10 @@ class Jail(Model):
     """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """Return the kind of the volume's source and, for a claim, the claim's name.
+        """Return what determines the volume: a kind of source and, for a claim, its name.
 
-        Return () for a StorageClass. If this value changes, the jail is on another volume. No other
-        resource would show this change.
+        Return () for a StorageClass. If this value changes, the jail moves to another volume. The
+        name of a protected ConfigMap contains the value, so that a deploy refuses such a change.
         """
         if self.claim:
             return ("claim", self.claim)
@@ -125,7 +125,7 @@ class Jail(Model):
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
-        """Return whether the settings choose the volume or its class, instead of the cluster."""
+        """Return whether the settings choose the jail's volume or its StorageClass."""
         return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
@@ -154,7 +154,8 @@ class Jail(Model):
 
     @model_validator(mode="after")
     def _has_space_for_the_system(self) -> Self:
-        # For the other volumes, Kubernetes only records this size; the storage has its own.
+        # An NFS, CSI or host volume has a size of its own. Kubernetes only records the size in the
+        # settings, so any size is allowed.
         is_real = not (self.nfs or self.csi or self.host_path)
         if is_real and self.size < _LEAST_JAIL:
             raise cross_field(
@@ -303,7 +304,8 @@ class Network(Model):
 
     @model_validator(mode="after")
     def _names_are_judged_by_cilium_alone(self) -> Self:
-        # Policies are additive: NetworkPolicies would allow all destinations again.
+        # Only Cilium's policies know DNS names. Kubernetes allows a connection that any policy
+        # allows. NetworkPolicies would therefore allow all destinations again.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
                 "names", f"has no effect with policies: {self.policies}; set policies: cilium"
@@ -320,7 +322,7 @@ _ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
     "containers.credentials_secret": (".dockerconfigjson",),
     "pull_secrets": (".dockerconfigjson",),
 }
-"""Required entries of the Secrets that settings name."""
+"""Entries that a Secret must have, by the setting that names the Secret."""
 
 
 class Settings(Model):
@@ -440,7 +442,7 @@ class Settings(Model):
 
     @model_validator(mode="after")
     def _machines_are_known_to_the_jails_server(self) -> Self:
-        # Cilium identifies Kubernetes nodes by itself; other policies require their addresses.
+        # Cilium identifies Kubernetes nodes by itself. Other policies need the nodes' addresses.
         policies = self.network.policies
         if self.jail.server and not self.jail.server.machines and policies != "cilium":
             raise cross_field(
@@ -538,7 +540,7 @@ class Settings(Model):
     def _accounts_fit_users(self) -> Self:
         users = {user.name for user in self.users}
         if self.directory:
-            # Only the directory knows its users.
+            # The directory may have users that the settings do not list, so any name may be valid.
             return self
         accounting = self.accounting
         named: dict[str, tuple[str, ...]] = {
@@ -574,7 +576,7 @@ class Settings(Model):
         groups = {group.name for group in self.groups} | {user.name for user in self.users}
         for index, partition in enumerate(self.partitions):
             for name in partition.allow_groups:
-                # Only the directory knows its groups.
+                # The directory may have groups that the settings do not list.
                 if name not in groups and not self.directory:
                     raise cross_field(
                         f"partitions[{index}].allow_groups",
@@ -600,7 +602,7 @@ class Settings(Model):
         if not chosen:
             raise cross_field(
                 "on_demand.ceiling",
-                f"{ceiling:g}: has no effect without nodes on demand; remove ceiling",
+                f"{ceiling:g}: has no effect, because no nodeset has on_demand; remove ceiling",
             )
         for index, on_demand in chosen:
             if on_demand.price is None:
@@ -658,7 +660,7 @@ class Settings(Model):
                         "one",
                     )
                 wired[node] = group.name
-            # A block without nodes is not in topology.conf.
+            # topology.conf leaves out a block without nodes, so slurmctld accepts such a block.
             number = len(self.nodes_of(group))
             if topology.block_sizes and 0 < number < topology.block_sizes[0]:
                 raise cross_field(
@@ -673,8 +675,8 @@ class Settings(Model):
         if not self.slurm.topology.labels:
             return self
         for index, nodeset in enumerate(self.nodesets):
-            # slurmctld 24.11 adds a node to its topology only when it reads its configuration. A
-            # dynamic node would get no jobs before that.
+            # slurmctld 24.11 adds nodes to its topology only when it reads its configuration. A
+            # dynamic node that registers later would get no jobs until slurmctld reads it again.
             if nodeset.kind != "static":
                 raise cross_field(
                     f"nodesets[{index}].kind",
@@ -735,7 +737,10 @@ class Settings(Model):
         return sorted(found)
 
     def dcgm_namespace(self) -> str | None:
-        """Return the namespace of DCGM exporters for the stack's own Prometheus, or None."""
+        """Return the namespace where the stack's own Prometheus finds NVIDIA's DCGM exporters.
+
+        Return None if Prometheus scrapes no DCGM exporter.
+        """
         if self.monitoring.kind != "bundled":
             return None
         installed = self.installs_operators() and NVIDIA in self.gpu_vendors()
@@ -841,7 +846,8 @@ class Settings(Model):
     def _accounting_warnings(self) -> Iterator[tuple[str, str]]:
         """Warn about settings that Slurm ignores without accounting, or without preemption.
 
-        Slurm compares a job's account only with accounting (`part_policy_valid_acct`, 24.11).
+        `allow_accounts` is one of these settings: without accounting, Slurm does not compare this
+        list with a job's account (source: `part_policy_valid_acct`, Slurm 24.11).
         """
         for qos in self.accounting.qos:
             kind = self.slurm.preemption.type
@@ -877,7 +883,7 @@ class Settings(Model):
                 )
 
     def _secret_warnings(self) -> Iterator[tuple[str, str]]:
-        """Warn about names that are probably mistakes for `secrets`, and readable credentials."""
+        """Warn about probably misspelled names of Secrets, and credentials that users can read."""
         for key, name in self._named_secrets().items():
             close = difflib.get_close_matches(name, self.secrets, n=1, cutoff=0.75)
             likely = close or self._unused_secrets(key)
@@ -908,7 +914,7 @@ class Settings(Model):
         return [name for name in unused if entries and entries <= self.secrets[name].keys()]
 
     def _named_secrets(self) -> dict[str, str]:
-        """Return the Secrets that the settings name, by key."""
+        """Return the name of each Secret that a setting names, by the setting's key."""
         accounting, bundled = self.accounting, self.monitoring.bundled
         found = {
             "accounting.external.password_secret": accounting.external

@@ -31,22 +31,22 @@ _RECEIVERS: Final[Mapping[str, str]] = {
     "hooks.slack.com": "slack_configs",
     "webhook.office.com": "msteams_configs",
 }
-"""Services that refuse Alertmanager's own format, by domain, and Alertmanager's settings for them
-(https://prometheus.io/docs/alerting/latest/configuration)."""
+"""Services that refuse Alertmanager's own format: for each domain, the key in alertmanager.yml for
+this service (source: https://prometheus.io/docs/alerting/latest/configuration)."""
 
 _LOKI_PUSH: Final = "/loki/api/v1/push"
-"""Path of Loki that does not accept OpenTelemetry's protocol (Loki, HTTP API)."""
+"""Path of Loki that does not accept OpenTelemetry's protocol (source: Loki, HTTP API)."""
 
 
 class Exporter(Model):
-    """Exporter of Slurm's state as metrics for Prometheus."""
+    """The exporter, which offers Slurm's state as metrics for Prometheus."""
 
     enabled: bool = True
     interval: Annotated[int, Field(ge=5, le=600), Number] = 30
     """Seconds between two reads of Slurm's state, independent of Prometheus's scrape interval."""
     top: Annotated[int, Field(ge=0, le=1000), Number] = 50
-    """Maximum number of accounts, and of users, with their own series: first those whose running
-    and pending jobs have the most CPUs. The exporter adds up the others."""
+    """Maximum number of accounts, and of users, that have their own series. The accounts and users
+    whose running and pending jobs have the most CPUs come first. The exporter adds up the rest."""
     jobs: Annotated[int, Field(ge=0, le=100_000), Number] = 1000
     """Limit of exported pairs of a running job and one of its nodes. Jobs with the most CPUs are
     exported first. A job is exported with all of its nodes or not at all."""
@@ -89,12 +89,12 @@ class Bundled(Model):
 
     @model_validator(mode="after")
     def _webhook_reads_alertmanagers_format(self) -> Self:
-        # The URL may be known only in its encrypted form.
+        # A tool without the passphrase knows only the encrypted URL. Then `url` is empty.
         url = self.webhook.get_secret_value() if self.webhook else ""
         host = endpoint_host(url)
         for domain, kind in _RECEIVERS.items():
             if host == domain or host.endswith(f".{domain}"):
-                # The rest of the URL may be a credential.
+                # Show only the host: the rest of the URL may be a credential.
                 raise cross_field(
                     "webhook",
                     f"{host}: does not accept Alertmanager's own format; use {kind} in the "
@@ -114,7 +114,7 @@ class Operator(Model):
 
 
 class Logs(Model):
-    """The daemons' log lines, sent to a receiver with the OpenTelemetry protocol over HTTP."""
+    """Receiver of the daemons' log lines. The stack uses the OpenTelemetry protocol over HTTP."""
 
     endpoint: Url
     """URL of the receiver without `/v1/logs`: an OpenTelemetry collector, such as
@@ -158,7 +158,7 @@ class Monitoring(Model):
     """With kind: bundled, the namespace in which NVIDIA's GPU operator runs DCGM exporter, for
     metrics of GPUs. By default the namespace of the GPU operator that the stack installs."""
     scrape_from: tuple[DnsLabel, ...] = ("monitoring",)
-    """Kubernetes namespaces whose pods `network.policies` allows to scrape."""
+    """Kubernetes namespaces whose pods may scrape the stack's metrics."""
     exporter: Exporter = Field(default_factory=Exporter)
     logs: Logs | None = None
     """Receiver of the daemons' log lines; by default nothing is sent."""

@@ -37,12 +37,12 @@ NVIDIA: Final = "nvidia.com"
 AMD: Final = "amd.com"
 """Domains of the vendors' GPU resources in Kubernetes."""
 INFINIBAND: Final = "infiniband"
-"""Feature of nodesets with InfiniBand. Their nodes check the ports."""
+"""Feature of nodesets whose nodes have InfiniBand. The nodes then check their InfiniBand ports."""
 _LEAST_MEMORY: Final = 128
 """Minimum memory of a node in MiB: its daemons do not start with less."""
 _MIG_SHARES: Final = 7
 """Largest number of compute slices of a GPU; a profile such as `3g.40gb` begins with its number of
-slices (NVIDIA, MIG user guide)."""
+slices (source: NVIDIA, MIG user guide)."""
 _OWNED_PARAMETERS: Mapping[str, str] = {
     "feature": "use features",
     "features": "use features",
@@ -121,14 +121,14 @@ class Gpus(Model):
 
 
 class Roll(Model):
-    """Update of a nodeset's nodes after an edit that replaces their pods. Each node waits until its
-    jobs end."""
+    """How pods of a nodeset are replaced after an edit. Each pod is replaced when the jobs of its
+    node have ended."""
 
     share: Annotated[float, Field(gt=0, le=1), Number] = 0.2
     """Maximum fraction of the nodeset's nodes that an update takes out of service at a time, at
     least one node."""
     in_maintenance: bool = False
-    """Update only nodes in a maintenance reservation of Slurm, all together."""
+    """Update only nodes that are in a maintenance reservation of Slurm, all at the same time."""
 
 
 class Nodeset(Model):
@@ -155,7 +155,7 @@ class Nodeset(Model):
     share a machine, for development."""
     exclusive_cpus: bool = False
     """Make the pods 'Guaranteed', so that the kubelet's CPU manager (policy 'static') gives each
-    node CPUs that no other pod uses. The small containers of these pods then have limits."""
+    node CPUs that no other pod uses. For this, the pods' sidecar containers also get limits."""
     memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
@@ -175,8 +175,8 @@ class Nodeset(Model):
     node_selector: dict[LabelKey, SelectedValue] = {}
     """Labels of the Kubernetes nodes that the nodeset's pods may run on."""
     keep_machine: bool = False
-    """Each node returns to its machine while the machine exists, so that names, topology and drains
-    remain meaningful."""
+    """Start each new pod of a node on the machine of the node's previous pod, while this machine
+    exists. A node's name, topology and drain then always apply to the same machine."""
     affinity: dict[
         Literal["nodeAffinity", "podAffinity", "podAntiAffinity"], dict[str, JsonValue]
     ] = {}
@@ -306,8 +306,8 @@ class Nodeset(Model):
             if space and space.medium == "memory" and (space.size or 0) > self.memory:
                 raise cross_field(
                     f"volumes[{index}].empty.size",
-                    f"{space.size} MiB: files with medium: memory use the pod's memory: expected "
-                    f"at most the nodeset's memory, {self.memory} MiB; lower size",
+                    f"{space.size} MiB: expected at most the nodeset's memory, {self.memory} MiB, "
+                    "because files with medium: memory use the pod's memory; lower size",
                 )
         return self
 

@@ -31,7 +31,7 @@ class Hours(Model):
     begin: HourMinute
     """Begin in UTC, such as '08:00'."""
     end: HourMinute
-    """End in UTC. If it is not after `begin`, the hours end on the next day."""
+    """End in UTC. If `end` is not after `begin`, the hours end on the next day."""
     min: Nodes
     """Number of nodes that are awake."""
 
@@ -61,8 +61,8 @@ class OnDemandLimits(Model):
     """Limits for all nodes on demand together."""
 
     ceiling: Price | None = None
-    """Highest price of all nodes on demand for an hour. Nodes that would exceed it do not start. By
-    default, there is no limit."""
+    """Highest price of all nodes on demand for an hour. A node that would raise the price above
+    this value does not start. By default, there is no limit."""
 
     @model_validator(mode="after")
     def _is_positive(self) -> Self:

@@ -1,4 +1,4 @@
-"""Settings of the Kubernetes nodes for the stack's services, and of their reserved resources."""
+"""Settings of where the stack's services run, and of the resources that they reserve."""
 
 from typing import Annotated, Any, Final, Literal, Self, cast
 
@@ -31,8 +31,8 @@ Service = Literal[
     "reconciler",
     "rest",
 ]
-"""A service of the stack, which can run on any Kubernetes node; it has the name of its pods.
-`default` stands for all services, and for the stack's own Jobs."""
+"""A service of the stack, which can run on any Kubernetes node. A service and its pods have the
+same name. `default` stands for all services, and for the stack's own Jobs."""
 DEFAULT: Final = "default"
 
 
@@ -88,7 +88,7 @@ Placement = dict[Service, Place]
 
 
 def check_placement(placement: Placement) -> None:
-    """Raise a `cross_field` error for sizes that would apply to all services."""
+    """Refuse `cpus` and `memory` in `default`, because they would apply to all services."""
     default = placement.get(DEFAULT, Place())
     for name in ("cpus", "memory"):
         if getattr(default, name) is not None:

@@ -42,7 +42,7 @@ _OURS: Final[Mapping[str, str]] = {
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
 """Prefixes of variables that would change what slurmd does as root."""
 _CAP: Final = "CAP_"
-"""Prefix of capabilities in Linux. Container runtimes add it to the names in pods."""
+"""Prefix of capabilities in Linux. Names in pods lack this prefix: container runtimes add it."""
 _WORDS: Final = ("unlimited", "none")
 
 
@@ -156,7 +156,7 @@ Size = Annotated[
 
 
 class ProcessLimits(Model):
-    """Limits of each process on a node (setrlimit(2)); by default the container runtime's."""
+    """Limits of each process on a node (setrlimit(2)). The container runtime sets the defaults."""
 
     core: Size | None = None
     """Size limit of a core file."""

@@ -23,7 +23,8 @@ POLICIES: Final = frozenset(
         "requests",
     )
 )
-"""Names of all policies. The program must not import the pack, so a test compares the names."""
+"""Names of all policies. The program must not import the policy pack, so the names are repeated
+here. A test compares the names with the pack."""
 
 
 class Policy(Model):

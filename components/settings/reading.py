@@ -37,7 +37,7 @@ class SettingsError(Exception):
 
 
 def from_config(config: Mapping[str, str], source: str = _CONFIGURATION) -> Settings:
-    """Return the settings from Pulumi's configuration, which has full keys, and objects as JSON.
+    """Return the settings from Pulumi's configuration: keys with prefixes, and values as text.
 
     Ignore keys of other namespaces (`kubernetes:…`). Raises `SettingsError`, also for a key with a
     misspelled namespace. Each line begins with the source.
@@ -175,7 +175,10 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
 
 
 def _likeness(namespace: str) -> float:
-    """Return how similar a namespace is to the project's, from 0 to 1; 1 also for its beginning."""
+    """Return how similar a namespace is to the project's name, from 0 to 1.
+
+    Return 1 also if the project's name begins with the namespace.
+    """
     if PROJECT.startswith(namespace.lower()):
         return 1.0
     return difflib.SequenceMatcher(a=namespace, b=PROJECT).ratio()
@@ -209,9 +212,9 @@ _NAME = re.compile(r"[\w.-]{1,63}", re.ASCII)
 _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 _MAPPING = "a mapping, such as {{key: value}}"
 _IN_A_CLUSTER = 3
-"""Number of parts in the place of a field of `cluster`: cluster, its kind and the field."""
+"""Length of the path to a field below `cluster`: `cluster`, its kind and the field."""
 _IN_SLURM = 2
-"""Number of parts in the place of a field of `slurm`."""
+"""Length of the path to a field below `slurm`: `slurm` and the field."""
 _FILES: Sequence[str] = get_args(get_args(Slurm.model_fields["extra"].annotation)[0])
 """Slurm's files to which the user may add lines."""
 _MOMENT = "a date and time with a time zone, such as '2026-12-01T03:00:00Z'"
@@ -316,9 +319,9 @@ def _unknown(place: Sequence[str | int], value: object) -> str:
 
 
 def _respelled(place: Sequence[str | int], fields: Sequence[str], value: object) -> str | None:
-    """Return the remedy for a key without a space after its colon, with dots, or for a file.
+    """Return the remedy for an unknown key that is a known key in a wrong form, or None.
 
-    Return None for other keys.
+    The key lacks a space after its colon, contains dots, or is the name of one of Slurm's files.
     """
     name = str(place[-1])
     key, colon, text = name.partition(":")

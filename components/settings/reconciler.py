@@ -1,4 +1,4 @@
-"""Settings of the reconciler: causes that drain a node, and repairs."""
+"""Settings of the reconciler: which problems (causes) drain a node, and how it repairs nodes."""
 
 from typing import Annotated, Literal, Self
 
@@ -51,7 +51,8 @@ class Reconciler(Model):
     maintenance: tuple[LabelKey, ...] = MAINTENANCE
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: dict[Word, Word] = Field(default_factory=CONDITIONS.copy)
-    """Conditions of Kubernetes nodes that are faults if true, each with the name of its cause."""
+    """Conditions of Kubernetes nodes that are faults if true. For each condition, the name of the
+    cause in drain reasons and in `ladders`."""
     hardware: tuple[Word, ...] = HARDWARE
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
     no other pods."""
@@ -60,7 +61,8 @@ class Reconciler(Model):
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: dict[Word, Ladder] = {}
-    """Repairs for single causes, such as `gpu-ecc`, instead of those in `ladder`."""
+    """Repairs for single causes, such as the failed check `gpu-ecc`, instead of those in
+    `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
     """Seconds that the first repair has to take effect. Each further repair has twice as many."""
     replace: tuple[Line, ...] = ()
@@ -96,7 +98,10 @@ class Reconciler(Model):
         for name in self.ladders:
             if name not in causes:
                 known = known_names(name, causes)
-                raise cross_field(f"ladders.{name}", f"is not a cause that has repairs; {known}")
+                raise cross_field(
+                    f"ladders.{name}",
+                    f"is not a check or problem that the reconciler can repair; {known}",
+                )
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,10 @@ STACK_SCHEMA = Path(__file__).parent.with_name("settings.schema.json")
 
 
 def stack_schema() -> dict[str, Any]:
-    """Return the JSON Schema of `Pulumi.<stack>.yaml`; a test compares `STACK_SCHEMA` with it."""
+    """Return the JSON Schema of `Pulumi.<stack>.yaml`.
+
+    The file `STACK_SCHEMA` contains the same schema; a test compares the two.
+    """
     schema = Settings.model_json_schema()
     definitions = schema.pop("$defs")
     return {

@@ -48,7 +48,7 @@ do instead."""
 
 _REPLACED: Final = {"taskepilog": "task_epilog", "taskprolog": "task_prolog"}
 """Settings by the key of slurm.conf, in lower case: a line in `extra` with this key replaces the
-setting. Prolog and Epilog are not here, because their lines in `extra` are additional."""
+setting. Prolog and Epilog are not here, because lines in `extra` only add further programs."""
 
 COMMUNICATION = ("block_null_hash", "block_zero_hash")
 """CommunicationParameters that make each credential valid for only one message."""
@@ -108,12 +108,13 @@ class Scheduler(Model):
         "max_rpc_cnt": 32,
         "nohold_on_prolog_fail": True,
     }
-    """Values from experience on large clusters. `defer_batch` is not among them: with it, the nodes
-    of an ended job stay idle for up to three seconds (batch_sched_delay) while jobs wait.
+    """Values from experience on large clusters. `defer_batch` is not among these values:
+    with it, the nodes of an ended job would stay idle for up to three seconds (batch_sched_delay)
+    while other jobs wait.
 
     `max_rpc_cnt` is half the number of threads that answer RPCs: `conmgr_threads`, by default 64
-    (slurm.conf(5), 24.11). The manual's entry for `max_rpc_cnt` still assumes 256 threads, which
-    slurmctld never reaches.
+    (source: slurm.conf(5), 24.11). The manual's entry for `max_rpc_cnt` still assumes 256 threads,
+    which slurmctld never reaches.
     """
 
     type: Literal["backfill", "builtin"] = "backfill"
@@ -280,7 +281,8 @@ LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
         "topology.nebius.com/tier-0",
     ),
 }
-"""Labels of Kubernetes nodes with their place in the network, by the name of the level."""
+"""Names of levels of the network. For each level, the keys of labels whose value names the part of
+the network that a Kubernetes node is in."""
 
 
 class Switch(Model):
@@ -326,15 +328,17 @@ class Topology(Model):
 
     kind: Literal["none", "block", "tree"] = "none"
     labels: tuple[LabelKey, ...] = Field(default=(), max_length=8)
-    """Levels of the network from top to bottom, if labels of Kubernetes nodes define it: names,
-    such as 'zone', or keys of labels. For kind block, the last level is the block."""
+    """Levels of the network from top to bottom, if labels of Kubernetes nodes define the topology.
+    A level is a name, such as 'zone', or the key of a label. With kind: block, the last level is
+    the block."""
     switches: tuple[Switch, ...] = ()
     """Switches, for kind tree."""
     blocks: tuple[Block, ...] = ()
     """Blocks, for kind block."""
     block_sizes: tuple[Annotated[int, Field(ge=1, le=65536), Number], ...] = ()
-    """Numbers of nodes of the units in which Slurm plans jobs: a block, then groups of blocks. Each
-    size is the first size times 1, 2, 4, …; by default the size of the smallest block."""
+    """Sizes, in nodes, of the units in which Slurm plans jobs: first of a block, then of groups of
+    blocks. Each size is the first size times 1, 2, 4, …; by default the size of the smallest
+    block."""
 
     @model_validator(mode="after")
     def _parts_fit_kind(self) -> Self:
@@ -382,8 +386,8 @@ class Topology(Model):
         if name := in_cycle({switch.name: switch.switches for switch in self.switches}):
             raise cross_field(
                 "switches",
-                f"'{name}' is below itself, directly or through other switches; remove one from "
-                "switches of another",
+                f"'{name}' is below itself, directly or through other switches; remove one of "
+                "these switches from the switches of another",
             )
         return self
 
@@ -417,7 +421,7 @@ PrivateKind = Literal[
 
 
 Limit = Literal["AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"]
-"""slurm.conf(5), PropagateResourceLimits."""
+"""Names of process limits (source: slurm.conf(5), PropagateResourceLimits)."""
 
 
 class Slurm(Model):

@@ -1,4 +1,7 @@
-"""Domain types. Each type checks its values when the settings are read."""
+"""Types of values in the settings, such as a cron schedule or a size.
+
+Each type checks its values when the settings are read.
+"""
 
 import base64
 import calendar
@@ -77,7 +80,7 @@ _REGION = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+")
 _PRESET = re.compile(r"(\d{1,2}gpu-)?\d{1,4}vcpu-\d{1,5}gb")
 _INSTANCE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 # Amazon's instance families with ARM CPUs have a 'g' after the generation. Exceptions are the first
-# family, a1, and the families with Grace CPUs (EC2, instance type naming conventions).
+# family, a1, and the families with Grace CPUs (source: EC2, instance type naming conventions).
 _ARM_INSTANCE = re.compile(r"(a1|[a-z]+\d+[a-z]*g[a-z]*|p\d+[a-z]*-gb\d+)\..+")
 _SECRET_ENTRY = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _MIG_PROFILE = re.compile(r"[1-9]g\.\d+gb(\.me)?")
@@ -86,7 +89,8 @@ _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp
               "ecdsa-sha2-nistp521", "sk-ssh-ed25519@openssh.com",
               "sk-ecdsa-sha2-nistp256@openssh.com")  # fmt: skip
 _LENGTH = 4
-"""Number of bytes with a field's length, in the blob of a key (RFC 4251, section 5)."""
+"""A key's binary data (blob) consists of fields. This many bytes before each field contain its
+length (source: RFC 4251, section 5)."""
 
 
 class Model(BaseModel):
@@ -105,7 +109,7 @@ def duplicates(values: Iterable[str]) -> list[str]:
 
 
 def in_cycle(next_of: Mapping[str, Iterable[str]]) -> str | None:
-    """Return the first name that leads to itself, directly or through others, or None."""
+    """Return the first name that refers to itself, directly or through other names, or None."""
     for name in sorted(next_of):
         reached: set[str] = set()
         waiting = list(next_of[name])
@@ -130,7 +134,7 @@ def known_names(name: str, known: Iterable[str]) -> str:
 def closest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the most similar known name, or None; ignore case and underscores.
 
-    Slurm writes `MaxTRESPerUser` for `max_tres_per_user`.
+    Users may write a name as Slurm does: `MaxTRESPerUser` for `max_tres_per_user`.
     """
     names = {_plain(one): one for one in known}
     close = difflib.get_close_matches(_plain(name), names, n=1, cutoff=0.62)
@@ -199,7 +203,7 @@ def _host(value: str) -> str:
         bare = bare.partition("/")[0].partition(":")[0]
         is_clear = value.count(":") < _COLONS_OF_IPV6 and _is_domain(bare)
         raise PydanticCustomError(
-            # A URL may contain a password.
+            # The kind "secret" hides the value, because a URL may contain a password.
             "secret" if "@" in value else "host",
             "expected a host name or address, without scheme, port and path{hint}",
             {"hint": f"; did you mean '{bare}'?" if is_clear and "@" not in value else ""},
@@ -225,7 +229,8 @@ def _nodeset_name(value: str) -> str:
         raise PydanticCustomError("nodeset_name", "expected at most 56 characters")
     if not value[0].isalpha():
         raise PydanticCustomError("nodeset_name", "expected a name that begins with a letter")
-    # A partition's `Nodes=ALL` is all nodes, in any case of letters (slurm.conf(5), Nodes).
+    # In a partition, `Nodes=ALL` or `Nodes=all` means all nodes, so it cannot mean a nodeset
+    # (source: slurm.conf(5), Nodes).
     if value == "all":
         raise PydanticCustomError(
             "nodeset_name", "is Slurm's word for all nodes; choose another name"
@@ -338,7 +343,7 @@ ObjectName = Annotated[str, AfterValidator(_object_name)]
 StorageClassName = Annotated[str, AfterValidator(lambda value: value and _object_name(value))]
 """Name of a StorageClass; "" means no class, for volumes that an administrator creates."""
 SecretName = Annotated[str, BeforeValidator(_secret_name)]
-"""Name of a Secret. Errors hide it, because people write credentials there by mistake."""
+"""Name of a Secret. Errors hide the value, because people write credentials there by mistake."""
 Host = Annotated[str, AfterValidator(_host)]
 NodesetName = Annotated[str, AfterValidator(_nodeset_name)]
 UserName = Annotated[
@@ -437,7 +442,7 @@ KubernetesVersion = Annotated[
         "a minor version of Kubernetes, 1.30 or later, such as '1.33'",
     ),
 ]
-"""Kubernetes has ValidatingAdmissionPolicies since 1.30."""
+"""The stack requires ValidatingAdmissionPolicies, which Kubernetes has since version 1.30."""
 KubernetesRelease = Annotated[
     str,
     matches(
@@ -607,7 +612,8 @@ def _cron(value: str) -> str:
 def _check_that_it_fires(fields: list[str]) -> None:
     """Refuse days that no month has, such as 31 February."""
     _, _, days, months, weekdays = fields
-    # If a day of the week is set too, cron runs on both: on each such day, and on each such date.
+    # If a day of the week is set too, cron also runs on each such day of the week, so the schedule
+    # fires even if no month has the date.
     if any(part not in ("*", "*/1") for part in weekdays.split(",")):
         return
     least = min(_cron_values(days, _CRON["day of the month"]))
@@ -628,7 +634,7 @@ def _cron_values(field: str, allowed: range) -> set[int]:
         if first == "*":
             values = allowed
         else:
-            # A step after one number continues to the end.
+            # In `5/15`, the range starts at 5 and continues to the field's largest value.
             end = int(last or (allowed.stop - 1 if step else first))
             values = range(int(first), end + 1)
         found.update(values[:: int(step or 1)])
@@ -695,7 +701,7 @@ def _days(value: object) -> object:
 Seconds = Annotated[int, Field(ge=0, le=_WEEK), BeforeValidator(_seconds)]
 Days = Annotated[int, Field(ge=1, le=3650), BeforeValidator(_days)]
 Uint16 = Annotated[int, Field(ge=0, le=65535), Number]
-"""Slurm stores priority tiers and factors in 16 bits (slurm.conf(5), PriorityTier)."""
+"""Slurm stores priority tiers and factors in 16 bits (source: slurm.conf(5), PriorityTier)."""
 
 
 # --- Addresses -----------------------------------------------------------------------------------
@@ -724,7 +730,7 @@ def _cidr(value: str) -> str:
         raise PydanticCustomError(
             "cidr", "expected an address range, such as '10.0.0.0/16' or 'fd00:1::/64'"
         )
-    # A range of all addresses would cut nodes off from each other.
+    # If a policy or packet filter blocked all addresses, nodes could not reach each other.
     if network.prefixlen == 0:
         raise PydanticCustomError(
             "all_addresses",
@@ -846,7 +852,10 @@ def parse_ssh_key(value: str) -> str:
 
 
 def _is_whole(blob: bytes) -> bool:
-    """Return whether a blob consists of its type and at least one field, with their lengths."""
+    """Return whether a key's binary data is complete: the type, and at least one further field.
+
+    A length precedes the type and each field.
+    """
     fields = 0
     while len(blob) >= _LENGTH:
         size = int.from_bytes(blob[:_LENGTH], "big")

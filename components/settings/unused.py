@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Warnings = Iterator[tuple[str, str]]
 """Keys of the stack file, each with the problem and the remedy."""
 _TIER = 1
-"""PriorityTier of a partition without one (slurm.conf(5))."""
+"""PriorityTier of a partition that sets no tier (source: slurm.conf(5))."""
 
 
 def unused(settings: Settings) -> Warnings:
@@ -38,7 +38,7 @@ def _disabled_checks(settings: Settings) -> Warnings:
     health = settings.health
     if health.enabled:
         return
-    # Slurm runs the site's script at the same interval and in the same node states.
+    # Slurm also runs the site's script at this interval and in these node states.
     further = () if health.script else ("interval", "node_states")
     names = ("checks", *further)
     keys = [f"health.{name}" for name in names if name in health.model_fields_set]
@@ -91,7 +91,10 @@ def _preemption(settings: Settings) -> Warnings:
 
 
 def _has_one_tier(settings: Settings) -> bool:
-    """Return whether all partitions have one tier; false if lines of the site may set tiers."""
+    """Return whether all partitions have the same tier.
+
+    Return false if the site's own lines of slurm.conf may set tiers.
+    """
     queues = settings.queues()
     further = {name.lower() for queue in queues for name in queue.parameters}
     further |= {key_of(line) for line in settings.slurm.extra.get("slurm.conf", ())}

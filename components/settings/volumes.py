@@ -30,13 +30,17 @@ _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "
 _JAIL_SYSTEM = (*_SYSTEM, "/usr", "/var")
 """Folders of the jail that belong to the jail's image or to the nodes."""
 _SITES_OWN = "/usr/local"
-"""Exception in /usr: the site owns this folder (Filesystem Hierarchy Standard, section 4.9)."""
+"""Exception in /usr: the site owns this folder (source: Filesystem Hierarchy Standard, section
+4.9)."""
 _NAME_LENGTH = 58
 """Maximum length of a name: Kubernetes allows 63 characters, including the prefix `jail-`."""
 
 
 def system_folder(path: str) -> str | None:
-    """Return the system folder of the jail that is a path in the jail or contains it, or None."""
+    """Return the jail's system folder that contains a path in the jail.
+
+    A folder contains itself. Return None if the path is in no system folder.
+    """
     above = PurePosixPath(path, "x").parents
     if PurePosixPath(_SITES_OWN) in above:
         return None
@@ -88,7 +92,8 @@ class NfsServer(Model):
     @field_validator("machines")
     @classmethod
     def _are_understood(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        # Ganesha 6.5 reads only two digits of a prefix length (src/config_parsing/conf_lex.l).
+        # Ganesha 6.5, the NFS server, reads only two digits of a prefix length (source:
+        # src/config_parsing/conf_lex.l). It would take /112 for /11.
         for cidr in value:
             if 99 < ip_network(cidr).prefixlen < 128:
                 raise PydanticCustomError(
@@ -180,12 +185,13 @@ class Submount(Source):
     path: Path
     """Path for users, such as '/data' or '/home'."""
     login: bool = True
-    """Mount it on login nodes too. With `empty` and `host_path`, each node has its own files."""
+    """Mount the volume on login nodes too. With `empty` and `host_path`, each node has its own
+    files."""
 
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
-            # In metrics, this is the name of the jail's own volume.
+            # Metrics give the jail's own volume this name. The two could not be told apart.
             raise cross_field(
                 "name", "'jail': is the name of the jail's own volume; choose another name"
             )

@@ -21,7 +21,7 @@ _LIMITS: Final = ("grp_", "max_", "min_tres_")
 """Prefixes of the fields of accounts, users and QOS that set limits."""
 _ENFORCING: Final = frozenset({"limits", "safe"})
 """Values of `accounting.enforce` with which Slurm enforces limits; safe includes limits
-(slurm.conf(5), AccountingStorageEnforce)."""
+(source: slurm.conf(5), AccountingStorageEnforce)."""
 
 
 def warned(settings: Settings) -> Warnings:
@@ -77,7 +77,10 @@ def _has_limits(limits: Limits) -> bool:
 
 
 def _unknown_labels(settings: Settings) -> Warnings:
-    """Warn about selected labels that machines, which the deploy sets up, do not have."""
+    """Warn about labels in a `node_selector` that no machine has.
+
+    The deploy can only know the labels of machines that it sets up itself.
+    """
     if not settings.cluster.makes_machines:
         return
     selectors = {
@@ -86,7 +89,7 @@ def _unknown_labels(settings: Settings) -> Warnings:
     }
     for place, selector in selectors.items():
         for label, value in selector.items():
-            # Clouds, Kubernetes and drivers set labels with a domain.
+            # The cloud, Kubernetes or a driver may set a label with a domain.
             if "/" not in label:
                 yield (
                     f"{place}.node_selector.{label}",
@@ -115,7 +118,10 @@ def _memory_above_the_nodes(settings: Settings) -> Warnings:
 
 
 def _suspended_jobs_keep_all_memory(settings: Settings) -> Warnings:
-    """Warn about preemption that frees no memory: cons_tres frees only CPUs of suspended jobs."""
+    """Warn if preemption suspends jobs that have all memory of their CPUs.
+
+    Slurm's plugin cons_tres frees only the CPUs of a suspended job, not its memory.
+    """
     chosen = settings.slurm.preemption
     modes: dict[str, str | None] = {}
     if chosen.type != "none":
@@ -163,7 +169,7 @@ def _volumes_outside_the_jail(settings: Settings) -> Warnings:
 
 
 def _no_default_partition(settings: Settings) -> Warnings:
-    # A Lua script, or a line of the site, may choose the partition.
+    # A Lua script, or the site's own line of slurm.conf, may choose the partition of a job.
     further = " ".join(_slurm_conf(settings)).lower()
     is_chosen = settings.slurm.job_submit_lua or "default=yes" in further
     if settings.partitions and not (is_chosen or any(each.default for each in settings.partitions)):
@@ -179,7 +185,7 @@ def _no_default_partition(settings: Settings) -> Warnings:
 def _unknown_levels(settings: Settings) -> Warnings:
     """Warn about levels of the topology that look like misspelled labels."""
     for label in settings.slurm.topology.labels:
-        # Clouds, Kubernetes and drivers set labels with a domain.
+        # The cloud, Kubernetes or a driver may set a label with a domain.
         if label in LEVELS or "/" in label:
             continue
         close = difflib.get_close_matches(label, LEVELS, n=1, cutoff=0.75)
@@ -195,7 +201,7 @@ def _unknown_levels(settings: Settings) -> Warnings:
 
 
 def _unusable_qos(settings: Settings) -> Warnings:
-    """Warn about QOS that no association of the settings has, if Slurm enforces QOS."""
+    """Warn about a QOS that no account, user or partition may use, if Slurm enforces QOS."""
     accounting = settings.accounting
     if not accounting.enabled or "qos" not in settings.enforced():
         return
@@ -214,7 +220,10 @@ def _unusable_qos(settings: Settings) -> Warnings:
 
 
 def _limits_of_unknown_gres(settings: Settings) -> Warnings:
-    """Warn about limits of gres that no node has; the database may know the gres from earlier."""
+    """Warn about limits of a gres (generic resource) that no node has.
+
+    slurmdbd may still accept such a limit: its database keeps each gres that a node once had.
+    """
     known = settings.tres()
     if any(key_of(line) == "accountingstoragetres" for line in _slurm_conf(settings)):
         return
@@ -277,7 +286,7 @@ def _short_histories(settings: Settings) -> Warnings:
             "snapshots.schedule",
             (
                 f"'{snapshots.schedule}': makes {daily} snapshots a day, but snapshots.keep is"
-                f" {snapshots.keep}, so they cover less than a day; choose fewer minutes, or raise"
-                " snapshots.keep"
+                f" {snapshots.keep}, so the kept snapshots cover less than a day; run the schedule"
+                " less often, or raise snapshots.keep"
             ),
         )

@@ -73,7 +73,8 @@ def config_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
 def config_digest(settings: Settings, root: Path = Path()) -> str:
     """Return a word that identifies the files of `config_files`.
 
-    Slurm accepts any word in SlurmctldParameters, and shows it in `scontrol show config`.
+    slurm.conf contains this word in SlurmctldParameters, where Slurm accepts any word. The deploy
+    waits until `scontrol show config` shows the word, that is, until slurmctld uses the files.
     """
     return f"{c.PROJECT}={c.checksum(_files(settings, root, mark=''))}"
 
@@ -92,11 +93,12 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
         lines = [line for nodeset in nodesets for line in gres_lines(nodeset)]
         files["gres.conf"] = render("gres.conf", {"lines": lines})
-    # A site with its own lines in oci.conf uses another runtime.
+    # If the site has its own lines for oci.conf, it uses another runtime, and the file has only
+    # these lines.
     if settings.containers.enabled and "oci.conf" not in slurm.extra:
         program = f"{c.PROGRAMS}/start-container"
         files["oci.conf"] = render("oci.conf", {"program": program, "bundles": c.BUNDLES})
-    # If labels define the topology, images/controller/gather-config adds the file.
+    # If labels define the topology, images/controller/gather-config adds topology.conf instead.
     if slurm.topology.groups():
         files["topology.conf"] = render("topology.conf", {"lines": _topology(settings)})
     if settings.rest.jwks:
@@ -167,7 +169,7 @@ def _always_runs(nodeset: Nodeset) -> bool:
 
 
 def _private_data(settings: Settings) -> list[str]:
-    """Return PrivateData. Despite its name, `cloud` shows sleeping nodes to users."""
+    """Return the values of PrivateData. Only `cloud` hides nothing: it shows sleeping nodes."""
     on_demand = ("cloud",) if any(each.on_demand for each in settings.nodesets) else ()
     return sorted({*settings.slurm.private_data, *on_demand})
 
@@ -201,7 +203,8 @@ def _preempt_mode(settings: Settings) -> str:
 def _topology(settings: Settings) -> list[str]:
     """Return the lines of topology.conf, without switches and blocks that have no nodes.
 
-    slurmctld does not start if one of them is there, for example while a nodeset has no nodes.
+    slurmctld does not start if the file has a switch or block without nodes. A nodeset with no
+    nodes would cause this.
     """
     topology = settings.slurm.topology
     nodes = {group.name: settings.nodes_of(group) for group in topology.groups()}
@@ -269,6 +272,7 @@ def _plugstack(settings: Settings) -> dict[str, object]:
             f"/usr={c.PROGRAMS}/usr",
             c.WORKER_SPOOL,
         ),
-        # srun loads PMIx even without MPI. An image keeps its own PMIx, which fits the image's MPI.
+        # srun loads PMIx even without MPI, so a container needs a PMIx. If the image has its own
+        # PMIx, the container keeps it, because it fits the image's MPI.
         "pmix": c.PMIX_DIR,
     }

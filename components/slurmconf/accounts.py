@@ -1,4 +1,4 @@
-"""Render the wanted accounts for agents/accounts."""
+"""Render the accounts, users and QOS that agents/accounts must create in Slurm."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     for name in (*(user.name for user in settings.users), *ranks):
         found.setdefault(name, {accounting.default_account: {}})
     for name, rank in ranks.items():
-        # The admin level belongs to the user, not to an account: write it into one account only.
+        # The admin level belongs to the user and not to an account, so one account has to name it.
         next(iter(found[name].values()))["adminlevel"] = rank
     return found
 

@@ -10,10 +10,10 @@ _DEVICES = ("dri", "fuse", "gdrdrv", "infiniband", "kfd", "nvidia*")
 """Devices in a node's /dev that jobs can use: GPUs of both vendors, fast networks, FUSE."""
 
 _STEPS = 256
-"""Limit of a job's steps on a node with much memory."""
+"""Default limit of a job's steps on a node. On a node with little memory, the default is lower."""
 _FEWEST_STEPS = 8
 _SLURMSTEPD = 4
-"""Memory in MiB of a slurmstepd; measured: 3."""
+"""Memory in MiB that the stack plans for each slurmstepd. A measured slurmstepd used 3 MiB."""
 
 
 def node_options(nodeset: Nodeset, submounts: Iterable[Submount] = ()) -> str:
@@ -34,7 +34,8 @@ def _options(nodeset: Nodeset, submounts: Iterable[Submount]) -> Iterator[tuple[
     yield "node_steps", str(max(_fitting_steps(nodeset), isolation.steps or 0))
     yield "overlay", _switch(isolation.overlay)
     if isolation.overlay:
-        # An overlay does not show volumes that are mounted in its lower directory.
+        # An overlay does not show volumes that are mounted in its lower directory, so the plugin
+        # mounts these paths through the overlay.
         mounted = (path for volume in nodeset.volumes if (path := volume.in_jail()))
         further = (submount.path for submount in submounts)
         ours = {CHECKS_LOGS, *mounted, *further}

@@ -48,10 +48,11 @@ def _wanted(nodeset: Nodeset) -> WantedNodeset:
 
 
 def checks_partition_lines(settings: Settings) -> list[str]:
-    """Return the line of slurm.conf for the hidden partition of long checks, if there are any.
+    """Return the line of slurm.conf for the hidden partition of long checks, if a check is listed.
 
-    Users' jobs are in other partitions. Slurm considers users' jobs first, and they preempt running
-    checks at once. Checks get whole nodes: on a shared node, jobs would distort the measurement.
+    Users' jobs are in other partitions. Slurm considers these jobs first, and they preempt running
+    checks immediately. Checks get whole nodes, because other jobs on a node would distort the
+    measurement.
     """
     if not settings.long_checks.checks:
         return []

@@ -12,7 +12,7 @@ _NOWHERE = "192.0.2.1"
 
 
 def node_conf(nodeset: Nodeset) -> str:
-    """Return the description that a node of this nodeset registers with (`slurmd -Z --conf`)."""
+    """Return the description with which a node registers in Slurm (`slurmd -Z --conf`)."""
     on_demand = (c.FEATURE_ON_DEMAND,) if nodeset.on_demand else ()
     features = ",".join((nodeset.name, *sorted((*nodeset.features, *on_demand))))
     ours: dict[str, object] = {
@@ -36,10 +36,11 @@ def node_shape(nodeset: Nodeset) -> str:
 def node_line(nodeset: Nodeset) -> str | None:
     """Return the line of slurm.conf for a static nodeset's nodes.
 
-    A name that does not resolve blocks slurmctld for ten seconds. An absent node must therefore
-    have an address that needs no lookup. When a CLOUD node registers, slurmctld 24.11 replaces that
-    address with the sender's, keeps it across restarts, and gives it to srun. For other nodes, srun
-    launches steps at the address in slurm.conf.
+    If DNS does not resolve a node's name, slurmctld waits for ten seconds. An absent node must
+    therefore have an address that needs no lookup. All static nodes are CLOUD nodes. When such a
+    node registers, slurmctld 24.11 replaces this address with the address of the sender. slurmctld
+    keeps the new address across restarts, and gives it to srun. For other nodes, srun would use
+    the address in slurm.conf.
 
     slurmctld assumes that a CLOUD node is powered down, and would start jobs on it. The program at
     `ABSENT_PROGRAM` therefore sets absent nodes to down, except nodes on demand.
@@ -130,7 +131,7 @@ def partition_line(partition: Partition, settings: Settings) -> str:
 
 
 def _preempt_mode(partition: Partition, settings: Settings) -> str | None:
-    """Return the partition's PreemptMode; None: the cluster's PreemptMode applies."""
+    """Return the partition's PreemptMode, or None if the cluster's PreemptMode applies."""
     if settings.slurm.preemption.type == "none":
         # Long checks need preemption; users' jobs still must not be preempted.
         return "OFF" if settings.long_checks.checks else None
@@ -157,7 +158,10 @@ def gres_lines(nodeset: Nodeset) -> list[str]:
 
 
 def words(ours: Mapping[str, object], further: Mapping[str, object]) -> str:
-    """Write `Key=value` for each parameter. `further` replaces `ours` of the same name."""
+    """Write `Key=value` for each parameter.
+
+    A parameter in `further` replaces the parameter with the same name in `ours`.
+    """
     replaced = {name.lower() for name in further}
     kept = {name: value for name, value in ours.items() if name.lower() not in replaced}
     return " ".join(

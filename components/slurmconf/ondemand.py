@@ -12,17 +12,18 @@ from components.settings.ondemand import DAYS, Hours, OnDemand
 
 _NEVER = 10 * 365 * 24 * 3600
 """SuspendTime in seconds, ten years: Slurm itself must not put nodes to sleep, because the agent
-does. Without this parameter, Slurm disables its power saving."""
+`ondemand` does this. Without this parameter, Slurm would disable its power saving."""
 SUSPEND_TIMEOUT = 120
-"""Seconds after which Slurm marks a node as powered down without the agent's report. The agent does
-not report nodes that are out of service, because the report would end their drain."""
+"""Seconds after which Slurm marks a node that stops as powered down, even without a report from the
+agent. The agent does not report nodes that are out of service, because the report would end their
+drain."""
 _MARGIN = 120
-"""Seconds that Slurm waits for a node longer than the agent. The agent thus reports a failed start
-first, and gives the reason."""
+"""Slurm waits for the start of a node this many seconds longer than the agent does. The agent thus
+reports a failed start first, and gives the reason."""
 
 
 def power(settings: Settings) -> dict[str, object]:
-    """Return the lines of slurm.conf for power saving; none without nodes on demand."""
+    """Return the lines of slurm.conf for power saving, if a nodeset has nodes on demand."""
     chosen = [nodeset.on_demand for nodeset in settings.nodesets if nodeset.on_demand]
     if not chosen:
         return {}
@@ -33,7 +34,7 @@ def power(settings: Settings) -> dict[str, object]:
         "SuspendTime": _NEVER,
         "SuspendTimeout": SUSPEND_TIMEOUT,
         "ResumeTimeout": max(each.start for each in chosen) + _MARGIN,
-        # All nodes of a job wake at the same time.
+        # 0 means no limit, so that all nodes of a job wake at the same time.
         "SuspendRate": 0,
         "ResumeRate": 0,
         # Otherwise Slurm would also put dynamic nodes to sleep.

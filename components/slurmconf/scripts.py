@@ -9,7 +9,8 @@ from components.settings.slurm import Lua
 
 SHIPPED: Mapping[str, str] = {"prolog": "Prolog", "epilog": "Epilog"}
 """Scripts that slurmctld sends to every node with the configuration: for each file name, the key in
-slurm.conf. slurmctld sends scripts that have no path (configless documentation)."""
+slurm.conf. slurmctld sends a script if slurm.conf gives only its file name, without a folder
+(source: Slurm's documentation of configless mode)."""
 MOUNTED: Mapping[str, str] = {
     "task_prolog": "TaskProlog",
     "task_epilog": "TaskEpilog",
@@ -38,7 +39,7 @@ def script_paths(settings: Settings) -> dict[str, str]:
     }
     found = {key: path for key, (name, path) in places.items() if _source(settings, name)[1]}
     if settings.health.enabled:
-        # After the checks, this program runs the site's own script.
+        # This program runs the checks, and then the site's own script.
         found["HealthCheckProgram"] = f"{CHECKS}/interval"
     return found
 

@@ -8,8 +8,8 @@ from components.settings import Nodeset, Settings
 from components.slurmconf.nodes import node_conf
 
 _LOOKS = 3
-"""Number of intervals after which a node's last report is too old. It is above 1 because a busy
-Slurm can miss reports."""
+"""Number of intervals after which a node's last report is too old. The number is above 1, because a
+busy slurmctld can miss reports."""
 
 
 def wanted_nodes(settings: Settings) -> str:

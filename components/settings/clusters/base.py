@@ -30,7 +30,10 @@ def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
 
 
 def unreachable_machines(stack: Settings) -> Iterator[Problem]:
-    """Refuse a node selector for a nodeset's machines if the pods do not tolerate their taint."""
+    """Refuse a node selector for a nodeset's machines if pods do not tolerate these machines.
+
+    The machines have a taint, so that only the nodeset's pods run on them.
+    """
     selected = {
         f"placement.{name}": (place_of(name, stack.placement).tolerations, place.node_selector)
         for name, place in stack.placement.items()

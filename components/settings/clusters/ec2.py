@@ -8,16 +8,18 @@ from components.settings.clusters.machines import least_overhead
 
 _SIZE: Final = re.compile(r"(?P<family>[a-z]+)\d[^.]*\.(metal-)?(?P<size>\d*)(xlarge|xl|large)")
 _CPUS: Final = {"c4.8xlarge": 36, "d2.8xlarge": 36}
-"""Types with another number of CPUs than the size in their name gives (EC2, CPU options)."""
+"""Exceptions: types whose number of CPUs does not follow from the size in their name (source: EC2,
+CPU options)."""
 _GIB: Final = {"c": 2, "m": 4, "r": 8}
 """Memory per CPU, in GiB, of the families for compute (c), general use (m) and memory (r)."""
 _KUBE_RESERVED: Final = 255 + 11 * 29
 """Least memory in MiB that EKS reserves for kubelet: 255, and 11 for each of the 29 pods that a
-machine of size `large` can have. Larger machines have more pods (EKS, nodeadm)."""
+machine of size `large` can have. Larger machines have more pods (source: EKS, nodeadm)."""
 _FEW_CPUS: Final = 32
-"""Machines of these families with at most so many CPUs have no Elastic Fabric Adapter."""
+"""Machines of the families c, m and r with at most this many CPUs have no Elastic Fabric
+Adapter."""
 _MOST_ADAPTERS: Final = 2
-"""Largest number of Elastic Fabric Adapters of a machine of these families."""
+"""Largest number of Elastic Fabric Adapters that a machine of the families c, m and r has."""
 _SMALL: Final = dict.fromkeys(("xlarge", "2xlarge", "4xlarge"), (1, 0))
 _MIDDLE: Final = dict.fromkeys(("8xlarge", "16xlarge"), (1, 1))
 _G5: Final = {
@@ -52,7 +54,7 @@ _CARDS: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
     "p6-b200": {"48xlarge": (8, 8)},
     "p6-b300": {"48xlarge": (8, 16)},
 }
-"""Numbers of GPUs and of Elastic Fabric Adapters, by family and size (EC2, instance types,
+"""Numbers of GPUs and of Elastic Fabric Adapters, by family and size (sources: EC2, instance types,
 accelerated computing; EC2, maximum network cards)."""
 
 
@@ -75,7 +77,7 @@ def memory(type_: str) -> int | None:
 
 
 def reserved(gib: int) -> int:
-    """Return the least memory in MiB that pods cannot have on a machine with this memory."""
+    """Return how much of a machine's memory pods can never have, in MiB."""
     return least_overhead(gib * 1024) + _KUBE_RESERVED
 
 

@@ -31,26 +31,27 @@ if TYPE_CHECKING:
     from components.settings.nodesets import Nodeset
 
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
-"""Instance families with GPUs (EC2, instance types, accelerated computing)."""
+"""Instance families with GPUs (source: EC2, instance types, accelerated computing)."""
 _AMD_TYPES: Final = "g4ad."
 """Beginning of the instance types with GPUs of AMD."""
 _FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
-"""Instance families for training over several nodes (EC2, Elastic Fabric Adapter)."""
+"""Instance families for training on several nodes (source: EC2, Elastic Fabric Adapter)."""
 _RESERVATION: Final = re.compile(r"cr-[0-9a-f]{17}")
 SUBNET_BITS: Final = 4
 """Each subnet is a sixteenth of the network. Two subnets are reserved for each zone from a to h,
 even if the stack does not use the zone."""
 _OF_AMAZON: Final = 5
-"""Number of addresses that Amazon reserves in each subnet (VPC, subnet sizing)."""
+"""Number of addresses that Amazon reserves in each subnet (source: VPC, subnet sizing)."""
 _OF_A_MACHINE: Final = 2
 """Least number of addresses that a machine uses: its own, and one for its node's pod. Amazon's
-plugin reserves more: by default, those of one more network interface (WARM_ENI_TARGET)."""
+plugin reserves more: by default, all addresses of one more network interface (its setting
+WARM_ENI_TARGET)."""
 _WIDEST: Final = 20
 """Longest prefix of the network: each of the 16 subnets of a /20 is a /24."""
 ZONES: Final = "abcdefgh"
 """Letters of zones; a region has at most six zones."""
 _LUSTRE: Final = 1_228_800, 2_457_600
-"""Sizes of an SSD file system in MiB: 1.2 TiB, or a multiple of 2.4 TiB (FSx for Lustre,
+"""Sizes of an SSD file system in MiB: 1.2 TiB, or a multiple of 2.4 TiB (source: FSx for Lustre,
 StorageCapacity)."""
 
 
@@ -113,7 +114,7 @@ class EksReservation(Model):
     """Id of the Capacity Reservation."""
     kind: Literal["on-demand", "block"] = "on-demand"
     """on-demand: an On-Demand Capacity Reservation; block: a Capacity Block for ML, which ends at
-    its own time."""
+    a fixed time."""
 
 
 class EksMachines(Machines):
@@ -122,8 +123,8 @@ class EksMachines(Machines):
     type: InstanceType
     """Instance type, such as 'p5.48xlarge'."""
     efa: Annotated[int, Field(ge=1, le=32), Number] | None = None
-    """Number of Elastic Fabric Adapters of an instance; each node gets all of them. The machines
-    are then close together, in a placement group."""
+    """Number of Elastic Fabric Adapters of an instance; each node gets all of them. With this
+    setting, Amazon places the machines close together, in a placement group."""
     reservation: EksReservation | None = None
     """Reserved capacity for the machines; by default none."""
 
@@ -241,7 +242,7 @@ class EksCluster(CloudCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Check the limits of Amazon's network and file systems."""
         yield from super().problems(stack)
-        # Amazon's network plugin gives pods addresses of the network.
+        # Amazon's network plugin gives pods addresses of the network, so users must reach them.
         yield from blocked_pods(stack, self.network)
         yield from self._address_problems(stack)
         yield from self._network_problems(stack)
@@ -249,7 +250,7 @@ class EksCluster(CloudCluster):
         yield from self._lustre_problems(stack)
 
     def _address_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require an address for each worker and its pod: all are in one subnet."""
+        """Require addresses for all workers and their pods in one subnet, which they share."""
         machines = 0
         for nodeset in stack.nodesets:
             bounds = self.bounds(nodeset)

@@ -25,7 +25,7 @@ class ExistingCluster(BaseCluster):
     """Domain of the cluster's own DNS."""
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn if kubectl chooses the cluster, or if pods can have no images."""
+        """Warn if kubectl's current context chooses the cluster, or if pods cannot pull images."""
         if self.context is None:
             yield (
                 "cluster.context",

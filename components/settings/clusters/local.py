@@ -23,7 +23,7 @@ def machine_cpus() -> float:
 
 
 class LocalCluster(BaseCluster):
-    """A Kubernetes cluster of containers on this machine, started by `make up`."""
+    """A Kubernetes cluster of containers on this machine, which `make up` starts."""
 
     kind: Literal["local"]
     nodes: Annotated[int, Field(ge=1, le=9), Number] = 2

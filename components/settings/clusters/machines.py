@@ -28,11 +28,14 @@ SYSTEM: Final = "system"
 _PAGES: Final = 64
 """Linux uses a 64th of the memory itself: 64 bytes (struct page) for each page of 4096 bytes."""
 _FREE: Final = 100
-"""Memory in MiB that kubelet keeps free (kubelet, evictionHard)."""
+"""Memory in MiB that kubelet keeps free (its default for evictionHard)."""
 
 
 def least_overhead(memory: int) -> int:
-    """Return the least memory that pods cannot request on a machine with this memory, in MiB."""
+    """Return how much of a machine's memory pods can never request, in MiB.
+
+    The true amount is larger: other daemons also need memory.
+    """
     return memory // _PAGES + _FREE
 
 
@@ -44,7 +47,7 @@ def shown_memory(nodeset: Nodeset) -> str:
 
 
 class Autoscaling(Model):
-    """Limits of autoscaling: the number of machines depends on the pods."""
+    """Limits of autoscaling, which adds and removes machines according to the pods."""
 
     min: Annotated[int, Field(ge=0, le=MAX_REPLICAS), Number] = 0
     """Minimum number of machines, even if no pod needs them."""
@@ -66,7 +69,7 @@ class Machines(Model):
     """Use cheaper machines that the cloud may take back at any time."""
     autoscaling: Autoscaling | None = None
     """Autoscaling of the machines. By default, the number of machines is the nodeset's replicas.
-    With nodes on demand, it follows the number of nodes by default, up to the replicas."""
+    For nodes on demand, the default is autoscaling with at most `replicas` machines."""
 
 
 class System(Model):
@@ -146,7 +149,10 @@ class CloudCluster(BaseCluster):
                 yield f"cluster.machines.{name}.{key}", problem
 
     def _disk_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require disks that are larger than their pods' limits, which Kubernetes reserves."""
+        """Require that a machine's disk is larger than its pod's limit.
+
+        Kubernetes reserves disk space of the size of the limit.
+        """
         groups = self.groups()
         for index, nodeset in enumerate(stack.nodesets):
             machines, wanted = groups.get(nodeset.name), nodeset.ephemeral_storage

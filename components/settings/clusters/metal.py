@@ -37,14 +37,16 @@ KubeadmKind = Literal[
     "ClusterConfiguration", "KubeProxyConfiguration", "KubeletConfiguration", "nodeRegistration"
 ]
 API_PORT: Final = 6443
-"""Port of kube-apiserver (kubeadm, APIEndpoint)."""
+"""Port of kube-apiserver (source: kubeadm, APIEndpoint)."""
 _NODE_BITS: Final = 24
-"""Prefix length of one machine's pod range (kube-controller-manager, --node-cidr-mask-size)."""
+"""Prefix length of one machine's pod range (source: kube-controller-manager,
+--node-cidr-mask-size)."""
 _POD_BITS: Final = range(8, _NODE_BITS + 1)
 _SERVICE_BITS: Final = range(12, 29)
-"""kube-apiserver accepts no range larger than /12 for Services (--service-cluster-ip-range)."""
+"""Allowed prefix lengths of the range for Services. kube-apiserver accepts no range larger than /12
+(source: --service-cluster-ip-range)."""
 _QUORUMS: Final = (1, 3)
-"""Allowed numbers of etcd members. With two, etcd would stop when either of them fails."""
+"""Allowed numbers of etcd members. With two members, etcd would stop if one member fails."""
 _OURS: Final[Mapping[KubeadmKind, Mapping[str, str]]] = {
     "ClusterConfiguration": {
         "clusterName": "cluster_name",
@@ -243,13 +245,15 @@ class MetalCluster(BaseCluster):
         ]
         if networks and outside:
             first, *others = outside
-            likewise = f" (likewise {', '.join(each.name for each in others)})" if others else ""
+            names = ", ".join(each.name for each in others)
+            also = f", nor of {names}" if others else ""
+            affected = "these machines" if others else "this machine"
             yield (
                 "jail.server.machines",
                 (
                     f"{', '.join(ranges)}: does not contain the address of machine '{first.name}' "
-                    f"({first.address}){likewise}, so it could not mount the jail; add "
-                    f"{first.address}/32, or a range with all machines"
+                    f"({first.address}){also}, so {affected} could not mount the "
+                    f"jail; add {first.address}/32, or a range with all machines"
                 ),
             )
 
@@ -312,11 +316,11 @@ def _storage_warnings(stack: Settings) -> Iterator[Problem]:
     """Warn about volumes of the default StorageClass, which kubeadm does not create."""
     first, *others = _without_class(stack) or [""]
     if first:
-        likewise = f" (likewise {', '.join(others)})" if others else ""
+        also = f", nor are {', '.join(others)}" if others else ""
         yield (
             first,
             (
-                f"is not set{likewise}, and kubeadm installs no storage, so the volumes stay "
+                f"is not set{also}; kubeadm installs no storage, so the volumes stay "
                 "pending until the cluster has a default StorageClass; set a storage_class for each"
             ),
         )

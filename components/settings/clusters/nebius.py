@@ -35,8 +35,8 @@ class Size:
 def size_of(preset: str) -> Size:
     """Return the size of a valid preset, such as `8gpu-128vcpu-1600gb`.
 
-    Its `gb` are GiB: Nebius's price of `1gpu-16vcpu-200gb` has 200 GiB of memory
-    (docs.nebius.com, billing changes of October 2025).
+    `gb` in a preset's name means GiB: in Nebius's price list, `1gpu-16vcpu-200gb` has 200 GiB of
+    memory (source: docs.nebius.com, billing changes of October 2025).
     """
     *gpus, cpus, gb = map(int, re.findall(r"\d+", preset))
     return Size(sum(gpus), cpus, gb * 1024)
@@ -174,7 +174,8 @@ class NebiusCluster(CloudCluster):
                 yield (
                     f"cluster.machines.{name}.fabric",
                     (
-                        f"'{machines.fabric}': nodeset {first} uses it with {platform}, and a "
-                        "fabric connects only one platform; choose another fabric"
+                        f"'{machines.fabric}': nodeset {first} already uses this fabric with "
+                        f"platform {platform}, and a fabric connects machines of only one platform;"
+                        " choose another fabric"
                     ),
                 )

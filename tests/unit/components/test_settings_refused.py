@@ -1084,7 +1084,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "groups[0].name": {"The Lab": _USER},
     "groups[0].members[0]": {"Ada": _USER},
 }
-"""Keys that require a certain form: values that are refused, and the remedy in each error."""
+"""Keys whose values need a certain form, with refused values and the remedy in each error."""
 
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
@@ -1231,8 +1231,8 @@ REQUIRED = (
 _BOTH = {"text": "#!/bin/sh\n", "file": "prolog"}
 _LEAF = {"name": "leaf", "nodesets": ["slices"]}
 RULES: list[tuple[str, object, str, str, str]] = [
-    # Each row has the edited key and its new value. The error must name the last three texts of the
-    # row: a key, the value and the remedy.
+    # Each row begins with the edited key and its new value. The row ends with three texts that the
+    # error must contain: a key, the value and the remedy.
     ("nodesets[1].on_demand", {}, "nodesets[1].roll", "",
      "has no effect: nodes on demand are replaced when they are idle; remove roll"),
     ("nodesets[0].on_demand.min", 3, "nodesets[0].on_demand", "min: 3",
@@ -1696,7 +1696,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("directory.base", "dc=lab?sub", "directory.base", "dc=lab?sub", "a distinguished name"),
     ("reconciler.hardware", ["gpu-xids"], "reconciler.hardware", "'gpu-xids'", "mean 'gpu-xid'?"),
     ("reconciler.ladders", {"maintenance": ["recheck"]}, "reconciler.ladders.maintenance", "",
-     "is not a cause that has repairs"),
+     "is not a check or problem that the reconciler can repair"),
     ("reconciler.ladders", {"gpu-xids": ["recheck"]}, "reconciler.ladders.gpu-xids", "",
      "did you mean 'gpu-xid'?"),
     ("nodesets[0].affinity", {"nodeAfinity": {}}, "nodesets[0].affinity.nodeAfinity",
@@ -1993,12 +1993,12 @@ def test_right_content_of_a_secret_is_accepted(entry: str, text: object) -> None
     settings(base={**VALID, "secrets": {"ours": {entry: text}}})
 
 
-def test_stacks_of_the_cases_are_valid_before_the_change() -> None:
+def test_stack_of_each_case_is_valid_before_the_change() -> None:
     for valid in (VALID, FULL, BLOCKS, LABELLED, LOCAL, BALANCED, NETWORKED, NEBIUS, EKS, METAL):
         settings(base=valid)
 
 
-def test_topology_of_labels_requires_static_nodes() -> None:
+def test_topology_with_labels_requires_static_nodes() -> None:
     dynamic = copy.deepcopy(LABELLED)
     put(dynamic, "nodesets[1].kind", "dynamic")
     put(dynamic, "nodesets[1].keep_machine", False)
@@ -2009,7 +2009,7 @@ def test_topology_of_labels_requires_static_nodes() -> None:
     assert f"slurmstack:{named(LABELLED, 'nodesets[1].kind')}: dynamic: " in str(one.value)
 
 
-def test_block_topology_of_labels_refuses_nodes_on_demand() -> None:
+def test_block_topology_with_labels_refuses_nodes_on_demand() -> None:
     asleep = copy.deepcopy(LABELLED)
     put(asleep, "nodesets[0].on_demand", {})
     settings(base=asleep)
@@ -2147,7 +2147,8 @@ def test_nodesets_that_share_a_fabric_need_the_same_platform() -> None:
 
     settings(base=joined())
     text = refused(joined(platform="gpu-h200-sxm"))
-    assert "cluster.machines.more.fabric: 'fabric-6': nodeset gpu uses it with gpu-h100-sxm" in text
+    key = "cluster.machines.more.fabric"
+    assert f"{key}: 'fabric-6': nodeset gpu already uses this fabric with platform gpu" in text
 
 
 @pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])
@@ -2224,13 +2225,13 @@ def test_gpus_of_another_vendor_than_the_machines_are_refused(values: Values) ->
     assert "'amd.com/gpu'" in text
 
 
-def test_network_refuse_may_not_contain_addresses_of_pods() -> None:
+def test_setting_network_refuse_may_not_contain_addresses_of_pods() -> None:
     text = refused(METAL, network={**METAL.get("network", {}), "refuse": ["10.0.0.0/8"]})
 
     assert "network.refuse: '10.0.0.0/8': contains addresses of pods (10." in text
 
 
-def test_network_refuse_may_not_contain_addresses_of_the_vpc() -> None:
+def test_setting_network_refuse_may_not_contain_addresses_of_the_vpc() -> None:
     text = refused(EKS, network={"refuse": ["10.64.8.0/24"]})
 
     assert "network.refuse: '10.64.8.0/24': contains addresses of pods (10.64.0.0/18)" in text
@@ -2425,7 +2426,7 @@ def test_pods_outside_a_nodeset_cannot_select_its_machines(
         )
 
 
-def test_service_may_select_a_nodeset_that_all_services_tolerate() -> None:
+def test_default_toleration_lets_a_service_use_machines_of_a_nodeset() -> None:
     values = copy.deepcopy(CLOUD_METAL)
     selector = {"node_selector": {_OWN_LABEL: "cpu"}}
     values["placement"] = {"default": {"tolerations": [{}]}, "controller": selector}
@@ -2444,15 +2445,18 @@ def test_service_may_select_a_nodeset_that_all_services_tolerate() -> None:
             ["192.0.3.0/24"],
             (
                 "192.0.3.0/24: does not contain the address of machine 'head' (192.0.2.10) "
-                "(likewise gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare), so it could not mount "
-                "the jail; add 192.0.2.10/32, or a range with all machines"
+                ", nor of gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare, so these machines "
+                "could not mount the jail; add 192.0.2.10/32, or a range with all machines"
             ),
         ),
-        (["192.0.2.8/29"], "machine 'cpu-d' (192.0.2.16) (likewise spare), so it"),
-        (["fd00::/64", "192.0.2.0/28", "192.0.2.17/32"], "machine 'cpu-d' (192.0.2.16), so it"),
+        (["192.0.2.8/29"], "machine 'cpu-d' (192.0.2.16), nor of spare, so these machines"),
+        (
+            ["fd00::/64", "192.0.2.0/28", "192.0.2.17/32"],
+            "machine 'cpu-d' (192.0.2.16), so this machine",
+        ),
     ],
 )
-def test_own_machines_must_be_in_the_ranges_of_the_jails_server(
+def test_ranges_of_the_jail_server_must_contain_all_own_machines(
     ranges: list[str], problem: str | None
 ) -> None:
     values = copy.deepcopy(CLOUD_METAL)
@@ -2692,7 +2696,7 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
         ),
     ],
 )
-def test_error_about_another_notation_names_the_remedy(
+def test_error_about_the_notation_of_another_tool_names_the_remedy(
     key: str, value: object, message: str
 ) -> None:
     values = copy.deepcopy(BALANCED)

@@ -131,7 +131,7 @@ def test_more_gpus_than_the_nodes_use_cause_a_warning() -> None:
     )
 
 
-def test_fabric_without_checks_or_the_reverse_causes_a_warning() -> None:
+def test_fabric_without_checks_or_checks_without_fabric_cause_a_warning() -> None:
     plain = [{**nodeset, "features": []} for nodeset in NEBIUS["nodesets"]]
     (warning,) = warnings(NEBIUS, nodesets=plain)
     assert warning == (
@@ -270,7 +270,7 @@ def test_log_endpoint_with_the_grpc_port_causes_a_warning() -> None:
     assert "OTLP over HTTP, usually 4318" in warning
 
 
-def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
+def test_misspelled_name_of_a_secret_causes_a_warning() -> None:
     secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
     (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["regsitry"])
     assert warning == (
@@ -278,7 +278,7 @@ def test_secret_with_nearly_the_name_of_another_causes_a_warning() -> None:
     )
 
 
-def test_unused_secret_with_the_entries_of_a_missing_one_causes_a_warning() -> None:
+def test_warning_suggests_an_unused_secret_with_the_required_entries() -> None:
     secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
     (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["docker-login"])
     assert warning == (
@@ -290,7 +290,7 @@ def test_unused_secret_with_the_entries_of_a_missing_one_causes_a_warning() -> N
     assert warnings(VALID, secrets=other, pull_secrets=["docker-login"]) == []
 
 
-def test_secret_of_a_volume_is_not_suggested_for_a_missing_one() -> None:
+def test_warning_does_not_suggest_the_secret_of_a_volume() -> None:
     secrets = {"files": {"password": {"secure": "v1:a"}}}
     backup = {"backup": {"password_secret": "dumps"}}
     assert len(warnings(VALID, secrets=secrets, accounting=backup)) == 1
@@ -417,7 +417,7 @@ def test_default_memory_above_the_nodes_memory_causes_a_warning(field: str) -> N
         ("qos", "accounting.qos[low].preempt_mode"),
     ],
 )
-def test_suspension_of_jobs_with_all_memory_causes_a_warning(kind: str, key: str) -> None:
+def test_suspended_jobs_that_keep_all_memory_cause_a_warning(kind: str, key: str) -> None:
     queue: Values = {"name": "main", "nodesets": ["cpu"], "default": True}
     urgent = {**queue, "name": "urgent", "default": False, "priority_tier": 2}
     urgent["memory_per_cpu"] = "100MiB"
@@ -505,7 +505,7 @@ def test_setting_without_effect_causes_a_warning(edit: Values, key: str, problem
         },
     ],
 )
-def test_setting_that_another_one_uses_causes_no_warning(edit: Values) -> None:
+def test_setting_that_still_has_an_effect_causes_no_warning(edit: Values) -> None:
     assert warnings(VALID, **edit) == []
 
 
@@ -537,7 +537,7 @@ def test_volume_of_a_nodeset_that_no_job_sees_causes_a_warning() -> None:
 
 
 @pytest.mark.parametrize("path", ["/mnt/jail/scratch", "/var/lib/agent", "/etc/agent"])
-def test_volume_for_jobs_or_for_a_program_of_the_system_causes_no_warning(path: str) -> None:
+def test_volume_for_jobs_or_system_programs_causes_no_warning(path: str) -> None:
     assert warnings(with_volume(path=path)) == []
 
 
@@ -602,7 +602,7 @@ def test_misspelled_level_of_the_topology_causes_a_warning() -> None:
     assert warnings(VALID, **tree("zone", "rack", "example.org/cabinet", "row")) == []
 
 
-def test_own_label_as_level_of_a_clouds_topology_causes_a_warning() -> None:
+def test_unknown_topology_level_in_a_cloud_causes_a_warning() -> None:
     nodesets = [{**each, "kind": "static"} for each in EKS["nodesets"]]
     (warning,) = warnings(EKS, **{**tree("zone", "row"), "nodesets": nodesets})
     assert warning.startswith("slurmstack:slurm.topology.labels: 'row': is not the name of a level")
@@ -702,8 +702,8 @@ def test_snapshots_that_cover_less_than_a_day_cause_a_warning(
     found = warnings(VALID, snapshots=snapshots)
     expected = (
         f"slurmstack:snapshots.schedule: '{schedule}': makes {daily} snapshots a day, but"
-        f" snapshots.keep is {keep}, so they cover less than a day; choose fewer minutes, or raise"
-        " snapshots.keep"
+        f" snapshots.keep is {keep}, so the kept snapshots cover less than a day; run the"
+        " schedule less often, or raise snapshots.keep"
     )
     assert found == ([expected] if daily else [])
 

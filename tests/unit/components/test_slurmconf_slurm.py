@@ -181,7 +181,7 @@ def test_block_topology_lists_nodes_and_block_sizes() -> None:
 
 
 def test_block_sizes_default_to_the_smallest_block() -> None:
-    """Slurm's own default is the size of the first block, with which slurmctld would not start."""
+    """Slurm's own default is the size of the first block. With it, slurmctld would not start."""
     blocks = [{"name": "a", "nodesets": ["left"]}, {"name": "b", "nodes": "right-[0-2]"}]
 
     found = topology("block", blocks=blocks)
@@ -196,7 +196,7 @@ def test_topology_conf_is_rendered_only_with_a_topology() -> None:
     assert "TopologyPlugin" not in options(found["slurm.conf"])
 
 
-def test_topology_of_labels_is_left_to_the_reconciler() -> None:
+def test_reconciler_writes_a_topology_that_labels_define() -> None:
     labels = ["zone", "example.org/rack"]
 
     found = topology("tree", labels=labels)

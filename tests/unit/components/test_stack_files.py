@@ -24,7 +24,7 @@ from tests.support.stack import FILES, KEY
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_stack_file_names_the_schema_and_matches_it(path: Path) -> None:
+def test_stack_file_refers_to_the_schema_and_has_known_keys(path: Path) -> None:
     known = stack_schema()["properties"]["config"]["properties"]
     text = path.read_text()
 
@@ -52,7 +52,7 @@ def test_dev_stack_runs_on_a_local_cluster() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a copy of the project in which `make up` has created only a key."""
+    """Return a copy of the project. Its only local file is a public key, such as `make up` creates."""
     project = tmp_path / "project"
     (project / ".local/dev").mkdir(parents=True)
     (project / ".local/dev/id_ed25519.pub").write_text(KEY)
@@ -141,7 +141,7 @@ def test_embedded_engine_refers_cloud_stacks_to_the_pulumi_command(project: Path
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cpu", "existing"), ("gpu", "nebius")])
-def test_example_stack_uses_a_registry_and_keys_without_local_files(
+def test_example_stack_has_a_registry_and_needs_no_local_files(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     stack = read_stack(name, ROOT)
@@ -183,7 +183,7 @@ def test_gpu_nodes_of_the_example_have_checks_for_their_hardware() -> None:
     assert {"checks_prolog", "checks_epilog"} <= set(config_files(stack))
 
 
-def test_gpu_faults_of_the_example_end_with_reboot_and_replace() -> None:
+def test_last_repairs_of_gpu_faults_are_reboot_and_replace() -> None:
     stack = read_stack("gpu", ROOT)
     wanted = Wanted.model_validate_json(wanted_nodes(stack))
     checks = {
@@ -198,6 +198,6 @@ def test_gpu_faults_of_the_example_end_with_reboot_and_replace() -> None:
     for name in checks:
         ladder = wanted.ladder_of(name)
         assert ladder[-2:] == ("reboot", "replace"), name
-        assert ladder[:2] == ("recheck", "restart"), "earlier steps keep the machine"
+        assert ladder[:2] == ("recheck", "restart"), "the first repairs must keep the machine"
     # Without a command, the last step deletes only the Node object.
     assert wanted.replace == ()

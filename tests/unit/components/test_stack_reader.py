@@ -55,7 +55,7 @@ def test_tools_and_deploy_agree_on_each_spelling(key: str, spelling: str, tmp_pa
     assert tools == deploy
 
 
-def test_a_time_of_hours_needs_no_quotes(tmp_path: Path) -> None:
+def test_time_with_hours_needs_no_quotes(tmp_path: Path) -> None:
     partition = {"name": "all", "nodesets": ["cpu", "big"], "max_time": "PLACE"}
     values = {**VALID, "partitions": [partition]}
     text = yaml.safe_dump({"config": {f"slurmstack:{k}": v for k, v in values.items()}})
