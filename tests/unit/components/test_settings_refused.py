@@ -2444,8 +2444,8 @@ def test_default_toleration_lets_a_service_use_machines_of_a_nodeset() -> None:
         (
             ["192.0.3.0/24"],
             (
-                "192.0.3.0/24: does not contain the address of machine 'head' (192.0.2.10) "
-                ", nor of gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare, so these machines "
+                "192.0.3.0/24: does not contain the address of machine 'head' (192.0.2.10), "
+                "nor of gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare, so these machines "
                 "could not mount the jail; add 192.0.2.10/32, or a range with all machines"
             ),
         ),

@@ -52,7 +52,10 @@ def test_dev_stack_runs_on_a_local_cluster() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a copy of the project. Its only local file is a public key, such as `make up` creates."""
+    """Return a copy of the project.
+
+    Its only local file is a public key, such as `make up` creates.
+    """
     project = tmp_path / "project"
     (project / ".local/dev").mkdir(parents=True)
     (project / ".local/dev/id_ed25519.pub").write_text(KEY)
