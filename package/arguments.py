@@ -1119,7 +1119,7 @@ class Reconciler(TypedDict):
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: NotRequired[Input[Mapping[str, Input[Sequence[Input[str]]]]]]
-    """Repairs for single causes, such as the failed check `gpu-ecc`, instead of those in
+    """Repairs for a single cause, such as the failed check `gpu-ecc`, instead of the repairs in
     `ladder`."""
     back_off: NotRequired[Input[int]]
     """Seconds that the first repair has to take effect. Each further repair has twice as many."""

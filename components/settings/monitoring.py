@@ -179,6 +179,7 @@ class Monitoring(Model):
         if self.kind != "none" and not self.exporter.enabled:
             raise cross_field(
                 "exporter.enabled",
-                f"false: kind {self.kind} requires the exporter; set true, or set kind: none",
+                f"false: monitoring.kind: {self.kind} requires the exporter; remove enabled, or "
+                "set kind: none",
             )
         return self

@@ -312,7 +312,7 @@ def _unknown(place: Sequence[str | int], value: object) -> str:
     name = str(place[-1])
     kinds = [kind for kind in KINDS if name in KINDS[kind].model_fields]
     if place[0] == "cluster" and len(place) == _IN_A_CLUSTER and kinds:
-        return f"belongs to kind: {' or '.join(kinds)}; remove it, or change kind"
+        return f"belongs to cluster.kind: {' or '.join(kinds)}; remove this key, or change kind"
     fields = _fields_at([*place[:-1]])
     remedy = _respelled(place, fields, value) or _elsewhere(place, fields)
     return f"unknown key; {remedy or known_names(name, fields)}"

@@ -61,7 +61,7 @@ class Reconciler(Model):
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
     machine."""
     ladders: dict[Word, Ladder] = {}
-    """Repairs for single causes, such as the failed check `gpu-ecc`, instead of those in
+    """Repairs for a single cause, such as the failed check `gpu-ecc`, instead of the repairs in
     `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
     """Seconds that the first repair has to take effect. Each further repair has twice as many."""

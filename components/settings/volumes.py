@@ -170,7 +170,11 @@ class Volume(Source):
                     f"'{self.path}': every worker uses {path}; choose a path elsewhere",
                 )
             if path.startswith(f"{self.path}/"):
-                raise cross_field("path", f"'{self.path}': would hide {path}; choose another path")
+                raise cross_field(
+                    "path",
+                    f"'{self.path}': a volume there would hide {path}, which every worker uses; "
+                    "choose another path",
+                )
         _refuse_system(self.path, self.in_jail())
         return self
 

@@ -10,7 +10,8 @@ from components.settings import Nodeset, Settings
 from components.settings.nodesets import INFINIBAND, NVIDIA
 
 _OF_WHOLE_GPUS = frozenset({"gpu-busy", "gpu-count"})
-"""Checks that a node with MIG slices cannot run: other pods use other slices of the same GPUs."""
+"""Checks that would fail on a node with MIG slices, because other pods use other slices of the same
+GPUs."""
 
 
 def _program(name: str) -> str:
@@ -30,7 +31,7 @@ programs, because each job would fail on a node that does not have the programs.
 
 
 def node_checks(nodeset: Nodeset, settings: Settings) -> str:
-    """Render the nodes' checks and their limits as JSON; "" if checks are disabled."""
+    """Render the checks of the nodeset's nodes, with limits, as JSON; "" if checks are disabled."""
     if not settings.health.enabled:
         return ""
     return json.dumps(_chosen(nodeset, settings), sort_keys=True, indent=1) + "\n"

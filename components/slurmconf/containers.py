@@ -35,7 +35,7 @@ def container_files(containers: Containers) -> dict[str, str]:
 
 
 def plugin_defaults(containers: Containers) -> dict[str, str]:
-    """Return the container plugin's arguments for options whose default the site changed."""
+    """Return the container plugin's arguments for the options whose default the settings change."""
     chosen = {
         "mount_home": containers.mount_home,
         "remap_root": containers.remap_root,

@@ -89,8 +89,8 @@ def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
 
 
 def max_node_count(settings: Settings) -> int:
-    """Return MaxNodeCount: a power of two above twice the number of nodes, at least 1024. The
-    surplus is for dynamic nodes."""
+    """Return MaxNodeCount: a power of two that is at least 1024 and more than twice the number of
+    nodes. slurmctld needs the further places when nodes are added."""
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
     return max(_MIN_NODE_COUNT, 1 << (2 * nodes).bit_length())
 

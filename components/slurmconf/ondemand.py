@@ -66,7 +66,7 @@ def cost_on_demand(settings: Settings) -> str:
     if not priced:
         return ""
     free = [each.name for each, chosen in nodesets if chosen.price is None]
-    others = f"; not counted: {', '.join(free)}, without a price" if free else ""
+    others = f"; not counted, because no price is set: {', '.join(free)}" if free else ""
     highest = _highest(priced, settings.on_demand.ceiling)
     return f"at most {highest}, at least {_lowest(priced)}{others}"
 

@@ -1,4 +1,4 @@
-"""Parameters for the tokens that Slurm's daemons accept, and for the lifetime of users' tokens."""
+"""Parameters of slurm.conf and slurmdbd.conf for tokens (JWT), with which users authenticate."""
 
 import math
 

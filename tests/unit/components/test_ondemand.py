@@ -142,7 +142,7 @@ HOURS = {"begin": "07:00", "end": "18:00", "min": 4}
             [priced(1, replicas=3), priced(0.005, "huge", 2, min=2), priced(None, "old")],
             None,
             "3.01 an hour (all 5 nodes of gpu, huge)",
-            "0.01 (2 nodes always awake); not counted: old, without a price",
+            "0.01 (2 nodes always awake); not counted, because no price is set: old",
         ),
         (
             [priced(0, replicas=1)],

@@ -1442,7 +1442,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
        f"'/mnt/jail{path}'", "belongs to the jail's system; choose a path elsewhere")
       for path in ("/usr", "/usr/lib", "/etc/x", "/tmp")),
     ("nodesets[0].volumes[0].path", "/mnt", "nodesets[0].volumes[0].path", "'/mnt'",
-     "would hide /mnt/jail; choose another"),
+     "would hide /mnt/jail, which every worker uses; choose another"),
     ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a unique name"),
     ("nodesets[0].volumes[1].path", "/fast", "nodesets[0].volumes", "'/fast'", "a unique path"),
     ("nodesets[0].isolation.overlay", False, "nodesets[0].isolation.shared", "['/home']",
@@ -1742,7 +1742,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("monitoring", {"kind": "operator", "dcgm_namespace": "gpu"}, "monitoring.dcgm_namespace",
      "gpu", "has no effect without kind: bundled; remove dcgm_namespace"),
     ("monitoring", {"exporter": {"enabled": False}}, "monitoring.exporter.enabled", "false",
-     "kind bundled requires the exporter; set true, or set kind: none"),
+     "monitoring.kind: bundled requires the exporter; remove enabled, or set kind: none"),
     ("monitoring.logs.endpoint", "http://collector:4318/v1/logs/", "monitoring.logs.endpoint",
      "collector", "expected a URL without /v1/logs and without a query; remove them"),
     ("monitoring.logs.endpoint", "http://loki.lab:3100/loki/api/v1/push",
@@ -2517,7 +2517,9 @@ def test_public_key_as_key_file_is_refused() -> None:
 def test_field_of_another_kind_of_cluster_is_named_with_its_kind() -> None:
     text = refused(VALID, cluster={"kind": "existing", "api_port": 6443})
 
-    assert "cluster.api_port: belongs to kind: local; remove it, or change kind" in text
+    assert (
+        "cluster.api_port: belongs to cluster.kind: local; remove this key, or change kind" in text
+    )
 
 
 def test_misspelled_prefix_is_refused() -> None:

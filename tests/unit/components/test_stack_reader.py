@@ -67,7 +67,7 @@ def test_time_with_hours_needs_no_quotes(tmp_path: Path) -> None:
     assert tools.partitions[0].max_time == "10:00:00"
 
 
-def test_program_refuses_a_second_block_of_users(tmp_path: Path) -> None:
+def test_program_refuses_a_stack_file_with_a_duplicate_key(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text(
         "config:\n  slurmstack:users: [{name: ada}]\n  slurmstack:users: []\n"
     )
