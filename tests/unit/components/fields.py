@@ -48,7 +48,7 @@ def drop(values: dict[str, Any], key: str) -> None:
 
 
 def named(values: dict[str, Any], key: str) -> str:
-    """Return a key as errors show it: `users[bob]` for `users[1]`, if the name is unique."""
+    """Return a key as errors show it: `users[bob]` for `users[1]`, if only one user is named so."""
     shown = ""
     here: Any = values
     for part in _parts(key):

@@ -1824,7 +1824,7 @@ class Case:
 
 
 def base(key: str) -> Values:
-    """Return a valid stack in which the key may be set."""
+    """Return a valid stack in which this key is allowed."""
     if key in ("cluster.nodes", "cluster.api_port", "cluster.ssh_port", "cluster.runtime", "login"):
         return LOCAL
     if key.startswith(("cluster.", "operators.")) and key not in OF_EXISTING:
@@ -1916,7 +1916,10 @@ def changed(key: str, value: object) -> Values:
 
 
 def apart(key: str) -> Values:
-    """Return a valid stack, in which edits below the key's first part change no other stack."""
+    """Return a valid stack for a case that edits this key.
+
+    The stack has its own copy of the edited top-level key, so the edit changes no other case.
+    """
     values = dict(base(key))
     first = re.split(r"[.\[{]", key)[0]
     if first in values:
@@ -2036,14 +2039,14 @@ def test_cases_cover_every_settings_key() -> None:
 
 
 def refused(values: Values, **fields: Any) -> str:
-    """Return the error of a stack in which `fields` replaces some top-level keys."""
+    """Replace some top-level keys of a stack with `fields`, and return the error."""
     with pytest.raises(SettingsError) as caught:
         from_config(config(base={**values, **fields}))
     return str(caught.value)
 
 
 def refuses(values: Values, **fields: Any) -> bool:
-    """Return whether a stack is refused in which `fields` replaces some top-level keys."""
+    """Replace some top-level keys of a stack with `fields`, and return whether it is refused."""
     try:
         from_config(config(base={**values, **fields}))
     except SettingsError:

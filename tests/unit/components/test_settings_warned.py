@@ -1,4 +1,4 @@
-"""Warnings of a deploy about settings that are valid, but probably mistakes or incomplete."""
+"""Warnings of a deploy about settings that are valid, but are probably wrong or incomplete."""
 
 import re
 from typing import Any

@@ -238,7 +238,7 @@ def test_default_memory_per_gpu_divides_node_memory_by_gpus(
 
 
 def shuffled(value: Any, order: random.Random) -> Any:
-    """Return the value with the keys of every mapping in another order."""
+    """Return a copy of the value that has the keys of every mapping in another order."""
     if isinstance(value, dict):
         keys = order.sample(sorted(value), len(value))
         return {key: shuffled(value[key], order) for key in keys}
