@@ -13,7 +13,8 @@ def block_sizes(blocks: Iterable[int]) -> list[int]:
     """Return BlockSizes; `blocks` contains the number of nodes of each block.
 
     Without BlockSizes, Slurm would use multiples of the first block instead of the smallest. If the
-    first block is larger, slurmctld would not start (block_record.c, 24.11.5).
+    first block is not the smallest, slurmctld would not start (source: block_record.c, Slurm
+    24.11.5).
     """
     smallest = min(blocks, default=1)
     return [smallest * step for step in _STEPS]

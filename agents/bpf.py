@@ -1,7 +1,8 @@
 """Check that this process may restrict the devices of a cgroup (cgroups version 2).
 
-To restrict devices, Slurm loads a BPF program into the kernel (bpf(2)). If this fails, Slurm
-continues and logs nothing.
+To restrict devices, Slurm loads a BPF program into the kernel (see bpf(2)). If this fails, Slurm
+continues and logs nothing. Therefore, this module tries to load such a program before slurmd
+starts.
 """
 
 import ctypes
@@ -10,7 +11,7 @@ import struct
 from typing import Final
 
 _SYSTEM_CALL: Final = 321
-"""Number of bpf on x86-64, the architecture of all images."""
+"""Number of the system call bpf on x86-64, the architecture of all images."""
 _LOAD: Final = 5
 _CGROUP_DEVICE: Final = 15
 """BPF_PROG_LOAD and BPF_PROG_TYPE_CGROUP_DEVICE of linux/bpf.h."""

@@ -17,13 +17,13 @@ PROC: Final = Path("/proc")
 SYSTEM: Final = "system"
 """Group (version 2) to which all processes of the container move. Slurm uses the same name."""
 SCOPE: Final = "system.slice/{node}_slurmstepd.scope"
-"""Group (version 2) in which Slurm creates the groups of jobs (cgroup_v2.c of Slurm 24.11). It
-contains the node's name, because Debian builds Slurm for several slurmd on one machine."""
+"""Group (version 2) in which Slurm creates the groups of jobs (source: cgroup_v2.c, Slurm 24.11).
+The path contains the node's name, because Debian builds Slurm for several slurmd on one machine."""
 JOBS_V1: Final = "pids/slurm"
-"""Group (version 1) in which the SPANK plugin creates the groups of jobs (spank/cgroups.c)."""
+"""Group (version 1) in which the SPANK plugin creates the groups of jobs (see spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
-"""Parent of the groups in which the SPANK plugin puts slurmstepd, one group for each job
-(spank/cgroups.c)."""
+"""Parent of the groups in which the SPANK plugin puts slurmstepd, one group for each job (see
+spank/cgroups.c)."""
 _SHARE: Final = 4
 """Divisor of the machine's process limit. With version 1, the result limits all jobs of a node
 together, because other containers need processes too. Version 2 has no such limit, because slurmd
@@ -47,7 +47,7 @@ _HIERARCHIES: Final = {
     "cpuacct": (USE,),
     "pids": (NUMBER,),
 }
-"""Resources that each hierarchy of version 1 controls (cgroup_v1.c of Slurm 24.11)."""
+"""Resources that each hierarchy of version 1 controls (source: cgroup_v1.c, Slurm 24.11)."""
 _CONTROLLERS: Final = {
     "cpuset": (CPUS,),
     "memory": (MEMORY, SWAP, USE),
@@ -196,7 +196,8 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
         found.lack((DEVICES,), f"the kernel rejects the BPF program for devices: {why}")
     if not (root / SYSTEM / "memory.swap.max").exists():
         found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
-    # With 1, the kernel would kill all processes of a container that exceeds its memory limit.
+    # Write 0: with 1, the kernel would kill all processes of a container that exceeds its memory
+    # limit.
     if (whole := root / "memory.oom.group").exists():
         whole.write_text("0")
 

@@ -4,7 +4,8 @@
 and sshd. Their jobs and sessions inherit the filter, and nothing can remove it.
 
 The seccomp profiles of container runtimes cannot replace this filter. They refuse pivot_root(2),
-which the SPANK plugin and users' own containers need. They also differ: some allow keyrings.
+which the SPANK plugin and users' own containers need. The profiles also differ from runtime to
+runtime: some allow keyrings.
 
 A refused call fails with EPERM. A call that libseccomp does not know yet fails with ENOSYS, so that
 programs work without it.
@@ -23,11 +24,13 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "calls through io_uring bypass seccomp filters": (
         *("io_uring_enter", "io_uring_register", "io_uring_setup"),
     ),
-    "loads programs into the kernel": ("bpf",),
-    "page faults that a program handles make kernel races easy to win": ("userfaultfd",),
-    "opens files without permission to enter their directories": ("open_by_handle_at",),
-    "watches or delays others' access to files": ("fanotify_init", "fanotify_mark"),
-    "changes the whole machine": (
+    "the call loads programs into the kernel": ("bpf",),
+    "a program that handles page faults can exploit race conditions in the kernel": (
+        "userfaultfd",
+    ),
+    "the call opens files whose directories the user may not enter": ("open_by_handle_at",),
+    "the call shows or delays other users' access to files": ("fanotify_init", "fanotify_mark"),
+    "the call changes the whole machine": (
         *("acct", "clock_settime", "delete_module", "finit_module", "init_module", "ioperm"),
         *("iopl", "kexec_file_load", "kexec_load", "reboot", "settimeofday"),
         *("swapoff", "swapon"),
@@ -41,10 +44,12 @@ REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
 _NUMBERS: Final = range(1024)
 """Range that contains the numbers of all system calls (arch/x86/entry/syscalls)."""
 _INT: Final = 0xFFFFFFFF
-"""Bits of an argument that the kernel reads as an int. Callers can set the other bits freely."""
+"""Bits of an argument that the kernel reads as an int. The kernel ignores the other bits, so the
+filter must ignore them too."""
 _AF_NETLINK: Final = 16
 _FAMILIES: Final = (1, 2, 10, _AF_NETLINK)
-"""Permitted families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (linux/socket.h)."""
+"""Permitted families of sockets: AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (source:
+linux/socket.h)."""
 _NETLINK_NETFILTER: Final = 12
 _OPTIONS: Final[Mapping[int, tuple[int, ...]]] = {
     # SOL_SOCKET: SO_BINDTODEVICE, SO_INCOMING_CPU and SO_BINDTOIFINDEX give an IPv6 socket
@@ -66,7 +71,7 @@ def confine(allowed: Collection[str] = ()) -> None:
     A call must pass all filters of a process. 32-bit programs do not run, because the filters
     refuse the system calls of other architectures.
     """
-    import seccomp  # type: ignore[import-not-found]  # from Debian: the images have it
+    import seccomp  # type: ignore[import-not-found]  # Debian's package, in the images
 
     for found in (_without_refused(seccomp, allowed), _without_unknown(seccomp)):
         # Do not set no_new_privs: login nodes need set-user-ID programs. In jobs, the SPANK plugin
@@ -94,7 +99,7 @@ def _without_refused(seccomp: Any, allowed: Collection[str]) -> Any:
             found.add_rule(no, call, argument(0, family))
         found.add_rule(no, call, seccomp.Arg(0, seccomp.GT, _AF_NETLINK))
     # Root of a user namespace may configure the packet filter of its own network namespace. No job
-    # needs this, and many bugs in that kernel code have allowed container escapes.
+    # needs this, and many bugs in that kernel code have let programs escape from containers.
     found.add_rule(no, "socket", argument(0, _AF_NETLINK), argument(2, _NETLINK_NETFILTER))
     for level, options in _OPTIONS.items():
         for option in options:

@@ -4,10 +4,11 @@ Slurm numbers a node's CPUs from 0, by sockets and cores, and assumes that the n
 machine. But a container may have only some CPUs, which the kubelet's CPU manager chose. A container
 may also have more CPUs than its node needs. In that case, the machine's nodes divide the CPUs.
 
-Slurm uses hwloc to examine the machine. So this module describes a different machine to hwloc
-(HWLOC_XMLFILE). The node's CPUs are first, with their numbers on the real machine. Slurm ignores a
-CPU whose number is not below the number of all CPUs (xcpuinfo.c of Slurm 24.11). So the description
-ends with CPUs that do not exist, until there are enough CPUs.
+Slurm uses hwloc to examine the machine. So this module writes the description of a different
+machine, which hwloc reads (variable HWLOC_XMLFILE). In this description, the node's CPUs come
+first, with their numbers on the real machine. Slurm ignores a CPU whose number is not below the
+number of all CPUs (source: xcpuinfo.c, Slurm 24.11). So the module adds CPUs that do not exist at
+the end of the description, until Slurm ignores none of the node's CPUs.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ class Cpu:
     package: int
     numa: int
     core: int
-    """Unique within its package."""
+    """Number of the core, unique within the package."""
     number: int
     """Number that the kernel gives the CPU."""
 

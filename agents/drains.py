@@ -13,17 +13,18 @@ CHECK = f"{OWN}check:"
 LONGCHECK = f"{OWN}longcheck:"
 """Prefix of a long check's drain: `slurmstack:longcheck:nccl: 212 GB/s, expected at least 460`."""
 KUBERNETES = f"{OWN}kubernetes:"
-"""Prefix of a drain because of Kubernetes' state: `slurmstack:kubernetes:cordoned: …`."""
+"""Prefix of a drain whose cause is a state in Kubernetes: `slurmstack:kubernetes:cordoned: …`."""
 START = f"{OWN}start:"
 """Prefix of the reason why a node on demand is DOWN after it did not start:
 `slurmstack:start:capacity: …`."""
 COST = f"{OWN}cost: "
-"""Prefix of the drain reason of a sleeping node on demand that, if awake, would exceed the ceiling
-of costs (`on_demand.ceiling`)."""
+"""Prefix of the drain reason of a sleeping node on demand. With this node awake, the nodes would
+cost more than the ceiling of costs (`on_demand.ceiling`)."""
 ROLL = f"{OWN}roll"
 """Prefix of the drain reason of a node whose outdated pod will be replaced when its jobs end."""
 NOT_RESPONDING = "Not responding"
-"""Start of the reason that slurmctld gives a node that stopped responding (ping_nodes.c)."""
+"""Start of the reason that slurmctld gives a node that stopped responding (source:
+ping_nodes.c)."""
 LONGEST_NAME = 63
 """Maximum length of a check's name in characters. Root on a worker can forge names, and the
 reconciler stores them."""
@@ -41,7 +42,7 @@ class Evidence:
     """Last check results of a node, stored in the `extra` field of its Slurm record.
 
     The field is a JSON object in one line: with SchedulerParameters=extra_constraints, slurmctld
-    accepts nothing else (update_node in node_mgr.c, 24.11).
+    accepts nothing else (source: update_node in node_mgr.c, Slurm 24.11).
     """
 
     at: int
@@ -59,7 +60,8 @@ class Evidence:
 
     @classmethod
     def parse(cls, extra: str) -> "Evidence | None":
-        """Return the evidence in a node's `extra` field, or None if there is none."""
+        """Return the evidence in a node's `extra` field, or None if the field contains no
+        evidence."""
         try:
             fields = json.loads(extra)[_MARK]
             at, failed, unknown = (fields[key] for key in ("at", "failed", "unknown"))

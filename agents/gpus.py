@@ -1,7 +1,8 @@
 """Find the GPUs of a node, and describe them in lines of gres.conf.
 
-GPUs keep the machine's numbers: a container may have only `/dev/nvidia3` and `/dev/nvidia5`. So
-this module searches for the device files, and does not assume their numbers.
+In a container, GPUs keep the numbers that they have on the machine. For example, a container may
+have only `/dev/nvidia3` and `/dev/nvidia5`. So this module searches for the device files, and does
+not assume their numbers.
 
 The device files show neither the cores near a GPU nor the links between GPUs. Slurm reads both from
 the GPU vendor's library, if the driver provides the library and the image has Slurm's plugin for
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 _AMD_COMMON: Final = "dev/kfd"
-"""Every program for AMD GPUs opens this file and the files of its GPUs (the kernel's amdkfd)."""
+"""File of the kernel's driver for AMD GPUs (amdkfd). Every program opens this file in addition to
+the files of its GPUs."""
 _LAST_COMMON: Final = 2
 """Highest number of a file in /dev/nvidia-caps that is not for a slice: the files 1 and 2 configure
 and monitor MIG."""
@@ -42,7 +44,7 @@ class Gpu:
     files: tuple[str, ...]
     """Device files that a job needs to use the GPU. Other jobs must not open them."""
     cpus: tuple[int, ...] = ()
-    """Empty if the machine does not report them."""
+    """CPUs near the GPU. Empty if the machine does not report them."""
 
 
 def lines(gres: str, root: Path, cores: Cores) -> list[str]:

@@ -37,7 +37,7 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
     """
     _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
-        # From here on, follow no link.
+        # Inside the folder, follow no link: a user may own the folder.
         above = Tree(Path(by_descriptor(folder)))
         if above.exists(name):
             return False

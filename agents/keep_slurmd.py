@@ -1,15 +1,15 @@
 """Run slurmd, and restart it when a signal such as SIGSEGV ends it.
 
-`python3 -I keep_slurmd.py PORT COMMAND ...` runs until COMMAND exits by itself while no job runs,
-and returns the exit code of COMMAND, which starts slurmd. Jobs continue while slurmd does not run,
-because this program, not slurmd, is the first process of the container. While jobs run, the program
-also restarts slurmd after an exit, for example after `scontrol shutdown`, or if slurmd rejects a
-new configuration.
+`python3 -I keep_slurmd.py PORT COMMAND ...` runs COMMAND, which starts slurmd. The program ends
+when slurmd exits by itself while no job runs, and returns slurmd's exit code. Jobs continue while
+slurmd does not run, because this program, not slurmd, is the first process of the container. While
+jobs run, the program also restarts slurmd after an exit, for example after `scontrol shutdown`, or
+if slurmd rejects a new configuration.
 
 PORT stays open between two starts of slurmd. Otherwise a job could open the port, and receive what
 slurmctld sends, including other users' scripts. slurmd gets the open port as its standard input,
 because slurmd closes all other files when it starts. SLURMD_RECONF_LISTEN_FD names the descriptor
-on which slurmd listens (slurmd.c of Slurm 24.11).
+on which slurmd listens (source: slurmd.c, Slurm 24.11).
 
 The IPv6 port of the same number stays open too, and accepts no connection. Otherwise any user could
 receive the connections to the IPv4 port: the kernel prefers IPv6 sockets with SO_REUSEPORT,
@@ -43,11 +43,12 @@ fail again at once."""
 _SLURMSTEPD_FIRST: Final = 100
 """slurmstepd's oom_score_adj minus slurmd's, in thousandths of the node's memory."""
 _HIGHEST_SCORE: Final = 999
-"""Maximum of slurmstepd's oom_score_adj, below that of tasks."""
+"""Maximum of slurmstepd's oom_score_adj. The value of tasks is higher."""
 _BACKLOG: Final = 4096
 """Maximum number of connections that slurmd has not accepted yet. Slurm uses the same number."""
 FREEZER: Final = Path("/sys/fs/cgroup/freezer")
-"""Hierarchy of version 1 in which Slurm freezes the steps of suspended jobs (cgroup_v1.c)."""
+"""Hierarchy of version 1 in which Slurm freezes the steps of suspended jobs (source:
+cgroup_v1.c)."""
 
 
 class Keeper:

@@ -1,9 +1,8 @@
 """Clients of Kubernetes' API, with the pod's service account.
 
-`Api` sends one request after the other. `Streams` reads many answers without an end in parallel,
-such as logs. For the formats, see
-https://kubernetes.io/docs/reference/using-api/api-concepts/. The clients never repeat a request:
-callers try again at their own interval.
+`Api` sends one request after the other. `Streams` reads many endless answers in parallel, for
+example logs. For the formats, see https://kubernetes.io/docs/reference/using-api/api-concepts/. The
+clients never repeat a request: callers try again at their own interval.
 """
 
 import os
@@ -22,7 +21,8 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = httpx.Timeout(30, connect=5)
 """Seconds."""
 PAGE = 500
-"""Objects per page. An answer with 5,000 machines would be larger than 50 MB."""
+"""Maximum number of objects that the API server sends in one page of a list. Without pages, an
+answer with 5,000 machines would be larger than 50 MB."""
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -75,7 +75,7 @@ class KubernetesError(Exception):
     def is_refused(self) -> bool:
         """Whether only this change was refused, for example by an admission policy or a webhook.
 
-        The status of a webhook's refusal is the webhook's choice.
+        Each webhook chooses the HTTP status of its refusals. Therefore, the text is compared too.
         """
         return self.status == httpx.codes.UNPROCESSABLE_ENTITY or self._by_admission
 
@@ -173,7 +173,7 @@ class Streams:
             base_url=url,
             transport=httpx.AsyncHTTPTransport(
                 verify=verify,
-                # Each stream has its own connection.
+                # Do not limit the connections: each stream has its own connection.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=10),
                 socket_options=_KEEPALIVE,
                 trust_env=False,

@@ -32,7 +32,8 @@ DONE, FAILED, UNUSABLE, REFUSED, PENDING = range(5)
 PATIENCE = 240
 """Seconds to wait until slurmctld has registered the cluster in slurmdbd, at its first start."""
 ROUNDS = 3
-"""Maximum number of plans to carry out until no action remains."""
+"""Maximum number of plans in one run. After each plan, the program reads Slurm again, and makes a
+new plan if anything still differs from the settings."""
 _COLOURS = {"+": "32", "~": "33", "-": "31"}
 
 
@@ -115,7 +116,7 @@ def _follow(
         observed = sacctmgr.observe(run, wanted.cluster)
         made = plan(observed, wanted)
         if made.refusals:
-            # A user has submitted a job since the first plan.
+            # The first plan had no refusals, so a user has submitted a job since then.
             for refusal in made.refusals:
                 fail(refusal)
             return REFUSED

@@ -4,8 +4,8 @@ Every value is a text in canonical form, so that Slurm's values can be compared 
 Whole numbers are decimal, times are in seconds, memory is in MiB, and lists are sorted. All texts
 are in lower case, like names in sacctmgr. "" means no limit, or no value.
 
-A limit for several TRES has one field per TRES, such as `grptres:cpu`, because Slurm also changes
-each TRES separately.
+A limit for several TRES (trackable resources) has one field per TRES, such as `grptres:cpu`,
+because Slurm also changes each TRES separately.
 """
 
 import re
@@ -149,7 +149,7 @@ def _written(field: str, value: str) -> str:
 
 
 def _cleared(kind: str, field: str) -> str:
-    """Return the value that clears a field: -1 for numbers, "" for lists (sacctmgr(1))."""
+    """Return the value that clears a field: -1 for numbers, "" for lists (source: sacctmgr(1))."""
     if given := default(kind, field):
         return given
     unset = KINDS[field] in (Kind.TEXT, Kind.NAMES) and field not in ("defaultqos", "flags")

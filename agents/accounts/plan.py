@@ -1,4 +1,4 @@
-"""Plan the changes of accounts, with a pure function of the observed and the wanted state.
+"""Compute the steps that make Slurm's accounts match the settings. All functions are pure.
 
 A *thing* is a QOS, an account, or a user's association with an account.
 """
@@ -29,7 +29,8 @@ class Plan:
     refusals: tuple[str, ...] = ()
     """One line each. A plan with a refusal is not carried out."""
     notes: tuple[str, ...] = ()
-    """One line for each thing that stays because something that people made depends on it."""
+    """One line for each thing that the settings no longer contain, but that stays because something
+    that people made depends on it."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
@@ -98,7 +99,7 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     # A user with an account always has a default account. Keep it if the settings define none.
     no_longer -= {"defaultaccount"}
     if thing.kind == "user" and _has_rank(thing.name, wanted):
-        # The settings still define the user's admin level, in another account.
+        # Keep the admin level: the settings still define it, in another account of the user.
         no_longer -= {"adminlevel"}
     goal = {**fields, **{field: default(thing.kind, field) for field in no_longer}}
     present = {field: state.fields.get(field, default(thing.kind, field)) for field in goal}
@@ -218,7 +219,8 @@ def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
 
 
 def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
-    """Return whether a user's account is the default between the changes and the removals."""
+    """Return whether an account is the user's default account after the changes, before the
+    removals begin."""
     for fields in wanted.users.get(thing.name, {}).values():
         if "defaultaccount" in fields:
             return fields["defaultaccount"] == thing.account
@@ -229,8 +231,8 @@ def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
 def _removal_order(to_remove: set[Thing], observed: Observed) -> list[Thing]:
     """Sort removals: users before accounts, children before parents, QOS last.
 
-    Of one user's associations, those for single partitions come first, and the default account
-    comes last.
+    A user's associations for single partitions come first, and the user's association with the
+    default account comes last.
     """
 
     def depth(thing: Thing) -> int:

@@ -1,8 +1,8 @@
 """Read Slurm's accounts and carry out plans with Slurm's own commands, as SlurmUser.
 
 A field of the user (default account, admin level) and a field of an association need separate
-commands. In tests with sacctmgr 24.11, one `modify user … set` with both changed the association in
-every account, and ignored `where`.
+commands. In tests with sacctmgr 24.11, one `modify user … set` with both kinds of fields changed
+the association in every account, and ignored `where`.
 
 An empty `partition=` excludes associations for single partitions from a change.
 """
@@ -17,7 +17,8 @@ from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, re
 TIMEOUT = 120
 """Time limit of a command in seconds."""
 GOING = 120
-"""Seconds to wait until cancelled jobs have ended. By default, KillWait takes 30 s of this time."""
+"""Seconds to wait until cancelled jobs have ended. By default, Slurm waits 30 s of this time before
+it kills a cancelled job (KillWait)."""
 
 Run = Callable[[Sequence[str]], str]
 """Function that runs a command and returns its output. Raises `CommandError`."""
@@ -63,7 +64,7 @@ def _associations(run: Run, cluster: str) -> dict[Thing, State]:
     people = {row[0]: row[1:] for row in _show(run, "user", ("user", "defaultaccount", "admin"))}
     things: dict[Thing, State] = {}
     columns = (*_OF_ASSOCIATIONS, "comment")
-    # wopl leaves out limits that an association inherits from its parents.
+    # The option wopl leaves out limits that an association inherits from its parents.
     where = ("wopl", "where", f"cluster={cluster}")
     for row in _show(run, "association", columns, *where):
         values = dict(zip(columns, row, strict=True))
@@ -97,7 +98,8 @@ def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
 
 
 def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterator[list[str]]:
-    """Yield the rows of a list. Only the last column, a text by people, may contain `|`."""
+    """Yield the rows of a list. Only the last column may contain `|`, because people write its
+    text."""
     command = ("sacctmgr", "--noheader", "--parsable2", "show", entity, *words)
     for line in run((*command, f"format={','.join(columns)}")).splitlines():
         row = line.split("|", len(columns) - 1)

@@ -35,7 +35,7 @@ UidOf = Callable[[str], int | None]
 
 
 def uid_of(name: str) -> int | None:
-    """Return a user's uid in this pod, or None. The pod has the newest list of users."""
+    """Return a user's uid in this pod, which has the newest list of users, or None."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

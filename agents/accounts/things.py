@@ -17,9 +17,9 @@ class Thing(NamedTuple):
     kind: Literal["account", "qos", "user"]
     name: str
     account: str = ""
-    """Account of a user. Otherwise empty."""
+    """Account, if the thing is a user in an account, otherwise ""."""
     partition: str = ""
-    """Partition of a user's association, if it applies only to one partition. Otherwise empty."""
+    """Partition, if the user's association applies only to one partition, otherwise ""."""
 
     def __str__(self) -> str:
         """Return the words of sacctmgr, such as `user ada account physics partition gpu`."""
@@ -38,10 +38,11 @@ _MARK = re.compile(r"\[slurmstack(?P<adopted> adopted)?:(?P<fields>[^\]]*)\] ?(?
 
 @dataclass(frozen=True)
 class Mark:
-    """Prefix of the comment of a thing that the settings manage. A QOS has it in its description.
+    """Prefix of the comment of a thing that the settings manage. A QOS has this prefix in its
+    description.
 
     The marks are the only record of managed things. The command that makes or changes a thing also
-    writes its mark, so the two never disagree.
+    writes the thing's mark, so each mark matches its thing.
     """
 
     fields: frozenset[str] = frozenset()
@@ -111,8 +112,8 @@ class Wanted(BaseModel):
 
     def things(self) -> dict[Thing, dict[str, str]]:
         found = {Thing("qos", name): fields for name, fields in self.qos.items()}
-        # The settings always define an account's parent, because a tree from two sources could
-        # contain a cycle.
+        # The settings always define an account's parent, because a tree could contain a cycle if
+        # some parents came from Slurm.
         found |= {Thing("account", n): {"parent": ROOT, **f} for n, f in self.accounts.items()}
         for name, accounts in self.users.items():
             found |= {Thing("user", name, account): f for account, f in accounts.items()}
