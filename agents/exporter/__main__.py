@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--once", action="store_true", help="read once, print the metrics, and exit"
+        "--once", action="store_true", help="read all sources once, print the metrics, and exit"
     )
     options = parser.parse_args(arguments)
     interval = float(os.environ.get("INTERVAL", INTERVAL))
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jail = [Jail(paths).source()] if (paths := _paths()) else []
     if options.once:
         return _once(Exporter([*jail, *slurm.each_time(), *slurm.in_turn()], [], interval))
-    # Read the jail first: if Slurm does not answer, Slurm's reads use up the interval.
+    # Read the jail first: if Slurm does not answer, the attempts to read Slurm use up the interval.
     exporter = Exporter([*jail, *slurm.each_time()], slurm.in_turn(), interval)
     _again_and_again(exporter, int(os.environ.get("PORT", PORT)))
     return 0

@@ -18,10 +18,10 @@ def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
 
 # --- Nodes ---------------------------------------------------------------------------------------
 
-NODES = _gauge("slurm_nodes", "Nodes by state.", "nodes", "state")
+NODES = _gauge("slurm_nodes", "Number of nodes in each state.", "nodes", "state")
 NODES_DRAINED = _gauge(
     "slurm_nodes_drained",
-    "Drained nodes, by the check or event that caused the drain.",
+    "Drained nodes by the cause in the reason; `foreign` if slurmstack did not set the reason.",
     "nodes",
     "cause",
 )
@@ -59,7 +59,7 @@ NODE_DRAINED = _gauge(
 )
 NODE_JOBS_FAILED = _gauge(
     "slurm_node_jobs_failed",
-    "Failed jobs on record, by the first node of each job; excludes jobs without a node.",
+    "Failed jobs that slurmctld has on record, counted at the first node of each job.",
     "jobs",
     "node",
 )
@@ -67,10 +67,13 @@ NODE_JOBS_FAILED = _gauge(
 # --- Users' images, from reports of jobs ---------------------------------------------------------
 
 IMAGE_PULLS = _counter(
-    "slurmstack_image_pulls_total", "Images imported for jobs.", "images", "node"
+    "slurmstack_image_pulls_total", "Images that the node imported for jobs.", "images", "node"
 )
 IMAGE_PULL_BYTES = _counter(
-    "slurmstack_image_pull_bytes_total", "Bytes downloaded to import images.", "bytes", "node"
+    "slurmstack_image_pull_bytes_total",
+    "Bytes that the node downloaded to import images.",
+    "bytes",
+    "node",
 )
 IMAGE_PULL_SECONDS = _counter(
     "slurmstack_image_pull_duration_seconds_total",
@@ -80,13 +83,13 @@ IMAGE_PULL_SECONDS = _counter(
 )
 IMAGE_HITS = _counter(
     "slurmstack_image_hits_total",
-    "Containers that started from an image in the cache.",
+    "Containers that started from an image that was already in the node's cache.",
     "containers",
     "node",
 )
 IMAGE_FAILURES = _counter(
     "slurmstack_image_failures_total",
-    "Failed attempts to find or import an image.",
+    "Images that the node could not find or import for a job.",
     "images",
     "node",
 )
@@ -94,7 +97,10 @@ IMAGE_FAILURES = _counter(
 # --- Jobs ----------------------------------------------------------------------------------------
 
 JOBS = _gauge(
-    "slurm_jobs", "Jobs on record by state; each task of an array is one job.", "jobs", "state"
+    "slurm_jobs",
+    "Jobs that slurmctld has on record, by state; each task of an array is one job.",
+    "jobs",
+    "state",
 )
 JOBS_PENDING = _gauge("slurm_jobs_pending", "Pending jobs by reason.", "jobs", "reason")
 JOB_NODE = _gauge(
@@ -109,15 +115,15 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"Time that pending jobs of {whose} have waited, as the quantile `share` (1 is the "
-            "longest wait); includes only jobs that could start.",
+            f"Time that pending jobs of {whose} have waited: quantile `share`, where 1 is the "
+            "longest wait; only jobs that could start on an empty cluster.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"Time that jobs of {whose} waited before their start, as the quantile `share`; "
-            "includes only jobs that started in the last half hour.",
+            f"Time that jobs of {whose} waited before their start: quantile `share`, where 1 is "
+            "the longest wait; only jobs that started in the last half hour.",
             "seconds",
             *(label, "share"),
         ),
@@ -133,7 +139,7 @@ def _of(owner: str) -> tuple[Metric, ...]:
         ),
         _gauge(
             f"slurm_{owner}_cpus_requested",
-            f"CPUs requested by pending jobs of {what}; includes only jobs that could start.",
+            f"CPUs requested by pending jobs of {what} that could start on an empty cluster.",
             "CPUs",
             owner,
         ),
@@ -142,7 +148,7 @@ def _of(owner: str) -> tuple[Metric, ...]:
         ),
         _gauge(
             f"slurm_{owner}_gpus_requested",
-            f"GPUs requested by pending jobs of {what}; includes only jobs that could start.",
+            f"GPUs requested by pending jobs of {what} that could start on an empty cluster.",
             "GPUs",
             owner,
         ),
@@ -177,7 +183,10 @@ def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ..
         for part, means in (
             ("", "of a partition's nodes"),
             ("_allocated", "allocated to a partition's jobs"),
-            ("_requested", "requested by a partition's pending jobs that could start"),
+            (
+                "_requested",
+                "requested by pending jobs of a partition that could start on an empty cluster",
+            ),
         )
     )
 
@@ -211,8 +220,7 @@ LICENSES_RESERVED = _gauge(
 
 STATISTICS_START = _gauge(
     "slurm_statistics_start_timestamp_seconds",
-    "Time when slurmctld last set its counters to zero; it does so when it starts, "
-    "and at midnight UTC.",
+    "Time when slurmctld last set its counters to zero: at its start, or at midnight UTC.",
     "Unix time",
 )
 SERVER_THREADS = _gauge(
@@ -282,15 +290,13 @@ RPC_SECONDS = _counter(
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Remote procedure calls by user; only the users whose calls took the most time have series, "
-    "also daemons.",
+    "Remote procedure calls of users and daemons; only those with the most RPC time have series.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time that slurmctld spent on a user's calls; only the users whose calls took the most time "
-    "have series, also daemons.",
+    "Time that slurmctld spent on calls of the user; only users with the most time have series.",
     "seconds",
     "user",
 )
@@ -311,13 +317,13 @@ JAIL_AVAILABLE = _gauge(
 )
 JAIL_FILES = _gauge(
     "slurmstack_jail_files",
-    "Maximum number of files, if the file system has a limit.",
+    "Maximum number of files that the file system permits; no series without a maximum.",
     "files",
     "volume",
 )
 JAIL_FILES_FREE = _gauge(
     "slurmstack_jail_files_free",
-    "Files that can still be created, if the file system has a limit.",
+    "Number of files that users can still create; no series without a maximum.",
     "files",
     "volume",
 )
@@ -342,12 +348,12 @@ READ_SECONDS = _gauge(
     "seconds",
     "source",
 )
-READS = _counter("slurm_exporter_reads_total", "Reads of a source.", "reads", "source")
+READS = _counter("slurm_exporter_reads_total", "Attempts to read a source.", "reads", "source")
 READ_FAILURES = _counter(
-    "slurm_exporter_read_failures_total", "Failed reads of a source.", "reads", "source"
+    "slurm_exporter_read_failures_total", "Failed attempts to read a source.", "reads", "source"
 )
 INTERVAL = _gauge(
-    "slurm_exporter_interval_seconds", "Interval between reads of a source.", "seconds", "source"
+    "slurm_exporter_interval_seconds", "Time between two reads of a source.", "seconds", "source"
 )
 
 SOURCES: Mapping[str, tuple[Metric, ...]] = {

@@ -1,8 +1,8 @@
-"""Create pages of metrics for scrapes. Each read of a source creates one page.
+"""Read the sources of metrics, and keep the newest metrics of each source for Prometheus.
 
-A page is valid until the next read of its source. If this read fails or is overdue, scrapes do not
-contain the page. So Prometheus marks the page's series as stale, and old values do not look
-current.
+A *page* is the text with all metrics from one read of a source. A page is valid until the next read
+of its source. If that read fails or is overdue, the exporter no longer sends the page. So
+Prometheus marks the page's series as stale, and old values do not look current.
 """
 
 import time
@@ -41,7 +41,7 @@ class _Families(Collector):
 
 @dataclass
 class Record:
-    """Results of the reads of a source."""
+    """Results of all attempts to read a source."""
 
     source: Source
     every: int
@@ -80,7 +80,8 @@ class Exporter:
         self.records = {record.source.name: record for record in records}
 
     def read(self) -> None:
-        """Read the sources of this interval. A hanging source leaves little time for the others."""
+        """Read the sources of this interval. If a source hangs, the sources after it get less
+        time."""
         turn = self.in_turn[self.rounds % len(self.in_turn) :][:1] if self.in_turn else ()
         end = self.clock() + self.interval
         for source in (*self.each_time, *turn):
@@ -97,7 +98,7 @@ class Exporter:
             written = page(error.rest) if error.rest else None
         record = self.records[source.name]
         if said != record.said:
-            text = f"cannot read all data: {said}" if said else "reads succeed again"
+            text = f"cannot read all data: {said}" if said else "all data can be read again"
             self.say("error" if said else "info", f"source {source.name}: {text}")
         with self._lock:
             record.page, record.said = written, said

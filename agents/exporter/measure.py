@@ -230,7 +230,7 @@ def nodes_of_largest(jobs: Iterable[Job], pairs: int) -> Iterator[tuple[Job, str
     """
     running = sorted((job for job in jobs if job.nodes), key=lambda job: -job.cpus)
     for job in running:
-        # Expand only one node more than the limit permits.
+        # Expand only one node more than the limit permits: this shows whether the job exceeds it.
         nodes = list(islice(hosts(job.nodes), pairs + 1))
         if len(nodes) <= pairs:
             yield from ((job, node) for node in nodes)

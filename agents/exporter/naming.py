@@ -55,7 +55,8 @@ _NAMED = tuple(
     for source in (drains.CHECK, drains.LONGCHECK, drains.KUBERNETES)
 )
 _CAUSE = re.compile(r"([a-z0-9][a-z0-9-]{0,39}?)(?:-\d+)?")
-"""Cause of a drain. A number at the end is left out: `place-3` becomes `place`."""
+"""Pattern of the cause in a drain reason. The pattern leaves out a number at the end: `place-3`
+becomes `place`."""
 
 
 def cause(reason: str) -> str:
@@ -117,7 +118,8 @@ _REASONS = (
     ("AccountingPolicy", "limit"),
     ("None", "none"),
 )
-"""Prefixes of reasons, and their words. Slurm 24.11 has some 200 reasons (job_state_reason.c)."""
+"""Prefixes of reasons, and their words. Slurm 24.11 has some 200 reasons (see
+job_state_reason.c)."""
 PENDING_REASONS = tuple(sorted({*dict(_REASONS).values(), "other"}))
 NOT_YET = frozenset({"held", "dependency", "begin_time"})
 """Reasons for which a job would not start even on an empty cluster."""
@@ -144,7 +146,8 @@ def reservation(name: str) -> str:
     """Return a reservation's name as a label.
 
     Slurm names an unnamed reservation after the first of its accounts or users, with a number
-    (_generate_resv_name in reservation.c, 24.11). So `ada@example.org_7` becomes `ada_7`.
+    (source: _generate_resv_name in reservation.c, Slurm 24.11). So `ada@example.org_7` becomes
+    `ada_7`.
     """
     found = _OF_ADDRESS.fullmatch(name)
     return found[1] + (found[2] or "") if found else name

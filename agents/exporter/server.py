@@ -1,4 +1,5 @@
-"""Serve the metrics of the last reads to scrapes, and answer the kubelet's probes."""
+"""HTTP server: sends the metrics that the exporter read last to Prometheus, and answers the
+kubelet's probes."""
 
 import gzip
 from collections.abc import Callable
@@ -13,9 +14,10 @@ METRICS, READY, ALIVE = "/metrics", "/ready", "/alive"
 
 
 class Server(ThreadingHTTPServer):
-    """Server of an exporter on all addresses. Port 0 chooses a free port.
+    """Server of an exporter on all addresses. If the port is 0, the kernel chooses a free port.
 
-    `is_alive` returns whether the exporter still reads, even without success.
+    `is_alive` returns whether the exporter still tries to read its sources. Failed attempts also
+    count.
     """
 
     daemon_threads = True

@@ -1,7 +1,7 @@
-"""Read Slurm, the jail, and volumes in the jail.
+"""Sources of the exporter's metrics: Slurm, the jail, and the volumes in the jail.
 
-sdiag and the program `snapshot` read Slurm. They send one remote procedure call to slurmctld per
-table.
+The jail is the root file system of users' sessions and jobs. The programs sdiag and `snapshot` read
+Slurm. For each table, they send one remote procedure call to slurmctld.
 """
 
 import os
@@ -25,7 +25,7 @@ from agents.slurm.dataparser import VERSION
 
 SNAPSHOT = "/usr/lib/slurmstack/snapshot"
 ENVIRONMENT = {"SLURM_BITSTR_LEN": "0"}
-"""Makes Slurm print all tasks of an array, instead of a shortened list."""
+"""With this variable, Slurm's programs print all tasks of an array, instead of a shortened list."""
 
 
 PATIENCE = 5.0
@@ -131,7 +131,7 @@ class Jail:
         end = time.monotonic() + min(seconds, PATIENCE)
         for thread in asked:
             thread.join(max(0.0, end - time.monotonic()))
-        # Ignore later answers.
+        # Copy the answers, because a thread that still runs may add its answer at any moment.
         answered = dict(answers)
         found = {name: one for name, one in answered.items() if not isinstance(one, OSError)}
         families = list(measure.jail({name: found[name] for name in self.paths if name in found}))
@@ -159,7 +159,7 @@ class Jail:
 def _why_not(answer: object) -> str:
     if isinstance(answer, OSError):
         return str(answer.strerror)
-    return "file system does not answer"
+    return "file system does not answer; check the server of this file system"
 
 
 def user_name(uid: int) -> str:

@@ -16,8 +16,8 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 PAUSE = 1.0
-"""Seconds before an ended log is requested again, unless a new status arrives earlier. The pause
-doubles each time that the log has no new line."""
+"""Seconds until the agent requests an ended log again, unless a new status of the pod arrives
+earlier. The pause doubles each time that the log has no new line."""
 LONGEST_PAUSE = 30.0
 
 
@@ -57,7 +57,8 @@ class Followed:
 
 
 class Following:
-    """Passes each line with at least the severity `level` to `take`, which may wait."""
+    """Passes each line with at least the severity `level` to the function `take`. `take` may
+    wait."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Following:
         self._said = ""
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the logs until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             pause = PAUSE
             while True:
@@ -137,8 +138,8 @@ class Following:
     async def _follow(self, one: Followed) -> None:
         """Follow a container until its pod ends.
 
-        A log may end because the connection ended, although the container still runs. So a run's
-        log is complete only if it was requested after the end of the run.
+        The API server's answer may end because the connection broke, although the container still
+        runs. So a run's log is complete only if it was requested after the end of the run.
         """
         pause, begun, ended = PAUSE, "", None
         while not (one.is_gone and one.is_whole):
@@ -181,8 +182,8 @@ class Following:
         async for raw in _lines(asked):
             if (line := read(raw)) is None:
                 continue
-            # The answer starts at a whole second, so it repeats lines. All lines after the last
-            # known line are new.
+            # The answer starts at a whole second, so it repeats lines that were read before. All
+            # lines after the last known line are new.
             is_new = is_new or (line.time >= one.since and line != one.last)
             if is_new:
                 await self._hand_on(one, line)

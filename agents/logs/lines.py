@@ -11,7 +11,8 @@ SECOND = 1_000_000_000
 LONGEST = 16 * 1024
 """Maximum length of a sent line in bytes. Container runtimes split lines at the same length."""
 _KEPT = LONGEST + 64
-"""LONGEST plus space for the timestamp and for the detection of longer lines."""
+"""Bytes of a line that the agent keeps: LONGEST, plus space for the timestamp and for the detection
+of longer lines."""
 _STAMP = re.compile(
     rb"(?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.(?P<fraction>\d{1,9}))?"
     rb"(?P<zone>Z|[+-]\d\d:\d\d) "
@@ -39,14 +40,15 @@ _SEVERITIES = {
 _FORMS = (
     # MariaDB: 2026-11-22 18:20:19 0 [Warning] …
     re.compile(r"\d{4}-\d\d-\d\d +\d{1,2}:\d\d:\d\d \d+ \[(?P<word>\w+)\] "),
-    # logfmt, such as Prometheus's: the level is not always first.
+    # logfmt, which Prometheus uses, for example: the level is not always first.
     re.compile(r'(?:\w+=(?:"[^"]*"|[^\s"]\S*)? )*?level=(?P<word>\w+)'),
-    # Slurm (src/common/log.c) and munged, with their names, and sshd -e, without a name.
+    # Lines of Slurm (source: src/common/log.c) and munged start with the program's name. Lines of
+    # `sshd -e` have no name.
     re.compile(r"(?:(?:slurm\w*|sackd|munged): )?(?P<word>\w+): "),
 )
 _JOB = re.compile(r"(?:\b(?:JobId|StepId)=|\bjob )(?P<job>\d{1,10}(?:[_+]\d{1,10})?)")
 _HEAD = 1024
-"""Number of characters that are searched for a job."""
+"""Number of characters at the start of a line in which the agent searches for a job."""
 
 
 @dataclass(frozen=True)

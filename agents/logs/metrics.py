@@ -20,7 +20,7 @@ LINES = Metric(
 )
 REFUSED = Metric(
     "slurmstack_logs_lines_refused_total",
-    "Lines that the collector has refused; they are not sent again.",
+    "Lines that the collector has refused; the agent does not send these lines again.",
     *("lines", (), "counter"),
 )
 LAST_SEND = Metric(
@@ -33,10 +33,12 @@ WAITING = Metric(
     "Time for which the oldest unsent lines have waited; 0 if no lines wait.",
     "seconds",
 )
-CONTAINERS = Metric("slurmstack_logs_containers", "Containers whose logs are read.", "containers")
+CONTAINERS = Metric(
+    "slurmstack_logs_containers", "Containers whose logs the agent reads.", "containers"
+)
 CUT = Metric(
     "slurmstack_logs_containers_cut_total",
-    "Containers that were deleted before their last lines were read.",
+    "Containers that were deleted before the agent had read their last lines, which are lost.",
     *("containers", (), "counter"),
 )
 METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)

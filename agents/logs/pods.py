@@ -1,6 +1,6 @@
 """The stack's pods and the logs of their containers, as Kubernetes' API reports them.
 
-Logs have the format of the operation `read log of the specified Pod`.
+For logs, see the operation `read log of the specified Pod` of the API.
 """
 
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from agents.logs.lines import SECOND
 OURS = f"{labels.STACK},{labels.COMPONENT}!={labels.LOGS}"
 """Selector of all pods except this agent's own pod, which logs only how it sends lines."""
 WATCH = 300
-"""Duration of a watch in seconds. After a watch, all pods are listed again."""
+"""Duration of a watch in seconds. After a watch, the agent lists all pods again."""
 
 
 # --- Fields that are read, with their names in the API -------------------------------------------

@@ -17,7 +17,7 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 ROOM = 2000
-"""Maximum number of waiting lines. Reading stops at this limit."""
+"""Maximum number of lines that wait to be sent. At this limit, the agent stops reading logs."""
 LINES = 1000
 """Maximum number of lines in a request."""
 CHARACTERS = 1024 * 1024
@@ -25,7 +25,7 @@ CHARACTERS = 1024 * 1024
 GATHER = 1.0
 """Seconds that a request waits for more lines."""
 PAUSE = 1.0
-"""Seconds before a request is repeated. The pause doubles with each further attempt."""
+"""Seconds until the agent repeats a failed request. The pause doubles with each further attempt."""
 LONGEST_PAUSE = 15.0
 LAST = 5.0
 """Seconds for sending the remaining lines after SIGTERM."""
@@ -51,7 +51,7 @@ class Receiver:
     """Receiver of the lines."""
 
     endpoint: str
-    """Address without the protocol's own path."""
+    """Address without the path that the protocol defines."""
     headers: Path | None = None
     """Folder with one file per header, named after the header. Files are read for each request,
     because the kubelet renews them."""
@@ -87,7 +87,7 @@ def read_headers(folder: Path | None) -> dict[str, str]:
     if folder is None:
         return {}
     try:
-        # Names that start with a dot are the kubelet's own.
+        # Ignore names that start with a dot, because the kubelet makes these files.
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         found = {path.name: path.read_bytes().strip() for path in files}
     except OSError as error:
@@ -129,7 +129,8 @@ class Sender:
         self._said = ""
 
     async def run(self) -> None:
-        """Send until cancelled. Raises `OSError` if the progress cannot be written."""
+        """Send lines until the task is cancelled. Raises `OSError` if the file with the progress
+        cannot be written."""
         while True:
             await self._gather()
             await self._deliver()
@@ -151,7 +152,7 @@ class Sender:
                     size += len(self._held[-1].line.text)
 
     async def _deliver(self) -> None:
-        """Send the held entries until they are accepted or refused."""
+        """Send the held entries until the receiver accepts or refuses them."""
         body, pause = otlp.request(self._held, self._cluster, self._namespace), PAUSE
         while True:
             try:
@@ -164,7 +165,9 @@ class Sender:
             except RefusedError as error:
                 refused, why = len(self._held), str(error)
                 break
-        self._say(f"the receiver refuses lines: {why}" if refused else "")
+        self._say(
+            f"the receiver refuses lines: {why}; the refused lines are lost" if refused else ""
+        )
         self._finish_request(refused)
 
     def _finish_request(self, refused: int) -> None:

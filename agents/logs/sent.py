@@ -9,9 +9,9 @@ from agents.logs.lines import SECOND
 from agents.say import say
 
 LOOK_BACK = 900 * SECOND
-"""Nanoseconds: a new agent without a file also sends the lines of this time before its start,
-because the previous agent may have been lost with its file. Kubernetes takes up to seven minutes to
-replace a pod of a lost node."""
+"""Nanoseconds. If an agent has no file at its start, it also sends the lines of this time before
+its start: the previous agent may have been lost with its file. Kubernetes takes up to seven minutes
+to replace a pod of a lost node."""
 
 
 class _File(msgspec.Struct):

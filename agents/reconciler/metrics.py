@@ -1,4 +1,5 @@
-"""Metrics of the reconciler: findings of its last pass, and counters of all its passes.
+"""Metrics of the reconciler: findings (problems of nodes) of the last pass, and counters of all
+passes.
 
 A node has its own series only for findings and counters. Counters start at 0, because Prometheus
 ignores the first value of a counter. docs/metrics.md contains the same list; a test compares both.
@@ -17,9 +18,9 @@ from agents.reconciler.plan import Plan
 from agents.reconciler.wanted import Step
 
 IN_AND_OUT = ("drain", "lift")
-"""Steps whose counters exist for every wanted node, even before the first such step."""
+"""Every wanted node has a counter for each of these steps, even before the first such step."""
 NONE, PERSON = "none", "person"
-"""Values of `step`: no step of the ladder was taken yet, or a person is needed."""
+"""Further values of the label `step`: no repair step was taken yet, or a person is needed."""
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
@@ -28,7 +29,7 @@ PASSES = Metric(
 )
 LAST_PASS = Metric(
     "slurmstack_reconciler_last_pass_timestamp_seconds",
-    "End of the last successful (`done`) pass.",
+    "Time at which the last successful pass ended.",
     "Unix time",
 )
 PASS_SECONDS = Metric(
@@ -68,13 +69,13 @@ OUTDATED = Metric(
 )
 FINDINGS = Metric(
     "slurmstack_findings",
-    "Nodes by finding, which is a fault that the reconciler found.",
+    "Number of nodes that have the finding (cause of a problem).",
     "nodes",
     ("finding",),
 )
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
-    "1 for each finding of a node; `step` is the last repair step against the finding.",
+    "1 for each finding (cause of a problem) of a node; `step` is the last repair step.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

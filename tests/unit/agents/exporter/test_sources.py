@@ -141,9 +141,9 @@ def test_hanging_jail_blocks_one_thread_until_the_jail_answers(
             source.read(0.05)
         messages.add(str(caught.value))
 
-    assert messages == {f"{tmp_path}: file system does not answer"}, (
-        "the message must stay the same, because the log omits repeated messages"
-    )
+    assert messages == {
+        f"{tmp_path}: file system does not answer; check the server of this file system"
+    }, "the message must stay the same, because the log omits repeated messages"
     assert server.asked == 1
     server.is_available.set()
     while jail.is_asking("jail"):
@@ -164,7 +164,9 @@ def test_hanging_volume_does_not_hide_other_volumes(tmp_path: Path, hangs: str) 
         with pytest.raises(ReadError) as caught:
             source.read(0.05)
         assert names(series(caught.value.rest)) == paths.keys() - {hangs}
-        assert str(caught.value) == f"{paths[hangs]}: file system does not answer"
+        assert str(caught.value) == (
+            f"{paths[hangs]}: file system does not answer; check the server of this file system"
+        )
 
     assert server.asked == 1
     server.is_available.set()
