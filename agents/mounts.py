@@ -58,7 +58,8 @@ def show(jail: Tree, source: str, target: str) -> None:
 
 
 def _copy(source: str) -> int:
-    """Return a detached copy of a path's mounts. Later mounts do not propagate to it."""
+    """Return a detached copy of a path's mounts. Later mounts below the path do not appear in the
+    copy."""
     flags = _CLONE | os.O_CLOEXEC | _AT_RECURSIVE
     tree = system_call(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
     attributes = _MountAttributes(propagation=_PRIVATE)

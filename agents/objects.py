@@ -1,14 +1,14 @@
 """Fields of Kubernetes' objects that agents read, with their names in the API.
 
-The decoder drops other fields, which are most of an answer. An answer must contain all fields
-except those that are NotRequired.
+The decoder drops all other fields, because they are most of an answer. An answer must contain all
+fields except those that are NotRequired.
 """
 
 from datetime import datetime
 from typing import Any, Final, NotRequired, TypedDict
 
 STUCK: Final = 120
-"""Seconds after the deletion deadline from which a terminating pod is treated as stuck."""
+"""Seconds. Agents treat a pod as stuck if it still exists this long after its deletion deadline."""
 
 
 class Meta(TypedDict):

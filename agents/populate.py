@@ -1,8 +1,9 @@
 #!/usr/bin/python3 -B
-"""Replace the jail's system files with those of a generation, and keep the previous generation.
+"""Replace the jail's system files with a newer or older generation of these files.
 
-This program runs as root in a Job with the jail's image. A new generation is a copy of this image.
-All files of the image are system files. Everything else in the jail belongs to users, and stays.
+The jail is the root file system that users' sessions and jobs share. This program runs as root in a
+Job with the jail's image. A new generation is a copy of this image. All files of the image are
+system files. Everything else in the jail belongs to users, and stays.
 
 The Job first copies the whole generation to a folder on the jail's volume that only root can enter.
 Then it renames each file to its final path. So running programs keep their files, no file is ever
@@ -11,8 +12,8 @@ missing or half written, and the volume cannot become full halfway.
 The previous generation keeps a link to every file that was replaced or removed. So over NFS,
 programs on other machines can continue to use these files.
 
-After an interruption, the next run continues with a generation that was completely copied, and
-removes a generation that was not.
+After an interruption, the next run continues with a generation that was completely copied. It
+removes a generation that was copied only in part.
 
 Users write to the jail, and some may be root there, so all work uses `agents.tree`. The jail's
 image contains only this file and agents/tree.py.
@@ -95,7 +96,7 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Image:
-    """Files of this container's image, without those that the container runtime has added."""
+    """Files of this container's image, without the files that the container runtime has added."""
 
     root: Path = Path("/")
 
@@ -161,7 +162,7 @@ class Generation:
         return _read_number(self.tree, f"{self.path}/number")
 
     def paths(self) -> set[str]:
-        """Return all paths. Those of the previous generation may include users' files."""
+        """Return all paths. The paths of the previous generation may include users' files."""
         return _read_paths(self.tree, f"{self.path}/paths")
 
     def system(self) -> set[str]:

@@ -1,13 +1,12 @@
-"""Make a VolumeSnapshot of each claim, and keep a number of snapshots per claim.
+"""Make a VolumeSnapshot of each PersistentVolumeClaim (*claim*), and delete old snapshots.
 
 `python3 -m agents.snapshots [--check] CLAIM=CLASS …`: CLASS is a VolumeSnapshotClass. The program
 deletes older snapshots only after the storage reports the new one as ready. With `--check`, the
 program makes no snapshot, and only checks that the cluster supports VolumeSnapshots.
 
-Environment variables: NAMESPACE, KEEP (snapshots per claim), WAIT (seconds until a snapshot must be
-ready). The exit code is 3 if the cluster does not support VolumeSnapshots, and 1 after any other
-failure.
-After a failure, the last line is the reason.
+Environment variables: NAMESPACE, KEEP (number of snapshots to keep for each claim), WAIT (seconds
+until a snapshot must be ready). The exit code is 3 if the cluster does not support VolumeSnapshots,
+and 1 after any other failure. After a failure, the last line is the reason.
 
 See https://kubernetes.io/docs/concepts/storage/volume-snapshots/ for the objects.
 """

@@ -1,9 +1,9 @@
 """Work as root in a directory that users write to, without following their links out of it.
 
 A user can replace a directory with a symbolic link at any moment. openat2(2), in Linux 5.6 and
-later, opens a path without following links, or follows only links that stay in the tree. All
-later calls use names relative to directories that openat2 opened, so a new link has no effect on
-them.
+later, opens a path without following links, or follows only links that stay in the tree. All later
+calls use names relative to directories that openat2 opened, so these calls do not follow a link
+that a user makes later.
 """
 
 import ctypes
@@ -176,5 +176,5 @@ class Tree:
 
 
 def by_descriptor(fd: int) -> str:
-    """Return a path to an open descriptor, for functions that need a path (proc_pid_fd(5))."""
+    """Return a path to an open descriptor, for functions that need a path (see proc_pid_fd(5))."""
     return f"/proc/self/fd/{fd}"

@@ -1,9 +1,9 @@
-"""`python3 -m agents.ondemand [--dry-run]`: start and stop the pods of nodes on demand.
+"""`python3 -m agents.ondemand [--dry-run]`: start and stop the pods of on-demand nodes.
 
 Until SIGTERM, the agent makes passes over all nodes: when slurmctld calls it (`PORT`), every second
-while a node starts or goes to sleep, and otherwise every five seconds. After a pass of more than
-half a second, it pauses as long as the pass took, but at most five seconds. With --dry-run, it
-makes one pass, prints what it would do, and changes nothing. The exit code is then
+while a node starts or goes to sleep, and otherwise every five seconds. If a pass took more than
+half a second, the agent pauses as long as the pass took, but at most five seconds. With --dry-run,
+it makes one pass, prints what it would do, and changes nothing. The exit code is then
 
     0  there is nothing to do
     1  there is something to do
@@ -41,7 +41,8 @@ from agents.wanted import WantedError
 USER = "slurm"
 """SlurmUser may change all nodes."""
 QUIET = 5.0
-"""Seconds until the next pass if nothing changes. A lost call delays a node by this time."""
+"""Seconds until the next pass if nothing changes. If a call from slurmctld does not arrive, a node
+starts or stops at most this much later."""
 BUSY = 1.0
 """Seconds until the next pass while nodes start or go to sleep."""
 PROBLEMS = (KubernetesError, SlurmError, WantedError)
@@ -82,10 +83,11 @@ class Agent:
         return made, carried
 
     def _missed(self, now: float) -> float:
-        """Return the seconds since the last plan that must not count towards time limits of nodes.
+        """Return how many of the seconds since the last plan to leave out of the nodes' time
+        limits.
 
-        After a long pass, slurmctld was probably unavailable in this time: requests wait for
-        slurmctld, and no node can register.
+        A long pass usually means that slurmctld did not answer during the pass. No node could
+        register in that time.
         """
         return 0.0 if self._looked is None else max(0.0, now - self._looked - 2 * QUIET)
 
@@ -162,7 +164,8 @@ def _again_and_again(agent: Agent, port: int) -> int:
 
 
 def pause(took: float) -> float:
-    """Return the length of the pause after a pass, in seconds. A call in the pause has to wait.
+    """Return the length of the pause after a pass, in seconds. A call from slurmctld during the
+    pause starts a pass only after the pause.
 
     The pause is as long as the pass, so that slurmctld also has time for other requests. It is not
     longer than `QUIET`, because a longer pass probably waited for an unavailable service.

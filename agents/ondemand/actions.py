@@ -36,7 +36,8 @@ class Wake:
 
 @dataclass(frozen=True)
 class Sleep:
-    """Ask Slurm to put an idle node to sleep. If it gets a job meanwhile, the job ends first."""
+    """Ask Slurm to put an idle node to sleep. If the node gets a job meanwhile, Slurm waits until
+    the job ends."""
 
     node: str
     why: str
@@ -73,7 +74,7 @@ class GiveUp:
     reason: str
     tries: int
     """Number of failed starts in a row. Includes this start, unless only the ceiling of costs
-    prevented it."""
+    prevented this start."""
 
     def __str__(self) -> str:
         return f"{self.node}: set to DOWN, because it did not start: {self.reason}"
@@ -114,7 +115,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Release:
-    """Lift a drain of `Hold`."""
+    """End the drain of a node that `Hold` has drained."""
 
     node: str
     reason: str

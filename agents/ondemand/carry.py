@@ -26,11 +26,11 @@ from agents.ondemand.plan import OUT, REASON_LENGTH, TRIES, is_slurms_own, may_r
 from agents.slurm import Client, Fault, Node, SlurmError
 
 _AT_ONCE = 8
-"""Number of requests to Kubernetes at the same time."""
+"""Maximum number of requests to Kubernetes at the same time."""
 _QUOTA = frozenset({403, 422})
-"""HTTP statuses of Kubernetes if a quota or an admission policy refuses a pod."""
+"""HTTP statuses with which Kubernetes answers if a quota or an admission policy refuses a pod."""
 _PASSING = ("failed to configure", "not yet ready", "cannot create resource")
-"""Parts of refusals by an API server that has not read all policies and roles yet.
+"""Texts in temporary refusals, by an API server that has not read all policies and roles yet.
 
 After its start, and after a deploy that creates policies or roles, the API server needs seconds to
 read them. Source: k8s.io/apiserver 0.34, pkg/admission/plugin/policy and
@@ -60,7 +60,7 @@ class Carrier:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
     def carry(self, actions: Sequence[Action], templates: Mapping[str, Template]) -> Carried:
-        """Carry out all actions. An error that concerns more than one node ends the plan."""
+        """Carry out all actions. Stop at an error that concerns more than one node."""
         pods = [action for action in actions if isinstance(action, Create | Delete)]
         errors = self._change_pods(pods, templates)
         done: list[Action] = []
@@ -187,7 +187,7 @@ class Carrier:
                 and (not it.state & OUT or is_own(it.reason) or is_slurms_own(it))
             ),
         )
-        # Keep comments by people.
+        # Do not replace a comment that a person wrote.
         if tries and (not record.comment or record.comment.startswith(TRIES)):
             self._slurm.annotate(node, comment=f"{TRIES}{tries}")
         self._slurm.down(node, reason)
@@ -200,17 +200,19 @@ class Carrier:
             self._slurm.annotate(node, comment="")
 
     def save(self, node: str) -> None:
-        """Make slurmctld save its nodes. slurmctld saves them after requests, not after a start.
+        """Make slurmctld save the state of its nodes. slurmctld does so after an update, but not
+        after a node has started.
 
         The request sets the node's comment to its present value.
         """
         self._slurm.annotate(node, comment=self._slurm.node(node).comment)
 
     def _require(self, node: str, holds: Callable[[Node], bool]) -> Node:
-        """Return the record of a node. Raises OvertakenError if the condition does not hold."""
+        """Return the record of a node. Raises OvertakenError if the record does not meet the
+        condition `holds`."""
         record = self._slurm.node(node)
         if not holds(record):
-            raise OvertakenError(f"the node is {_shown(record)}")
+            raise OvertakenError(f"the node's state has changed to {_shown(record)}")
         return record
 
 

@@ -26,13 +26,14 @@ class Memory:
     def after_outage(self) -> "Memory":
         """Return the memory after a pass in which Slurm or Kubernetes did not answer.
 
-        A slurmd can register again only after slurmctld has returned. So the time that a node has
-        for this starts anew.
+        A slurmd can register again only after slurmctld has returned. So after the outage, each
+        node again gets the full time to register.
         """
         return replace(self, recovering={})
 
     def later(self, seconds: float) -> "Memory":
-        """Return the memory with later times, so that `seconds` without a pass do not count."""
+        """Return the memory with all times moved by `seconds`, so that this time does not count
+        towards time limits."""
         return replace(
             self, recovering={name: since + seconds for name, since in self.recovering.items()}
         )

@@ -1,4 +1,5 @@
-"""Plan the actions, with a pure function of the observed state and the settings.
+"""Compute which actions on-demand nodes need, from the observed state and the settings. All
+functions are pure.
 
 Slurm's record of a node contains all that the agent must remember, so a restarted agent continues
 where the last one stopped. `Memory` contains only what a restarted agent can do without.
@@ -30,21 +31,22 @@ from agents.ondemand.wanted import Nodeset, Wanted
 from agents.slurm import Node
 
 TIMEOUT = "ResumeTimeout reached"
-"""Reason that slurmctld gives a node that did not start in time (power_save.c, 24.11)."""
+"""Reason that slurmctld gives a node that did not start in time (source: power_save.c, Slurm
+24.11)."""
 ABSENT = f"{OWN}absent"
 """Reason of a static node that never registered (images/controller/absent)."""
 TRIES = f"{OWN}failed starts: "
 """Prefix of the comment of a node, with the number of its failed starts in a row."""
 _DIGITS = 6
-"""Maximum number of digits that are read from such a comment. Python raises an error for a number
-of more than 4,300 digits."""
+"""Maximum number of digits that the agent reads from such a comment. Python raises an error for a
+number of more than 4,300 digits."""
 REASON_LENGTH = 200
 """Maximum length of a reason in characters: sinfo shows it, and the database stores it."""
 
 PATIENCE = {IMAGE: 60, BROKEN: 120}
 """Seconds that a pod's trouble may last before the agent gives up the start: for example, a
-registry may recover. If no machine has room, the nodeset's `start` applies instead, because a new
-machine may arrive."""
+registry may recover. If no machine has room, the limit is the nodeset's `start` instead, because a
+new machine may arrive."""
 BACK_OFF = 180
 """Seconds from the first failed start to the next attempt. The time doubles with each failure.
 Slurm holds a requeued job for two minutes. After an earlier attempt, the node would get the same
@@ -68,7 +70,7 @@ OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
 class Plan:
     actions: tuple[Action, ...]
     changing: tuple[str, ...]
-    """Nodes that are starting, and those that stop and still have a pod."""
+    """Nodes that are starting, and stopping nodes that still have a pod."""
     awake: int
     asleep: int
     memory: Memory
@@ -119,7 +121,8 @@ class _View:
 
     @property
     def recovers(self) -> bool:
-        """Whether slurmctld may have lost the node's start, because its pod is ready."""
+        """Whether the pod is ready although the node sleeps or starts in Slurm. slurmctld may have
+        lost the change that the node has started."""
         starts = (self.is_asleep and not self.is_leaving) or self.is_waking
         return starts and bool(self.pod and self.pod.is_ready)
 
@@ -302,8 +305,9 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
         if not view.is_refused and _may_retry(view, now):
             yield Retry(view.name, record.reason)
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
-        # RESUME sets NOT_RESPONDING. slurmctld would give the node no job after its next start.
-        yield Sleep(view.name, "Slurm expects an answer from this node, although it sleeps")
+        # The update RESUME has set the flag NOT_RESPONDING. With this flag, slurmctld would give
+        # the node no job after the node's next start.
+        yield Sleep(view.name, "Slurm expects an answer from this node, although the node sleeps")
 
 
 def _has_timed_out(record: Node) -> bool:
@@ -330,8 +334,8 @@ def _may_retry(view: _View, now: int) -> bool:
 
 
 def may_rest(record: Node) -> bool:
-    """Return whether the agent may end POWERING_DOWN with RESUME. RESUME also ends drains, so a
-    drain by others forbids it."""
+    """Return whether the agent may end POWERING_DOWN with the update RESUME. RESUME would also end
+    a drain, so the agent must not send RESUME for a node that others drained."""
     is_drained = bool(record.state & {"DRAIN", "FAIL"})
     return "DOWN" not in record.state and (not is_drained or record.reason == LEAVE)
 
@@ -413,7 +417,7 @@ def _of_lost(view: _View, costs: _Costs) -> Iterator[Action]:
     if not view.state & OUT or is_slurms_own(record) or record.reason == LEAVE or view.is_held:
         yield Lose(view.name)
     elif view.is_foreign and "DRAIN" not in view.state:
-        pass  # a person set DOWN; with ReturnToService=2, a new slurmd would return to service
+        pass  # a person set DOWN; a new slurmd would end this state (ReturnToService=2)
     elif costs.take(view):
         # Checks run only in a pod, and only they can show whether a drained node is healthy again.
         yield Create(view.name, view.nodeset_name, view.tries)
@@ -441,7 +445,8 @@ def _delete_ended(view: _View, pod: Pod) -> Delete:
 
 
 def _give_up(view: _View, kind: str, text: str) -> GiveUp:
-    # A start that the ceiling of costs prevents is no fault of the node: other users can cause it.
+    # Do not count a start that the ceiling of costs prevented: the node is not at fault, because
+    # other users can cause this.
     tries = view.tries + (kind != "cost")
     words = " ".join(text.split())
     return GiveUp(view.name, f"{START}{kind}: {words}"[:REASON_LENGTH], tries)
@@ -453,7 +458,7 @@ def _give_up(view: _View, kind: str, text: str) -> GiveUp:
 def _wake_and_sleep(
     views: list[_View], costs: _Costs, now: int, taken: set[str]
 ) -> Iterator[Action]:
-    """Yield nodes to wake and to put to sleep, for each nodeset."""
+    """Yield actions that keep enough nodes of each nodeset awake, and put idle nodes to sleep."""
     nodesets: dict[str, list[_View]] = {}
     for view in views:
         nodesets.setdefault(view.nodeset_name, []).append(view)
@@ -488,7 +493,8 @@ def _is_idle(view: _View) -> bool:
 
 
 def _order(view: _View) -> tuple[bool, datetime, int]:
-    """Sort outdated nodes first, then by the time without a job, longest first, then by number."""
+    """Sort nodes: outdated nodes first, then nodes that have been without a job for longest, then
+    by number."""
     busy = view.record.last_busy or datetime.fromtimestamp(0, UTC)
     return not view.is_outdated, busy, -int(view.name.rpartition("-")[2])
 
@@ -532,7 +538,7 @@ def _ceiling(views: list[_View], costs: _Costs, now: int) -> Iterator[Action]:
             yield Hold(view.name, f"{COST}{_over_ceiling(costs)}")
 
 
-# --- Strays --------------------------------------------------------------------------------------
+# --- Pods without a node --------------------------------------------------------------------------
 
 
 def _strays(observed: Observed, wanted: Wanted) -> Iterator[Action]:

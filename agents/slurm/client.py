@@ -21,12 +21,14 @@ from agents.slurm.models import Job, JobRequest, Node, Partition, Ping, Reservat
 from agents.slurm.tokens import Token
 
 TIMEOUT = httpx.Timeout(90, connect=5)
-"""Seconds. slurmrestd itself tries to reach slurmctld for up to 40 s."""
+"""Time limits in seconds. An answer may take long, because slurmrestd itself tries to reach
+slurmctld for up to 40 s."""
 ATTEMPTS = 4
 PAUSE = 1.0
 """Seconds before the second attempt. The pause doubles for each further attempt."""
 PATIENCE = 20.0
-"""Seconds after which the client repeats no request, because slurmrestd itself repeats calls."""
+"""If a request fails after more than this number of seconds, the client does not repeat the
+request: slurmrestd has already repeated its own call to slurmctld."""
 
 AUTHENTICATION_ERROR = 1007
 """SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
@@ -69,7 +71,8 @@ class Client:
     # --- Queries ----------------------------------------------------------------------------------
 
     def ping(self) -> tuple[Ping, ...]:
-        """Return the state of each slurmctld. A slurmctld that refuses the token is DOWN too."""
+        """Return the state of each slurmctld. A slurmctld that refuses the token also has the state
+        DOWN."""
         return self._read("ping/", "pings", tuple[Ping, ...])
 
     def nodes(self) -> tuple[Node, ...]:

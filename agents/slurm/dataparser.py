@@ -30,7 +30,7 @@ def number(value: Any) -> Any:
 
 
 def moment(value: Any) -> Any:
-    """Return a time in UTC, or None if it is unset, infinite, "never" or no date.
+    """Return a time in UTC, or None if the time is unset, infinite, "never" or not a valid date.
 
     slurmctld stores the start time that a slurmd reports, even if it is no valid date. Such a time
     must not make the answer about all nodes unreadable.

@@ -27,7 +27,7 @@ REMEDIES = {
 class SlurmError(Exception):
     """A request to Slurm failed.
 
-    `numbers` are Slurm's own error numbers (slurm_errno.h), if the answer contains any.
+    `numbers` are Slurm's own error numbers (see slurm_errno.h), if the answer contains any.
     """
 
     def __init__(

@@ -163,7 +163,7 @@ class Ping(Record):
     mode: str
     """`primary`, `backup1` and so on."""
     pinged: str
-    """UP or DOWN. A slurmctld that refuses the token is DOWN too."""
+    """UP or DOWN. A slurmctld that refuses the token also has the state DOWN."""
 
     @property
     def up(self) -> bool:

@@ -1,4 +1,4 @@
-"""Actions for single states of a node on demand."""
+"""The plan for a node on demand contains the right actions for each state of the node."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,7 +131,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("IDLE", "POWERED_DOWN", "NOT_RESPONDING"),
             [],
-            [Sleep("gpu-0", "Slurm expects an answer from this node, although it sleeps")],
+            [Sleep("gpu-0", "Slurm expects an answer from this node, although the node sleeps")],
         ),
         (LEAVING, [], [Asleep("gpu-0")]),
         (
@@ -139,7 +139,8 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [],
             [Asleep("gpu-0")],
         ),
-        # The agent must not end a person's drain, so Slurm itself must notice the pod's end.
+        # The agent must not end a person's drain. So the agent waits until Slurm itself ends
+        # POWERING_DOWN.
         (record("IDLE", "DRAIN", "POWERING_DOWN", reason="broken-fan"), [], []),
         (record("IDLE", "DRAIN", "POWERED_DOWN", reason="broken-fan"), [], []),
         # Nodes that wake.
@@ -152,7 +153,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
             [pod(age=901, is_ready=False, trouble=NO_ROOM)],
             [GiveUp("gpu-0", "slurmstack:start:capacity: 0/3 nodes are available", 1)],
         ),
-        # A pull that takes minutes can fail once.
+        # A slow pull of an image may fail once, and succeed later.
         (WAKING, [pod(age=850, is_ready=False, trouble=BAD_IMAGE)], []),
         (
             WAKING,
@@ -270,7 +271,7 @@ def test_actions_of_a_node(records: Any, pods: list[Pod], expected: list[Action]
 @pytest.mark.parametrize(
     "flag", ["COMPLETING", "DRAIN", "MAINTENANCE", "PLANNED", "RESERVED", "REBOOT_REQUESTED"]
 )
-def test_idle_node_that_slurm_reserves_or_drains_stays_awake(flag: str) -> None:
+def test_idle_node_that_is_reserved_or_drained_stays_awake(flag: str) -> None:
     assert actions(record("IDLE", flag, last_busy=moment(0)), [pod()]) == []
 
 
@@ -283,7 +284,7 @@ def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
     ]
 
 
-def test_pod_is_replaced_if_slurmctld_does_not_learn_of_its_start_within_a_minute() -> None:
+def test_pod_whose_start_slurmctld_missed_is_replaced_after_a_minute() -> None:
     seen = Memory(recovering={"gpu-0": NOW - 59})
     assert actions(WAKING, [pod(age=90)], memory=seen) == []
     seen = Memory(recovering={"gpu-0": NOW - 60})
@@ -354,7 +355,7 @@ def test_start_ends_if_the_last_pod_is_stuck_terminating() -> None:
     assert actions(WAKING, [replace(STUCK_POD, ends=NOW - 120.0)]) == []
 
 
-def test_start_ends_if_the_last_pod_terminates_for_longer_than_a_start() -> None:
+def test_start_ends_if_the_last_pod_terminates_for_too_long() -> None:
     slow = replace(STUCK_POD, ends=NOW + 3000.0)
     assert actions(WAKING, [slow], memory=Memory(blocked={"gpu-0": NOW - 900})) == []
     blocked = Memory(blocked={"gpu-0": NOW - 901})
@@ -362,7 +363,7 @@ def test_start_ends_if_the_last_pod_terminates_for_longer_than_a_start() -> None
     assert remembered(ASLEEP, blocked, slow).blocked == {}
 
 
-def test_start_that_failed_is_not_tried_again_while_its_pod_is_stuck() -> None:
+def test_failed_start_is_not_repeated_while_its_pod_is_stuck() -> None:
     assert actions(failed("broken", 9999, 1, "POWERED_DOWN"), [STUCK_POD]) == []
 
 
@@ -435,7 +436,7 @@ def test_kept_nodes_stay_awake_but_are_not_woken() -> None:
     assert actions(sleeping(1), keep=frozenset({"gpu-0"})) == []
 
 
-def test_hours_raise_the_number_of_warm_nodes() -> None:
+def test_more_nodes_stay_awake_in_the_configured_hours() -> None:
     # NOW is Friday, 2027-01-15, 08:00 UTC.
     day = Hours(days=frozenset({4}), begin=8 * 60, end=18 * 60, min=2)
     night = Hours(days=frozenset({3}), begin=20 * 60, end=8 * 60 + 1, min=3)
@@ -455,7 +456,7 @@ def test_sleeping_nodes_over_the_ceiling_are_held() -> None:
     assert actions(sleeping(3), ceiling=2) == [Hold("gpu-2", reason)]
 
 
-def test_held_nodes_return_when_others_sleep() -> None:
+def test_nodes_held_for_their_cost_return_when_others_sleep() -> None:
     reason = (
         "slurmstack:cost: the nodes on demand would cost more than on_demand.ceiling: 1 per hour"
     )
@@ -494,7 +495,7 @@ def test_lack_of_budget_does_not_count_as_a_failed_start() -> None:
     assert action.tries == 2
 
 
-def test_start_refused_for_its_cost_is_tried_again_only_within_the_ceiling() -> None:
+def test_start_refused_for_its_cost_waits_until_the_ceiling_permits() -> None:
     records = {
         "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
         "gpu-1": failed("cost", 9999, 1, "POWERED_DOWN")["gpu-0"],
