@@ -1,13 +1,13 @@
 """`python3 -m agents.reconciler [--once] [--after-deploy] [--dry-run] [--json]`: check all nodes.
 
 The reconciler compares the settings with the states in Kubernetes and Slurm, and repairs
-differences: see docs/reconciler.md. This is one *pass*. Without options, the reconciler makes
-passes until SIGTERM. The exit code of one pass is:
+differences; see docs/reconciler.md. One comparison with its repairs is a *pass*. Without options,
+the reconciler makes passes until SIGTERM. The exit code of one pass is:
 
     0  all nodes are in service
     1  a node is out of service; the reconciler repairs it, or a person has taken it out
     2  Slurm, Kubernetes or the settings cannot be read; some or all actions were not carried out
-    3  a person is needed
+    3  a node has a problem that a person must solve
 
 With --after-deploy, the reconciler first waits for the roll-out, and writes its report to its own
 Job. The exit code is 0 instead of 1 or 3, because a node out of service must not fail a deploy.
@@ -68,7 +68,7 @@ PROBLEMS = (KubernetesError, MemoryUnknownError, SlurmError, WantedError)
 class Pass:
     plan: Plan
     taken: Mapping[Key, Step]
-    """Last step tried for each cause."""
+    """Last repair step that was tried, for each node and cause."""
     notes: tuple[str, ...]
     """Actions that were not carried out, with the reasons."""
     topology: str = ""
@@ -150,7 +150,7 @@ class Reconciler:
             return False  # the next pass reports it
 
     def _protect(self, observed: Observed, made: Plan) -> tuple[str, ...]:
-        """Protect nodes with jobs from evictions. Return a note if this failed."""
+        """Protect nodes with jobs from evictions. Return a message if this failed."""
         try:
             self._budget.keep(observed, made.refused)
         except KubernetesError as error:
@@ -160,14 +160,15 @@ class Reconciler:
     def _wire(
         self, asked: Wanted, observed: Observed, *, dry_run: bool = False
     ) -> tuple[str, tuple[str, ...]]:
-        """Return a summary of the topology if it was written, and a note if this failed."""
+        """Write topology.conf. Return a summary if the file was written, and a message if this
+        failed."""
         if asked.topology is None:
             return "", ()
         nodes, now = asked.nodes(), int(self._clock())
         try:
             return self._wiring.keep(asked.topology, nodes, observed, now, dry_run=dry_run), ()
         except KubernetesError as error:
-            return "", (f"topology not written: {error}",)
+            return "", (f"cannot write topology.conf: {error}",)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
         """Wait until no node is starting, at most for the time limit in the settings."""
@@ -299,7 +300,7 @@ def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int
         reconciler.carrier.event(
             "Normal" if done.code == report.IN_SERVICE else "Warning", "Deployed", summary
         )
-        # Do this last: the deploy reads the report after this Job has ended.
+        # Write the report last: the deploy reads it after this Job has ended.
         reconciler.carrier.annotate_job(summary)
     except PROBLEMS as error:
         fail(f"the pass over the nodes did not finish: {error}")

@@ -118,13 +118,15 @@ class Replace:
 
 @dataclass(frozen=True)
 class Tell:
-    """Report that no step remains and a person is needed."""
+    """Report that no repair step remains, so a person is needed."""
 
     key: Key
     text: str
 
     def __str__(self) -> str:
-        return f"{self.key[0]}: a person is needed: {self.key[1]}: {self.text}"
+        return (
+            f"{self.key[0]}: a person is needed, no repair step remains: {self.key[1]}: {self.text}"
+        )
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class Renew:
 
 
 Repair = Restart | Reboot | Replace | Tell
-"""Steps of a ladder (`agents.reconciler.ladder`)."""
+"""Repair steps that follow each other until the problem is solved (`agents.reconciler.ladder`)."""
 Action = (
     Forget | Drain | Lift | Requeue | Renew | Schedule | Free | Mark | Unmark | Withdraw | Repair
 )

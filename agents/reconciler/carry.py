@@ -37,7 +37,8 @@ from agents.slurm import Client, Fault, SlurmError
 EVENT_LENGTH = 1024
 """Maximum length of an event's message in characters (k8s.io/api/core/v1)."""
 STEPS = (Drain, Lift, Renew, Restart, Reboot, Replace)
-"""Actions in the metrics: those that drain a node, update or repair it, or return it to service."""
+"""Actions that the metrics count: they drain a node, update or repair it, or return it to
+service."""
 HOOK_TIMEOUT = 60
 """Time limit in seconds for the command that replaces a machine."""
 ENTRY = "memory"
@@ -235,7 +236,7 @@ class Carrier:
         if (record.reason, record.reason_time) != (action.reason, action.since):
             raise OvertakenError(f"the drain has changed: {record.reason or 'no reason given'}")
         if "DOWN" in record.state:
-            raise OvertakenError("the node is down")
+            raise OvertakenError("the node's state is DOWN, so the drain stays")
         self._slurm.resume(action.node)
 
     def _requeue(self, action: Requeue) -> None:
@@ -286,7 +287,7 @@ class Carrier:
 
     def _unmark(self, machine: Machine) -> None:
         # Remove the taint before the condition. If the removal of the taint fails, the condition
-        # remains, so the next pass tries again.
+        # remains. The next pass sees the condition and tries again.
         if machine.is_tainted:
             self._taint(machine, _others(machine))
         if machine.mark:

@@ -16,5 +16,5 @@ ROLL = "roll"
 DUPLICATE = "duplicate-job"
 
 REPAIRED = frozenset({NOT_READY, UNSCHEDULED, POD, SLURMD, SIZE, JAIL})
-"""Causes that a ladder repairs (`agents.reconciler.ladder`). A ladder also repairs failed checks
-and conditions of Kubernetes nodes."""
+"""Causes against which the reconciler takes repair steps (`agents.reconciler.ladder`). The
+reconciler also takes such steps after failed checks, and for conditions of Kubernetes nodes."""

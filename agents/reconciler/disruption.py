@@ -4,10 +4,10 @@
 that leaves a PodDisruptionBudget with fewer than `minAvailable` pods. This budget selects exactly
 the pods of nodes with jobs, and requires all of them.
 
-The budget does not protect a node whose machine must be emptied, but which the drain limit keeps in
-service. New jobs can start on the node at any time, so an eviction might never succeed. When
-Kubernetes evicts the node's pod, images/worker/leave drains the node, and the jobs have the
-nodeset's `drain_grace` to end.
+The budget leaves out one kind of node: its machine must be emptied, but the drain limit
+(`reconciler.share`) permits no further drain. New jobs can start on such a node at any time, so an
+eviction might never succeed. When Kubernetes evicts the node's pod, images/worker/leave drains the
+node, and the jobs have the nodeset's `drain_grace` to end.
 """
 
 from collections.abc import Collection
@@ -34,7 +34,8 @@ class Budget:
 
 
 def busy(observed: Observed) -> list[str]:
-    """Return the pods of nodes with jobs, without terminating pods, which need no protection."""
+    """Return the pods of nodes with jobs. Terminating pods are left out, because they need no
+    protection."""
     return [
         name
         for name, record in sorted(observed.records.items())
@@ -47,7 +48,7 @@ def spec(names: Collection[str]) -> Object:
 
     If there are no pods, the budget has no selector, and therefore selects no pod.
     """
-    # Names alone could also select pods of other components.
+    # Select by the component too: names alone could also select pods of other components.
     workers = {labels.COMPONENT: labels.WORKER}
     one_of = {"key": labels.POD, "operator": "In", "values": list(names)}
     selector = {"matchLabels": workers, "matchExpressions": [one_of]} if names else None

@@ -1,4 +1,4 @@
-"""Find ghosts: records of nodes that have no slurmd and are no longer in the settings.
+"""Find *ghosts*: records in Slurm of nodes that have no slurmd and are no longer in the settings.
 
 A node deletes its record when it stops. The record remains if
 

@@ -47,14 +47,14 @@ ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
 INVALID = frozenset({"INVALID_REG", "INVALID", "ERROR"})
 NOT_IN_SERVICE = DRAINED | SILENT | INVALID
 DUPLICATE_JOB = "Duplicate jobid"
-"""Reason with which slurmctld drains a node that already runs a job (agent.c, 24.11).
+"""Reason with which slurmctld drains a node that already runs a job (source: agent.c, Slurm 24.11).
 
 The node is healthy: slurmctld was killed before it saved that the job had started.
 """
 
 UNSTEADY = 300
-"""Seconds for which a restarted munged is treated as failed. The kubelet waits at most this long
-before it restarts a container."""
+"""Seconds for which the reconciler treats a restarted munged (the authentication daemon) as failed.
+The kubelet waits at most this long before it restarts a container."""
 
 _AWAY_FROM_JOBS = frozenset({GATED, POD, SLURMD, CONFIG})
 """Causes that keep jobs away from a node, although slurmctld may not have noticed them yet."""
@@ -68,11 +68,13 @@ class Kind(Enum):
     """Category of a cause."""
 
     WISH = "wish"
-    """A person requests it. The reconciler drains the node and repairs nothing."""
+    """A person requests that the node leaves service. The reconciler drains the node and repairs
+    nothing."""
     FAULT = "fault"
-    """Observed fault. If the fault returns, the last step of repair did not help."""
+    """Fault of the node. If the fault returns after a repair step, that step did not help."""
     ABSENT = "absent"
-    """The node is absent, perhaps only late. If it is absent again, the reason may be different."""
+    """The node is absent, perhaps only late. If the node is absent again after a repair, the reason
+    may be a different one."""
     HELD = "held"
     """The reconciler does nothing about the cause."""
 
@@ -164,12 +166,13 @@ class View:
 
     @property
     def is_wished_out(self) -> bool:
-        """Whether a person has requested that the node is out of service."""
+        """Whether a person has requested that the node leaves service."""
         return any(finding.kind is Kind.WISH for finding in self.findings)
 
     @property
     def is_to_drain(self) -> bool:
-        """Whether Kubernetes reports a cause for a drain, which the drain limit may delay."""
+        """Whether the node must be drained because of a state in Kubernetes. The drain limit may
+        delay the drain."""
         return any(finding.drains for finding in self.findings)
 
     @property
@@ -179,7 +182,7 @@ class View:
     @property
     def has_duplicate_job(self) -> bool:
         """Whether slurmctld drained the node because it started a job twice."""
-        # slurmctld appends text to the reason when the node stops responding (node_mgr.c).
+        # slurmctld appends text to the reason when the node stops responding (source: node_mgr.c).
         return self.is_drained and self.reason.partition(" : ")[0] == DUPLICATE_JOB
 
     @property
@@ -370,7 +373,9 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
     elif view.has_drain_of_kubernetes and not machines:
         cause = cause_of(view.reason, KUBERNETES) or "unnamed"
         yield Finding(
-            cause, Kind.HELD, "the cause is gone; the drain is lifted when the checks pass"
+            cause,
+            Kind.HELD,
+            "the cause is gone; the reconciler lifts the drain when the checks pass",
         )
     elif view.is_drained and is_own(view.reason) and not view.has_drain_of_kubernetes:
         cause = view.reason.removeprefix(OWN).partition(":")[0]
@@ -390,7 +395,11 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
         elif not view.is_in_service:
             yield Finding(LEAVING, Kind.HELD, "pod is terminating and will be replaced")
     elif pod.is_gated:
-        yield Finding(GATED, Kind.HELD, "the pod waits for the node's machine")
+        text = (
+            "the pod waits until the reconciler has chosen its machine (keep_machine), usually for "
+            "some seconds; no action needed"
+        )
+        yield Finding(GATED, Kind.HELD, text)
     elif not pod.machine:
         yield Finding(UNSCHEDULED, Kind.ABSENT, pod.why)
     elif not pod.is_ready:

@@ -76,7 +76,7 @@ def climb(
     now: int,
     room: Room,
 ) -> Repairs:
-    """Take the next step for each node that its last step did not repair in time."""
+    """For each node that its last step did not repair in time, take the next step."""
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         on.setdefault(pod.machine, []).append(pod)
@@ -123,12 +123,12 @@ class _Ladders:
         step = steps[now.rung]
         if step == "recheck" or (now.done and not now.target):
             until = now.at + _patience(now, self.wanted)
-            self._say(view, finding, f"checked again until {_clock(until)}")
+            self._say(view, finding, f"waits until {_clock(until)} for the problem to end")
             return replace(now, done=True)
         target = _target(view, step)
         if not target:
             missing = "pod" if step == "restart" else "machine"
-            self._say(view, finding, f"{step}: the node has no {missing} to {step}")
+            self._say(view, finding, f"{step}: not possible: the node has no {missing}")
             return replace(now, done=True)
         if not now.done and (hindrance := self._hindrance(view, finding, step)):
             self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
@@ -139,7 +139,7 @@ class _Ladders:
         return self._taken(view, finding, step, now)
 
     def _next(self, past: Climb | None, finding: Finding, top: int) -> Climb:
-        """Return a node's current position. `top` is the position after the last step."""
+        """Return a node's position on the ladder now. `top` is the position after the last step."""
         if past is None:
             return Climb(0, self.now)
         # An edit of the settings may have removed steps.
@@ -156,7 +156,7 @@ class _Ladders:
         return Climb(here.rung + 1, self.now) if over else here
 
     def _needs_person(self, view: View, finding: Finding, now: Climb) -> Climb:
-        self._say(view, finding, "a person is needed", needs_person=True)
+        self._say(view, finding, "a person is needed, no repair step remains", needs_person=True)
         if not now.done:
             self.found.actions.append(Tell((view.name, finding.cause), finding.text))
         return now
@@ -183,14 +183,14 @@ class _Ladders:
     def _hindrance(self, view: View, finding: Finding, step: Step) -> Doing | None:
         """Return why a step is not possible yet, or None."""
         if self.begun.get(view.name, finding.cause) != finding.cause:
-            return Doing(f"waits for the repair of {self.begun[view.name]}")
+            return Doing(f"waits until the repair of {self.begun[view.name]} has ended")
         if step == "restart":
             if not view.is_empty:
                 return Doing("waits until its jobs end")
         elif found := self._still_in_use(view, step):
             return found
         if not self.room.take(view.name):
-            return Doing("waits for other nodes: limit reached (reconciler.share)")
+            return Doing("waits until other nodes are back: limit reached (reconciler.share)")
         return None
 
     def _still_in_use(self, view: View, step: Step) -> Doing | None:

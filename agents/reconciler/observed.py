@@ -34,7 +34,8 @@ MUNGE = "munge"
 
 @dataclass(frozen=True)
 class Munged:
-    """munged of a pod, after the kubelet has restarted it because it ended or did not answer."""
+    """munged (the authentication daemon) of a pod whose munged the kubelet has restarted, because
+    it ended or did not answer."""
 
     is_ready: bool
     ended: float
@@ -103,13 +104,13 @@ class Machine:
     is_cordoned: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Only the labels that `observe` was asked for."""
+    """Only the labels whose keys are in `label_keys` of `observe`."""
     taints: tuple[Mapping[str, str], ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
     def mark(self) -> Condition | None:
-        """The reconciler's own condition."""
+        """The condition that the reconciler sets on the machine."""
         return self.conditions.get(labels.CONDITION_UNHEALTHY)
 
     @property

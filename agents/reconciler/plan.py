@@ -1,4 +1,5 @@
-"""Plan the actions, with a pure function of the observed state, the settings and the memory."""
+"""Compute the reconciler's actions from the observed state, the settings and the memory. All
+functions are pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -61,15 +62,16 @@ class Plan:
     away: frozenset[str] = frozenset()
     """Names of nodes that do not respond to slurmctld."""
     unchecked: int | None = None
-    """Number of nodes in service without recent evidence, or None if no evidence is required."""
+    """Number of nodes in service without recent evidence (check results), or None if the settings
+    require no evidence."""
     refused: frozenset[str] = frozenset()
     """Names of nodes that should be drained because of Kubernetes' state, but that the drain limit
     keeps in service."""
     outdated: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes with old settings, for each nodeset that has any."""
     goes_on: bool = False
-    """Whether a next step follows without waiting for jobs or a person: of an update, or of a
-    node's return to its machine."""
+    """Whether an update, or a node's return to its machine, continues although no job ends and no
+    person acts."""
 
 
 def plan(observed: Observed, wanted: Wanted, memory: Memory, now: int) -> Plan:

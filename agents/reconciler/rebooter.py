@@ -1,4 +1,4 @@
-"""`python3 -m agents.reconciler.rebooter`: reboot its own machine on the reconciler's request.
+"""`python3 -m agents.reconciler.rebooter`: reboot this machine when the reconciler requests it.
 
 The rebooter sees the machine's processes, may call reboot(2) and may read Nodes. It has no other
 rights. The request is an annotation of the machine's Node, with the ID of the current boot. The ID

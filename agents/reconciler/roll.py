@@ -47,7 +47,8 @@ def may_renew(record: Node) -> bool:
 def roll(
     nodes: Mapping[str, View], observed: Observed, wanted: Wanted, memory: Memory, now: int
 ) -> Rolls:
-    """Return the next actions of all updates. If no pod is outdated, these only lift drains."""
+    """Return the next actions of all updates. If no pod is outdated, the actions only lift
+    drains."""
     in_vain = {node for (node, _), climb in memory.items() if climb.rung and climb.gone is None}
     found = Rolls()
     for nodeset, views in _by_nodeset(nodes.values()).items():
@@ -71,7 +72,7 @@ class _Nodeset:
     limit: int
     """Seconds for a node to return."""
     in_vain: set[str]
-    """Nodes that the first step of a repair did not return to service."""
+    """Nodes that are still out of service after the first repair step."""
     now: int
     found: Rolls
 
@@ -119,7 +120,8 @@ class _Nodeset:
         return pod is not None and pod.leaves is None and pod.revision != self.update.revision
 
     def _at_once(self) -> int:
-        """Return how many nodes may be away at the same time. In a maintenance reservation: all."""
+        """Return how many nodes may be away at the same time: all nodes if the update waits for a
+        maintenance reservation."""
         everything = len(self.views)
         if self.update.settings.in_maintenance:
             return everything

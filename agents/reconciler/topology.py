@@ -3,10 +3,11 @@
 A *place* holds a machine's label for each level, from top to bottom, or "" for a missing label. A
 *path* is the route from the top to a switch or a block: pairs of a level's number and a label.
 
-slurmctld 24.11 exits if the file breaks one of these rules (switch_record.c, block_record.c):
+slurmctld 24.11 exits if the file breaks one of these rules (sources: switch_record.c,
+block_record.c):
 
 - Names are unique, and have at most 64 characters. slurmctld reads them as hostlists.
-- A switch contains either switches or nodes. Each switch that it contains exists.
+- A switch contains either switches or nodes. The file defines all switches that a switch contains.
 - A job runs only on nodes below one switch.
 - A block has at least as many known nodes as the first of BlockSizes.
 """
@@ -36,13 +37,13 @@ UNPLACED: Final = "unplaced"
 of that switch."""
 MOST_SWITCHES: Final = 1000
 """Maximum number of switches. For each pair of switches, slurmctld and each slurmd compute the
-distance through each other switch (switch_record.c). This takes some seconds for 1,000 switches,
-and hours for 10,000."""
+distance through each other switch (source: switch_record.c). This takes some seconds for 1,000
+switches, and hours for 10,000."""
 HEAD: Final = "# Rendered from the labels of machines: see docs/topology.md.\n"
 _NAME_LENGTH: Final = 60
 _DIGITS: Final = re.compile(r"[0-9]{16,}$")
-"""Final digits of a name. Slurm converts them to a number, for which they may be too many
-(hostlist.c)."""
+"""Final digits of a name. Slurm converts them to a number, for which they may be too many (source:
+hostlist.c)."""
 
 
 @dataclass(frozen=True)

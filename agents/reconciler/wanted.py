@@ -13,8 +13,8 @@ Step = Literal["recheck", "restart", "reboot", "replace"]
 
 
 Levels = tuple[tuple[str, ...], ...]
-"""Keys of machines' labels for each level of the network, from top to bottom. The first label that
-a machine has counts."""
+"""Keys of machines' labels for each level of the network, from top to bottom. For each level, the
+reconciler uses the first of these labels that a machine has."""
 
 
 class Topology(BaseModel):

@@ -15,7 +15,7 @@ from agents.reconciler.topology import dumps, find_places, loads, render
 from agents.reconciler.wanted import Topology
 
 LEAST: Final = 60
-"""Seconds between two changes of the file."""
+"""Minimum number of seconds between two changes of the file."""
 FILE: Final = "topology.conf"
 PLACES: Final = "places"
 WRITTEN: Final = "written"
@@ -54,7 +54,7 @@ class Wiring:
             PLACES: dumps(places, topology.levels),
             WRITTEN: str(now),
         }
-        # The version lets only one of two reconcilers write.
+        # With the version in the request, only one of two reconcilers can write.
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         self._api.ask("PATCH", self._path, {"metadata": version, "data": content}, kind=MERGE)
         return f"topology written: {made.summary}"

@@ -1,4 +1,4 @@
-"""Actions send the right requests, and are skipped if the state has changed."""
+"""Actions send the right requests. The reconciler skips an action if the state has changed."""
 
 import json
 import subprocess
@@ -221,7 +221,7 @@ def test_gated_pod_starts_on_its_machine_or_anywhere(action: Schedule, chosen: O
         "metadata": {"uid": "u1"},
         "spec": {
             "nodeSelector": chosen,
-            # Gates of others stay.
+            # The patch removes one gate, and keeps the gates of other controllers.
             "schedulingGates": [{"name": labels.MACHINE, "$patch": "delete"}],
         },
     }
@@ -294,7 +294,7 @@ TAINT = {"key": labels.UNHEALTHY, "effect": "NoSchedule"}
 OTHER = {"key": "gpu", "effect": "NoSchedule"}
 
 
-def test_mark_adds_a_condition_and_a_taint_and_keeps_others() -> None:
+def test_mark_is_added_beside_existing_conditions_and_taints() -> None:
     world = World()
     world.taints = [OTHER]
 
@@ -344,7 +344,7 @@ def test_event_reports_that_a_person_is_needed() -> None:
     ((_, path, event),) = world.changes
     assert path == "/api/v1/namespaces/slurm/events"
     assert (event["type"], event["reason"]) == ("Warning", "PersonNeeded")
-    assert event["message"] == "cpu-1: a person is needed: gpu-xid: Xid 79"
+    assert event["message"] == "cpu-1: a person is needed, no repair step remains: gpu-xid: Xid 79"
     about = {"apiVersion": "batch/v1", "kind": "Job", "name": "after", "namespace": "slurm"}
     assert event["involvedObject"] == about
 

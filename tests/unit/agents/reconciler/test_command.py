@@ -180,7 +180,7 @@ def run_until_sigterm(setting: Setting) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_edit_of_the_pods_starts_a_pass_before_the_interval_ends(
+def test_changed_pod_template_starts_a_pass_before_the_interval_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = Setting(tmp_path / "wanted.json", interval=3600)
@@ -267,7 +267,7 @@ def test_metrics_show_findings_and_steps(setting: Setting, port: int) -> None:
 
 
 @pytest.mark.usefixtures("stopped")
-def test_pass_without_an_answer_of_slurm_is_counted_as_failed(setting: Setting, port: int) -> None:
+def test_pass_is_counted_as_failed_if_slurm_does_not_answer(setting: Setting, port: int) -> None:
     setting.world.slurm_silent_at = 1
 
     assert setting.run() == 0

@@ -1,4 +1,4 @@
-"""A budget protects the pods of nodes with jobs from evictions, and no others."""
+"""A PodDisruptionBudget protects exactly the pods of nodes with jobs from evictions."""
 
 import json
 from collections.abc import Collection
@@ -109,7 +109,7 @@ def test_pass_protects_nodes_with_jobs(tmp_path: Path) -> None:
     assert world.protected == spec(["cpu-1"])
 
 
-def test_refused_budget_is_a_note_and_stops_no_repair(tmp_path: Path) -> None:
+def test_failed_write_of_the_budget_is_reported_and_repairs_continue(tmp_path: Path) -> None:
     world = World(2, budget=2)
     world.boxes["cpu-0"].is_cordoned = True
     world.boxes["cpu-1"].jobs = 1
@@ -121,7 +121,7 @@ def test_refused_budget_is_a_note_and_stops_no_repair(tmp_path: Path) -> None:
     assert world.boxes["cpu-0"].is_drained
 
 
-def test_only_the_drained_one_of_two_cordoned_nodes_is_protected(tmp_path: Path) -> None:
+def test_only_the_drained_node_of_two_cordoned_nodes_is_protected(tmp_path: Path) -> None:
     world = World(2, budget=2)
     for box in world.boxes.values():
         box.is_cordoned, box.jobs = True, 1

@@ -1,4 +1,4 @@
-"""Findings of the reconciler about a node."""
+"""The reconciler's findings about a node. A finding is a problem with its cause."""
 
 import pytest
 

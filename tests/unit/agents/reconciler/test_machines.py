@@ -1,4 +1,4 @@
-"""Nodes that keep their machines return to these machines. Other nodes start on any machine."""
+"""With `keep_machine`, a node's new pod starts on the same machine as its last pod."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def kept(name: str, on: str = "") -> Node:
 
 
 def state(*changed: Node | Pod | Machine, without: str = "") -> Observed:
-    """Three nodes on their machines, with the given objects replaced."""
+    """Return three nodes on their machines, with the given objects replaced."""
     return observed(kept("cpu-0"), kept("cpu-1"), kept("cpu-2"), *changed, without=without)
 
 
@@ -52,7 +52,7 @@ def test_node_returns_to_its_machine() -> None:
     assert plan(found, KEPT, {}, NOW).goes_on
 
 
-def test_machine_without_the_label_is_chosen_by_its_name() -> None:
+def test_machine_without_the_hostname_label_is_chosen_by_its_name() -> None:
     assert planned(state(gated("cpu-1"))) == [
         Schedule("cpu-1", "cpu-1-uid", "machine-1", "machine-1")
     ]
@@ -82,7 +82,9 @@ def test_node_without_a_machine_starts_anywhere(changed: list[Node], without: st
     ],
     ids=["leaves", "gated", "missing"],
 )
-def test_node_without_a_machine_waits_for_nodes_that_return(other: list[Pod], without: str) -> None:
+def test_node_without_machine_waits_while_others_return_to_their_machines(
+    other: list[Pod], without: str
+) -> None:
     found = state(gated("cpu-1"), node("cpu-1"), *other, without=without)
 
     assert Schedule("cpu-1", "cpu-1-uid") not in planned(found)
@@ -94,7 +96,7 @@ def test_pod_stuck_terminating_does_not_delay_nodes_without_a_machine() -> None:
     assert planned(state(gated("cpu-1"), node("cpu-1"), stuck)) == [Schedule("cpu-1", "cpu-1-uid")]
 
 
-def test_node_that_waits_for_another_node_causes_no_early_pass() -> None:
+def test_node_that_waits_for_another_node_starts_no_early_pass() -> None:
     waits = state(gated("cpu-1"), node("cpu-1"), pod("cpu-2", leaves=NOW + 60.0))
 
     assert planned(waits) == []
@@ -128,7 +130,10 @@ def test_gated_node_is_reported_and_the_next_pass_follows_soon() -> None:
     made = plan(state(gated("cpu-1")), KEPT, {}, NOW)
 
     assert [str(one) for one in made.out] == [
-        "cpu-1: gated: the pod waits for the node's machine (waiting)"
+        (
+            "cpu-1: gated: the pod waits until the reconciler has chosen its machine "
+            "(keep_machine), usually for some seconds; no action needed (waiting)"
+        )
     ]
     assert Schedule("cpu-1", "cpu-1-uid", "machine-1", "machine-1") in made.actions
     assert made.in_service == 2

@@ -1,4 +1,5 @@
-"""Metrics of the reconciler: findings of the last pass, and steps of all passes."""
+"""Metrics of the reconciler: findings (problems of nodes) of the last pass, and steps of all
+passes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -26,7 +27,8 @@ from tests.unit.agents.reconciler.things import (
 FAULTY = observed(drained("cpu-1", "slurmstack:check:gpu-xid: 79"))
 KEY = ("cpu-1", "gpu-xid")
 NONE_OUT: Series = {"slurmstack_nodes_wanted": 3, "slurmstack_nodes_without_munged": 0}
-"""Series of a pass in which munged runs on every node, without the number of nodes in service."""
+"""Series of a pass in which munged runs on every node. The number of nodes in service is left
+out."""
 LADDER = wanted(ladder=["recheck", "restart", "reboot", "replace"])
 
 

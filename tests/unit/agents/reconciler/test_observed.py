@@ -1,4 +1,4 @@
-"""The reconciler reads objects of Kubernetes."""
+"""The reconciler reads Kubernetes' objects correctly."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Findings lead to the right actions."""
+"""The plan contains the right actions for the findings, which are problems of nodes."""
 
 from dataclasses import replace
 
@@ -83,7 +83,7 @@ def test_pod_stuck_on_a_dead_machine_causes_a_drain() -> None:
     assert [type(one) for one in actions(seen)] == [Drain]
 
 
-def test_lift_contains_the_reason_and_time_of_the_drain() -> None:
+def test_end_of_a_drain_requires_the_same_reason_and_time() -> None:
     reason = "slurmstack:check:disk: full"
     seen = observed(drained("cpu-1", reason, extra=evidence(SINCE + 1)))
 
@@ -100,7 +100,7 @@ def all_cordoned(replicas: int) -> Observed:
 @pytest.mark.parametrize(
     ("replicas", "share", "most"), [(10, 0.1, 1), (10, 0.35, 3), (3, 0.1, 1), (4, 1.0, 4)]
 )
-def test_share_limits_drains_and_other_nodes_are_reported(
+def test_share_limits_drains_and_excluded_nodes_are_reported(
     replicas: int, share: float, most: int
 ) -> None:
     made = plan(all_cordoned(replicas), wanted(replicas, share=share), {}, NOW)
@@ -371,7 +371,9 @@ def test_causes_of_a_node_are_repaired_one_after_the_other() -> None:
     made = step(memory, observed(BROKEN, MARKED, away))
 
     assert len(made.actions) == 1
-    assert {out.doing for out in made.out} >= {"restart: waits for the repair of gpu-xid"}
+    assert {out.doing for out in made.out} >= {
+        "restart: waits until the repair of gpu-xid has ended"
+    }
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_lost_machine_does_not_stop_the_update() -> None:
     assert "Renew cpu-0" in rolled(state)
 
 
-def test_settings_that_correct_a_broken_node_reach_it_immediately() -> None:
+def test_broken_node_gets_corrected_settings_immediately() -> None:
     broken = pod("cpu-3", revision="old", is_ready=False)
     state = seen(broken, node("cpu-3", "DOWN", "NOT_RESPONDING"), outdated=3, share=0.01)
     assert rolled(state)[0] == "Renew cpu-3"
@@ -284,7 +284,7 @@ def test_pod_is_deleted_only_while_no_job_can_start(record: Node, may: bool) -> 
         (seen(outdated=0), False),
     ],
 )
-def test_update_goes_on_by_itself_only_on_nodes_without_jobs(
+def test_update_continues_without_waiting_only_on_nodes_without_jobs(
     state: Observed, goes_on: bool
 ) -> None:
     assert made(state).goes_on is goes_on

@@ -180,7 +180,7 @@ def test_sequences_cover_all_causes_and_steps(tmp_path: Path) -> None:
 
 
 def trouble(world: World) -> None:
-    """Give each node a different kind of trouble."""
+    """Give each node a different kind of problem."""
     cordoned, broken, lost, absent = world.boxes.values()
     cordoned.is_cordoned = True
     world.now += 1
@@ -230,7 +230,8 @@ def end(world: World) -> object:
 def test_kill_before_any_request_does_not_change_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Marks contain the real time, so equal states would differ in it.
+    # Marks on machines contain the real time. Use a fixed time, so that equal states have equal
+    # marks.
     monkeypatch.setattr(carry, "_stamp", lambda: "2026-01-01T00:00:00Z")
     path = tmp_path / "wanted.json"
     path.write_text(settings(4, 1.0))

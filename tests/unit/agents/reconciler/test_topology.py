@@ -1,4 +1,4 @@
-"""topology.conf from the labels of machines."""
+"""The reconciler renders topology.conf from the labels of machines."""
 
 from collections.abc import Mapping
 from random import Random
@@ -21,7 +21,7 @@ from tests.unit.agents.reconciler.things import machine, pod
 
 LEVELS = (("zone",), ("rack", "rack-id"), ("leaf",))
 LABEL = st.one_of(
-    # A few labels, so that levels and machines share them.
+    # Draw from a few labels, so that several levels and machines have the same label.
     st.sampled_from(["", "a", "b", "all", "unplaced", "a.b", "a-b", "1", "01", "a_b"]),
     st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True),
     st.from_regex(r"[a-z]?[0-9]{15,63}", fullmatch=True).map(lambda label: label[:63]),
@@ -62,7 +62,7 @@ def test_blocks_of_any_labels_are_valid(places: list[Place], size: int) -> None:
 
 
 @given(PLACES)
-def test_nodes_share_a_leaf_exactly_if_they_share_all_labels(places: list[Place]) -> None:
+def test_nodes_share_a_leaf_switch_exactly_if_all_labels_match(places: list[Place]) -> None:
     conf = parse(tree(named(places)).text)
     for first, place in named(places).items():
         for second, other in named(places).items():
@@ -200,11 +200,11 @@ def find(labels: Mapping[str, str], last: Mapping[str, Place] | None = None) -> 
     return find_places(("cpu-0", "cpu-1", "cpu-2"), pods, machines, last or {}, LEVELS)
 
 
-def test_place_of_a_node_is_in_the_labels_of_its_machine() -> None:
+def test_place_of_a_node_consists_of_its_machines_labels() -> None:
     assert find({"zone": "eu-1", "rack": "r1", "leaf": "l1"})["cpu-0"] == ("eu-1", "r1", "l1")
 
 
-def test_first_label_of_a_level_that_the_machine_has_counts() -> None:
+def test_place_contains_the_first_label_that_the_machine_has() -> None:
     assert find({"rack-id": "r2"})["cpu-0"] == ("", "r2", "")
     assert find({"rack-id": "r2", "rack": "r1"})["cpu-0"] == ("", "r1", "")
 

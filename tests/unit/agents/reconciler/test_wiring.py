@@ -25,7 +25,7 @@ PATH = "/api/v1/namespaces/slurm/configmaps/topology"
 
 
 class Kept:
-    """A ConfigMap, as the API server keeps it."""
+    """Fake API server with one ConfigMap."""
 
     def __init__(self) -> None:
         self.data: dict[str, str] | None = None
@@ -83,7 +83,7 @@ def test_changed_label_is_written() -> None:
     assert kept.conf.leaves == {"r1": ("cpu-0",), "r2": ("cpu-1", "cpu-2")}
 
 
-def test_changes_are_collected_for_a_while() -> None:
+def test_topology_is_written_at_most_once_a_minute() -> None:
     kept = Kept()
     kept.keep(labelled(**RACKS))
 
@@ -167,7 +167,7 @@ def test_pass_writes_the_topology_and_an_event(tmp_path: Path) -> None:
     assert parse(kubernetes.text).leaves == {"unplaced": ("cpu-0", "cpu-1")}
 
 
-def test_refused_topology_is_a_note_and_stops_no_repair(tmp_path: Path) -> None:
+def test_failed_write_of_the_topology_is_reported_and_repairs_continue(tmp_path: Path) -> None:
     world = World(2, budget=2)
     world.boxes["cpu-1"].is_cordoned = True
     kubernetes = Kubernetes(world)
@@ -176,4 +176,4 @@ def test_refused_topology_is_a_note_and_stops_no_repair(tmp_path: Path) -> None:
     done = reconciler(tmp_path, world, kubernetes).look()
 
     assert world.boxes["cpu-1"].is_drained
-    assert done.notes[-1].startswith("topology not written: Kubernetes: GET")
+    assert done.notes[-1].startswith("cannot write topology.conf: Kubernetes: GET")

@@ -104,7 +104,7 @@ class Box:
 
 
 class World:
-    """All nodes and the clock. The reconciler may drain `budget` nodes."""
+    """All nodes and the clock. The reconciler may drain at most `budget` nodes."""
 
     def __init__(self, nodes: int, budget: int) -> None:
         self.boxes = {f"cpu-{i}": Box(f"cpu-{i}") for i in range(nodes)}
@@ -217,7 +217,8 @@ class FakeSlurm(Client):
         return tuple(box.record() for box in self._world.boxes.values())
 
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
-        # Send the request now, so that requests always have the same order.
+        # Read the nodes now, not when the caller waits for the answer, so that requests always have
+        # the same order.
         found = self.nodes()
         return lambda: found
 
