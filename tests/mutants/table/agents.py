@@ -155,7 +155,7 @@ FAULTS: Final = (
         "agents/reconciler/plan.py",
         "room = Room(max(1, int(wanted.share * len(nodes))), taken)",
         "room = Room(1 + int(wanted.share * len(nodes)), taken)",
-        f"{_UNIT}/reconciler/test_plan.py::test_share_limits_drains_and_other_nodes_are_reported",
+        f"{_UNIT}/reconciler/test_plan.py::test_share_limits_drains_and_excluded_nodes_are_reported",
     ),
     Fault(
         "root follows a user's link",
@@ -221,7 +221,7 @@ FAULTS: Final = (
         "return refusal.status in _QUOTA and not any(text in refusal.said for text in _PASSING)",
         "return refusal.status in _QUOTA",
         f"{_UNIT}/ondemand/test_refusals.py"
-        "::test_refusal_by_an_api_server_that_starts_is_tried_again",
+        "::test_refusal_during_a_start_of_the_api_server_is_temporary",
     ),
     Fault(
         "the reconciler overwrites an operator's drain",
@@ -409,7 +409,7 @@ FAULTS: Final = (
         "        if not view.is_refused and _may_retry(view, now):\n",
         "        if _may_retry(view, now):\n",
         f"{_UNIT}/ondemand/test_plan.py"
-        "::test_start_refused_for_its_cost_is_tried_again_only_within_the_ceiling",
+        "::test_start_refused_for_its_cost_waits_until_the_ceiling_permits",
     ),
     Fault(
         "a node that a person set to DOWN returns with a new pod",
@@ -530,8 +530,8 @@ FAULTS: Final = (
         "a failed write of the topology stops drains and repairs",
         "agents",
         "agents/reconciler/__main__.py",
-        '            return "", (f"topology not written: {error}",)\n',
+        '            return "", (f"cannot write topology.conf: {error}",)\n',
         "            raise\n",
-        f"{_UNIT}/reconciler/test_wiring.py::test_refused_topology_is_a_note_and_stops_no_repair",
+        f"{_UNIT}/reconciler/test_wiring.py::test_failed_write_of_the_topology_is_reported_and_repairs_continue",
     ),
 )

@@ -140,7 +140,7 @@ def test_other_limits_work_if_a_controller_is_missing(root: Path, proc: Path) ->
     )
 
 
-def test_usage_cannot_be_accounted_without_the_memory_hierarchy(root: Path, proc: Path) -> None:
+def test_usage_is_not_accounted_if_the_memory_hierarchy_is_missing(root: Path, proc: Path) -> None:
     version_1(root)
     (root / SWAP_OF_V1).unlink()
     (root / "memory/cgroup.procs").unlink()

@@ -1,4 +1,4 @@
-"""slurmd restarts after a signal. Its port stays in use meanwhile."""
+"""slurmd restarts after a signal. Meanwhile, slurmd's port stays in use."""
 
 import signal
 import socket

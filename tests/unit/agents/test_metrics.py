@@ -1,4 +1,4 @@
-"""Metrics port of an agent."""
+"""The metrics port of an agent answers scrapes."""
 
 import socket
 from collections.abc import Iterable, Iterator

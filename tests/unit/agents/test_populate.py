@@ -200,7 +200,7 @@ def test_restored_file_of_a_user_survives_the_next_refresh(used_jail: Path, imag
     assert contents(used_jail)["usr/bin/fresh"] == "ada's own program"
 
 
-def test_only_one_earlier_generation_is_kept_and_only_root_can_enter_it(
+def test_jail_keeps_one_earlier_generation_that_only_root_can_enter(
     used_jail: Path, image: Images
 ) -> None:
     for number, tree in ((2, NEW), (3, OLD), (4, NEW), (3, NEW)):
@@ -237,7 +237,7 @@ def test_discarded_generation_cannot_be_restored(
     assert read(jail) == before
 
 
-def test_jail_without_kept_generations_can_refresh_and_return(
+def test_jail_without_a_kept_generation_can_refresh_and_return(
     used_jail: Path, image: Images
 ) -> None:
     shutil.rmtree(used_jail / GENERATIONS)
@@ -491,7 +491,7 @@ def test_termination_message_says_why_the_job_failed(
     assert "\n" not in log.read_text()
 
 
-def test_marker_and_exit_code_match_the_worker_scripts_and_the_job() -> None:
+def test_marker_and_exit_code_match_the_scripts_and_the_job() -> None:
     assert f"{c.JAIL}/{MARKER}" == c.JAIL_MARKER
     assert populate.REFUSED == c.JAIL_REFUSED
     for script in ("slurmd", "ready"):

@@ -42,7 +42,7 @@ CHANGES: dict[str, Callable[[Tree, str], object]] = {
 
 @pytest.mark.parametrize("way", ["out", "up", "inside/../out", "real/../out"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_operation_follows_a_link(root: Path, change: str, way: str) -> None:
+def test_no_operation_follows_a_symbolic_link(root: Path, change: str, way: str) -> None:
     outside = root.parent / "outside"
     before = sorted(outside.rglob("*"))
 
@@ -85,7 +85,7 @@ def test_operations_apply_to_a_link_and_not_to_its_target(root: Path) -> None:
     assert (root.parent / "outside/secret").exists()
 
 
-def test_removal_spares_the_targets_of_links(root: Path) -> None:
+def test_removal_keeps_the_targets_of_links(root: Path) -> None:
     (root / "real/out").symlink_to(root.parent / "outside")
     Tree(root).remove("real")
 

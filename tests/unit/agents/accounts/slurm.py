@@ -5,7 +5,7 @@ from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, re
 
 
 def after(observed: Observed, *actions: Action) -> Observed:
-    """Return the state after some steps. Assert that Slurm would accept each."""
+    """Return the state after some steps. Assert that Slurm would accept each step."""
     things, jobs = dict(observed.things), observed.jobs
     for action in actions:
         jobs = tuple(job for job in jobs if job not in action.cancels)

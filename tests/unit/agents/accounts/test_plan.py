@@ -1,4 +1,4 @@
-"""A plan lists the right steps, and these lead to the wanted state."""
+"""A plan lists the right steps, and these steps lead to the wanted state."""
 
 import re
 from typing import Any
@@ -289,7 +289,7 @@ def test_association_stays_while_jobs_are_in_its_partition(partitions: str, refu
     assert bool(found.refusals) == refused
 
 
-def test_limits_in_a_partition_of_the_only_account_cannot_be_removed() -> None:
+def test_partition_limits_of_a_users_only_account_cannot_be_removed() -> None:
     """Slurm removes no association of a default account, and a user needs a default account."""
     things = {LAB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
     kept = {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {"defaultaccount": "lab"}}}}
@@ -387,7 +387,7 @@ def clusters(draw: st.DrawFn) -> Observed:
 
 
 def assume_possible(found: Plan) -> None:
-    """Skip a plan that Slurm would refuse. Without jobs, a plan has no other refusals."""
+    """Skip a plan that Slurm would refuse. If no jobs exist, this is the only kind of refusal."""
     assert all("from a default account" in refusal for refusal in found.refusals)
     assume(not found.refusals)
 

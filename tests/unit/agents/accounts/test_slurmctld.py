@@ -22,7 +22,8 @@ def record(account: str, user: str = "") -> str:
 
 
 class Slurmctld:
-    """Fake slurmctld that receives updates and knows users after `deaf_until` reconfigurations."""
+    """Fake slurmctld that receives updates and knows users only after `deaf_until`
+    reconfigurations."""
 
     def __init__(self, deaf_until: int = 0, **uids: int) -> None:
         self.deaf_until, self.uids = deaf_until, uids

@@ -1,4 +1,4 @@
-"""Scrapes after successful and failed reads."""
+"""What scrapes show after the exporter has read its sources, or has failed to read them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ INTERVAL = 30.0
 
 @dataclass
 class World:
-    """Slurm, a clock, and the log."""
+    """Fakes of Slurm, of the clock and of the log."""
 
     now: float = 1000.0
     takes: float = 1.0
@@ -67,7 +67,7 @@ def scrape(exporter: Exporter) -> Series:
 
 
 def shown(scraped: Series) -> set[str]:
-    """Return the names of the series about Slurm, without those about the exporter."""
+    """Return the names of the series about Slurm. Leave out the series about the exporter."""
     ours = ("slurm_up", "slurm_exporter_", "process_", "python_")
     return {name for name in scraped if not name.startswith(ours)}
 

@@ -1,4 +1,4 @@
-"""Slurm's tables are converted to Prometheus metrics."""
+"""The exporter converts Slurm's tables to Prometheus metrics."""
 
 import json
 import os
@@ -150,7 +150,7 @@ def test_suspended_job_holds_memory_and_gpus_of_its_node() -> None:
     assert found['slurm_partition_cpus_allocated{partition="main"}'] == 0
 
 
-def test_gpus_of_jobs_are_shown_only_if_slurm_accounts_gpus() -> None:
+def test_gpus_of_jobs_are_shown_only_if_slurm_counts_gpus() -> None:
     gpus = node(gpus={"h100": 8}, gpus_of_jobs={"h100": 2}, accounts_gpus=True)
     queue = [job(gpus=2), job("PENDING", gpus=4, tasks=3)]
     found = cluster(nodes=[gpus], jobs=queue)
@@ -289,7 +289,9 @@ def test_users_without_a_name_are_shown_by_uid() -> None:
 
 
 @given(st.lists(st.text(), min_size=1, max_size=20), st.integers(0, 5))
-def test_any_account_names_give_unique_and_complete_series(accounts: list[str], top: int) -> None:
+def test_series_are_unique_and_complete_for_any_account_names(
+    accounts: list[str], top: int
+) -> None:
     families = measure.cluster(
         Tables(jobs=[job(account=account) for account in accounts]), NOW, top, 0, str
     )

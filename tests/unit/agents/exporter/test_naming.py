@@ -1,4 +1,4 @@
-"""Words for states, reasons and causes come from short, fixed lists."""
+"""The exporter's words for states, reasons and causes come from short, fixed lists."""
 
 import pytest
 from hypothesis import given

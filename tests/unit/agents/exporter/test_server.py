@@ -1,4 +1,4 @@
-"""Scrapes and probes over HTTP."""
+"""The exporter's HTTP server answers scrapes and probes."""
 
 import threading
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from tests.unit.agents.logs.world import WITHIN, Kubernetes, Receiver
 
 FAR = LOOK_BACK / 1e9 + 60
-"""Age in seconds of lines that are too old for an agent without state."""
+"""Age in seconds of lines that an agent without its state file does not send."""
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ def test_waiting_time_grows_while_a_line_waits() -> None:
     assert scraped(counts)["slurmstack_logs_waiting_seconds"] == 600
 
 
-def test_time_of_the_last_send_is_missing_before_the_first() -> None:
+def test_last_send_time_has_no_series_before_the_first_send() -> None:
     name = "slurmstack_logs_last_send_timestamp_seconds"
     assert name not in scraped(Counts())
     assert scraped(Counts(last_send=5))[name] == 5

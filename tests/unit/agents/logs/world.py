@@ -88,7 +88,7 @@ def serving(handler: type[_Handler], world: object, port: int = 0) -> Iterator[s
 
 @dataclass
 class Life:
-    """Lines of one run of a container, from its start to its end."""
+    """Lines of one run of a container, from the start to the end of the container."""
 
     id: str
     lines: list[tuple[int, str]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Life:
     """Number of times that the connections for this run were broken."""
 
     def differs(self, lines: int, breaks: int) -> bool:
-        """Return whether a client gets an answer.
+        """Return whether the server has something new for a client.
 
         The client has read `lines` lines and has seen `breaks` broken connections.
         """

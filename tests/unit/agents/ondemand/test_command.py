@@ -185,7 +185,7 @@ def test_dry_run_shows_the_actions_and_changes_nothing(
 
 
 @pytest.mark.parametrize("service", ["slurm", "kubernetes"])
-def test_dry_run_without_an_answer_exits_with_2(
+def test_dry_run_exits_with_2_if_a_service_is_unavailable(
     service: str, agent: Agent, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if service == "slurm":

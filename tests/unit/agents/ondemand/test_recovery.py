@@ -1,4 +1,5 @@
-"""Pods that are ready although their nodes still start in Slurm, because slurmctld lost changes."""
+"""Pods that are ready although their nodes still start in Slurm: slurmctld has lost its last
+changes."""
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.unit.agents.ondemand.world import NODE, World
 
 @pytest.fixture
 def agent(agent: Agent, world: World) -> Agent:
-    """The agent of a node that is ready but not registered."""
+    """The agent of a node whose pod is ready, but whose slurmd has not registered."""
     agent.look(world.now)
     world.pass_time(60)
     world.boxes[NODE].flags = {"POWERING_UP", "NOT_RESPONDING"}

@@ -26,7 +26,9 @@ def world(world: World) -> World:
         f"{POLICY}volumes must be that of the template",
     ],
 )
-def test_lasting_refusal_ends_the_start(agent: Agent, world: World, refusal: str) -> None:
+def test_permanent_refusal_of_a_pod_ends_the_start(
+    agent: Agent, world: World, refusal: str
+) -> None:
     world.refusal = refusal
     _, carried = agent.look(world.now)
 
@@ -43,7 +45,7 @@ def test_lasting_refusal_ends_the_start(agent: Agent, world: World, refusal: str
         'User "ondemand" cannot create resource "pods" in API group "" in the namespace "slurm"',
     ],
 )
-def test_refusal_by_an_api_server_that_starts_is_tried_again(
+def test_refusal_during_a_start_of_the_api_server_is_temporary(
     agent: Agent, world: World, refusal: str
 ) -> None:
     world.refusal = refusal

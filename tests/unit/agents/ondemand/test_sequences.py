@@ -1,6 +1,6 @@
 """Random sequences of jobs, failures, drains by others, kills of the agent and silent services.
 
-The world asserts the rules for each request; see world.py.
+The fakes in world.py assert for each request that the agent keeps its rules.
 """
 
 import functools
@@ -129,7 +129,8 @@ def test_every_job_ends_and_idle_nodes_sleep(tmp_path: Path, batch: int) -> None
         if chance.randrange(3) == 0:
             sizes["cpu"] = chance.randint(1, 3)
         warm = chance.choice([0, 0, 1])
-        # The largest job of a nodeset fits beside the warm nodes of the other.
+        # The ceiling of costs lets the largest job of one nodeset run beside the warm nodes of the
+        # other nodeset.
         ceiling = chance.choice([None, None, float(max(sizes.values()) + warm)])
         world = World(sizes)
         world.ceiling = ceiling or 1e9

@@ -27,7 +27,7 @@ RESUME_TIMEOUT = 900
 SILENCE = 300
 """Seconds after which slurmctld sets a silent node to DOWN."""
 TICK = 5
-"""Seconds by which the clock of the world advances at once."""
+"""Seconds between two times of the clock of this world."""
 BOOT = 20
 """Seconds that a pod needs to start."""
 PERSONS = "broken-fan"
@@ -362,7 +362,7 @@ class World:
             pod.is_stuck = True
 
     def set_power(self, box: Box, *state: str) -> None:
-        """Carry out an update of a node's state (update_node in node_mgr.c)."""
+        """Carry out an update of a node's state (source: update_node in node_mgr.c)."""
         match state:
             case ("POWER_UP",):
                 if "POWERED_DOWN" in box.flags:

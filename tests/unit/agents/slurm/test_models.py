@@ -55,7 +55,7 @@ def test_nodes_are_read(client: Client) -> None:
 
 
 @pytest.mark.parametrize("seconds", [10**15, 2**63 - 1, 2**64])
-def test_impossible_time_of_one_slurmd_does_not_hide_the_nodes(seconds: int) -> None:
+def test_impossible_start_time_of_one_slurmd_hides_no_node(seconds: int) -> None:
     """slurmctld stores the start time that slurmd reports, even if it is impossible."""
     answers = recorded()
     answers["nodes"]["nodes"][0]["slurmd_start_time"]["number"] = seconds
