@@ -208,13 +208,13 @@ class Jail:
         current = self.number()
         if current == wanted:
             self.furnish()
-            return f"the jail is populated (refresh {wanted}); nothing to do"
+            return f"the jail has generation {wanted} (jail.refresh); nothing to do"
         if current is None or wanted > current:
             self._stage(wanted, image)
         else:
             self._recall(wanted, current)
         self._finish()
-        return f"the jail is populated (refresh {wanted}; refresh before this run: {current})"
+        return f"the jail has generation {wanted} (jail.refresh); before this run: {current}"
 
     def furnish(self) -> None:
         """Make the mount points for nodes, and make root the owner of the jail's root.

@@ -1,4 +1,4 @@
-"""Read the settings files that the program writes for agents."""
+"""Read the settings files that the deploy writes for agents."""
 
 from pathlib import Path
 from typing import TypeVar

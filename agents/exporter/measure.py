@@ -123,7 +123,7 @@ def _images(counts: Mapping[str, Counts]) -> Iterator[Family]:
 
 @dataclass(slots=True)
 class Load:
-    """Sums of the numbers, resources and waits of jobs."""
+    """Number of jobs, their resources and their waiting times, added up."""
 
     states: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)

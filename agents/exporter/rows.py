@@ -125,7 +125,7 @@ def parse(lines: Iterable[str]) -> Tables:
         try:
             adders[kind](*row)
         except (KeyError, TypeError, ValueError) as error:
-            # Do not show the line itself, because it may contain names that must not be in logs.
+            # Do not show the record itself, because it may contain names that must not be in logs.
             raise UnexpectedError(
                 f"cannot parse a record {kind[:20]!r} with {len(row)} columns; the versions of"
                 " Slurm and the exporter do not match: run `make up`"

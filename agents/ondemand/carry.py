@@ -105,7 +105,7 @@ class Carrier:
         try:
             self._change_node(action)
         except OvertakenError as error:
-            return f"cannot carry out '{action}': {error}"
+            return f"skipped '{action}': {error}; the next pass decides again"
         except SlurmError as error:
             if error.fault is not Fault.SLURM:
                 raise

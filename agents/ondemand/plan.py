@@ -49,8 +49,8 @@ registry may recover. If no machine has room, the limit is the nodeset's `start`
 new machine may arrive."""
 BACK_OFF = 180
 """Seconds from the first failed start to the next attempt. The time doubles with each failure.
-Slurm holds a requeued job for two minutes. After an earlier attempt, the node would get the same
-job again."""
+Slurm holds a requeued job for two minutes. If the node were available earlier, it would get the
+same job again."""
 LONGEST_BACK_OFF = 3600
 SETTLING = 60
 """Seconds that a ready pod may exist although its node sleeps or starts in Slurm. If slurmctld has
@@ -133,7 +133,7 @@ class _View:
 
     @property
     def serves(self) -> bool:
-        """Whether the node can run jobs now, or when it is awake."""
+        """Whether the node can run jobs now, or as soon as it has woken."""
         wakes = bool(self.state & {"POWER_UP", "ALLOCATED", "MIXED"})
         return (self.is_awake or self.is_waking or wakes) and not self.state & OUT
 
@@ -179,7 +179,8 @@ class _Costs:
     counted: set[str] = field(default_factory=set)
 
     def take(self, view: _View) -> bool:
-        """Count a node's price, unless it would exceed the ceiling."""
+        """Add a node's price to the sum, unless the sum would exceed the ceiling. Return whether
+        the sum contains the price."""
         if view.name in self.counted:
             return True
         price = view.nodeset.price

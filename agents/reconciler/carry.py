@@ -146,7 +146,7 @@ class Carrier:
                 try:
                     self._change(action, machines, command)
                 except OvertakenError as error:
-                    notes.append(f"cannot carry out '{action}': {error}")
+                    notes.append(f"skipped '{action}': {error}; the next pass decides again")
                 except SlurmError as error:
                     if error.fault is not Fault.SLURM:
                         raise

@@ -57,7 +57,8 @@ UNSTEADY = 300
 The kubelet waits at most this long before it restarts a container."""
 
 _AWAY_FROM_JOBS = frozenset({GATED, POD, SLURMD, CONFIG})
-"""Causes that keep jobs away from a node, although slurmctld may not have noticed them yet."""
+"""With each of these causes, a node cannot run jobs, although slurmctld may not have noticed this
+yet."""
 _CLOCKS = 5
 """Maximum difference between clocks of machines in seconds."""
 
@@ -65,7 +66,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 class Kind(Enum):
-    """Category of a cause."""
+    """Category of a cause. It determines how the reconciler reacts to the cause."""
 
     WISH = "wish"
     """A person requests that the node leaves service. The reconciler drains the node and repairs
@@ -90,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class View:
-    """Observed state of a wanted node."""
+    """Observed state of a wanted node, and its findings."""
 
     name: str
     nodeset: Nodeset
@@ -181,7 +182,7 @@ class View:
 
     @property
     def has_duplicate_job(self) -> bool:
-        """Whether slurmctld drained the node because it started a job twice."""
+        """Whether slurmctld drained the node because slurmctld had started a job twice."""
         # slurmctld appends text to the reason when the node stops responding (source: node_mgr.c).
         return self.is_drained and self.reason.partition(" : ")[0] == DUPLICATE_JOB
 
@@ -204,7 +205,7 @@ class View:
 
     @property
     def _is_fresh(self) -> bool:
-        """Whether the node's checks have run since it was drained."""
+        """Whether the node's checks have run since the drain of the node."""
         evidence, since = self.evidence, self.record.reason_time if self.record else None
         return evidence is not None and since is not None and evidence.at > since.timestamp()
 
@@ -256,7 +257,8 @@ class View:
 def cause_of(reason: str, source: str) -> str | None:
     """Return the cause in a reason of this source: `disk` in `slurmstack:check:disk: full`.
 
-    Return None without a cause, or if the cause is longer than the name of any check.
+    Return None if the reason contains no cause, or if the cause is longer than the name of any
+    check.
     """
     if not reason.startswith(source):
         return None
@@ -265,7 +267,8 @@ def cause_of(reason: str, source: str) -> str | None:
 
 
 def _sleeps(nodeset: Nodeset, record: Node | None) -> bool:
-    """Return whether a node sleeps, starts or stops. agents/ondemand is then responsible for it."""
+    """Return whether a node sleeps, starts or stops. In these states, agents/ondemand is
+    responsible for the node."""
     return nodeset.on_demand and (
         record is None or bool(record.state & ASLEEP) or record.reason.startswith(START)
     )

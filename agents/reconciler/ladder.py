@@ -1,4 +1,4 @@
-"""Repair nodes step by step. A *ladder* is the list of steps against a cause of problems.
+"""Repair nodes step by step. A *ladder* is the list of repair steps against one cause of problems.
 
 If a step has not helped after some time, the next step follows. Each step gets twice as much time
 as the step before.
@@ -22,7 +22,7 @@ IN_VAIN: Mapping[str, frozenset[Step]] = {
     # The jail causes the problem, not the node.
     JAIL: frozenset({"restart", "reboot", "replace"}),
 }
-"""Steps that cannot help against a cause."""
+"""Steps that cannot help, by cause. The reconciler skips these steps."""
 
 
 @dataclass
@@ -60,7 +60,8 @@ class Repairs:
 
 
 def under_way(memory: Memory, wanted: Wanted, now: int) -> set[Key]:
-    """Return the repairs that have started and whose time limit has not passed."""
+    """Return the started repairs whose last step may still take effect, because its time limit has
+    not passed."""
     return {
         key
         for key, climb in memory.items()

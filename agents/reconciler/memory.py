@@ -29,7 +29,7 @@ class Climb:
     target: str = ""
     """ID of the object that the step acts on: a pod, a boot or a machine."""
     gone: int | None = None
-    """Unix time at which the cause disappeared; None while the cause exists."""
+    """Unix time at which the cause disappeared, or None while the cause exists."""
 
 
 Memory = Mapping[Key, Climb]

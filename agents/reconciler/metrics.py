@@ -107,7 +107,8 @@ def of_nodes(plan: Plan, taken: Mapping[Key, Step]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Passes(Collector):
-    """Provides the metrics to scrapes. Each pass computes the metrics once, at its end."""
+    """Provides the metrics of the last pass to scrapes. The reconciler computes the metrics once,
+    at the end of each pass."""
 
     steps: Mapping[tuple[str, str], int]
     """Current number of each step, by node and step."""

@@ -156,7 +156,9 @@ def observe(
     records = {node.name: node for node in nodes()}
     if not machines:
         raise KubernetesError(
-            "GET /api/v1/nodes", "the list is empty, although this pod runs on a node"
+            "GET /api/v1/nodes",
+            "the list is empty, although this pod runs on a node; check what answers at the API's"
+            " address",
         )
     return Observed(records, pods, machines, configured, updates)
 

@@ -140,7 +140,8 @@ class _Nodeset:
         return too_old or view.name in self.in_vain
 
     def _never_returned(self, view: View) -> bool:
-        """Return whether a node has not returned with its current pod, or has soon gone down again.
+        """Return whether a node has not returned with its current pod, or went down again soon
+        after its return.
 
         If a node goes down later than that, the update is not the cause.
         """
@@ -185,9 +186,9 @@ class _Nodeset:
             self.found.goes_on = True
 
     def _lifts(self) -> Iterator[Lift]:
-        """Lift the drains of nodes that need no update any more.
+        """Lift the drains of nodes that no longer need an update.
 
-        The node's pod was replaced, or an edit has restored the template of its pod.
+        Such a node has a new pod, or an edit has restored the template of the node's pod.
         """
         for view in self.views:
             if _is_drained(view) and view.is_up and not self._is_outdated(view):

@@ -13,7 +13,8 @@ _COMING = frozenset({CONFIG, GATED, JAIL, POD, SLURMD, LEAVE, LEAVING})
 def is_coming(observed: Observed, wanted: Wanted, now: int) -> bool:
     """Return whether the state of a node will soon change, without a person or the end of a job.
 
-    Ignores nodes that have no machine, are on an unhealthy machine, or were drained by others.
+    Ignores nodes that have no machine, nodes on an unhealthy machine, and nodes that others
+    drained.
     """
     nodes = views(observed, wanted, now)
     kept = {name for name, nodeset in wanted.nodesets.items() if not nodeset.on_demand}

@@ -168,9 +168,9 @@ def _path(place: Place) -> Path:
 def blocks(places: Places, sizes: Sequence[int] = ()) -> Rendered:
     """Render blocks: the nodes with the same labels down to the lowest level.
 
-    Nodes without a label of the lowest level are in no block. If `sizes` are given, nodes of blocks
-    below the first size are in no block either. Blocks are sorted by their labels, because Slurm
-    groups blocks that follow each other.
+    Nodes without a label of the lowest level are in no block. If `sizes` are given, blocks with
+    fewer nodes than the first size are left out, too. Blocks are sorted by their labels, because
+    Slurm groups blocks that follow each other.
     """
     members: defaultdict[Path, list[str]] = defaultdict(list)
     for node, place in places.items():

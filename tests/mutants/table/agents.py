@@ -384,7 +384,7 @@ FAULTS: Final = (
         "agents/ondemand/plan.py",
         "self.ceiling is not None and self.spent + price > self.ceiling + 1e-9",
         "self.ceiling is not None and price > self.ceiling + 1e-9",
-        f"{_UNIT}/ondemand/test_plan.py::test_sleeping_nodes_over_the_ceiling_are_held",
+        f"{_UNIT}/ondemand/test_plan.py::test_sleeping_nodes_over_the_cost_ceiling_are_drained",
     ),
     Fault(
         "a job ends with its node if slurmctld lost the node's start",

@@ -241,7 +241,7 @@ def test_objects_with_jobs_stay_and_the_refusal_names_a_remedy() -> None:
 @pytest.mark.parametrize(
     "thing", ["account lab", "user ada account lab", "qos high"], ids=lambda thing: thing
 )
-def test_option_remove_with_jobs_cancels_the_jobs(thing: str) -> None:
+def test_setting_remove_with_jobs_cancels_the_jobs(thing: str) -> None:
     things = {LAB: account("x"), ADA: IN_LAB, HIGH: ours("x")}
     kept: dict[str, Any] = {
         "account lab": {"qos": {"high": {"x": ""}}},

@@ -59,7 +59,7 @@ def call(port: int) -> None:
     socket.create_connection(("127.0.0.1", port)).close()
 
 
-def test_call_starts_a_pass_at_once(
+def test_call_from_slurmctld_starts_a_pass_at_once(
     agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "QUIET", 3600.0)

@@ -430,7 +430,7 @@ def test_warm_nodes_stay_awake_and_longest_idle_nodes_sleep() -> None:
     assert asleep == ["gpu-2", "gpu-1"]
 
 
-def test_kept_nodes_stay_awake_but_are_not_woken() -> None:
+def test_nodes_in_the_setting_keep_stay_awake_but_never_wake() -> None:
     records, pods = idle(1)
     assert actions(records, pods, keep=frozenset({"gpu-0"})) == []
     assert actions(sleeping(1), keep=frozenset({"gpu-0"})) == []
@@ -449,7 +449,7 @@ def test_more_nodes_stay_awake_in_the_configured_hours() -> None:
 # --- Costs ---------------------------------------------------------------------------------------
 
 
-def test_sleeping_nodes_over_the_ceiling_are_held() -> None:
+def test_sleeping_nodes_over_the_cost_ceiling_are_drained() -> None:
     reason = (
         "slurmstack:cost: the nodes on demand would cost more than on_demand.ceiling: 2 per hour"
     )
@@ -475,7 +475,7 @@ def test_node_that_woke_before_it_was_held_is_released() -> None:
     assert actions(held, [pod()], ceiling=1.0) == [release]
 
 
-def test_waking_node_over_the_ceiling_is_given_up() -> None:
+def test_waking_node_over_the_cost_ceiling_is_given_up() -> None:
     records = {
         "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
         "gpu-1": (("CLOUD", "ALLOCATED", "POWERING_UP"), {}),
@@ -485,7 +485,7 @@ def test_waking_node_over_the_ceiling_is_given_up() -> None:
     assert action.reason.startswith("slurmstack:start:cost: ")
 
 
-def test_lack_of_budget_does_not_count_as_a_failed_start() -> None:
+def test_start_over_the_cost_ceiling_is_not_a_failed_start() -> None:
     records = {
         "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
         "gpu-1": (("CLOUD", "POWERING_UP"), {"comment": "slurmstack:failed starts: 2"}),

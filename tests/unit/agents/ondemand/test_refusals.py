@@ -60,7 +60,7 @@ def test_refusal_during_a_start_of_the_api_server_is_temporary(
     assert NODE in world.pods
 
 
-def test_lack_of_budget_leaves_no_record_of_a_failed_start(world: World, tmp_path: Path) -> None:
+def test_start_over_the_cost_ceiling_leaves_no_failure_record(world: World, tmp_path: Path) -> None:
     agent_of(world, tmp_path, {"gpu": 1}, ceiling=0.5).look(world.now)
 
     assert world.boxes[NODE].reason.startswith("slurmstack:start:cost: ")

@@ -128,7 +128,7 @@ class World:
         self.image = "good"
         self.quota = 100
         self.rejects = False
-        """Whether the kubelets reject each new pod."""
+        """Whether every kubelet rejects each new pod."""
         self.foreign_pods: set[str] = set()
         """Names of pods that do not belong to the stack's nodes."""
         self.refusal = ""

@@ -137,7 +137,7 @@ def test_reason_that_others_set_meanwhile_is_not_overwritten(record: Object) -> 
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
-    assert note.startswith("cannot carry out 'cpu-1: drained: ")
+    assert note.startswith("skipped 'cpu-1: drained: ")
     assert world.changes == []
 
 
@@ -311,7 +311,7 @@ def test_mark_is_added_beside_existing_conditions_and_taints() -> None:
     assert taints["metadata"] == {"resourceVersion": "9"}, "the patch fails if the Node has changed"
 
 
-def test_unmark_removes_only_our_condition_and_taint() -> None:
+def test_unmarking_a_machine_removes_only_our_condition_and_taint() -> None:
     conditions = {**READY, labels.CONDITION_UNHEALTHY: Condition("True")}
     world = World()
     world.taints = [OTHER, TAINT]

@@ -218,7 +218,7 @@ def test_refused_registration_is_reported_as_wrong_size() -> None:
     assert causes(observed(node("cpu-1", "IDLE", "INVALID_REG"))) == ["size"]
 
 
-def test_size_of_an_outdated_pod_is_not_a_finding() -> None:
+def test_node_with_an_outdated_pod_has_no_size_finding() -> None:
     small, old = node("cpu-1", cpus=1), pod("cpu-1", conf="CPUs=1")
 
     assert causes(observed(small, old)) == []

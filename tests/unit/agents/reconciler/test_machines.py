@@ -121,7 +121,7 @@ def test_terminating_pod_gets_no_action() -> None:
     assert planned(state(leaves)) == []
 
 
-def test_other_nodesets_are_left_alone() -> None:
+def test_pods_of_nodesets_without_keep_machine_get_no_action() -> None:
     assert planned(state(gated("cpu-1")), wanted()) == []
     assert not plan(state(gated("cpu-1")), wanted(), {}, NOW).goes_on
 

@@ -285,7 +285,7 @@ def test_steps_contain_the_ids_of_the_observed_objects() -> None:
 BEGUN = Climb(1, NOW - 10, done=False, target="cpu-1-uid")
 
 
-def test_step_that_was_not_done_is_repeated() -> None:
+def test_step_that_was_not_carried_out_is_repeated() -> None:
     made = step({KEY: BEGUN})
 
     assert made.actions == (Restart(KEY, "cpu-1-uid"),)

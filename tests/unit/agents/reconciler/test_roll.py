@@ -85,7 +85,7 @@ def test_completing_job_delays_the_replacement() -> None:
     assert rolled(seen(completing, outdated=1)) == []
 
 
-def test_nodes_without_jobs_come_first() -> None:
+def test_nodes_without_jobs_are_updated_first() -> None:
     state = seen(busy("cpu-0"), busy("cpu-1"), busy("cpu-2"))
     assert rolled(state) == ["Drain cpu-3", "Renew cpu-3", "Drain cpu-0"]
 
@@ -174,7 +174,7 @@ def test_nodes_that_wait_for_jobs_do_not_stop_the_update_of_idle_nodes() -> None
     assert rolled(seen(waiting, starting, share=0.01)) == []
 
 
-def test_update_gives_nodes_time_even_if_deploys_do_not_wait() -> None:
+def test_nodes_get_time_to_return_if_deploys_do_not_wait() -> None:
     state = seen(started("cpu-3", 60), outdated=3)
     assert plan(state, wanted(4, rollout=0), {}, NOW).outdated == {"cpu": 3}
     assert not any(out.needs_person for out in plan(state, wanted(4, rollout=0), {}, NOW).out)

@@ -117,7 +117,7 @@ def test_nodes_without_a_lower_label_get_a_switch_below_the_upper_one() -> None:
     assert conf.leaves["eu-1_unplaced"] == ("cpu-1",)
 
 
-def test_missing_level_in_between_is_skipped() -> None:
+def test_missing_level_between_two_levels_is_skipped() -> None:
     conf = of_tree(("eu-1", "", "l1"), ("eu-1", "r1", "l2"))
 
     assert conf.address("cpu-0") == "eu-1..l1.cpu-0"
@@ -227,7 +227,7 @@ def test_invalid_places_are_forgotten(text: str) -> None:
     assert loads(text, (("a",),)) == {}
 
 
-def test_places_of_other_levels_are_forgotten() -> None:
+def test_places_are_forgotten_after_the_levels_change() -> None:
     text = dumps({"cpu-0": ("eu-1",)}, (("zone",),))
 
     assert loads(text, (("rack",),)) == {}
