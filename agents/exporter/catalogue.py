@@ -36,7 +36,7 @@ NODE_INFO = _gauge(
 NODE_CPUS = _gauge("slurm_node_cpus", "CPUs of a node that jobs can use.", "CPUs", "node")
 NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs allocated to jobs.", "CPUs", "node")
 NODE_MEMORY = _gauge(
-    "slurm_node_memory_bytes", "Memory of a node according to Slurm (RealMemory).", "bytes", "node"
+    "slurm_node_memory_bytes", "Memory of the node in Slurm's record (RealMemory).", "bytes", "node"
 )
 NODE_MEMORY_ALLOCATED = _gauge(
     "slurm_node_memory_allocated_bytes", "Memory allocated to jobs.", "bytes", "node"
@@ -77,7 +77,7 @@ IMAGE_PULL_BYTES = _counter(
 )
 IMAGE_PULL_SECONDS = _counter(
     "slurmstack_image_pull_duration_seconds_total",
-    "Time spent on importing images.",
+    "Time that the node spent on importing images for jobs.",
     "seconds",
     "node",
 )
@@ -102,7 +102,9 @@ JOBS = _gauge(
     "jobs",
     "state",
 )
-JOBS_PENDING = _gauge("slurm_jobs_pending", "Pending jobs by reason.", "jobs", "reason")
+JOBS_PENDING = _gauge(
+    "slurm_jobs_pending", "Pending jobs by the reason why they wait.", "jobs", "reason"
+)
 JOB_NODE = _gauge(
     "slurm_job_node",
     "1 for each node of a running job; only the largest jobs have series.",
@@ -227,11 +229,11 @@ SERVER_THREADS = _gauge(
     "slurm_server_threads", "Threads of slurmctld that answer a request now.", "threads"
 )
 AGENT_QUEUE = _gauge(
-    "slurm_agent_queue_length", "Messages that slurmctld has not yet sent to nodes.", "messages"
+    "slurm_agent_queue_length", "Messages that slurmctld has not sent to nodes yet.", "messages"
 )
 DBD_AGENT_QUEUE = _gauge(
     "slurm_dbd_agent_queue_length",
-    "Accounting records that slurmctld has not yet sent to slurmdbd.",
+    "Records that slurmctld has not sent to slurmdbd yet.",
     "records",
 )
 JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Submitted jobs.", "jobs")
@@ -273,7 +275,7 @@ BACKFILL_MEAN = _gauge(
     "slurm_backfill_cycle_mean_seconds", "Mean duration of backfill cycles.", "seconds"
 )
 BACKFILL_DEPTH = _gauge(
-    "slurm_backfill_depth_last", "Jobs that backfill tried to start in its last cycle.", "jobs"
+    "slurm_backfill_depth_last", "Jobs that the last backfill cycle tried to start.", "jobs"
 )
 BACKFILL_QUEUE = _gauge(
     "slurm_backfill_queue_length", "Pending jobs that backfill found in its last cycle.", "jobs"

@@ -353,7 +353,7 @@ def licenses(found: Collection[License]) -> Iterator[Family]:
 
 
 def jail(volumes: Mapping[str, os.statvfs_result]) -> Iterator[Family]:
-    """Yield metrics of file systems. `statvfs` reports 0 files if there is no limit."""
+    """Yield metrics of file systems. `statvfs` reports 0 files if a file system has no limit."""
     limited = {name: one for name, one in volumes.items() if one.f_files}
     yield c.JAIL_SIZE.family((name, one.f_blocks * one.f_frsize) for name, one in volumes.items())
     yield c.JAIL_AVAILABLE.family(

@@ -60,7 +60,8 @@ becomes `place`."""
 
 
 def cause(reason: str) -> str:
-    """Return the source in a drain reason, such as a check's name, or else `foreign`.
+    """Return the cause in a drain reason, such as the name of a check. If slurmstack did not set
+    the reason, return `foreign`.
 
     Never returns the rest of the reason, because it may contain any text.
     """

@@ -36,7 +36,7 @@ class Followed:
 
     source: Source
     run: Run
-    """Run in the last status."""
+    """Run of the container in the last status from Kubernetes."""
     since: int
     """Earliest time of unread lines."""
     last: Line | None = None
@@ -154,7 +154,8 @@ class Following:
                 if not run.is_running:
                     ended = run.id
             except KubernetesError:
-                # The watch shows whether the pod, its machine or the API server is gone.
+                # Do not report the error: the watch of the pods shows whether the pod, its machine
+                # or the API server is gone.
                 if one.is_gone:
                     self._counts.cut += 1
                     break

@@ -36,7 +36,7 @@ _SEVERITIES = {
     **dict.fromkeys(("error", "err"), Severity.ERROR),
     **dict.fromkeys(("fatal", "critical", "crit", "alert", "emergency", "panic"), Severity.FATAL),
 }
-"""Severities by the daemons' words. Every other word means INFO."""
+"""Severity for each word that the daemons use. Every other word means INFO."""
 _FORMS = (
     # MariaDB: 2026-11-22 18:20:19 0 [Warning] …
     re.compile(r"\d{4}-\d\d-\d\d +\d{1,2}:\d\d:\d\d \d+ \[(?P<word>\w+)\] "),
@@ -54,7 +54,7 @@ _HEAD = 1024
 @dataclass(frozen=True)
 class Line:
     time: int
-    """Time at which the container wrote the line, from its node's clock."""
+    """Time at which the container wrote the line, from the clock of the container's machine."""
     text: str
     severity: Severity
     job: str = ""

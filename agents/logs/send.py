@@ -23,7 +23,7 @@ LINES = 1000
 CHARACTERS = 1024 * 1024
 """Characters at which a request is full, because receivers limit the size of requests."""
 GATHER = 1.0
-"""Seconds that a request waits for more lines."""
+"""Seconds for which the agent collects more lines before it sends a request."""
 PAUSE = 1.0
 """Seconds until the agent repeats a failed request. The pause doubles with each further attempt."""
 LONGEST_PAUSE = 15.0
@@ -53,8 +53,8 @@ class Receiver:
     endpoint: str
     """Address without the path that the protocol defines."""
     headers: Path | None = None
-    """Folder with one file per header, named after the header. Files are read for each request,
-    because the kubelet renews them."""
+    """Folder with one file per header, named after the header. The agent reads the files for each
+    request, because the kubelet renews them."""
     verify: ssl.SSLContext | bool = True
 
     async def post(self, http: httpx.AsyncClient, body: bytes) -> tuple[int, str]:
@@ -125,7 +125,7 @@ class Sender:
         self._counts = counts
         self._http = httpx.AsyncClient(verify=receiver.verify, timeout=30, trust_env=False)
         self._held: list[Entry] = []
-        """Entries that are being sent."""
+        """Entries of the current request."""
         self._said = ""
 
     async def run(self) -> None:

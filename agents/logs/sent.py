@@ -48,7 +48,7 @@ class Sent:
         self._is_written = False
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget all containers except those of these pods."""
+        """Forget all containers except the containers of these pods."""
         kept = {key: time for key, time in self._known.sent.items() if key.split("/")[0] in uids}
         self._is_written = self._is_written and kept == self._known.sent
         self._known.sent = kept

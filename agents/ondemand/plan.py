@@ -312,9 +312,9 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
 
 
 def _has_timed_out(record: Node) -> bool:
-    """Return whether slurmctld has ended the start of a node at its ResumeTimeout.
+    """Return whether slurmctld has ended a node's start because the start took too long.
 
-    slurmctld appends its text to an older reason.
+    In this case, slurmctld appends `TIMEOUT` to an older reason.
     """
     is_own = record.reason.startswith((LEAVE, COST)) or is_slurms_own(record)
     return is_own and record.reason.endswith(TIMEOUT)

@@ -14,7 +14,7 @@ from agents.reconciler.wanted import Wanted
 
 
 def places(observed: Observed, wanted: Wanted, now: int) -> Iterator[Schedule | Free]:
-    """Yield the pods that Kubernetes may schedule now, and those whose machine is gone."""
+    """Yield the pods that Kubernetes may schedule now, and the pods whose machine is gone."""
     for nodeset, settings in sorted(wanted.nodesets.items()):
         if settings.keep_machine:
             yield from _of_nodeset(wanted.nodes_of(nodeset), observed, now)

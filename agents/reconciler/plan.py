@@ -65,8 +65,8 @@ class Plan:
     """Number of nodes in service without recent evidence (check results), or None if the settings
     require no evidence."""
     refused: frozenset[str] = frozenset()
-    """Names of nodes that should be drained because of Kubernetes' state, but that the drain limit
-    keeps in service."""
+    """Names of nodes that must be drained because of a state in Kubernetes, but that the drain
+    limit keeps in service."""
     outdated: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes with old settings, for each nodeset that has any."""
     goes_on: bool = False
@@ -133,7 +133,8 @@ def _apart(repairs: list[Repair], rolls: Rolls) -> Iterator[Repair]:
 
 
 def _drains(nodes: Iterable[View], room: Room) -> tuple[list[Drain], set[str]]:
-    """Return drains because of Kubernetes' state, and the nodes that the drain limit excludes.
+    """Return drains because of a state in Kubernetes, and the nodes that the drain limit keeps in
+    service.
 
     Nodes on dead machines are drained first.
     """

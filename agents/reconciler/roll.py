@@ -70,7 +70,7 @@ class _Nodeset:
     views: list[View]
     update: Update
     limit: int
-    """Seconds for a node to return."""
+    """Seconds that a node gets to return to service."""
     in_vain: set[str]
     """Nodes that are still out of service after the first repair step."""
     now: int
@@ -112,7 +112,7 @@ class _Nodeset:
 
     @cached_property
     def _in_use(self) -> set[str]:
-        """Templates of the nodes that are up."""
+        """Revisions of the templates of all pods whose nodes are up."""
         return {view.pod.revision for view in self.views if view.is_up and view.pod}
 
     def _is_outdated(self, view: View) -> bool:

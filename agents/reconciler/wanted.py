@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from agents import labels, wanted
 
 Step = Literal["recheck", "restart", "reboot", "replace"]
-"""Step of a ladder: check again later, delete the pod, reboot the machine, or replace it."""
+"""Repair step: check again later, delete the pod, reboot the machine, or replace it."""
 
 
 Levels = tuple[tuple[str, ...], ...]
@@ -39,7 +39,7 @@ class Roll(BaseModel):
     share: float
     """Share of the nodeset's nodes that may be out of service for the update at the same time."""
     in_maintenance: bool
-    """Whether only nodes in a maintenance reservation are updated."""
+    """Whether the reconciler updates only nodes in a maintenance reservation."""
 
 
 class Nodeset(BaseModel):
@@ -50,9 +50,9 @@ class Nodeset(BaseModel):
     cpus: int
     """Number of CPUs that a node's Slurm record must contain."""
     memory: int
-    """RealMemory in MiB."""
+    """Memory that a node's Slurm record must contain (RealMemory), in MiB."""
     gpus: int
-    """Number of GPUs or MIG slices."""
+    """Number of GPUs or MIG slices of each node."""
     conf: str
     """Node configuration that slurmd registers, or "" if slurm.conf lists the nodes."""
     on_demand: bool = False
@@ -77,23 +77,24 @@ class Wanted(BaseModel):
     maintenance: frozenset[str]
     """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]
-    """Types of machines' conditions that are faults if they are True, with the names of the
-    causes."""
+    """Types of machines' conditions that show a fault while their status is True. Each type has the
+    name of the cause."""
     hardware: frozenset[str]
     """Checks that detect faults of the machine, not of the pod."""
     ladder: tuple[Step, ...]
     ladders: Mapping[str, tuple[Step, ...]]
-    """Ladders for single causes that replace `ladder`."""
+    """Ladders (lists of repair steps) for single causes. They replace `ladder`."""
     back_off: int
-    """Seconds for the first step to take effect. The time doubles with each further step."""
+    """Seconds that the first repair step gets to take effect. The time doubles with each further
+    step."""
     replace: tuple[str, ...]
     """Command that replaces a machine. Without a command, the reconciler deletes the Node."""
     replace_age: int
-    """Age in seconds below which a machine is not replaced."""
+    """The reconciler replaces no machine that is younger than this number of seconds."""
     remember: int
-    """Seconds after which a resolved cause is forgotten."""
+    """Seconds after which the reconciler forgets a resolved cause."""
     rollout: int
-    """Seconds for nodes to start after a deploy."""
+    """Seconds that nodes get to start after a deploy."""
     topology: Topology | None = None
     """None if labels do not define the topology."""
 

@@ -1,4 +1,4 @@
-"""CPUs of a node, and the topology in which Slurm finds them."""
+"""A node gets the right CPUs, and Slurm finds these CPUs in the topology."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET

@@ -1,4 +1,4 @@
-"""Files for slurmd depend on the node's machine."""
+"""The files for slurmd depend on the node's machine and its CPUs."""
 
 from pathlib import Path
 

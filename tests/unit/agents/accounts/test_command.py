@@ -1,4 +1,5 @@
-"""Input, messages and exit codes of `python3 -m agents.accounts`."""
+"""The command `python3 -m agents.accounts` handles its input, and has the right messages and exit
+codes."""
 
 import json
 from collections.abc import Sequence

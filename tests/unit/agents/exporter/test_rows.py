@@ -1,4 +1,4 @@
-"""Parse the output of images/agents/snapshot.c, which prints Slurm's tables."""
+"""The exporter parses the output of images/agents/snapshot.c, which prints Slurm's tables."""
 
 from dataclasses import replace
 from itertools import islice

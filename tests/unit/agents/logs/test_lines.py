@@ -1,4 +1,4 @@
-"""Parse log lines: the time, the severity, and the job that a line mentions."""
+"""The agent finds the time, the severity and the job in each log line."""
 
 import pytest
 

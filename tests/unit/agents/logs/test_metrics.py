@@ -1,4 +1,4 @@
-"""Metrics of the log agent."""
+"""The log agent provides the right metrics."""
 
 from agents.exporter.exporter import page
 from agents.logs.metrics import METRICS, Counts

@@ -1,4 +1,4 @@
-"""Lines in OpenTelemetry's protocol."""
+"""The agent encodes lines in OpenTelemetry's protocol."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""The agent's command for nodes on demand: when it makes a pass, what it prints, exit codes."""
+"""The command `python3 -m agents.ondemand`: when it makes a pass, what it prints, and how it
+exits."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Rolling updates: which outdated pods are replaced, and when."""
+"""Rolling updates: which outdated pods the reconciler replaces, and when."""
 
 from dataclasses import replace
 from typing import Any
