@@ -1,4 +1,4 @@
-"""Prepare a node's cgroups for Slurm, and report which resources they can limit for jobs.
+"""Prepare a node's cgroups for Slurm, and report which resources the cgroups can limit for jobs.
 
 A container runtime mounts the container's own cgroups read-only. This module makes them writable
 for root. Jobs see them read-only.

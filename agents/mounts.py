@@ -2,7 +2,7 @@
 
 `python3 -m agents.mounts JAIL [--lay SOURCE=TARGET ...] [PATH | SOURCE=TARGET ...]` runs as root,
 before sshd or slurmd starts. Kubernetes itself mounts nothing in the jail: users can make links in
-the jail, and Kubernetes would follow them in the pod's own root.
+the jail, and Kubernetes would follow these links in the pod's own root.
 
 A missing TARGET is created. `--lay` is for optional files: if the mount fails, the pod continues.
 """

@@ -1,7 +1,7 @@
 """Fields of Kubernetes' objects that agents read, with their names in the API.
 
 The decoder drops all other fields, because they are most of an answer. An answer must contain all
-fields except those that are NotRequired.
+fields except the fields that are NotRequired.
 """
 
 from datetime import datetime

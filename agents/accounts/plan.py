@@ -96,7 +96,8 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     to their defaults.
     """
     no_longer = (state.mark.fields if state.mark else frozenset()) - fields.keys()
-    # A user with an account always has a default account. Keep it if the settings define none.
+    # A user with an account always has a default account. Keep the present one if the settings
+    # define no default account.
     no_longer -= {"defaultaccount"}
     if thing.kind == "user" and _has_rank(thing.name, wanted):
         # Keep the admin level: the settings still define it, in another account of the user.

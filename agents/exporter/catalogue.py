@@ -164,7 +164,7 @@ USERS = _of("user")
 # --- Partitions ----------------------------------------------------------------------------------
 
 PARTITION_STATE = _gauge(
-    "slurm_partition_state", "1 for the current state of a partition, 0 for all other states.", "",
+    "slurm_partition_state", "1 for the current state of a partition, 0 for other states.", "",
     *("partition", "state"),
 )  # fmt: skip
 PARTITION_NODES = _gauge(
@@ -292,13 +292,15 @@ RPC_SECONDS = _counter(
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Remote procedure calls of users and daemons; only those with the most RPC time have series.",
+    "Remote procedure calls of users, daemons included; only users with the most RPC time have "
+    "series.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time that slurmctld spent on calls of the user; only users with the most time have series.",
+    "Time that slurmctld spent on calls of users, daemons included; only users with the most time "
+    "have series.",
     "seconds",
     "user",
 )

@@ -218,7 +218,8 @@ class Queue:
 
 
 def labels_of_largest(loads: Mapping[K, Load], top: int, label: Callable[[K], str]) -> dict[K, str]:
-    """Return the labels of the `top` largest accounts or users. The others share one label."""
+    """Return the labels of the `top` largest accounts or users. All other accounts or users share
+    one label."""
     order = sorted(loads.items(), key=lambda item: (-item[1].size, str(item[0])))
     return {key: label(key) for key, _ in order[:top]}
 

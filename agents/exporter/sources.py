@@ -69,7 +69,8 @@ class Slurm:
         return Source("cluster", self._cluster), Source("scheduler", self._scheduler)
 
     def in_turn(self) -> tuple[Source, ...]:
-        """Return the sources that change rarely. Each interval reads one of them, with one call."""
+        """Return the sources that change rarely. In each interval, the exporter reads one of them,
+        with one call to slurmctld."""
         return Source("reservations", self._reservations), Source("licenses", self._licenses)
 
     def _cluster(self, seconds: float) -> list[Family]:

@@ -68,7 +68,8 @@ class Lose:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Set a node that does not start to DOWN. Slurm requeues the job that waits for it."""
+    """Set a node to DOWN, because the node does not start. Slurm requeues the job that waits for
+    the node."""
 
     node: str
     reason: str
@@ -94,7 +95,8 @@ class Retry:
 
 @dataclass(frozen=True)
 class Started:
-    """Forget the failed starts of a node that has started, and end the agent's drain of it."""
+    """Forget the failed starts of a node that has started, and end the agent's drain of the
+    node."""
 
     node: str
 

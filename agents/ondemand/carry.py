@@ -1,4 +1,5 @@
-"""Carry out plans. Try each action once, and skip it if the state that requires it has changed."""
+"""Carry out plans. Try each action once. Skip an action if the state that requires the action has
+changed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,6 +1,7 @@
 """Actions of a plan.
 
-Each action contains the state that requires it, and is skipped if that state has changed.
+Each action contains the state that requires the action. The reconciler skips the action if this
+state has changed.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Carry out a plan. Try each action once, and skip it if the state that requires it has changed."""
+"""Carry out a plan. Try each action once. Skip an action if the state that requires the action has
+changed."""
 
 import subprocess
 import time

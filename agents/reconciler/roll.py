@@ -1,9 +1,9 @@
 """Rolling updates: replace each outdated pod when its node's jobs have ended.
 
 A pod is outdated if its StatefulSet has a newer template. Kubernetes does not replace such pods
-(`updateStrategy: OnDelete`), because it cannot wait days for jobs, nor replace several in parallel.
-The reconciler drains at most a share of each nodeset, and deletes the pods of nodes without jobs. A
-node that does not return stops the update of its nodeset.
+(`updateStrategy: OnDelete`), because Kubernetes cannot wait days for jobs, and cannot replace
+several pods at the same time. The reconciler drains at most a share of each nodeset, and deletes
+the pods of nodes without jobs. A node that does not return stops the update of its nodeset.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -201,7 +201,7 @@ def _is_drained(view: View) -> bool:
 
 
 def _serves(view: View) -> bool:
-    """Return whether a node is in service, or was until an update drained it."""
+    """Return whether a node is in service, or was in service until an update drained the node."""
     return view.is_up and (view.is_in_service or _is_drained(view))
 
 
@@ -220,7 +220,8 @@ def _is_held(view: View) -> bool:
 
 
 def _order(view: View) -> tuple[bool, bool, bool, str]:
-    """Sort nodes out of service first, then nodes without jobs; drained nodes precede others."""
+    """Sort nodes: first nodes out of service, then nodes without jobs. Drained nodes precede other
+    nodes."""
     return _serves(view), not view.is_empty, not _is_drained(view), view.name
 
 

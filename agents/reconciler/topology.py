@@ -31,10 +31,10 @@ Places = Mapping[str, Place]
 Path = tuple[tuple[int, str], ...]
 
 ROOT: Final = "all"
-"""Switch above all others, so that a job can use nodes of all of them."""
+"""Switch above all other switches, so that a job can use nodes below different switches."""
 UNPLACED: Final = "unplaced"
-"""Switch of nodes without a label. If it is below another switch, its name begins with the labels
-of that switch."""
+"""Switch of nodes without a label. If this switch is below another switch, the name begins with the
+labels of the upper switch."""
 MOST_SWITCHES: Final = 1000
 """Maximum number of switches. For each pair of switches, slurmctld and each slurmd compute the
 distance through each other switch (source: switch_record.c). This takes some seconds for 1,000
@@ -42,7 +42,7 @@ switches, and hours for 10,000."""
 HEAD: Final = "# Rendered from the labels of machines: see docs/topology.md.\n"
 _NAME_LENGTH: Final = 60
 _DIGITS: Final = re.compile(r"[0-9]{16,}$")
-"""Final digits of a name. Slurm converts them to a number, for which they may be too many (source:
+"""Final digits of a name. Slurm converts these digits to a number, which can be too large (source:
 hostlist.c)."""
 
 
