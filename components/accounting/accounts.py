@@ -11,8 +11,9 @@ from components.identity.auth import Conf, pod_security
 from components.site import Site, Slurmctld
 
 _DEADLINE = 1200
-"""Time limit of the Job in seconds. The Job waits for the end of Slurm jobs that it cancels. It
-creates about twenty users a second, and a site can have thousands of users."""
+"""Time limit of the Job in seconds. The limit is long: the Job creates about twenty users a second,
+and a site can have thousands of users. The Job may also cancel Slurm jobs, and then waits until
+they have ended."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,13 @@ class AccountsArgs:
     wanted: pulumi.Input[str]
     """Accounts in the format of agents/accounts."""
     restored: str | None
-    """Name of the dump that this deploy may load. The dump may lack accounts, so a new name runs
-    the Job again."""
+    """Name of the dump that slurmdbd's pod may load in this deploy. The dump may lack some of the
+    wanted accounts, so a changed name runs the Job again."""
 
 
 class Accounts(pulumi.ComponentResource):
-    """A Job that makes the accounts match the settings. The deploy waits until the Job ends.
+    """A Job that makes the accounts in slurmdbd match the settings. The deploy waits until the Job
+    ends.
 
     The Job fails, and changes nothing, if Slurm jobs use an account or another object that the Job
     would remove.
@@ -86,7 +88,8 @@ def _job(args: AccountsArgs, config: pulumi.Input[str]) -> pods.Spec:
                         ],
                         **pods.security(user=c.SLURM_ID),
                         **pods.requests("20m", "64Mi"),
-                        # After a failure, the deploy shows the last lines of the log.
+                        # If the container fails, the deploy shows the last lines of the container's
+                        # log.
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [*args.site.client_mounts(), *pods.mounts(mounted)],
                     }

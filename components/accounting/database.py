@@ -14,9 +14,11 @@ from components.settings import BundledDatabase
 from components.site import Site
 
 _LOCK_WAIT = 900
-"""Seconds that a transaction waits for a lock: Slurm's recommendation (accounting.html)."""
+"""Seconds that a transaction waits for a lock. Slurm recommends this value (source: Slurm's
+documentation, accounting.html)."""
 _PACKET = 64
-"""Maximum size of a message in MiB: slurmdbd sends a whole job script in one message."""
+"""Maximum size in MiB of a message to MariaDB. The limit is high, because slurmdbd sends a whole
+job script in one message."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,14 @@ class DatabaseArgs:
 
 
 class Database(pulumi.ComponentResource):
-    """MariaDB on a volume, its Service, and the password of Slurm's user.
+    """MariaDB on a volume, its Service, and the password of the database user `slurm`.
 
     The password exists only in Pulumi's encrypted state and in one Kubernetes Secret.
     """
 
     password_secret: pulumi.Output[str]
-    """Secret with the password in the entry `password`; known once the database is ready."""
+    """Name of the Secret with the password, in the entry `password`. Pulumi knows this output only
+    after the database is ready."""
 
     def __init__(
         self, name: str, args: DatabaseArgs, opts: pulumi.ResourceOptions | None = None
@@ -69,7 +72,8 @@ class Database(pulumi.ComponentResource):
                 {
                     **args.site.pod(c.DATABASE),
                     **pods.owned_by(c.MYSQL_ID),
-                    # MariaDB writes its memory to disk at shutdown.
+                    # Give MariaDB time for its shutdown, in which it writes changed pages from
+                    # memory to disk.
                     "terminationGracePeriodSeconds": 120,
                     "containers": [_mariadb(args, mounted)],
                     "volumes": pods.volumes(mounted),

@@ -37,7 +37,7 @@ class Accounting(pulumi.ComponentResource):
     """slurmdbd and its Service. slurmdbd is ready once it can query the database."""
 
     alias: pulumi.Output[pods.Spec]
-    """Line of /etc/hosts for the Service, known once slurmdbd is ready."""
+    """Line of /etc/hosts for the Service. Pulumi knows this output only after slurmdbd is ready."""
 
     def __init__(
         self, name: str, args: AccountingArgs, opts: pulumi.ResourceOptions | None = None
@@ -63,10 +63,11 @@ class Accounting(pulumi.ComponentResource):
             spec=pods.workload(
                 c.ACCOUNTING,
                 _pod(args, config.metadata.name, archive),
-                # A changed file restarts slurmdbd, because slurmdbd reads most keys only at its
-                # start. During the restart, slurmctld queues the accounting records.
+                # Restart slurmdbd if a file changes, because slurmdbd reads most keys only at its
+                # start. During the restart, slurmctld keeps the accounting records in a queue.
                 {c.ANNOTATION_CHECKSUM: pulumi.Output.from_input(args.files).apply(c.checksum)},
-                # Two slurmdbd daemons would both roll up the usage of each hour.
+                # Never run two slurmdbd daemons: both would add up the usage of each hour in the
+                # database.
                 **pods.ALONE,
             ),
             opts=child,
@@ -109,7 +110,8 @@ def _slurmdbd(args: AccountingArgs, mounted: Sequence[pods.Mounted]) -> pods.Spe
         **pods.image("accounting", args.site.images),
         **pods.security(user=c.SLURM_ID),
         **args.site.requests(c.ACCOUNTING, "20m", "64Mi"),
-        # If slurmdbd does not start, the last line of its log gives the reason.
+        # If slurmdbd does not start, Kubernetes copies the end of its log, which gives the reason,
+        # to the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [
             # Only Slurm's clients in this pod read slurm.conf. slurmdbd reads slurmdbd.conf in the

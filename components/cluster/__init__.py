@@ -1,8 +1,8 @@
 """The stack's Kubernetes cluster, its drivers, and the Kubernetes provider.
 
-Each value of `cluster.kind` has a module with the same name (`interface.Kind`), which creates or
-finds the cluster. Only the kind's module imports the cloud's SDK, and a stack imports only the
-module of its own kind.
+For each value of the setting `cluster.kind`, a module with the same name creates or finds the
+cluster. These modules implement `interface.Kind`. Only the kind's module imports the cloud's SDK,
+and a stack imports only the module of its own kind.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def install_drivers(
     network: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
 ) -> list[pulumi.Resource]:
-    """Install the drivers. Return all resources that must exist before Slurm.
+    """Install the drivers. Return all resources that must exist before Slurm's resources.
 
     `network` contains the resources of the pod network, if the stack installs one. `opts` contains
     the Kubernetes provider.

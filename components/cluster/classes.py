@@ -11,7 +11,8 @@ MIG_CONFIG = "nvidia.com/mig.config"
 
 
 def mig_name(nodeset: Nodeset) -> str:
-    """Return the name of the nodeset's layout in the MIG manager's configuration."""
+    """Return the name that the nodeset's layout of GPU slices has in the MIG manager's
+    configuration."""
     return f"slurmstack-{nodeset.name}"
 
 
@@ -33,7 +34,8 @@ def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
     """Return the class of a nodeset's own machines.
 
-    It includes the labels of machines with ready GPUs, so that pods wait until the GPUs are ready.
+    The class includes the labels that machines get when their GPUs are ready. Pods select these
+    labels, so they wait for ready GPUs.
     """
     return NodeClass(
         labels={**own_machines(nodeset), **ready_labels(nodeset, settings)},

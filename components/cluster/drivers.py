@@ -12,7 +12,7 @@ from components.cluster.interface import Chart, Cluster
 from components.settings import Settings
 
 _TIMEOUT = 900
-"""Time limit in seconds for a chart's pods to become ready. Some pull gigabytes of images."""
+"""Time limit in seconds for a chart's pods to become ready. Some pods pull gigabytes of images."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class DriversArgs:
     settings: Settings
     cluster: Cluster
     network: Sequence[pulumi.Resource]
-    """Resources of the pod network, if the stack installs it. A Helm release waits until its pods
-    are ready, and pods need a network."""
+    """Resources of the pod network, if the stack installs it. The charts are installed after them:
+    Helm waits until a chart's pods are ready, and pods need a network."""
 
     def charts(self) -> list[Chart]:
         return [*self.cluster.charts, *operators.charts(self.settings, self.cluster)]
@@ -63,7 +63,7 @@ class Drivers(pulumi.ComponentResource):
                 f"{name}-nics",
                 api_version="mellanox.com/v1alpha1",
                 kind="NicClusterPolicy",
-                # The operator ignores a policy with another name.
+                # The name is fixed: the network operator ignores a policy with any other name.
                 metadata={"name": "nic-cluster-policy"},
                 spec=operators.nic_policy(settings),
                 opts=self._after(releases["network-operator"]),

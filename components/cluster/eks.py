@@ -38,19 +38,20 @@ _NODE_POLICIES: Final = (
     "AmazonEKSWorkerNodePolicy",
     "AmazonEKS_CNI_Policy",
 )
-"""Amazon's policies for the machines' role (EKS documentation, node IAM role)."""
+"""Amazon's policies for the machines' role (source: EKS documentation, node IAM role)."""
 _CLASS: Final = "slurmstack"
 _SHARED_CLASS: Final = "slurmstack-shared"
 _EFS_CLIENT: Final = tuple(
     f"elasticfilesystem:Client{right}" for right in ("Mount", "RootAccess", "Write")
 )
-"""Rights of machines on the file system. They include access as root, because root owns the jail's
-system files."""
+"""Rights of machines on the EFS file system. They include access as root, because root owns the
+system files in the jail."""
 _EFS_OPTIONS: Final = ("tls", "iam")
-"""Mount options: encrypt with TLS, and authenticate with the credentials of the machine's role
-(EFS, mount helper)."""
+"""Mount options of EFS: encrypt with TLS, and authenticate with the credentials of the machine's
+role (source: EFS documentation, mount helper)."""
 _EFA_RESOURCES: Final = {"hugepages-2Mi": "5120Mi"}
-"""Additional resources that EFA's library needs (EKS, machine learning training with EFA)."""
+"""Huge pages that the library of EFA, Amazon's fast network cards, needs in each pod (source: EKS
+documentation, machine learning training with EFA)."""
 _EFA_RESOURCE: Final = "vpc.amazonaws.com/efa"
 _EFA_PLUGIN: Final = Chart(
     name="aws-efa-k8s-device-plugin",
@@ -62,16 +63,17 @@ _EFA_PLUGIN: Final = Chart(
 _ROOT_DISK: Final = "/dev/xvda"
 """Root device of Amazon Linux 2023."""
 Subnets = Mapping[str, pulumi.Output[str]]
-"""Ids of subnets by zone, sorted by the zones' names."""
+"""Id of the subnet in each zone, sorted by the names of the zones."""
 
 
 def _of_type(instance: str) -> Spec:
     """Return the fields that choose a node group's instance type.
 
-    EKS makes a launch template from these fields.
+    EKS makes a launch template for the node group from these fields.
     """
-    # Require a token for access to the machine's credentials (IMDSv2). Pods could request a token
-    # as well, so network policies block the metadata service's address.
+    # Require a token for access to the machine's credentials (version 2 of Amazon's metadata
+    # service, IMDSv2). Because pods could also request a token, network policies block the
+    # service's address.
     return {"instance_types": [instance], "enable_imd_sv2": True}
 
 
@@ -127,7 +129,8 @@ class Eks(pulumi.ComponentResource):
                 jail=jail,
                 classes=self._classes(jail),
             ),
-            # Use an NLB: the default load balancer closes idle connections after a minute.
+            # Use a Network Load Balancer: the default load balancer closes idle connections after a
+            # minute.
             login_annotations={"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"},
             charts=[_EFA_PLUGIN] if any(m.efa for m in cluster.machines.values()) else [],
             ready=[system, *drivers],
@@ -147,7 +150,8 @@ class Eks(pulumi.ComponentResource):
             endpoint_private_access=True,
             public_access_cidrs=sorted(cluster.api_from),
             skip_default_node_group=True,
-            # EKS itself creates one security group for the control plane and all machines.
+            # Create no other security group: EKS itself creates one for the control plane and all
+            # machines.
             skip_default_security_groups=True,
             create_instance_role=False,
             # Amazon's network plugin must enforce network policies, unless Cilium enforces them.
@@ -157,7 +161,8 @@ class Eks(pulumi.ComponentResource):
         )
 
     def _subnets(self) -> tuple[Subnets, Subnets]:
-        """Return the public subnets, and the private subnets, which have NAT to the internet."""
+        """Return the public subnets and the private subnets. From a private subnet, machines reach
+        the internet only through address translation (NAT)."""
         name, tags = self._name, self._tags
         gateway = aws.ec2.InternetGateway(
             f"{name}-gateway", vpc_id=self._vpc, tags=tags, opts=self._child
@@ -173,7 +178,7 @@ class Eks(pulumi.ComponentResource):
             allocation_id=address.id,
             subnet_id=public[first],
             tags=tags,
-            # A replacement can use the address only after the old gateway is deleted.
+            # Delete the old gateway first: a replacement can use the address only after that.
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
         return (
@@ -199,9 +204,10 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _routed(self, kind: str, subnets: Subnets, target: dict[str, pulumi.Input[str]]) -> Subnets:
-        """Return the subnets' ids, known once the subnets have routes.
+        """Give the subnets routes, and return their ids.
 
-        Machines need routes to start.
+        Machines need routes when they start. Pulumi therefore knows the returned ids only after the
+        subnets have routes, and creates the machines after that.
         """
         table = aws.ec2.RouteTable(
             f"{self._name}-{kind}",
@@ -221,7 +227,10 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _role(self, name: str, service: str, *policies: str) -> pulumi.Output[str]:
-        """Return the ARN of an AWS service's role, known once the role's policies are attached."""
+        """Create a role for an AWS service, and return the role's ARN.
+
+        Pulumi knows the ARN only after the policies are attached to the role.
+        """
         statement = {
             "Effect": "Allow",
             "Principal": {"Service": service},
@@ -259,7 +268,8 @@ class Eks(pulumi.ComponentResource):
             else eks.AmiType.AL2023_X86_64_STANDARD,
             labels=machine_labels(nodeset, self._settings),
             taints=machine_taints(nodeset),
-            # With bounds, an autoscaler determines the number of machines, not the settings.
+            # If the nodeset has bounds, an autoscaler determines the number of machines. A deploy
+            # must then not reset this number.
             ignore_scaling_changes=bounds is not None,
             **self._instances(nodeset, machines),
         )
@@ -284,8 +294,8 @@ class Eks(pulumi.ComponentResource):
     ) -> Spec:
         """Return the fields of a group of machines on reserved capacity.
 
-        Only a launch template can name the reservation. EKS then takes instances, disks and network
-        cards from the template.
+        Only a launch template can name the reservation. So this template also defines the
+        instances, disks and network cards.
         """
         block = reservation.kind == "block"
         template = aws.ec2.LaunchTemplate(
@@ -323,7 +333,7 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _cards(self, number: int) -> Spec:
-        """Return an instance's Elastic Fabric Adapters: one on each network card."""
+        """Return the Elastic Fabric Adapters of an instance, one on each of its network cards."""
         cards = [
             {
                 "network_card_index": card,
@@ -361,7 +371,8 @@ class Eks(pulumi.ComponentResource):
     def _files(
         self, subnets: Subnets, system: pulumi.Resource
     ) -> tuple[Spec | None, list[pulumi.Resource]]:
-        """Return the source of the jail's volume, and the drivers of the cluster's storage."""
+        """Create the jail's file system. Return the source of the jail's volume, and the storage
+        drivers."""
         agent = self._driver("eks-pod-identity-agent", None, [system])
         disks = self._driver("aws-ebs-csi-driver", "service-role/AmazonEBSCSIDriverPolicy", [agent])
         lustre = self._cluster.file_system == "lustre"
@@ -384,7 +395,8 @@ class Eks(pulumi.ComponentResource):
     ) -> pulumi.Output[str]:
         """Create a security group for the file system, and return its id.
 
-        It admits the machines and, with `themselves`, its own members.
+        The group admits connections from the machines. If `themselves` is true, it also admits
+        connections between its own members.
         """
         group: pulumi.Output[str] = aws.ec2.SecurityGroup(
             f"{self._name}-files",
@@ -450,8 +462,8 @@ class Eks(pulumi.ComponentResource):
             tags=self._tags,
             opts=self._kept,
         ).id
-        # The security group also admits pods. This policy refuses them, because they lack the
-        # machines' role.
+        # The security group also admits connections from pods on the machines. This policy refuses
+        # pods, because they lack the machines' role.
         guarded = aws.efs.FileSystemPolicy(
             f"{self._name}-efs-policy",
             file_system_id=files,
@@ -468,7 +480,8 @@ class Eks(pulumi.ComponentResource):
             ).file_system_id
             for zone, subnet in subnets.items()
         ]
-        # The handle is known once the policy is in force and machines can mount the file system.
+        # Let Pulumi know the handle only after the policy is in force and the mount targets exist,
+        # so that volumes are created after that.
         handle = once_known(guarded, *targets)
         return {
             "csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle},
@@ -476,7 +489,8 @@ class Eks(pulumi.ComponentResource):
         }
 
     def _classes(self, jail: Spec | None) -> dict[str, Spec]:
-        """Return the default storage class for disks and, with EFS, a class with ReadWriteMany."""
+        """Return the default storage class for disks. With EFS, also return a class for
+        ReadWriteMany, whose volumes are folders of the file system."""
         disks: Spec = {
             "metadata": {
                 "name": _CLASS,
@@ -530,8 +544,9 @@ class Eks(pulumi.ComponentResource):
 def _efs_policy(machines: str) -> str:
     """Return a file-system policy: only the machines' role may mount, and only through TLS.
 
-    With a policy, EFS refuses every client that no statement allows, including anonymous clients
-    (EFS, using IAM to control file system data access).
+    If a file system has a policy, EFS accepts only clients that a statement of the policy allows.
+    So it refuses anonymous clients (source: EFS documentation, using IAM to control file system
+    data access).
     """
     statements = [
         {

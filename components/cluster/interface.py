@@ -35,7 +35,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Properties of a nodeset's machines that affect the nodeset's pods."""
+    """Those properties of a nodeset's machines that affect the nodeset's pods."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of a machine that is ready for pods."""
@@ -59,7 +59,7 @@ class Storage:
     shared: pulumi.Input[str] | None = None
     """Storage class with ReadWriteMany; None if no such class is known."""
     jail: Spec | None = None
-    """PersistentVolume source of the jail's file system, if the cluster has one for the jail."""
+    """Source of a PersistentVolume for the jail, if the cluster has a file system for it."""
     classes: Mapping[str, Spec] = field(default_factory=dict)
     """StorageClasses to create, by name."""
 
@@ -73,7 +73,8 @@ class Cluster:
     context: str | None = None
     """Context of the kubeconfig; by default the current one."""
     node_classes: Mapping[str, NodeClass] = field(default_factory=dict)
-    """Classes of machines by nodeset. Without a class, only the nodeset's own settings apply."""
+    """For each nodeset, the class of its machines. The pods of a nodeset without a class follow
+    only the nodeset's own settings."""
     storage: Storage = field(default_factory=Storage)
     login_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Annotations of the login nodes' Service."""
@@ -92,7 +93,8 @@ class Kind(Protocol):
 
 
 def own_machines(nodeset: Nodeset) -> Mapping[str, str]:
-    """Return the label of a nodeset's own machines. Their taint has the same key and value."""
+    """Return the label of a nodeset's own machines. The taint of these machines has the same key
+    and value."""
     return {LABEL_NODESET: nodeset.name}
 
 

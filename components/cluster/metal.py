@@ -1,7 +1,7 @@
-"""Clusters that kubeadm creates on the site's own machines, through SSH.
+"""Clusters on the site's own machines. Pulumi connects with SSH, and kubeadm creates the cluster.
 
-The commands are the scripts in `kubeadm/`. Each change of a command runs its script again, so the
-scripts must be idempotent.
+The scripts in `kubeadm/` do the work on the machines. When an argument or the script changes,
+Pulumi runs the script again, so each script must be idempotent.
 """
 
 import base64
@@ -27,13 +27,15 @@ from components.settings.clusters.metal import API_PORT, MetalMachine
 
 _SCRIPTS: Final = Path(__file__).parent / "kubeadm"
 _LOCK: Final = "/run/slurmstack.lock"
-"""Lock file on each machine: the script of a killed deploy may still run during the next deploy."""
+"""Lock file on each machine. It is needed because the script of a killed deploy may still run when
+the next deploy starts."""
 _KUBEADM: Final = "kubeadm.k8s.io/v1beta4"
 _SOCKET: Final = "unix:///run/containerd/containerd.sock"
 _TOKEN_LIFE: Final = "2h0m0s"
-"""Lifetime of tokens. kubeadm keeps uploaded keys for the same time (kubeadm, upload-certs)."""
+"""Lifetime of tokens. kubeadm keeps uploaded certificates for the same time (source: kubeadm's
+documentation, upload-certs)."""
 _LEAVE: Final = 300
-"""Seconds for pods to leave a machine, in addition to the nodeset's `drain_grace`."""
+"""Seconds that pods may take to leave a machine, in addition to the nodeset's `drain_grace`."""
 _PACKAGE: Final = "metal"
 _KEY: Final = "ssh_key"
 _INPUTS: Final = ("connection", "create", "delete", "stdin", "triggers")
@@ -45,11 +47,12 @@ def make(args: ClusterArgs) -> Cluster:
 
 
 class Metal(pulumi.ComponentResource):
-    """A cluster of machines. Each machine has its own commands that prepare, join and label it.
+    """A cluster of machines. Each machine has its own commands, which prepare the machine, join it
+    to the cluster and label its Node.
 
-    The first control plane creates the cluster. For each other machine, this control plane creates
-    a token that is valid for two hours. Control planes store the cluster's data, so `protect_data`
-    prevents their removal and replacement.
+    The first control plane creates the cluster. It also creates a token for each other machine,
+    valid for two hours. The setting `protect_data` prevents the removal and replacement of control
+    planes, because they store the cluster's data.
     """
 
     cluster: Cluster
@@ -63,8 +66,9 @@ class Metal(pulumi.ComponentResource):
         self._ssh_key = _ssh_key(cluster.key_file)
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
-        # The endpoint of an existing cluster cannot change. A new endpoint in the settings would
-        # replace this key, so with `protect_data`, the engine refuses the edit.
+        # The endpoint of an existing cluster cannot change. If an edit of the settings changes it,
+        # Pulumi would have to replace this key. With `protect_data`, the engine therefore refuses
+        # the edit.
         self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,
@@ -80,14 +84,16 @@ class Metal(pulumi.ComponentResource):
             "kubeconfig",
             self._first,
             "kubeconfig",
-            # Read the file again after an upgrade of Kubernetes, which renews the certificate.
+            # Read the kubeconfig again after an upgrade of Kubernetes, because the upgrade renews
+            # the certificate in it.
             triggers=[member.id, cluster.release],
             opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["stdout"]),
         ).stdout
         members = {self._first.name: member}
         planes = [cluster.machine(plane) for plane in cluster.control_planes[1:]]
         for machine in planes:
-            # etcd accepts one new member at a time.
+            # Join the control planes one after the other, because etcd accepts only one new member
+            # at a time.
             members[machine.name] = member = self._join(
                 machine, kubeconfig, member, certificate_key
             )
@@ -111,7 +117,7 @@ class Metal(pulumi.ComponentResource):
     ) -> command.remote.Command:
         """Prepare a machine and make it a member of the cluster.
 
-        The deletion of the returned resource removes the machine from the cluster.
+        When Pulumi deletes the returned resource, a script removes the machine from the cluster.
         """
         kubelet = self._cluster.kubeadm.get("KubeletConfiguration", {})
         prepared = self._command(
@@ -152,7 +158,8 @@ class Metal(pulumi.ComponentResource):
         after: pulumi.Resource,
         certificate_key: pulumi.Output[str] | None = None,
     ) -> command.remote.Command:
-        """Join a machine once `after` exists; with `certificate_key`, as a control plane."""
+        """Join a machine to the cluster after the resource `after` exists. If `certificate_key` is
+        given, the machine becomes a control plane."""
         admitted = self._command(
             f"admit-{machine.name}",
             self._first,
@@ -175,7 +182,8 @@ class Metal(pulumi.ComponentResource):
         return self._member(machine, "join", config)
 
     def _node(self, machine: MetalMachine, member: pulumi.Input[str]) -> command.remote.Command:
-        """Label and taint a machine's Node. The resource's deletion drains and deletes the Node."""
+        """Label and taint a machine's Node. When Pulumi deletes this resource, a script drains and
+        deletes the Node."""
         nodeset = self._nodesets.get(machine.nodeset or "")
         grace = nodeset.drain_grace if nodeset else 0
         labels, taints = _labels(nodeset, self._settings), _taints(nodeset)
@@ -195,13 +203,14 @@ class Metal(pulumi.ComponentResource):
     # --- Commands --------------------------------------------------------------------------------
 
     def _of(self, machine: MetalMachine) -> pulumi.ResourceOptions:
-        """Return the options of commands on the machine itself.
+        """Return the resource options for commands that run on the machine itself.
 
         If the settings mark the machine as lost, the engine runs no commands on it.
         """
         return pulumi.ResourceOptions(
             parent=self,
-            # If the engine refuses to replace the key, it stops before it changes any machine.
+            # Run commands after the key: if the engine refuses to replace the key, it then stops
+            # before it changes any machine.
             depends_on=[self._key],
             retain_on_delete=machine.lost,
             ignore_changes=[*_INPUTS] if machine.lost else None,
@@ -227,8 +236,8 @@ class Metal(pulumi.ComponentResource):
                 "host_key": machine.host_key,
             },
             create=_shell(machine, script, *arguments, lock=lock),
-            # The output can contain secrets: keep it out of logs, and out of the environment of
-            # other commands.
+            # The output of a command can contain secrets, so keep it out of logs and out of the
+            # environment of later commands.
             add_previous_output_in_env=False,
             logging=command.remote.Logging.STDERR,
             **further,
@@ -273,7 +282,8 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
             )
     if not pulumi.runtime.is_dry_run():
         raise SettingsError(f"{c.PROJECT}:{reason}")
-    # Only warn in a preview: a pipeline that previews has no key.
+    # In a preview, only warn: a pipeline that runs previews needs no key, because a preview
+    # connects to no machine.
     pulumi.log.warn(f"{c.PROJECT}:{reason}")
     return pulumi.Output.secret("")
 
@@ -282,7 +292,8 @@ def _ssh_key(file: str | None) -> pulumi.Output[str]:
 
 
 def init_config(settings: Settings, certificate_key: str) -> str:
-    """Render the configuration of the first control plane (kubeadm's reference, v1beta4)."""
+    """Render kubeadm's configuration for the first control plane (format:
+    kubeadm.k8s.io/v1beta4)."""
     cluster = cast(MetalCluster, settings.cluster)
     first = cluster.machine(cluster.control_planes[0])
     cilium = settings.network.cilium
@@ -290,7 +301,8 @@ def init_config(settings: Settings, certificate_key: str) -> str:
         {
             "apiVersion": _KUBEADM,
             "kind": "InitConfiguration",
-            # No machine joins with this token: each machine gets its own token.
+            # Let this token expire after a minute, because no machine uses it: each machine joins
+            # with its own token.
             "bootstrapTokens": [{"ttl": "1m0s"}],
             "certificateKey": certificate_key,
             "localAPIEndpoint": _own_endpoint(first),
@@ -332,7 +344,7 @@ def join_config(
     token: str,
     certificate_key: str | None,
 ) -> str:
-    """Render the configuration of a machine that joins (kubeadm's reference, v1beta4)."""
+    """Render kubeadm's configuration for a machine that joins (format: kubeadm.k8s.io/v1beta4)."""
     cluster = cast(MetalCluster, settings.cluster)
     plane = {"certificateKey": certificate_key, "localAPIEndpoint": _own_endpoint(machine)}
     return yaml.safe_dump(
@@ -356,7 +368,7 @@ def join_config(
 def ca_hash(kubeconfig: str) -> str:
     """Return the SHA-256 of the CA's public key. A joining machine uses it to verify the cluster.
 
-    The format is kubeadm's (kubeadm join, --discovery-token-ca-cert-hash).
+    The format is that of `kubeadm join --discovery-token-ca-cert-hash`.
     """
     (entry,) = yaml.safe_load(kubeconfig)["clusters"]
     data = base64.b64decode(entry["cluster"]["certificate-authority-data"])
@@ -380,8 +392,9 @@ def _registration(settings: Settings, machine: MetalMachine) -> Spec:
         "criSocket": _SOCKET,
         "kubeletExtraArgs": [{"name": "node-ip", "value": machine.address}],
         "name": machine.name,
-        # Set taints at registration, to keep other pods off the machine before it has its labels.
-        # Without a list, kubeadm would add its own taint to control planes.
+        # Set the taints at registration, so that other pods stay off the machine until it has its
+        # labels. Always give a list, even an empty one: otherwise kubeadm adds its own taint to
+        # control planes.
         "taints": [
             {"key": key, "value": value, "effect": "NoSchedule"}
             for key, value in sorted(taints.items())

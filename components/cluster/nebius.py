@@ -21,7 +21,7 @@ _SHARED: Final = "/mnt/slurmstack"
 """Mount point of the shared file system on machines."""
 _JAIL: Final = f"{_SHARED}/jail"
 _TAG: Final = "slurmstack"
-"""Mount tag of the shared file system on the machines."""
+"""Tag that names the shared file system in mount commands on the machines."""
 _CLASS: Final = "csi-mounted-fs-path-sc"
 """Storage class whose volumes are folders of the shared file system."""
 _DRIVER: Final = Chart(
@@ -31,7 +31,8 @@ _DRIVER: Final = Chart(
     version="0.1.3",
     values={"dataDir": f"{_SHARED}/volumes/"},
 )
-"""Driver of `_CLASS`. The machines mount the file system; the driver does not."""
+"""Driver of `_CLASS`. It only creates folders in the shared file system, which the machines
+themselves mount."""
 _STOP_MARGIN: Final = 300
 """Seconds between the end of a node's `drain_grace` and the removal of the node's machine."""
 
@@ -128,7 +129,8 @@ class Nebius(pulumi.ComponentResource):
         return {RDMA_RESOURCE: "1"} if shared else {}
 
     def _subnet(self, project: Mapping[str, str]) -> pulumi.Output[str]:
-        """Create a subnet with the cloud's default addresses in a new network; return its id."""
+        """Create a network, and in it a subnet with the cloud's default addresses. Return the
+        subnet's id."""
         network = nebius.VpcV1Network(
             f"{self._name}-network",
             **project,
@@ -150,7 +152,7 @@ class Nebius(pulumi.ComponentResource):
     ) -> dict[str, pulumi.Input[str]]:
         """Reserve an address for the login Service; return the annotation that assigns the address.
 
-        The address remains if the Service is deleted.
+        Deleting the Service does not delete the address.
         """
         if self._settings.login.service != "LoadBalancer":
             return {}
@@ -224,8 +226,8 @@ class Nebius(pulumi.ComponentResource):
         return made
 
 
-# Create the jail's folder only after the mount. If the mount fails, the folder is missing, so pods
-# do not start, and cannot write to the machine's own disk.
+# Create the jail's folder only after the mount. If the mount fails, the folder is then missing. So
+# pods do not start, instead of writing to the machine's own disk.
 _CLOUD_INIT: Final = (
     "#cloud-config\n"
     "runcmd:\n"
@@ -236,7 +238,8 @@ _CLOUD_INIT: Final = (
 
 
 def _kubeconfig(name: str, status: "nebius.outputs.Mk8sV1ClusterStatus") -> str:
-    """Return a kubeconfig without a credential: clients run the command `nebius` to get a token."""
+    """Return a kubeconfig without credentials. Clients of this kubeconfig run the command `nebius`,
+    which gets a token."""
     control_plane = status.control_plane
     certificate = control_plane.auth.cluster_ca_certificate
     return json.dumps(

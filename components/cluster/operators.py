@@ -1,7 +1,7 @@
 """Helm charts for GPUs and fast networks, with the values for a stack's nodesets.
 
-The values.yaml of each chart defines the values: NVIDIA/gpu-operator, Mellanox/network-operator and
-ROCm/k8s-device-plugin.
+For the meaning of the values, see values.yaml of each chart in the repositories
+NVIDIA/gpu-operator, Mellanox/network-operator and ROCm/k8s-device-plugin.
 """
 
 import json
@@ -30,11 +30,11 @@ _OFED: Final = "doca3.2.0-25.10-1.2.8.0-2"
 _MELLANOX: Final = "15b3"
 """PCI vendor id of Mellanox."""
 _PODS: Final = 63
-"""Maximum number of pods that share a machine's cards. A node's pod requests one share."""
+"""Maximum number of pods that share a machine's cards. A pod requests one share."""
 
 
 def charts(settings: Settings, cluster: Cluster) -> Iterator[Chart]:
-    """Yield the charts that a stack's nodesets require; none without GPUs."""
+    """Yield the charts that a stack's nodesets require. Nodesets without GPUs require no charts."""
     if not settings.installs_operators():
         return
     vendors = settings.gpu_vendors()
@@ -70,7 +70,8 @@ def _gpu_operator(settings: Settings, infiniband: bool) -> Chart:
             "toolkit": {"enabled": driver},
             "devicePlugin": {"enabled": True},
             "dcgmExporter": {"enabled": True},
-            # Each kind of slice is a separate Kubernetes resource, named as in `gpus.mig`.
+            # With `mixed`, each kind of MIG slice is a separate Kubernetes resource, with the
+            # slice's name from the setting `gpus.mig`.
             "mig": {"strategy": "mixed"},
             "migManager": _mig_manager(settings),
             "daemonsets": {"tolerations": [EVERYWHERE]},

@@ -122,7 +122,7 @@ def _pod(args: LongChecksArgs, volumes: list[pods.Spec], process: pods.Spec) -> 
         "env": pods.environment(environment),
         **pods.security(user=c.SLURM_ID),
         **args.site.requests(c.LONG_CHECKS, "10m", "48Mi"),
-        # After a failure, the pod's status contains the last lines of the log.
+        # If the container fails, Kubernetes copies the last lines of its log to the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("config", c.LONG_CHECKS_ETC, read_only=True),

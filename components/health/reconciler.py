@@ -171,7 +171,7 @@ def _pod(
                 **({"ports": pods.metrics_port(c.RECONCILER)} if scraped else {}),
                 **pods.security(user=c.SLURM_ID),
                 **args.site.requests(c.RECONCILER, "10m", "64Mi"),
-                # After a failure, the deploy shows the last lines of the log.
+                # If the container fails, the deploy shows the last lines of the container's log.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": pods.mounts(mounted),
             }

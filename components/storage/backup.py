@@ -125,7 +125,7 @@ def _container(program: str, args: BackupArgs) -> pods.Spec:
         "env": pods.environment(dict(sorted(args.environment.items()))),
         "securityContext": {**security, "readOnlyRootFilesystem": True},
         **pods.requests("50m", "128Mi"),
-        # After a failure, the pod's status contains the last lines of the log.
+        # If the container fails, Kubernetes copies the last lines of its log to the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             pods.mount("backup-config", c.ACCOUNTING_ETC, read_only=True),

@@ -99,7 +99,8 @@ def _pod(args: SnapshotsArgs, account: rights.Account, *options: str) -> pods.Sp
                     "env": pods.environment(environment),
                     "securityContext": {**security, "readOnlyRootFilesystem": True},
                     **pods.requests("10m", "64Mi"),
-                    # After a failure, the pod's status contains the last lines of the log.
+                    # If the container fails, Kubernetes copies the last lines of its log to the
+                    # pod's status.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                 }
             ],
