@@ -1,4 +1,5 @@
-"""Compose the Slurm layer from its components."""
+"""Create the Slurm layer: everything that a stack runs in its namespace, from one component for
+each part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,8 +59,8 @@ from components.storage.backup import Backup, BackupArgs, Restore
 from components.storage.jail import Jail, JailArgs
 
 _POD_SECURITY = {
-    # The level "baseline" would refuse the mounts of slurmd and sshd, and node-exporter's host
-    # access.
+    # Use `privileged`, because the level `baseline` would refuse the mounts of slurmd and sshd, and
+    # the access of node-exporter to its machine.
     "pod-security.kubernetes.io/enforce": "privileged",
     "pod-security.kubernetes.io/audit": "baseline",
 }
@@ -71,7 +72,7 @@ logs. They override the cluster's default."""
 class SlurmArgs:
     settings: Settings
     root: Path
-    """Folder that paths in the settings are relative to."""
+    """Folder of the project. Paths in the settings are relative to this folder."""
     cluster: Cluster
     secrets: Mapping[str, Mapping[str, pulumi.Input[str]]]
     """Values of the Secrets in the settings."""
@@ -94,18 +95,20 @@ class Slurm(pulumi.ComponentResource):
     namespace: pulumi.Output[str]
     login: Login
     report: pulumi.Output[str]
-    """Report on the nodes, from the last deploy that affected them."""
+    """Report on the state of the nodes, written by the last deploy that affected nodes."""
 
     def __init__(self, name: str, args: SlurmArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(c.type_token("slurm", "Slurm"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         namespace = _namespace(args, child)
-        # Create the Secrets before all pods, which need them to start.
+        # Create the Secrets before all pods, because pods with a Secret start only if it exists.
         made = secrets.create(args.named("secret"), args.secrets, namespace, child)
         self.namespace = once_known(namespace, *made)
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
-        # A deploy that would change the jail's volume must fail before it changes anything else.
+        # Create the other resources after the record of the jail's source: a deploy that would
+        # change the jail's volume fails at this record, and must not have changed anything else
+        # before.
         after_origin = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         _network(args, self.namespace, after_origin)
         snapshots.install(args.settings, identity.site, after_origin)
@@ -128,8 +131,9 @@ def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[s
     namespace = k8s.core.v1.Namespace(
         args.named("namespace"),
         metadata={"name": settings.namespace, "labels": _POD_SECURITY},
-        # Protect the namespace: its deletion would delete its PersistentVolumeClaims. The namespace
-        # is the first resource, so Pulumi refuses its deletion before any other change.
+        # Protect the namespace, because its deletion would also delete its PersistentVolumeClaims.
+        # The namespace is the first resource, so Pulumi refuses such a deletion before it changes
+        # anything else.
         opts=pulumi.ResourceOptions(
             parent=opts.parent, protect=settings.protect_data, depends_on=list(args.after)
         ),
@@ -252,7 +256,8 @@ class _Control:
     configuration: SlurmConfig
     slurmctld: Slurmctld
     config_digest: pulumi.Output[str]
-    """Digest of the configuration, known once slurmctld uses this configuration."""
+    """Digest of the configuration. Pulumi knows this output only after slurmctld uses this
+    configuration."""
 
 
 def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> _Control:
@@ -461,7 +466,8 @@ def _health(
     jail: Jail,
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Output[str]:
-    """Return the report on the nodes after the deploy."""
+    """Create what checks nodes and collects metrics. Return the report on the nodes after the
+    deploy."""
     settings, site = args.settings, identity.site
     if settings.long_checks.checks:
         LongChecks(

@@ -18,12 +18,14 @@ ON_DEMAND_LABELS: Final[Mapping[str, str]] = {labels.ON_DEMAND: "yes"}
 ANNOTATION_CHECKSUM: Final = f"{DOMAIN}/config-checksum"
 ANNOTATION_REPORT: Final = labels.REPORT
 ANNOTATION_NODES: Final = f"{DOMAIN}/nodes"
-"""Annotation on the template of nodes on demand: maximum number of nodes that run at once."""
+"""Annotation on the pod template of a nodeset on demand: the maximum number of its nodes that run
+at once."""
 ANNOTATION_COST: Final = f"{DOMAIN}/cost"
-"""Annotation on the ConfigMap of the agent that starts nodes on demand: highest and lowest cost of
-these nodes for an hour."""
+"""Annotation with the highest and the lowest cost of all nodes on demand for an hour. It is on the
+ConfigMap of the agent that starts these nodes."""
 COST_LOGGED: Final = "nodes on demand: "
-"""Start of the line that the program logs in a preview, before the text of `ANNOTATION_COST`."""
+"""First words of a line that the program logs in a preview. After them comes the value of
+`ANNOTATION_COST`."""
 ANNOTATION_ROLL: Final = labels.ROLL
 TAINT_UNHEALTHY: Final = labels.UNHEALTHY
 CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY
@@ -52,9 +54,11 @@ AFTER_DEPLOY: Final = f"{RECONCILER}-after-deploy"
 REBOOTER: Final = labels.REBOOTER
 CONTROLLER_HOST: Final = f"{CONTROLLER}-0"
 LONG_CHECKS: Final = "longchecks"
-"""Pod for queries about long checks. It shares its Kubernetes node with the checks' pods."""
+"""Pod for queries about the results of long checks. The pods that run the checks start on the same
+Kubernetes node."""
 LONG_CHECK: Final = "longcheck"
-"""Component of the pods that run a long check; also the prefix of its CronJob's name."""
+"""Component of the pods that run a long check. The name of each check's CronJob also begins with
+this text."""
 LOGIN: Final = "login"
 MONITORING: Final = "monitoring"
 """Pod of Prometheus and Alertmanager."""
@@ -64,11 +68,11 @@ LOGS: Final = labels.LOGS
 SNAPSHOTS: Final = "snapshots"
 """Pods that make VolumeSnapshots."""
 HOSTS: Final = "hosts"
-"""Headless Service; its domain has the host names of all Slurm pods."""
+"""Headless Service. The host names of all Slurm pods are in its DNS domain."""
 CLUSTER_DOMAIN: Final = "cluster.local"
 """Default domain of a Kubernetes cluster."""
 AWS_CNI: Final = "aws-cni"
-"""CNI network of Amazon's network plugin; every EKS cluster has it."""
+"""CNI network of Amazon's network plugin, which every EKS cluster has."""
 GPU_NAMESPACE: Final = "gpu-operator"
 """Namespace of NVIDIA's GPU operator and DCGM exporter, if the stack installs them."""
 
@@ -99,13 +103,13 @@ USER_IMAGES_CONFIG: Final = "user-images"
 NODE_SSH_SECRET: Final = "node-ssh"
 SYSTEM_ACCOUNTS: Final = frozenset(
     {
-        # Debian's base-passwd: users and groups of the images.
+        # Users and groups of Debian's package base-passwd.
         *("root", "daemon", "bin", "sys", "adm", "tty", "disk", "lp", "mail", "news", "uucp"),
         *("man", "proxy", "kmem", "dialout", "fax", "voice", "cdrom", "floppy", "tape", "sudo"),
         *("audio", "dip", "www-data", "backup", "operator", "list", "irc", "src", "shadow"),
         *("utmp", "video", "sasl", "plugdev", "staff", "games", "users", "nogroup", "sync"),
         *("nobody", "_apt"),
-        # Added by packages of the images.
+        # Users and groups that other packages in the images add.
         *("munge", "slurm", "sshd", "ssh", "_ssh", "messagebus", "sssd", "iperf3", "rdma"),
         *("systemd-journal", "systemd-network"),
     }
@@ -175,7 +179,8 @@ SLURMDBD_PORT: Final = 6819
 REST_PORT: Final = 6820
 EXPORTER_PORT: Final = 9341
 NODE_EXPORTER_PORT: Final = 9342
-"""Port on the machine itself, where another node-exporter may already use 9100."""
+"""Port of node-exporter. It is a port of the machine itself, so it is not the usual 9100, which
+another node-exporter may already use."""
 RECONCILER_PORT: Final = 9343
 LONG_CHECKS_PORT: Final = 9344
 LOGS_PORT: Final = 9348
@@ -242,15 +247,18 @@ In Debian, /bin and /sbin are links to the folders in /usr."""
 JAIL_MARKER: Final = f"{JAIL}/var/lib/slurmstack/jail-refresh"
 """File in the jail with the generation of the system files. It exists once these files exist."""
 JAIL_VOLUMES: Final = "/mnt/volumes"
-"""Folder in pods. It has a mount point for each volume in the jail, with the volume's name."""
+"""Folder in pods with a mount point for each additional volume of the jail. The mount point has the
+volume's name."""
 LOGIN_TMP: Final = f"{JAIL_VOLUMES}/tmp"
 """Folder on a login node that users see as /tmp in the jail."""
 JAIL_SERVED: Final = "/srv/jail"
-"""Mount point of the NFS server's volume. `files` is the jail; `recovery` lists NFS clients."""
+"""Mount point of the volume in the NFS server's pod. Its folder `files` is the jail. In its folder
+`recovery`, the server records its clients."""
 JAIL_SERVER_ETC: Final = "/etc/slurmstack/jail-server"
 """Folder of the jail server's configuration, `ganesha.conf`."""
 CHECKS_LOGS: Final = "/var/log/slurmstack-checks"
-"""Folder in the jail for the output of long checks. Other users' jobs cannot open it."""
+"""Folder in the jail for the output of long checks. Only the jobs of long checks can open the
+folder."""
 LONG_CHECKS_ETC: Final = "/etc/slurmstack/longchecks"
 """Folder with the wanted checks for agents/longchecks."""
 LONG_CHECKS_FILE: Final = "wanted.json"
@@ -259,10 +267,11 @@ LONG_CHECKS_DATA: Final = "/var/lib/slurmstack/longchecks"
 SLURM_ETC: Final = "/etc/slurm"
 SLURM_CANDIDATE: Final = "/etc/slurmstack/candidate"
 SLURM_RUN: Final = "/run/slurm"
-"""Folder with the configuration that sackd fetched. Slurm's clients look here by default."""
+"""Folder with the configuration that the daemon sackd fetched. By default, Slurm's clients look for
+their configuration here."""
 MUNGE_RUN: Final = "/run/munge"
-"""Folder of munge's socket in all containers except munged's; munge's clients look here by default.
-"""
+"""Folder of munge's socket in all containers except the container of munged. By default, munge's
+clients look for the socket here."""
 ACCOUNTING_ETC: Final = "/etc/slurmstack/accounting"
 """Mount point of slurmdbd's configuration, without the password."""
 ACCOUNTS_WANTED: Final = "/etc/slurmstack/accounts"
@@ -285,12 +294,13 @@ DBD_ARCHIVE: Final = "/var/spool/slurmdbd"
 DBD_RUN: Final = "/run/slurmdbd"
 """slurmdbd's volume in memory, with its configuration including the password."""
 AUTH_SECRET_DIR: Final = "/etc/auth-secret"
-"""Folder with the keys for munged or sackd. A file's name is the time at which its key takes
-effect."""
+"""Folder with the keys for munged or sackd. The name of each file is the time at which the key in
+it takes effect."""
 AUTH_KEYS: Final = "/run/slurm-keys"
 """Mount point of the volume with the key file for sackd, slurmctld and slurmd."""
 MUNGE_OWN: Final = "/run/munged"
-"""munged's volume: `key` has a copy of the key; other containers mount the folder `socket`."""
+"""Volume of munged. The file `key` is munged's copy of the key. Other containers mount the folder
+`socket`."""
 MUNGE_SOCKET: Final = f"{MUNGE_OWN}/socket/munge.socket.2"
 EXTRAUSERS: Final = "/var/lib/extrausers"
 """Folder where libnss-extrausers reads passwd and group."""
@@ -308,9 +318,11 @@ NODESETS: Final = "/etc/slurmstack/nodesets"
 NODES_FILE: Final = "wanted.json"
 CONTROLLER_SPOOL: Final = "/var/spool/slurmctld"
 CONTROLLER_RUN: Final = "/run/slurmctld"
-"""Volume for the configuration that slurmctld reads, if labels define the topology."""
+"""Mount point of a volume with slurmctld's configuration. The volume exists only if labels of
+Kubernetes nodes define the topology."""
 TOPOLOGY: Final = "/etc/slurmstack/topology"
-"""Folder with the topology.conf that the reconciler writes, if labels define the topology."""
+"""Folder with the topology.conf that the reconciler writes if labels of Kubernetes nodes define the
+topology."""
 WORKER_SPOOL: Final = "/var/spool/slurmd"
 BUNDLES: Final = f"{WORKER_SPOOL}/bundles"
 """Directory of slurmstepd's files for steps with --container (images/worker/preload.c)."""
@@ -324,7 +336,8 @@ USER_IMAGES: Final = f"{PROGRAMS}/user-images"
 NODE_SETTINGS: Final = "/etc/slurmstack/isolation"
 """Mount point on workers, with the nodeset's checks and its options for the SPANK plugin."""
 CONFINEMENT_REQUIRED: Final = "confinement-required"
-"""Name of a file in `NODE_SETTINGS`. If it exists, nodes that cannot confine jobs run no jobs."""
+"""Name of a file in `NODE_SETTINGS`. If the file exists, a node that cannot confine jobs to their
+resources runs no jobs."""
 NODE_OPTIONS: Final = "node.conf"
 """Name of the file in `NODE_SETTINGS` with the SPANK plugin's options."""
 NODE_CHECKS: Final = "checks.json"
@@ -336,14 +349,15 @@ PMIX_DIR: Final = "/usr/lib/x86_64-linux-gnu/pmix2"
 CHECKS: Final = f"{PROGRAMS}/checks"
 """Folder with the programs that slurmd runs to check a node: `interval`, `prolog`, `epilog`."""
 ABSENT_PROGRAM: Final = f"{PROGRAMS}/absent"
-"""Program that slurmctld runs after a start. It sets the state of static nodes that never
-registered to DOWN."""
+"""Program that slurmctld runs after its start. The program finds static nodes that have never
+registered, and sets their state to DOWN."""
 POWER_PROGRAM: Final = f"{PROGRAMS}/power"
-"""Program that slurmctld runs to wake nodes, and to put them to sleep."""
+"""Program that slurmctld runs to start and to stop nodes on demand."""
 FEATURE_ON_DEMAND: Final = "on-demand"
-"""Feature of nodes on demand."""
+"""Slurm feature that all nodes on demand have."""
 SCRIPTS: Final = f"{PROGRAMS}/scripts"
-"""Mount point on workers of the scripts for slurmd and tasks; jobs see this path too."""
+"""Mount point on workers, with the scripts that slurmd runs for nodes and tasks. Jobs also see this
+path."""
 LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"
 """Folder with files from the settings, for login nodes and their users."""
 NODE_SSH: Final = f"{PROGRAMS}/node-ssh"
@@ -382,19 +396,21 @@ Mounts below the jail are allowed."""
 
 
 CONFIG_REFUSED: Final = 3
-"""Exit code of the configuration check if the configuration must not take effect."""
+"""Exit code of the Job that tests Slurm's configuration, if the configuration must not take
+effect."""
 ACCOUNTS_REFUSED: Final = 3
 """Exit code of agents/accounts if jobs use an object that the settings remove."""
 SNAPSHOTS_REFUSED: Final = 3
 """Exit code of agents/snapshots if the cluster does not support VolumeSnapshots."""
 JAIL_REFUSED: Final = 3
-"""Exit code of the jail's Jobs if retries are useless until an operator acts."""
+"""Exit code of the Jobs that fill the jail, if a retry can succeed only after an operator has
+acted."""
 
 
 def checksum(files: Mapping[str, str]) -> str:
     """Return a digest of files.
 
-    Pods have the digest as an annotation, so Kubernetes replaces them when the files change.
+    Pods have the digest as an annotation. So when the files change, Kubernetes replaces the pods.
     """
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
@@ -403,7 +419,8 @@ def checksum(files: Mapping[str, str]) -> str:
 
 
 def type_token(module: str, kind: str) -> str:
-    """Return a component's Pulumi type, `slurmstack:<module>:<Class>`. A rename needs an alias."""
+    """Return a component's Pulumi type, `slurmstack:<module>:<Class>`. If the type changes, the
+    component needs an alias, or Pulumi would replace all its resources."""
     return f"{PROJECT}:{module}:{kind}"
 
 

@@ -1,4 +1,5 @@
-"""Check the files that the settings name, before the stack creates anything."""
+"""Check that all files that the settings name are readable. The program does so before the stack
+creates anything."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -39,7 +40,8 @@ def check_files(settings: Settings, root: Path) -> None:
 
 
 def project_files(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the key and the path of each file that a part of the settings names."""
+    """Yield each file that a part of the settings names: the key of the setting, and the file's
+    path."""
     if isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
             place, inner = f"{key}.{name}".lstrip("."), getattr(value, name)
@@ -56,5 +58,6 @@ def project_files(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _marks(annotation: Any, metadata: list[Any]) -> list[Any]:
-    """Return a field's metadata, including that of the type inside an optional type."""
+    """Return the metadata of a field's type. If the type is optional, include the metadata of the
+    type in it."""
     return [*metadata, *(mark for part in get_args(annotation) for mark in get_args(part))]

@@ -29,7 +29,7 @@ class DatabaseArgs:
 
 
 class Database(pulumi.ComponentResource):
-    """MariaDB on a volume, its Service, and the password of the database user `slurm`.
+    """MariaDB on a volume, its Service, and the password of slurmdbd's database user.
 
     The password exists only in Pulumi's encrypted state and in one Kubernetes Secret.
     """

@@ -112,7 +112,7 @@ def _network_operator(settings: Settings) -> Chart:
         repository=_NVIDIA_CHARTS,
         version=settings.operators.network_version,
         values={
-            # The GPU operator installs node-feature-discovery already.
+            # Turn node-feature-discovery off here: NVIDIA's GPU operator already installs it.
             "nfd": {"enabled": False, "deployNodeFeatureRules": True},
             "sriovNetworkOperator": {"enabled": False},
             "maintenanceOperator": {"enabled": False},
@@ -149,7 +149,7 @@ def _amd_device_plugin(settings: Settings) -> Chart:
         repository=_AMD_CHARTS,
         version=settings.operators.amd_version,
         values={
-            # NVIDIA's operator installs node-feature-discovery already.
+            # Turn node-feature-discovery off here if NVIDIA's operator already installs it.
             "nfd": {"enabled": NVIDIA not in settings.gpu_vendors()},
             "labeller": {"enabled": True},
             "tolerations": [EVERYWHERE],

@@ -1,1 +1,2 @@
-"""Health of nodes: long checks, the reconciler, and the limits of the reconciler's rights."""
+"""Health of nodes: long checks, and the reconciler, which repairs nodes, with the limits of its
+rights."""

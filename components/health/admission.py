@@ -1,9 +1,10 @@
-"""An admission policy that limits what the reconciler may change.
+"""An admission policy that limits what the reconciler, the agent that repairs nodes, may change.
 
-RBAC grants rights to whole objects. An account that may patch a Node may relabel the Node, redirect
-requests to its kubelet, or evict all its pods. An account that may patch a PodDisruptionBudget may
-stop the eviction of any pod in the same namespace. The policy therefore lists the fields that may
-change. Its expressions are in CEL; the reference for `object`, `oldObject` and `request` is
+Kubernetes' roles grant rights only to whole objects. An account that may patch a Node could change
+the Node's labels, redirect requests to the kubelet, or evict all pods. An account that may patch a
+PodDisruptionBudget could stop the eviction of any pod in the same namespace. The policy therefore
+lists the fields that the reconciler may change. Its expressions are in CEL; the reference for
+`object`, `oldObject` and `request` is
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/.
 """
 
@@ -18,9 +19,10 @@ from components.cel import equal_but, literal, part
 from components.pods import Spec
 
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
-"""Keys of an object's metadata that the API server itself changes with each request."""
+"""Keys in an object's metadata. The API server itself changes their values in each request."""
 _EFFECT = "NoSchedule"
-"""Effect of the project's taint: it repels new pods without a toleration, and evicts no pods."""
+"""Effect of the reconciler's taint. It keeps new pods without a toleration off the machine, but
+evicts no running pods."""
 _BUDGETS = "poddisruptionbudgets"
 _PARTS: Mapping[str, tuple[str, str]] = {
     "annotations": ("metadata", "{}"),
@@ -29,26 +31,29 @@ _PARTS: Mapping[str, tuple[str, str]] = {
     "nodeSelector": ("spec", "{}"),
     "schedulingGates": ("spec", "[]"),
 }
-"""Optional parts of a Node or pod, each with its parent field and its value if it is absent."""
+"""Optional parts of a Node or pod. For each part: the field that contains it, and the value to
+assume if it is absent."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Rights that the reconciler needs for the settings."""
+    """Rights that the reconciler needs with the settings of this stack."""
 
     reboots: bool
     """Whether the reconciler may request the reboot of a Kubernetes node."""
     deletes: bool
     """Whether the reconciler may delete Nodes."""
     machines: tuple[Mapping[str, str], ...]
-    """For each nodeset, the labels that all its Kubernetes nodes have; empty without labels."""
+    """For each nodeset, the labels that all Kubernetes nodes of this nodeset have. The mapping is
+    empty if they have no common labels."""
 
 
 def own_labels(found: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels below slurmstack.dev/.
+    """Return only the labels whose keys begin with slurmstack.dev/.
 
-    Other labels can change while pods run. For example, NVIDIA's labels change when a GPU is lost.
-    A policy that requires such labels would then refuse the reconciler's taint on the machine.
+    Other labels can change while pods run: NVIDIA's labels, for example, change when a GPU is lost.
+    If the policy required such labels, it would then refuse the taint that the reconciler must set
+    on this machine.
     """
     return {key: found[key] for key in sorted(found) if key.startswith(f"{c.DOMAIN}/")}
 
@@ -61,8 +66,9 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
         "matchConstraints": {
             "resourceRules": [
                 _requests("", ["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
-                # Check updates of pods even if the role does not permit them: when the settings
-                # change, the deploy updates the role and the policy one after the other.
+                # Check updates of pods even if the reconciler's role permits no updates: when the
+                # settings change, the deploy updates the role and the policy one after the other,
+                # so for a moment the role may already permit them.
                 _requests("", ["pods"], ["UPDATE", "DELETE"]),
                 _requests("policy", [_BUDGETS], ["UPDATE"]),
                 _requests("batch", ["jobs"], ["UPDATE"]),
@@ -93,7 +99,8 @@ def _requests(group: str, resources: list[str], operations: list[str]) -> Spec:
 def variables(limits: Limits) -> list[tuple[str, str]]:
     """Return the variables of `validations`, with their expressions, in the order of use."""
     return [
-        # Remove the types: CEL cannot iterate over maps that the API describes as objects.
+        # Remove the types with dyn(), because CEL cannot iterate over maps that the API describes
+        # as objects.
         ("before", "dyn(oldObject)"),
         ("after", "dyn(object)"),
         *(
@@ -109,7 +116,7 @@ def variables(limits: Limits) -> list[tuple[str, str]]:
 
 
 def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
-    """Return the condition that the Node has the labels of a nodeset's machines."""
+    """Return an expression that is true if the Node has the labels of a nodeset's machines."""
     if not all(machines):
         return "true"
     choices = ", ".join(sorted({literal(one) for one in machines}))
@@ -120,7 +127,7 @@ def _is_ours(machines: tuple[Mapping[str, str], ...]) -> str:
 
 
 def validations(limits: Limits) -> list[tuple[str, str]]:
-    """Return expressions that must be true, each with the message of a refusal."""
+    """Return expressions that must be true, each with the message of the error if it is false."""
     component = literal(c.LABEL_COMPONENT)
     of_nodeset = (
         f"request.resource.resource != 'pods' || {component} in variables.labels"
@@ -138,15 +145,16 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (
             f"!variables.schedules || ({_schedules()})",
             (
-                "the reconciler may only let a gated pod start: it may remove its own scheduling"
-                " gate and choose the machine, but change nothing else"
+                "the reconciler may only let a gated pod start: in a pod that its scheduling gate"
+                " holds back, it may remove this gate and choose the machine, but change nothing"
+                " else"
             ),
         ),
         (
             f"request.resource.resource != {literal(_BUDGETS)} || ({_protects_nodes()})",
             (
-                "the reconciler may use its PodDisruptionBudget only for pods of nodesets, which it"
-                " must select by name"
+                "the reconciler's PodDisruptionBudget may select only pods of nodesets, and must"
+                " list them by name"
             ),
         ),
         (
@@ -157,7 +165,8 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
 
 
 def _schedules() -> str:
-    """Return the condition that an update only removes the project's gate and chooses a machine."""
+    """Return an expression that is true if an update of a pod only removes the project's scheduling
+    gate and chooses a machine."""
     gates, gate = "variables.schedulingGates_before", literal(c.GATE_MACHINE)
     return " && ".join(
         (
@@ -173,7 +182,8 @@ def _schedules() -> str:
 
 
 def _protects_nodes() -> str:
-    """Return the condition that a budget has the form that agents/reconciler/disruption.py writes.
+    """Return an expression that is true if a budget has the form that
+    agents/reconciler/disruption.py writes.
 
     A budget without a selector selects no pods.
     """
@@ -204,7 +214,8 @@ def _protects_nodes() -> str:
 
 
 def _reports() -> str:
-    """Return the condition that an update of a Job changes only its report."""
+    """Return an expression that is true if an update of a Job changes only the annotation with its
+    report."""
     return " && ".join(
         (
             equal_but(_BEFORE, _AFTER, "metadata"),
@@ -288,7 +299,7 @@ def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
             on_ours,
             (
                 "this Node lacks the labels of a nodeset's machines, so the reconciler may not mark"
-                " it; add the labels to the Node"
+                " this Node; add the labels with `kubectl label node`"
             ),
         )
     ]
@@ -297,8 +308,8 @@ def _limits_by_node(limits: Limits) -> list[tuple[str, str]]:
             (
                 no_new_request,
                 (
-                    "the reconciler may not request a reboot, because no ladder in"
-                    " reconciler.ladders has the step reboot; add the step to a ladder"
+                    "the reconciler may not request a reboot, because no list of repairs has the"
+                    " step reboot; add the step to reconciler.ladder or reconciler.ladders"
                 ),
             )
         )

@@ -12,14 +12,14 @@ from components.settings import LongChecks as LongChecksSettings
 from components.site import MountedJail, Site
 
 _DEADLINE = 11 * 3600
-"""Time limit of a run in seconds."""
+"""Time limit in seconds of one run of a check."""
 _FINAL = (2, 3, 4)
 """Exit codes of agents/longchecks after which a retry would not help."""
 _QUERIES: pods.Spec = {
     "args": ["agents.longchecks", "serve"],
     "ports": pods.metrics_port(c.LONG_CHECKS),
 }
-"""Container of the pod in which operators query the results. It also serves metrics."""
+"""Container in which operators query the results of long checks. It also serves metrics."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class LongChecks(pulumi.ComponentResource):
 
 def _job(args: LongChecksArgs, check: LongCheck, volumes: list[pods.Spec]) -> pods.Spec:
     return {
-        # If a pod is killed or cannot reach Slurm, the next pod continues the run.
+        # Allow retries: if a pod is killed or cannot reach Slurm, the Job's next pod continues the
+        # same run.
         "backoffLimit": 6,
         "activeDeadlineSeconds": _DEADLINE,
         **pods.fail_on("longchecks", *_FINAL),

@@ -1,4 +1,5 @@
-"""The reconciler of nodes: its pods, its rights, and their limits; see agents/reconciler."""
+"""The pods of the reconciler, which repairs nodes, with their rights and the limits of these
+rights; see agents/reconciler."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from components.settings import Reconciler as ReconcilerSettings
 from components.site import Site
 
 _LAST_LOOK = 120
-"""Seconds for a last check after the roll-out. The check queries slurmrestd for at most 90 seconds.
-"""
+"""Seconds for a last check after the roll-out of new pods. In this check, the reconciler queries
+slurmrestd for at most 90 seconds."""
 _TRIES = 3
 _REPLACE = "/etc/slurmstack/replace"
 """Mount point of the Secret for the command that replaces a machine; see docs/reconciler.md."""
@@ -28,9 +29,11 @@ class ReconcilerArgs:
     rest_url: pulumi.Input[str]
     settings: ReconcilerSettings
     writes_topology: bool
-    """Whether labels of machines define the topology."""
+    """Whether labels of machines define Slurm's topology. The reconciler then writes
+    topology.conf."""
     keeps_machines: bool
-    """Whether nodes of a nodeset keep their machines."""
+    """Whether any nodeset has the setting keep_machine, so that a node's new pod starts on the
+    machine of its last pod."""
     wanted: pulumi.Input[str]
     """Wanted nodes, in the format of agents/reconciler."""
     machines: Sequence[Mapping[str, str]]
@@ -40,12 +43,13 @@ class ReconcilerArgs:
 
 
 class Reconciler(pulumi.ComponentResource):
-    """One permanent pod that checks nodes, and a Job that checks them at the end of a deploy.
+    """A permanent pod that checks and repairs nodes, and a Job that does the same at the end of a
+    deploy.
 
-    The pod is permanent, because its start takes longer than a check. The pod and the Job have
-    credentials for Kubernetes' API. An admission policy limits their rights to the project's own
-    fields of Nodes, and to pods of nodesets. If a ladder of repairs has the step `reboot`, each
-    Kubernetes node also runs a rebooter, which may read Nodes.
+    The pod is permanent, because a start takes longer than a check. The pod and the Job have
+    credentials for Kubernetes' API. An admission policy limits their rights to pods of nodesets,
+    and to those fields of Nodes that belong to this project. If a list of repairs has the step
+    `reboot`, each Kubernetes node also runs a rebooter. This pod has the right to read Nodes.
     """
 
     report: pulumi.Output[str]
@@ -95,7 +99,8 @@ class Reconciler(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[agent],
                 delete_before_replace=True,
-                # Longer than the Job's own limit, so that Kubernetes reports why the Job fails.
+                # Let Pulumi wait longer than the Job's own time limit, so that Kubernetes can
+                # report why the Job failed.
                 custom_timeouts=pulumi.CustomTimeouts(create=f"{_deadline(args.settings) + 60}s"),
             ),
         )
@@ -212,7 +217,7 @@ def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> 
         metadata={
             "name": c.REBOOTER,
             "namespace": args.site.namespace,
-            # Otherwise, Pulumi would wait for Kubernetes nodes that are down.
+            # Do not wait for the pods: those on Kubernetes nodes that are down never become ready.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         spec=pods.workload(
@@ -220,7 +225,8 @@ def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> 
             {
                 **pods.pod_defaults(args.site.images),
                 **rights.token(account),
-                # In another PID namespace, reboot(2) does not reboot the machine.
+                # Use the machine's PID namespace: in any other, reboot(2) does not reboot the
+                # machine.
                 "hostPID": True,
                 # Tolerate all taints, because machines that need a reboot have taints.
                 "tolerations": [{"operator": "Exists"}],
@@ -244,7 +250,7 @@ def _rebooter(name: str, args: ReconcilerArgs, opts: pulumi.ResourceOptions) -> 
 
 
 def _rules(args: ReconcilerArgs) -> list[pods.Spec]:
-    """Return the rights in the namespace."""
+    """Return the reconciler's rights to objects in its namespace."""
     written = [c.MEMORY_CONFIG, *([c.TOPOLOGY_CONFIG] if args.writes_topology else [])]
     return [
         {
@@ -276,12 +282,13 @@ def _rules(args: ReconcilerArgs) -> list[pods.Spec]:
 
 
 def _deletes(settings: ReconcilerSettings) -> bool:
-    """Return whether a ladder deletes Nodes."""
+    """Return whether the reconciler itself deletes Nodes. It does so for the repair `replace`, if
+    no command replaces machines."""
     return "replace" in settings.steps() and not settings.replace
 
 
 def _cluster_rules(settings: ReconcilerSettings) -> list[pods.Spec]:
-    """Return the rights to Nodes, which are in no namespace."""
+    """Return the reconciler's rights to Nodes, which belong to no namespace."""
     verbs = [*(["delete"] if _deletes(settings) else []), "get", "list", "patch"]
     return [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": verbs},

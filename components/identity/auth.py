@@ -24,8 +24,8 @@ class AuthKeyArgs:
 class AuthKey(pulumi.ComponentResource):
     """Random keys, which exist only in Pulumi's encrypted state and in one Kubernetes Secret.
 
-    Each pod gets the next key in advance, with the time at which this key takes effect, so that all
-    pods change the key at the same time.
+    Each pod gets the next key in advance, together with the time at which this key takes effect. So
+    all pods begin to use the key at the same time.
     """
 
     secret: pulumi.Output[str]
@@ -45,8 +45,9 @@ class AuthKey(pulumi.ComponentResource):
             f"{name}-secret",
             c.AUTH_SECRET,
             args.namespace,
-            # munged accepts keys of 32 to 1024 bytes; 128 letters and digits have 762 random bits.
-            # Do not use RandomBytes: its value is also its id, and the state does not encrypt ids.
+            # munged accepts keys of 32 to 1024 bytes. 128 letters and digits have 762 random bits.
+            # Do not use the resource RandomBytes: its value is also its id, and Pulumi's state does
+            # not encrypt ids.
             {
                 str(since): random.RandomPassword(
                     resource, length=128, special=False, opts=child
@@ -92,14 +93,15 @@ class Conf:
     server: pulumi.Input[str] | None = None
     """`host:port` of slurmctld."""
     follow: bool = False
-    """Whether sackd fetches changed files for users' clients. False in a pod with slurmd, because
-    slurmd and sackd would listen on the same port."""
+    """Whether sackd fetches changed configuration files for users' clients. False in a pod with
+    slurmd, because both daemons would listen on the same port for these changes."""
     mount: pods.Spec | None = None
     """Mount of the folder with slurm.conf."""
 
 
 def auth(settings: AuthSettings, secret: pulumi.Input[str]) -> Auth:
-    """Return the authentication plugin of the settings. `secret` is the Secret of an `AuthKey`."""
+    """Return the authentication plugin that the settings choose. `secret` is the Secret of an
+    `AuthKey`."""
     return Munge(secret) if settings.type == "munge" else SlurmKey(secret)
 
 
@@ -123,10 +125,11 @@ class Munge:
     brings_conf: bool = False
 
     def sidecars(self, images: pods.Images, conf: Conf) -> list[pods.Spec]:
-        del conf  # munged needs no configuration
+        del conf  # munged needs no configuration of Slurm
         encode = ("munge", f"--socket={c.MUNGE_SOCKET}", "--no-input")
         decode = ("unmunge", f"--socket={c.MUNGE_SOCKET}", "--no-output")
-        # A hung munged ignores SIGTERM. Do not wait for the pod's grace period, which can be hours.
+        # Kill a hung munged after a few seconds, because it ignores SIGTERM. Otherwise, the kubelet
+        # would wait for the pod's grace period, which can be hours.
         killed = {"terminationGracePeriodSeconds": 5}
         munged = {
             "name": "munge",
@@ -141,8 +144,8 @@ class Munge:
                 "failureThreshold": 60,
                 **killed,
             },
-            # If munged hangs, the node cannot contact slurmctld, so only the kubelet can repair the
-            # node. The other containers find the new socket in the same directory.
+            # If munged hangs, the node cannot contact slurmctld, so the kubelet must restart
+            # munged. The other containers find the socket of the new munged in the same directory.
             "livenessProbe": {
                 **pods.command("sh", "-c", f"{shlex.join(encode)} | {shlex.join(decode)}"),
                 "periodSeconds": 30,
@@ -176,7 +179,8 @@ class Munge:
 
 @dataclass(frozen=True)
 class SlurmKey:
-    """auth/slurm: slurmctld and slurmd have the keys; a sackd in each pod authenticates users."""
+    """auth/slurm: slurmctld and slurmd read the keys themselves. In each pod, a sackd daemon
+    authenticates users."""
 
     secret: pulumi.Input[str]
     fs_group: int = c.SLURM_ID

@@ -1,4 +1,5 @@
-"""Users from an LDAP directory, through an sssd in each pod that needs them."""
+"""Users from an LDAP directory. Each pod that needs these users has an sssd daemon, which looks
+them up."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ def _lines(settings: DirectorySettings) -> Iterator[str]:
     yield "domains = directory"
     yield "[domain/directory]"
     yield "id_provider = ldap"
-    # Users log in only with keys, which sshd checks.
+    # Let sssd check no passwords: users log in only with SSH keys, which sshd checks.
     yield "auth_provider = none"
     yield "access_provider = permit"
     yield "sudo_provider = none"
@@ -41,11 +42,12 @@ def _lines(settings: DirectorySettings) -> Iterator[str]:
     yield f"ldap_user_search_base = {settings.base}?subtree?{_people(settings.user_filter)}"
     yield f"ldap_group_search_base = {settings.base}?subtree?{_without_ours('gidNumber')}"
     yield f"ldap_user_ssh_public_key = {settings.key_attribute}"
-    # Lower ids belong to the system.
+    # Ignore lower ids, which belong to users and groups of the operating system.
     yield f"min_id = {c.USER_IDS.start}"
     # Generate a private group if the primary group has no entry.
     yield "auto_private_groups = hybrid"
-    # In the jail, homes are in /home, and bash is the only shell that certainly exists.
+    # Override homes and shells of the directory: in the jail, homes are in /home, and bash is the
+    # only shell that certainly exists.
     yield "override_homedir = /home/%u"
     yield "default_shell = /bin/bash"
     if settings.bind_dn:
@@ -70,11 +72,12 @@ class DirectoryArgs:
     namespace: pulumi.Input[str]
     settings: DirectorySettings
     root: Path
-    """Folder that `ca` is relative to."""
+    """Folder of the project. The path `ca` in the settings is relative to this folder."""
 
 
 class Directory(pulumi.ComponentResource):
-    """A ConfigMap with sssd's configuration. Running pods apply changes."""
+    """A ConfigMap with sssd's configuration. When it changes, running pods use the new
+    configuration."""
 
     sssd: "Sssd"
     """Parts of pods that need the directory's users."""
@@ -98,7 +101,8 @@ class Directory(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class Sssd:
-    """Sidecar, volumes and mounts of pods with the directory's users; empty without a directory."""
+    """Parts of a pod that let it look up the directory's users: sidecar, volumes and mounts. All
+    are empty if the settings have no directory."""
 
     config: pulumi.Input[str] | None = None
     """Name of the ConfigMap that sssd reads."""

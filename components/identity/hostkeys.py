@@ -1,4 +1,4 @@
-"""SSH keys that are derived from a random seed."""
+"""SSH keys that the program derives from a random seed, so that each deploy gets the same keys."""
 
 import hashlib
 
@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 def host_key(seed: str) -> str:
     """Derive an Ed25519 private key from a seed, as PEM.
 
-    The format is PKCS #8: the same seed must give the same text, otherwise every deploy would see
-    a change. OpenSSH's own format contains random numbers.
+    The format is PKCS #8, because the same seed must give the same text: otherwise, every deploy
+    would change the key. OpenSSH's own format contains random numbers.
     """
     return (
         _private_key(seed)

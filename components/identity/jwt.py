@@ -18,7 +18,7 @@ class JwtKeyArgs:
 class JwtKey(pulumi.ComponentResource):
     """A random key, which exists only in Pulumi's encrypted state and in one Kubernetes Secret.
 
-    With this key, a client can act as any Slurm user.
+    A client that has this key can act as any Slurm user.
     """
 
     secret: pulumi.Output[str]
@@ -29,8 +29,8 @@ class JwtKey(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("jwt", "JwtKey"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits have more random bits than HS256 uses. Do not use RandomBytes: see
-        # auth.py.
+        # 64 letters and digits have more random bits than HS256, the signature of the tokens, uses.
+        # Do not use RandomBytes, for the reason given in auth.py.
         key = random.RandomPassword(f"{name}-password", length=64, special=False, opts=child)
         secret = pods.secret(
             f"{name}-secret",

@@ -1,4 +1,5 @@
-"""`ssh <node>` from login nodes and jobs, which enters one of the user's jobs on that node."""
+"""Configuration of `ssh <node>` on login nodes and in jobs. The command opens a shell in one of the
+user's jobs on that node."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,11 +38,11 @@ class NodeSshArgs:
 
 
 class NodeSsh(pulumi.ComponentResource):
-    """Files of ssh and sshd, in a Secret for login nodes and workers.
+    """A Secret with the files of ssh and sshd for login nodes and workers.
 
-    The key protects nothing, and every user can read it. It exists because SSH requires a key on
-    both sides. The connection uses a job step (images/base/to-node), and Slurm accepts steps only
-    from the job's user.
+    The key in the Secret protects nothing, and every user can read it. It exists only because SSH
+    requires a key on both sides. Access is safe without it: the connection runs in a job step
+    (images/base/to-node), and Slurm accepts steps only from the job's user.
     """
 
     secret: pulumi.Output[str]

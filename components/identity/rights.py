@@ -18,7 +18,8 @@ class Account:
     namespace: pulumi.Input[str]
 
     def unique_name(self, purpose: str = "") -> pulumi.Output[str]:
-        """Return a name for objects outside of the account's namespace."""
+        """Return a name that is unique in the cluster, for objects outside the account's
+        namespace."""
         suffix = f"-{purpose}" if purpose else ""
         return pulumi.Output.concat(self.namespace, "-", self.name, suffix)
 
@@ -34,7 +35,7 @@ class Account:
 def account(
     name: str, account_name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> Account:
-    """Create a ServiceAccount. Its token is mounted only in pods that use `token`."""
+    """Create a ServiceAccount. Only pods that use the function `token` get its token."""
     made = k8s.core.v1.ServiceAccount(
         f"{name}-account",
         metadata={"name": account_name, "namespace": namespace},
@@ -97,8 +98,8 @@ def grant(
 ) -> pulumi.Resource:
     """Grant an account rights in a namespace. The Role and its binding have the account's name.
 
-    In a namespace other than the account's, their names also contain the purpose and the account's
-    namespace, because several stacks may grant rights there.
+    If the namespace is not the account's own, the names of the Role and its binding also contain
+    the purpose and the account's namespace, because several stacks may grant rights there.
     """
     own = holder.namespace is namespace
     called = holder.name if own else holder.unique_name(purpose)

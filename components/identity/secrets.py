@@ -1,4 +1,5 @@
-"""The site's Secrets, with credentials from the stack's encrypted configuration."""
+"""Kubernetes Secrets that the settings define, with credentials from the stack's encrypted
+configuration."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +9,8 @@ import pulumi
 from components import pods
 
 _REGISTRY_ENTRY: Final = ".dockerconfigjson"
-"""Entry of a Secret with the credentials of registries (Kubernetes, types of Secret)."""
+"""Entry of a Secret with the credentials of registries (source: Kubernetes' documentation, types of
+Secret)."""
 
 
 def create(

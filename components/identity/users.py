@@ -59,7 +59,8 @@ class UsersArgs:
     namespace: pulumi.Input[str]
     users: tuple[User, ...]
     root: Path
-    """Folder that `ssh_key_files` are relative to."""
+    """Folder of the project. The paths `ssh_key_files` in the settings are relative to this
+    folder."""
     groups: tuple[Group, ...] = ()
 
 

@@ -27,7 +27,7 @@ class LogsArgs:
     settings: LogsSettings
     cluster_name: str
     root: Path
-    """Folder that `ca` is relative to."""
+    """Folder of the project. The path `ca` in the settings is relative to this folder."""
 
 
 class Logs(pulumi.ComponentResource):

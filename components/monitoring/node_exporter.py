@@ -46,7 +46,8 @@ class NodeExporter(pulumi.ComponentResource):
             metadata={
                 "name": c.NODE_EXPORTER,
                 "namespace": args.site.namespace,
-                # Otherwise, Pulumi would wait for Kubernetes nodes that are down.
+                # Do not wait for the pods: those on Kubernetes nodes that are down never become
+                # ready.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec=pods.workload(c.NODE_EXPORTER, _pod(args.site.images)),

@@ -847,8 +847,8 @@ def test_policy_refuses_reboots_if_no_ladder_contains_them(monkeypatch: pytest.M
         values["reconciler"] = {"ladders": {"gpu-xid": ["recheck", "reboot"]}}
 
     refused = (
-        "the reconciler may not request a reboot, because no ladder in reconciler.ladders has the"
-        " step reboot; add the step to a ladder"
+        "the reconciler may not request a reboot, because no list of repairs has the step reboot;"
+        " add the step to reconciler.ladder or reconciler.ladders"
     )
     assert refused in limits_of(record(monkeypatch))[1]
     assert refused not in limits_of(record(monkeypatch, config(reboot)))[1]
