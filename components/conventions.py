@@ -403,7 +403,7 @@ ACCOUNTS_REFUSED: Final = 3
 SNAPSHOTS_REFUSED: Final = 3
 """Exit code of agents/snapshots if the cluster does not support VolumeSnapshots."""
 JAIL_REFUSED: Final = 3
-"""Exit code of the Jobs that fill the jail, if a retry can succeed only after an operator has
+"""Exit code of a Job that prepares the jail, if a retry can succeed only after an operator has
 acted."""
 
 

@@ -1,4 +1,4 @@
-"""Pulumi outputs that depend on other resources."""
+"""Pulumi outputs whose values become known only after other resources exist."""
 
 from typing import TypeVar
 
@@ -8,9 +8,11 @@ T = TypeVar("T")
 
 
 def once_known(value: pulumi.Input[T], *others: pulumi.Input[object]) -> pulumi.Output[T]:
-    """Return the value as an output that is known once the others are known.
+    """Return `value` as an output. Pulumi knows this output only after it also knows all of
+    `others`.
 
-    Pulumi creates resources that use the output after the resources of `others`. Pass values that a
-    preview knows. Otherwise, the preview shows changes that do not happen.
+    So Pulumi creates resources that use the output after the resources of `others`. Choose `others`
+    that a preview also knows, such as an object's namespace. Otherwise, the preview shows changes
+    that do not happen.
     """
     return pulumi.Output.all(value, *others).apply(lambda known: known[0])

@@ -20,16 +20,17 @@ Spec = dict[str, Any]
 LABELS = {names.NAME: c.PROJECT}
 """Labels of all pods of the project."""
 PING: Spec = {"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}
-"""Sysctl that lets every user ping, as Debian does. It is a safe sysctl, which Kubernetes allows by
-default."""
+"""Sysctl that lets every user run ping, as in Debian. It is one of the sysctls that Kubernetes
+calls safe and allows by default."""
 
 NO_ORPHANED_MEMORY: Spec = {"name": "kernel.shm_rmid_forced", "value": "1"}
-"""Sysctl that removes System V shared memory once no process is attached to it. This is also a safe
-sysctl."""
+"""Sysctl that lets the kernel remove System V shared memory when no process uses it any more.
+Kubernetes also calls this sysctl safe."""
 
 
 ALONE: Spec = {"replicas": 1, "strategy": {"type": "Recreate"}}
-"""Fields of a Deployment with one pod. A new pod starts only after the old one has ended."""
+"""Fields of a Deployment that never runs two pods: a new pod starts only after the old pod has
+ended."""
 
 
 def labels(component: str) -> dict[str, str]:
@@ -56,23 +57,25 @@ class Images:
 
 
 def image(name: str, images: Images) -> Spec:
-    """Return the image of a container. The image's name identifies its content, so one pull is
-    enough."""
+    """Return the image of a container. A machine pulls the image only once, because the image's
+    name identifies its content."""
     return {"image": _reference(name, images.registry), "imagePullPolicy": "IfNotPresent"}
 
 
 @cache
 def _reference(name: str, registry: str | None) -> str:
-    """Return the image's reference; cached, because many containers have the same image."""
+    """Return the image's full name. The result is cached, because many containers have the same
+    image."""
     return digests.pinned(name, registry)
 
 
 def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool = True) -> Spec:
-    """Return a container's rights: only the named capabilities, and never privileged.
+    """Return a container's security context. The container has only the named capabilities, and is
+    never privileged.
 
     The runtime's AppArmor profile refuses all mounts, and its seccomp profile refuses
     pivot_root(2). A container that needs one of these calls runs without the profile that refuses
-    the call, and has its own seccomp filter (agents/confine.py).
+    the call. Instead, agents/confine.py sets a seccomp filter in the container.
     """
     context: Spec = {
         "allowPrivilegeEscalation": bool(capabilities),
@@ -94,8 +97,8 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
 def termination_log_outside_dev() -> Spec:
     """Move the termination message of a container that shows its /dev to users.
 
-    By default, the message is a file in /dev. All users could write to this file, and fill the
-    machine's disk.
+    By default, the message is a file in /dev. If users saw this file, all of them could write to it
+    and fill the machine's disk.
     """
     return {"terminationMessagePath": "/run/termination-log"}
 
@@ -103,7 +106,8 @@ def termination_log_outside_dev() -> Spec:
 def owned_by(group: int, **further: Any) -> Spec:
     """Give a pod's volumes to a group; `further` are keys of the pod's security context.
 
-    Kubernetes changes the group of the files only if the volume's root folder has another group.
+    To save time, Kubernetes changes the group of a volume's files only if the volume's root folder
+    has another group.
     """
     owner = {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"}
     return {"securityContext": {**owner, **further}}
@@ -124,7 +128,7 @@ def requests(cpu: str, memory: str) -> Spec:
 
 
 def exactly(cpu: str, memory: str) -> Spec:
-    """Reserve resources for a container, and limit it to them."""
+    """Reserve resources for a container, and limit the container to the same resources."""
     size = {"cpu": cpu, "memory": memory}
     return {"resources": {"requests": size, "limits": size}}
 
@@ -134,8 +138,8 @@ def probes(asked: Spec, at_start: Spec | None = None) -> Spec:
 
     `at_start` replaces `asked` until the daemon has started.
 
-    Each probe starts a process, so the interval is longer after the first response. A start has no
-    time limit, because a restart would only begin the same work again.
+    The interval is longer after the first success, because each probe starts a process. There is no
+    time limit for the daemon's start, because a restart would only begin the same work again.
     """
     limit = {"timeoutSeconds": 10}
     begins = {"periodSeconds": 1, "failureThreshold": 2**31 - 1}
@@ -156,12 +160,13 @@ def open_port(port: int) -> Spec:
 
 
 def page(path: str, port: int) -> Spec:
-    """Return a probe that requests a page through HTTP."""
+    """Return a probe that requests a path with HTTP."""
     return {"httpGet": {"path": path, "port": port}}
 
 
 def fail_on(container: str, *codes: int) -> Spec:
-    """Fail a Job at these exit codes of a container. The Job retries after any other failure."""
+    """Return a policy for a Job: it fails if a container ends with one of these exit codes, and
+    retries after any other failure."""
     refused = {"containerName": container, "operator": "In", "values": list(codes)}
     return {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": refused}]}}
 
@@ -169,7 +174,7 @@ def fail_on(container: str, *codes: int) -> Spec:
 def scheduled(schedule: str, job: Spec) -> Spec:
     """Return a CronJob's spec, in UTC.
 
-    Kubernetes skips a run if the previous run delays it by more than an hour.
+    If the previous run delays a run by more than an hour, Kubernetes skips that run.
     """
     return {
         "schedule": schedule,
@@ -183,7 +188,8 @@ def scheduled(schedule: str, job: Spec) -> Spec:
 
 
 def pod_defaults(images: Images) -> Spec:
-    """Return a pod's defaults: no Kubernetes API credentials, no Service addresses as variables."""
+    """Return defaults for a pod: it gets no credentials for Kubernetes' API, and no addresses of
+    Services as environment variables."""
     secrets = [{"name": name} for name in images.pull_secrets]
     return {
         "automountServiceAccountToken": False,
@@ -220,7 +226,7 @@ def workload(
 ) -> Spec:
     """Return the spec of a Deployment, StatefulSet or DaemonSet; `fields` are additional keys.
 
-    The pods have the annotations, so a new value replaces the pods.
+    The pods get the annotations, so if an annotation's value changes, Kubernetes replaces the pods.
     """
     return {
         "selector": {"matchLabels": labels(component)},
@@ -230,20 +236,20 @@ def workload(
 
 
 def apart_from(*components: str) -> Spec:
-    """Exclude Kubernetes nodes with a pod of these components."""
+    """Keep a pod off Kubernetes nodes that run a pod of these components."""
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_one_node(*components)]}
     return {"affinity": {"podAntiAffinity": required}}
 
 
 def rather_apart_from(*components: str) -> Spec:
-    """Prefer Kubernetes nodes without a pod of these components."""
+    """Prefer Kubernetes nodes that run no pod of these components."""
     rather = {"weight": 100, "podAffinityTerm": _on_one_node(*components)}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [rather]}
     return {"affinity": {"podAntiAffinity": preferred}}
 
 
 def beside(component: str) -> Spec:
-    """Require the Kubernetes node with a pod of this component."""
+    """Run a pod only on the Kubernetes node that runs a pod of this component."""
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_one_node(component)]}
     return {"affinity": {"podAffinity": required}}
 
@@ -267,7 +273,7 @@ def spread(component: str) -> Spec:
 
 
 def alias(ip: str, name: str) -> Spec:
-    """Return a line of /etc/hosts."""
+    """Return a line for a pod's /etc/hosts."""
     return {"ip": ip, "hostnames": [name]}
 
 
@@ -276,19 +282,21 @@ def named(hosts_domain: str, *daemons: pulumi.Input[Spec]) -> Spec:
 
     `daemons` are lines of the pod's /etc/hosts.
 
-    Users need these names. slurmctld needs them as well, to connect to the host name that srun
-    sends: a name that does not resolve blocks slurmctld for ten seconds.
+    Users need these names. slurmctld also needs them, because it connects to the host name that
+    srun sends. A name that does not resolve blocks slurmctld for ten seconds.
     """
-    # Slurm does not cache addresses. Without aliases, each job would look up slurmctld in DNS five
-    # times. This would be 5 % of the total cost of a short job.
+    # Put the daemons' addresses in /etc/hosts, because Slurm does not cache addresses. Otherwise,
+    # each job would look up slurmctld in DNS five times, which would be 5 % of the total cost of a
+    # short job.
     hosts = {"hostAliases": list(daemons)}
-    # Look up full names directly. Otherwise, the resolver would first try five search domains.
+    # Look up a name with a dot as it is. Otherwise, the resolver would first append each of five
+    # search domains to the name.
     whole = {"name": "ndots", "value": "1"}
     return {"dnsConfig": {"searches": [hosts_domain], "options": [whole]}, **hosts}
 
 
 def service_port(name: str, port: int) -> list[Spec]:
-    """Return a port of a Service, as a list; the pods listen on the same port."""
+    """Return the `ports` of a Service with a single port. The pods listen on the same port."""
     return [{"name": name, "port": port, "targetPort": port}]
 
 
@@ -323,9 +331,10 @@ def metrics_service(
     deployment: k8s.apps.v1.Deployment,
     opts: pulumi.ResourceOptions,
 ) -> k8s.core.v1.Service:
-    """Create the Service for scrapes of a component.
+    """Create the Service through which Prometheus scrapes a component.
 
-    The Service selects the port by name, so pods without this port, such as a Job's, are excluded.
+    The Service selects the port by name. So it sends no requests to pods without such a port, such
+    as the pods of a Job.
     """
     port = {"name": c.METRICS, "port": c.SCRAPED[component], "targetPort": c.METRICS}
     return k8s.core.v1.Service(
@@ -341,12 +350,13 @@ def metrics_service(
 
 @dataclass(frozen=True)
 class Volume:
-    """Request of a PersistentVolumeClaim; `size` is in MiB."""
+    """Volume that a PersistentVolumeClaim requests. `size` is in MiB."""
 
     access: Literal["ReadWriteOnce", "ReadWriteMany"]
     size: int
     storage_class: pulumi.Input[str] | None
-    """None: the default StorageClass; "": no StorageClass."""
+    """Name of the StorageClass. With None, the cluster's default class applies; with "", no
+    class."""
     name: pulumi.Input[str] | None = None
     """Name of the PersistentVolume that the claim is bound to."""
 
@@ -402,7 +412,8 @@ def mount(volume: str, path: str, *, read_only: bool = False) -> Spec:
 
 
 def claim_volume(name: str, claim_name: pulumi.Input[str], *, read_only: bool = False) -> Spec:
-    """Return a claim's volume. If it is read-only, Kubernetes does not change files' owners."""
+    """Return a pod's volume for a claim. If the volume is read-only, Kubernetes does not change the
+    owners of its files."""
     source: Spec = {"claimName": claim_name, **({"readOnly": True} if read_only else {})}
     return {"name": name, "persistentVolumeClaim": source}
 
@@ -413,23 +424,26 @@ def config_volume(
     keys: Sequence[str] | None = None,
     mode: int = 0o444,
 ) -> Spec:
-    """Return a ConfigMap's entries as files: all entries, or only `keys`."""
+    """Return a volume with a ConfigMap's entries as files: all entries, or only those in `keys`."""
     items = {"items": [{"key": key, "path": key} for key in keys]} if keys else {}
     return {"name": name, "configMap": {"name": config_map, "defaultMode": mode, **items}}
 
 
 def secret_volume(name: str, secret: pulumi.Input[str], mode: int = 0o440) -> Spec:
-    """Return a Secret's entries as files; by default, root and the pod's fsGroup can read them."""
+    """Return a volume with a Secret's entries as files. By default, only root and the pod's group
+    `fsGroup` can read the files."""
     return {"name": name, "secret": {"secretName": secret, "defaultMode": mode}}
 
 
 def disk_volume(name: str) -> Spec:
-    """Return a node-local disk, which is deleted with the pod."""
+    """Return a volume on the disk of the pod's machine. Kubernetes deletes this volume when the pod
+    ends."""
     return {"name": name, "emptyDir": {}}
 
 
 def memory_volume(name: str, size: str) -> Spec:
-    """Return a volume in memory. Its files use the pod's memory, and are deleted with the pod."""
+    """Return a volume in memory. Its files count towards the pod's memory, and are lost when the
+    pod ends."""
     return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 

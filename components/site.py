@@ -1,4 +1,5 @@
-"""Values that components share: the stack's namespace and users, slurmctld's address, the jail."""
+"""Values that many components need: the stack's namespace and users, slurmctld's address, and the
+jail."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from components.storage.volumes import shown, submount_mounts, submount_volumes
 
 @dataclass(frozen=True)
 class Site:
-    """Values that nearly every component needs, and the parts of pods that look up users."""
+    """Values that nearly every component needs, and those parts of a pod that let it look up
+    users."""
 
     namespace: pulumi.Input[str]
     images: pods.Images
@@ -25,12 +27,15 @@ class Site:
     """ConfigMap with passwd and group."""
     placement: Placement
     named: Callable[[str], str]
-    """Returns a resource's name in Pulumi, with the prefix of this `Slurm`."""
+    """Function that returns a resource's name in Pulumi, with the prefix of this `Slurm`
+    component."""
 
     def pod(self, service: str, *tolerations: pods.Spec) -> pods.Spec:
-        """Return the defaults of a service's pods, and where Kubernetes may run them.
+        """Return the defaults for the pods of a service, including on which nodes Kubernetes may
+        run them.
 
-        `tolerations` are the service's own, in addition to those in the settings.
+        `tolerations` are those that the service always needs. Tolerations in the settings are added
+        to them.
         """
         place = place_of(service, self.placement)
         chosen = {
@@ -44,7 +49,8 @@ class Site:
         }
 
     def requests(self, service: str, cpu: str, memory: str) -> pods.Spec:
-        """Return the requests of a service's main container; settings override both values."""
+        """Return the requests of a service's main container. The settings may override both
+        values."""
         place = place_of(service, self.placement)
         return pods.requests(
             cpu if place.cpus is None else f"{place.cpus:g}",

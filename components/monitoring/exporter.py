@@ -1,4 +1,5 @@
-"""Metrics of Slurm and of the jail for Prometheus; see agents/exporter."""
+"""The exporter, which provides metrics of Slurm and of the jail for Prometheus; see
+agents/exporter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from components.site import MountedJail, Site, Slurmctld
 from components.storage.volumes import volume
 
 _HIDES = frozenset({"jobs", "nodes", "partitions", "reservations"})
-"""PrivateData categories that the metrics would reveal."""
+"""Categories of the Slurm option PrivateData whose data the metrics would show."""
 _ATTEMPTS = 3
-"""Consecutive failed probes before the kubelet acts."""
+"""Number of failed probes in a row after which the kubelet acts."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,16 @@ class ExporterArgs:
     settings: ExporterSettings
     jail: MountedJail
     private_data: Sequence[str]
-    """PrivateData in slurm.conf: categories in which users see only their own entries."""
+    """Value of PrivateData in slurm.conf: the categories in which users see only their own data."""
 
 
 class Exporter(pulumi.ComponentResource):
-    """One pod that queries Slurm at intervals, and the Service for scrapes.
+    """One pod that queries Slurm at intervals, and the Service through which Prometheus scrapes the
+    pod.
 
-    The exporter runs as a user that is unknown to Slurm, so it has only the rights that all users
-    have. If PrivateData hides required data, the exporter runs as SlurmUser, who sees all data.
+    The exporter runs as a user that Slurm does not know, so it has only the rights that all users
+    have. If PrivateData hides data that the metrics need, the exporter runs as SlurmUser, who sees
+    all data.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Exporter(pulumi.ComponentResource):
         deployment = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.EXPORTER, "namespace": args.site.namespace},
-            # Two pods would export everything twice.
+            # Never run two exporters: every value would exist twice.
             spec=pods.workload(c.EXPORTER, _pod(args), **pods.ALONE),
             opts=child,
         )
@@ -55,7 +58,7 @@ class Exporter(pulumi.ComponentResource):
 
 def _pod(args: ExporterArgs) -> pods.Spec:
     watched = [one for one in args.jail.submounts if _fills_up(one)]
-    # Without slurm.conf, Slurm's programs would fetch it from slurmctld at each start.
+    # Mount slurm.conf: otherwise, Slurm's programs would fetch it from slurmctld at each start.
     config = pods.mount("config", c.SLURM_ETC, read_only=True)
     mounted = [
         pods.mounted(
@@ -114,12 +117,14 @@ def _pod(args: ExporterArgs) -> pods.Spec:
 
 
 def _fills_up(one: Submount) -> bool:
-    """Return whether all nodes share the volume and can write to it."""
+    """Return whether users can fill the volume, so that the exporter must report its usage: all
+    nodes share the volume and can write to it."""
     return bool(one.claim or one.nfs) and not one.read_only
 
 
 def _path(one: Submount) -> str:
-    # Mount the volume outside the jail: if the jail hangs, every path in the jail hangs.
+    # Mount the volume outside the jail: if the jail's file system hangs, access to every path in
+    # the jail also hangs.
     return f"{c.JAIL_VOLUMES}/{one.name}"
 
 

@@ -30,11 +30,12 @@ class GrafanaArgs:
     site: Site
     image: str
     interval: int
-    """Seconds between two scrapes."""
+    """Seconds between two scrapes of the same pod by Prometheus."""
 
 
 class Grafana(pulumi.ComponentResource):
-    """One pod with the project's dashboards. Changes made in Grafana are lost with the pod."""
+    """One pod that shows the project's dashboards. It stores nothing: changes that users make in
+    Grafana are lost when the pod ends."""
 
     def __init__(
         self, name: str, args: GrafanaArgs, opts: pulumi.ResourceOptions | None = None

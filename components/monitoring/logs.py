@@ -18,7 +18,8 @@ _HEADERS = "/etc/slurmstack/logs-headers"
 _ETC = "/etc/slurmstack/logs"
 _CA_FILE = "ca.pem"
 _DATA = "/var/lib/slurmstack/logs"
-"""Folder for the agent's position in each log. The folder is deleted with the pod."""
+"""Folder in which the agent stores how far it has read each log. The folder is deleted with the
+pod."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class LogsArgs:
 class Logs(pulumi.ComponentResource):
     """One pod that sends the logs of the namespace's pods to the log collector.
 
-    It reads the logs through Kubernetes' API. So the pod mounts no folder of a machine, and needs
-    no right outside the namespace.
+    The pod reads the logs through Kubernetes' API. So it mounts no folder of a machine, and needs
+    rights only in its own namespace.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Logs(pulumi.ComponentResource):
             spec=pods.workload(
                 c.LOGS,
                 _pod(args, account, config),
-                # The agent reads certificates only at its start.
+                # Restart the pod if the CA file changes, because the agent reads certificates only
+                # at its start.
                 {c.ANNOTATION_CHECKSUM: c.checksum(trusted)},
-                # Two pods would send everything twice.
+                # Never run two pods: both would send every line.
                 **pods.ALONE,
             ),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[granted]),

@@ -1,4 +1,4 @@
-"""Files of Prometheus, Alertmanager and Grafana, as pure functions of the settings."""
+"""Render the configuration files of Prometheus, Alertmanager and Grafana from the settings."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -23,15 +23,17 @@ DASHBOARDS_ETC = "/etc/slurmstack/dashboards"
 
 _FOLDER = Path(__file__).resolve().parents[2] / "monitoring"
 _LONGEST_INTERVAL = 60
-"""Maximum seconds between two scrapes: Prometheus ignores values older than five minutes."""
+"""Maximum of the seconds between two scrapes. It must be short, because Prometheus ignores values
+that are older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"
 """Label of DCGM exporter's pods from NVIDIA's GPU operator; their port is named `metrics`."""
 DCGM_PORT = 9400
 """Default port of DCGM exporter."""
 TELLING_PORTS = (25, 443, 465, 587)
-"""Ports of Alertmanager's receivers: mail, and HTTPS for all others."""
+"""Ports of the servers to which Alertmanager sends notifications: ports of mail servers, and the
+port of HTTPS for all other servers."""
 _REPEAT = "12h"
-"""Time after which Alertmanager repeats the notification of an alert that still fires."""
+"""Time after which Alertmanager sends a notification again if its alert still fires."""
 
 
 def text(document: Document) -> str:
@@ -61,7 +63,8 @@ def dashboards() -> dict[str, str]:
 
 
 def targets(settings: Settings) -> dict[str, str]:
-    """Return the components with metrics in the namespace, by the name of their scrape job."""
+    """Return the components in the namespace that have metrics. Keys are the names of their scrape
+    jobs."""
     long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
     logs = {"logs": c.LOGS} if settings.monitoring.logs else {}
     return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks, **logs}
@@ -82,7 +85,7 @@ def files(settings: Settings) -> dict[str, str]:
 
 @cache
 def _rule_files() -> Mapping[str, str]:
-    """Return the rules for Prometheus, without comments."""
+    """Return the files of rules for the bundled Prometheus. The files have no comments."""
     return {name: text(document) for name, document in rules().items()}
 
 
@@ -119,9 +122,9 @@ def _at(host: str, port: int) -> Document:
 
 
 def _pods(job: str, namespace: str, label: str) -> Document:
-    """Return a scrape job for pods with a label, one on each Kubernetes node.
+    """Return a scrape job for pods that have a label. One such pod runs on each Kubernetes node.
 
-    The metrics' label `machine` names the node.
+    The label `machine` of the metrics has the name of this node.
     """
     pod = "__meta_kubernetes_pod"
     return {
@@ -147,9 +150,10 @@ def _keep(label: str, value: str) -> Document:
 
 
 def alertmanager(settings: Bundled) -> str:
-    """Return Alertmanager's configuration: send all alerts to the webhook, if there is one.
+    """Return a configuration of Alertmanager that sends all alerts to the webhook, if the settings
+    have one.
 
-    The webhook's URL may contain a token.
+    Keep the result secret, because the webhook's URL may contain a token.
     """
     url = settings.webhook.get_secret_value() if settings.webhook else None
     document = {
@@ -174,7 +178,8 @@ def alertmanager(settings: Bundled) -> str:
 
 
 def grafana(interval: int) -> dict[str, str]:
-    """Return Grafana's provisioning files, for the data source and for the dashboards.
+    """Return Grafana's provisioning files, which define the data source and the folder of
+    dashboards.
 
     Prometheus scrapes every `interval` seconds.
     """
@@ -188,7 +193,8 @@ def grafana(interval: int) -> dict[str, str]:
                 "access": "proxy",
                 "url": f"http://{c.MONITORING}:{c.PROMETHEUS_PORT}",
                 "isDefault": True,
-                # Grafana derives the time range for rates of counters from this interval.
+                # Report the interval of scrapes: from it, Grafana derives the shortest time range
+                # for the rate of a counter.
                 "jsonData": {"timeInterval": f"{interval}s"},
             }
         ],
@@ -213,8 +219,8 @@ def grafana(interval: int) -> dict[str, str]:
 def service_monitor(job: str, component: str, interval: int) -> Document:
     """Return the spec of a ServiceMonitor for the Service of a component.
 
-    The label `instance` contains the Service's name, as in the bundled Prometheus. So a new pod
-    continues the series of the old one.
+    The label `instance` contains the Service's name, as in the bundled Prometheus. So the time
+    series of a pod continue with the pod that replaces it.
     """
     endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     instance = f"{component}:{c.SCRAPED[component]}"
@@ -226,7 +232,7 @@ def service_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def pod_monitor(job: str, component: str, interval: int) -> Document:
-    """Return the spec of a PodMonitor for pods of a component, one on each Kubernetes node."""
+    """Return the spec of a PodMonitor for a component with one pod on each Kubernetes node."""
     machine = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "machine"}
     endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     endpoint["relabelings"].append(machine)

@@ -1,6 +1,7 @@
 """node-exporter, which exports metrics of the cluster's machines.
 
-For compatibility, the component label of its pods is still `machines`.
+For compatibility with earlier releases, the component label of node-exporter's pods has the value
+`machines`.
 """
 
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ _COLLECTORS = (
 )
 """Enabled collectors of node-exporter: those that dashboards and alerts need."""
 _UNSEEN_FILES = r"^/(dev|proc|run|sys|var/lib/(containerd|docker|kubelet)/.+)($|/)"
-"""Ignored mount points: they are not on a disk of the machine, or belong to pods."""
+"""Mount points that node-exporter ignores, because they are not on a disk of the machine or belong
+to pods."""
 _UNSEEN_LINKS = "^(lo|veth.*|cali.*|cilium.*|lxc.*|nodelocaldns|kube-.*)$"
-"""Ignored network devices: loopback, and devices that lead to pods."""
+"""Network devices that node-exporter ignores: the loopback device, and devices that lead to
+pods."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class NodeExporterArgs:
 class NodeExporter(pulumi.ComponentResource):
     """node-exporter on each Kubernetes node.
 
-    It runs as `nobody` and can only read the machine's files. It uses the machine's network
-    namespace, because the counters of the network devices are visible only there.
+    The pods run as `nobody` and can only read the machine's files. They use the machine's network
+    namespace, because only there are the counters of the machine's network devices visible.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ def _pod(images: pods.Images) -> pods.Spec:
                 "volumeMounts": [
                     {
                         **pods.mount("machine", _HOST, read_only=True),
-                        # Also show mounts that the machine adds later.
+                        # Also show file systems in the pod that the machine mounts later.
                         "mountPropagation": "HostToContainer",
                     }
                 ],

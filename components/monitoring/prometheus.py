@@ -1,4 +1,5 @@
-"""Prometheus, Alertmanager and Grafana, or objects for an operator; see docs/monitoring.md."""
+"""Prometheus, Alertmanager and Grafana, or objects for an existing Prometheus Operator; see
+docs/monitoring.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from components.site import Site
 
 _DATA = "/var/lib/monitoring"
 _FULL = 0.9
-"""Share of the volume for stored metrics. The rest is for data that Prometheus is writing."""
+"""Share of the volume that stored metrics may use. The rest stays free for data that Prometheus is
+just writing."""
 _OPERATOR_API = "monitoring.coreos.com/v1"
 
 
@@ -27,7 +29,8 @@ class MonitoringArgs:
 
 
 class Monitoring(pulumi.ComponentResource):
-    """Prometheus with Alertmanager, or objects for a Prometheus Operator."""
+    """Prometheus with Alertmanager, or the objects with which a Prometheus Operator monitors the
+    stack."""
 
     def __init__(
         self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None
@@ -80,8 +83,9 @@ def _bundled(
         spec=pods.workload(
             c.MONITORING,
             _pod(args, settings, account, data.metadata.name, files, alerting),
-            # Restart both daemons, although they can reload these files: with an invalid file, a
-            # restart makes the deploy fail, and a reload does not.
+            # Restart Prometheus and Alertmanager when a file changes, although both can reload
+            # their files: if a file is invalid, a failed restart also makes the deploy fail, but a
+            # failed reload does not.
             {c.ANNOTATION_CHECKSUM: c.checksum(config)},
             replicas=1,
             serviceName=c.MONITORING,
@@ -153,7 +157,7 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
         "config.file": f"{monitoringconf.ALERTMANAGER_ETC}/{monitoringconf.ALERTMANAGER_FILE}",
         "storage.path": f"{_DATA}/alertmanager",
         "web.listen-address": f":{c.ALERTMANAGER_PORT}",
-        # Turn clustering off: there is only one replica.
+        # Turn off the cluster of Alertmanagers, because only one runs.
         "cluster.listen-address": "",
     }
     command = _reading(monitoringconf.ALERTMANAGER_ETC, "prometheus-alertmanager", options)

@@ -1,6 +1,6 @@
-"""Cilium, the cluster's network, as a Helm release of its official chart.
+"""Install Cilium, the cluster's network plugin, with its official Helm chart.
 
-The chart's values.yaml defines the names and the meaning of the values.
+For the names and the meaning of the values, see the chart's values.yaml.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ from components.settings import Network as NetworkSettings
 REPOSITORY = "https://helm.cilium.io"
 NAMESPACE = "kube-system"
 _PATIENCE = 900
-"""Time limit in seconds for Cilium to become ready. Each machine pulls half a gigabyte."""
+"""Time limit in seconds for Cilium to become ready. It is long, because each machine pulls half a
+gigabyte of images."""
 
 
 def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
@@ -27,7 +28,8 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
     Service before Cilium replaces it with a pod's address.
     """
     return {
-        # Restart the pods after a change: an agent reads its configuration only at its start.
+        # Restart Cilium's pods if its configuration changes, because they read it only at their
+        # start.
         "rollOutCiliumPods": True,
         "operator": {"rollOutPods": True},
         "hubble": {
@@ -46,11 +48,13 @@ def values(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
 
 
 def _chained(network: str) -> dict[str, Any]:
-    # Among the supported plugins, only Amazon's has its own chaining mode in Cilium.
+    # Cilium can run together with another network plugin (chaining). Among the supported plugins,
+    # it has a special mode only for Amazon's.
     aws = network == c.AWS_CNI
     by = {"chainingMode": network} if aws else {"chainingTarget": network}
     return {
-        # Keep the other plugin's configuration. Its routes need no masquerading.
+        # Keep the other plugin's configuration. Turn off masquerading (source address translation),
+        # which the other plugin's routes do not need.
         "cni": {**by, "exclusive": False, "enableRouteMTUForCNIChaining": True},
         "enableIPv4Masquerade": False,
         "routingMode": "native",
@@ -83,7 +87,8 @@ def _services(settings: CiliumSettings, guard: bool) -> dict[str, Any]:
         "k8sServiceHost": settings.api_host,
         "k8sServicePort": settings.api_port,
         **({"socketLB": {"hostNamespaceOnly": True}} if guard else {}),
-        # bbr requires host routing by eBPF, which requires masquerading by eBPF.
+        # The congestion control bbr works only if Cilium routes packets with eBPF. This requires
+        # that Cilium also masquerades (translates source addresses) with eBPF.
         **({"bpf": {"masquerade": True}} if settings.bbr else {}),
     }
 
@@ -101,11 +106,12 @@ class CiliumArgs:
     guard: bool
     """Whether pods have their own packet filters."""
     machines: Sequence[pulumi.Resource]
-    """Machines that the deploy creates. Cilium's pods cannot run before them."""
+    """Machines that the deploy creates. Cilium is installed after them, because its pods run on
+    them."""
 
 
 class Cilium(pulumi.ComponentResource):
-    """Cilium on the cluster. It is ready when all its pods are ready."""
+    """Cilium on the cluster. The component is ready when all pods of Cilium are ready."""
 
     release: k8s.helm.v3.Release
 
@@ -133,10 +139,11 @@ def install(
     machines: Sequence[pulumi.Resource],
     opts: pulumi.ResourceOptions,
 ) -> tuple[k8s.helm.v3.Release, ...]:
-    """Install Cilium if the settings request it. Return the resources that all pods need.
+    """Install Cilium if the settings request it. Return the resources that must exist before all
+    pods.
 
-    `machines` must not wait for a pod network: on the site's own machines, Cilium provides this
-    network.
+    The resources in `machines` must not wait for a pod network: on the site's own machines, only
+    Cilium provides this network.
     """
     if settings.cilium is None:
         return ()

@@ -1,8 +1,8 @@
-"""The rules of `flows` as CiliumNetworkPolicies (cilium.io/v2).
+"""Render the rules of the module `flows` as CiliumNetworkPolicies (API version cilium.io/v2).
 
 Unlike NetworkPolicies, CiliumNetworkPolicies can select external names, Kubernetes' API, nodes and
-DNS pods. No other policy can override their denials. Source: Cilium's documentation, "Network
-Policy".
+DNS pods. If a CiliumNetworkPolicy denies a connection, no other policy can allow it. Source:
+Cilium's documentation, "Network Policy".
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,8 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """
     default = {
         "endpointSelector": pods.selector(),
-        # An empty rule allows nothing, and turns on Cilium's default denial, as a deny rule does.
+        # Cilium denies by default in each direction for which a policy has a rule. An empty rule
+        # allows nothing, so it only turns this default on. The deny rule does the same for egress.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }
@@ -49,7 +50,8 @@ def _policy(rules: Rules) -> pods.Spec:
     if rules.world:
         storage = _ports(flows.STORAGE_PORTS, "TCP", "UDP")
         spec["egressDeny"] = [
-            # An API server outside the cluster belongs to the entity `world`.
+            # Deny Kubernetes' API explicitly: if its server is outside the cluster, it belongs to
+            # Cilium's entity `world`, which these pods may reach.
             _to("toEntities", ["kube-apiserver"], _tcp(flows.API_PORTS)),
             _to("toEntities", ["world"], [storage]),
         ]
@@ -74,14 +76,15 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     servers = [rule for reach in rules.reaches for rule in _reached(reach)]
     world = list(_world(rules))
     if rules.dns:
-        # Cilium learns the addresses of names from DNS answers. Rules with names therefore require
-        # a DNS rule.
+        # Cilium learns the address of a name from the DNS answers that pods receive. It reads these
+        # answers only if a DNS rule requests this, so rules with names require a DNS rule.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
         ports = [_ports([flows.DNS_PORT], "TCP", "UDP")]
         if by_name:
             ports[0]["rules"] = {"dns": [{"matchPattern": "*"}]}
         yield _to("toEndpoints", [_DNS], ports)
-        # DNS servers may be processes of the machine, or pods in the machine's network.
+        # Also allow machines, because a DNS server may be a process of a machine, or a pod in a
+        # machine's network.
         yield _to("toEntities", list(flows.MACHINES), ports)
     yield from world
     yield from servers
@@ -118,7 +121,8 @@ def _is_address(server: str) -> bool:
 
 
 def _service(name: str) -> Iterator[pods.Spec]:
-    """Select the namespace of a possible Service name: Cilium cannot match pods by DNS name.
+    """Select the namespace of a server whose name may be that of a Service. Cilium cannot match
+    pods by DNS name.
 
     `collector` is a Service in the same namespace. `loki.logs.svc` is a Service in the namespace
     `logs`. `loki.logs` may be that Service or an external server.
@@ -160,5 +164,5 @@ def _ports(ports: Iterable[int], *protocols: str) -> pods.Spec:
 
 
 def _to(peers: str, them: list[Any], ports: list[pods.Spec]) -> pods.Spec:
-    """Return a rule for one kind of peers: Cilium allows only one kind per rule."""
+    """Return a rule for peers of one kind, because Cilium accepts only one kind in a rule."""
     return {peers: them, **({"toPorts": ports} if ports else {})}

@@ -1,4 +1,5 @@
-"""Allowed connections between pods, and between pods and other servers or clients."""
+"""List the allowed connections between pods, and between pods and servers or clients outside the
+project."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from components.monitoring.monitoringconf import DCGM_PORT, TELLING_PORTS
 from components.settings import Settings, endpoint_host, endpoint_port
 
 METADATA = (
-    "169.254.0.0/16",  # nearly all clouds, and agents with credentials for pods
+    "169.254.0.0/16",  # nearly all clouds; also agents that give credentials to pods
     "100.100.100.200/32",  # Alibaba Cloud
     "168.63.129.16/32",  # Azure: WireServer
     "192.0.0.192/32",  # Oracle Cloud at Customer
@@ -30,24 +31,27 @@ STORAGE_PORTS = (
     c.NFS_PORT,
     20048,  # mountd of NFSv3
 )
-"""Ports of file systems that trust the uid from the client. Only machines may mount them."""
+"""Ports of file systems that trust the uid which a client sends. Pods may not connect to them: only
+machines may mount such file systems."""
 API_PORTS = (443, 6443)
-"""TCP ports of Kubernetes' API: the port of its Service, and the port of its machines. Some network
-plugins check the second port."""
+"""TCP ports of Kubernetes' API: the port of its Service, and the port on the machines that serve
+it. Some network plugins apply policies to the second port."""
 DNS_PORT = 53
 MACHINES = ("host", "remote-node")
-"""Cilium's entities for Kubernetes nodes: the pod's own node, and all others."""
+"""Cilium's names (entities) for Kubernetes nodes: the node that runs the pod, and all other
+nodes."""
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Connections from pods of some components to pods of others."""
+    """Allowed connections from the pods of the components in `by` to the pods of the components in
+    `to`."""
 
     by: tuple[str, ...]
     to: tuple[str, ...]
     port: int | None = None
-    """TCP port; by default, all ports of all protocols."""
+    """TCP port. If it is not set, all ports of all protocols are allowed."""
 
 
 _NODES = (c.LOGIN, c.WORKER)
@@ -60,12 +64,13 @@ FLOWS = (
         (c.CONTROLLER,),
         c.SLURMCTLD_PORT,
     ),
-    # slurmd has a fixed port; srun, salloc, sackd and MPI listen on any free port.
+    # Allow all ports: slurmd has a fixed port, but srun, salloc, sackd and MPI listen on any free
+    # port.
     Flow((c.CONTROLLER, *_NODES), _NODES),
     Flow((c.LONG_CHECK, c.LONG_CHECKS, c.ON_DEMAND, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
     Flow((c.CONTROLLER,), (c.ON_DEMAND,), c.ON_DEMAND_PORT),
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
-    # slurmdbd notifies slurmctld of changed accounts.
+    # slurmdbd connects to slurmctld to report changed accounts.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
     Flow((c.ACCOUNTING, c.BACKUP), (c.DATABASE,), c.MARIADB_PORT),
     *(Flow((c.MONITORING,), (component,), port) for component, port in c.SCRAPED.items()),
@@ -79,16 +84,17 @@ FLOWS = (
 
 @dataclass(frozen=True)
 class Reach:
-    """A server outside the project, and the TCP ports on which pods connect to it.
+    """A server outside the project, and those of its TCP ports to which pods connect.
 
-    NetworkPolicies allow the ports at all addresses. Cilium's policies also check the server.
+    NetworkPolicies allow these ports at all addresses. CiliumNetworkPolicies allow the ports only
+    at this server.
     """
 
     ports: tuple[int, ...]
     servers: tuple[str, ...] = ()
     """Names or addresses of the server."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces. Connections to all their pods are allowed."""
+    """Namespaces. Connections to all pods in these namespaces are allowed."""
     entities: tuple[str, ...] = ()
     """Entities of Cilium."""
 
@@ -106,9 +112,11 @@ class Rules:
     dns: bool
     """Whether these pods may use DNS."""
     world: tuple[pods.Spec, ...]
-    """Allowed ranges of external addresses: `cidr`, without the ranges in `except`."""
+    """Ranges of external addresses that these pods may connect to. Each item is a range `cidr`
+    without the ranges in its list `except`."""
     names: tuple[str, ...] | None
-    """External names that these pods may connect to, instead of the ranges of `world`."""
+    """External names that these pods may connect to. With None, the ranges of `world` apply
+    instead."""
     open_port: int | None
     """TCP port that is open to all clients."""
     machines_port: int | None
@@ -126,7 +134,8 @@ _API = Reach(API_PORTS, entities=("kube-apiserver",))
 
 
 def rules(settings: Settings) -> tuple[Rules, ...]:
-    """Return the rules of each component, from which both kinds of policies are rendered."""
+    """Return the rules of each component. The modules `policies` and `ciliumpolicies` render their
+    policies from these rules."""
     components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
     if settings.jail.server:
         components.add(c.JAIL_SERVER)
@@ -148,8 +157,8 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         asked=tuple(flow for flow in FLOWS if component in flow.to),
         asks=asks,
         reaches=reaches,
-        # The pod for logs connects to no other pod of the project, but must look up the name of the
-        # log collector.
+        # Allow DNS if the pod connects to other pods of the project. The pod for logs does not, but
+        # must look up the name of the log collector.
         dns=bool(asks) or component == c.LOGS,
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,
@@ -169,7 +178,8 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
         for port, hosts in (settings.directory.servers() if settings.directory else {}).items()
     ]
     database = [Reach((external.port,), servers=(external.host,))] if external else []
-    # Allow all servers: an object store can have its own name for each bucket and location.
+    # Do not limit the servers: an object store may use a different server name for each bucket and
+    # location.
     store = [Reach((endpoint_port(dumps.s3.endpoint),), entities=_ANYWHERE)] if dumps.s3 else []
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
@@ -188,7 +198,8 @@ def _watched(settings: Settings) -> list[Reach]:
         Reach((c.NODE_EXPORTER_PORT,), entities=MACHINES),
         *([Reach((DCGM_PORT,), namespaces=(gpus,))] if gpus else []),
         *([_server(bundled.webhook.get_secret_value())] if bundled.webhook else []),
-        # Allow all servers: only the site's Secret names the receivers.
+        # Do not limit the servers, because only the site's Secret names the servers that receive
+        # alerts.
         *([Reach(TELLING_PORTS, entities=_ANYWHERE)] if bundled.alertmanager_secret else []),
     ]
 

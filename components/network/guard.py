@@ -1,4 +1,5 @@
-"""A packet filter in the pods of users; see docs/network.md."""
+"""The guard: an init container that sets a packet filter in the pods of users; see
+docs/network.md."""
 
 from components import conventions as c
 from components import pods
@@ -14,17 +15,17 @@ _GUARDED_PORTS = (
     c.PROMETHEUS_PORT,
     c.ALERTMANAGER_PORT,
     c.GRAFANA_PORT,
-    c.ON_DEMAND_PORT,  # each connection makes the agent of nodes on demand query Slurm
+    c.ON_DEMAND_PORT,  # agent of nodes on demand, which queries Slurm after each connection
 )
-"""Ports that users cannot reach at any address, because the addresses of the servers are not known
-in advance."""
+"""Ports that the filter blocks at all addresses, because the addresses of these servers are not
+known in advance."""
 
 
 def guard(settings: Settings, images: pods.Images) -> list[pods.Spec]:
     """Return the init container that runs before all others in the pods of users.
 
-    Only this container may change the pod's packet filter. If it cannot set the filter, the pod
-    does not start. See images/guard.
+    Only this container has the right to change the pod's packet filter. If the container cannot set
+    the filter, the pod does not start. See images/guard.
     """
     if not settings.network.guard:
         return []

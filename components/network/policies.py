@@ -1,4 +1,5 @@
-"""NetworkPolicies, and the component that creates NetworkPolicies and Cilium's policies."""
+"""Render the rules of the module `flows` as NetworkPolicies, and create both kinds of network
+policies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ _CILIUM_API = "cilium.io/v2"
 def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     """Return the specs of NetworkPolicies by name.
 
-    `default` selects all pods of the project and allows nothing. Pods that no other policy selects,
-    such as those that fill the jail, have no network.
+    The policy `default` selects all pods of the project and allows nothing. Pods that no other
+    policy selects, such as those of the Job that fills the jail, therefore have no network.
     """
     return {
         "default": _spec(pods.selector(), [], []),
@@ -31,7 +32,8 @@ def _policy(rules: Rules) -> pods.Spec:
     ]
     egress: list[pods.Spec] = [{"to": _peers(flow.to), **_tcp(flow.port)} for flow in rules.asks]
     if rules.dns:
-        # Allow all addresses: the cluster's DNS may be pods, or the machine itself.
+        # Allow DNS at all addresses: the cluster's DNS server may be a pod, or a process of the
+        # machine.
         ports = [{"protocol": protocol, "port": DNS_PORT} for protocol in ("TCP", "UDP")]
         egress.append({"ports": ports})
     if rules.world:

@@ -22,7 +22,8 @@ class SlurmConfigArgs:
     files: Mapping[str, str]
     """Slurm's configuration files by name."""
     node_confs: Mapping[str, str]
-    """For each dynamic nodeset, the description of a node with which its nodes register."""
+    """For each dynamic nodeset, the description that its nodes send to slurmctld when they
+    register."""
     scripts: Mapping[str, str]
     """Scripts that workers run, by name."""
 
@@ -30,11 +31,12 @@ class SlurmConfigArgs:
 class SlurmConfig(pulumi.ComponentResource):
     """A ConfigMap with the new files, and a Job that starts a test slurmctld with them.
 
-    If slurmctld refuses the new files, the Job fails, and the previous files stay in force.
+    If the test slurmctld refuses the new files, the Job fails, and the running slurmctld keeps the
+    previous files.
     """
 
     proven: pulumi.Output[Mapping[str, str]]
-    """The files, known once the Job has succeeded."""
+    """The files. Pulumi knows this output only after the Job has succeeded."""
     _check: k8s.batch.v1.Job
     scripts: pulumi.Output[str]
     """Name of the ConfigMap with the scripts."""
@@ -66,12 +68,13 @@ class SlurmConfig(pulumi.ComponentResource):
         self.register_outputs({"proven": self.proven, "scripts": self.scripts})
 
     def once_proven(self, value: T) -> pulumi.Output[T]:
-        """Return the value as an output that is known only after the Job has succeeded.
+        """Return the value as an output that Pulumi knows only after the Job has succeeded.
 
-        A refused edit therefore changes nothing that depends on the value.
+        If slurmctld refuses an edit, the deploy therefore changes nothing that depends on the
+        value.
         """
-        # Use the Job's namespace, because a preview knows it too. If the output were unknown in a
-        # preview, the preview would show changes that do not happen.
+        # Depend on the Job's namespace, because a preview also knows it. If the output were unknown
+        # in a preview, the preview would show changes that do not happen.
         return once_known(value, self._check.metadata.namespace)
 
 
@@ -79,7 +82,7 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
     # Omit empty values, here and elsewhere: the Kubernetes provider does not keep empty values in
     # the state, so the embedded engine would see a change in every deploy.
     environment = args.site.auth.daemon_environment()
-    # Optional: the first deploy creates this ConfigMap after the Job.
+    # The ConfigMap is optional, because the first deploy creates it only after the Job.
     in_force = {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}}
     mounted = [
         pods.mounted(pods.config_volume("candidate", candidate), c.SLURM_CANDIDATE, read_only=True),
@@ -96,7 +99,8 @@ def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec
                 **args.site.pod(c.CONFIG_CHECK),
                 **pod_security(args.site.auth),
                 "restartPolicy": "Never",
-                # slurmctld starts only on a host with the name in SlurmctldHost.
+                # Set the host name to the value of SlurmctldHost in slurm.conf: on a host with
+                # another name, slurmctld does not start.
                 "hostname": c.CONTROLLER_HOST,
                 "initContainers": args.site.auth.sidecars(
                     args.site.images,

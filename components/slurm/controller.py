@@ -15,8 +15,8 @@ from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
 
 _CONFIG_DEADLINE = 300
-"""Seconds within which slurmctld must load new files. The kubelet needs about 90 of these seconds
-to deliver the files."""
+"""Seconds within which slurmctld must load changed configuration files. The kubelet needs about 90
+of these seconds to deliver the files to the pod."""
 
 
 @dataclass(frozen=True)
@@ -24,33 +24,40 @@ class ControllerArgs:
     site: Site
     settings: ControllerSettings
     shared: pulumi.Input[str] | None
-    """StorageClass with ReadWriteMany, for the state of two controllers; None for the default."""
+    """StorageClass for the state if two controllers share it. The class must support ReadWriteMany.
+    None means the cluster's default class."""
     jwt_secret: pulumi.Input[str]
     config: pulumi.Input[Mapping[str, str]]
     """Slurm's configuration files by name."""
     config_digest: str
-    """Digest of these files. slurmctld reports the digest of the files that it runs with."""
+    """Digest of these files. The running slurmctld reports the digest of the files that it has
+    loaded, so the deploy can compare the two."""
     labels_define_topology: bool
     address: str
     """DNS name of slurmctld for daemons and clients."""
     accounting: Sequence[pulumi.Input[pods.Spec]]
-    """Line of /etc/hosts for slurmdbd; empty without accounting. slurmctld's first start needs
-    slurmdbd."""
+    """Line of /etc/hosts for slurmdbd, which slurmctld needs at its first start. The list is empty
+    without accounting."""
     hosts_domain: str
     protect: bool
 
 
 class Controller(pulumi.ComponentResource):
-    """slurmctld, which is ready once it responds, and a standby if the settings request one."""
+    """slurmctld, which is ready as soon as it responds, and a standby slurmctld if the settings
+    request one."""
 
     server: pulumi.Output[str]
-    """`host:port` for `--conf-server`, known once slurmctld is ready."""
+    """Address of slurmctld, in the format of the option `--conf-server`. Pulumi knows this output
+    only after slurmctld is ready."""
     alias: pulumi.Output[pods.Spec]
-    """Line of /etc/hosts for the Service, known once slurmctld is ready."""
+    """Line of /etc/hosts for slurmctld's Service. Pulumi knows this output only after slurmctld is
+    ready."""
     config: pulumi.Output[str]
-    """Name of the ConfigMap with the configuration, known once slurmctld is ready."""
+    """Name of the ConfigMap with Slurm's configuration. Pulumi knows this output only after
+    slurmctld is ready."""
     config_digest: pulumi.Output[str]
-    """Digest of the configuration, known once slurmctld runs with it."""
+    """Digest of Slurm's configuration. Pulumi knows this output only after slurmctld has loaded
+    this configuration."""
 
     def __init__(
         self, name: str, args: ControllerArgs, opts: pulumi.ResourceOptions | None = None
@@ -79,8 +86,9 @@ class Controller(pulumi.ComponentResource):
             metadata={
                 "name": c.CONTROLLER,
                 "namespace": args.site.namespace,
-                # Do not wait: one pod is ready, because the Service depends on the Deployment. A
-                # standby is never ready, so Pulumi would wait for it until the timeout.
+                # Do not wait for the Service's pods. One pod is already ready, because the Service
+                # depends on the Deployment. A standby does not become ready, so Pulumi would wait
+                # until the timeout.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec={
@@ -98,12 +106,13 @@ class Controller(pulumi.ComponentResource):
         if not args.settings.standby:
             Placeholder(
                 f"{name}-placeholder",
-                # Derived from the Deployment: slurmctld's pod must be scheduled first.
+                # Use a value of the Deployment, so that Pulumi creates the placeholder after it:
+                # slurmctld's pod must be scheduled first.
                 PlaceholderArgs(slurmctld.metadata.namespace, args.site, c.CONTROLLER, pod),
                 child,
             )
-        # Derived from the Service, so consumers are created after slurmctld is ready and deleted
-        # before slurmctld.
+        # Use a value of the Service, so that Pulumi creates all users of this output after
+        # slurmctld is ready, and deletes them before slurmctld.
         self.server = once_known(c.conf_server(args.address), service.metadata.name)
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = once_known(config.metadata.name, self.server)
@@ -114,12 +123,13 @@ class Controller(pulumi.ComponentResource):
 def _topology(
     name: str, args: ControllerArgs, opts: pulumi.ResourceOptions
 ) -> Sequence[pods.Mounted]:
-    """Return the volumes for a topology that labels define, or none."""
+    """Return the volumes that slurmctld needs if labels define the topology. Otherwise, return
+    none."""
     if not args.labels_define_topology:
         return ()
     written = k8s.core.v1.ConfigMap(
         f"{name}-topology",
-        # Only the reconciler writes the content.
+        # Create the ConfigMap without content, because only the reconciler writes it.
         metadata={"name": c.TOPOLOGY_CONFIG, "namespace": args.site.namespace},
         opts=opts,
     )
@@ -142,10 +152,11 @@ def _deployment(
         metadata={
             "name": c.CONTROLLER,
             "namespace": args.site.namespace,
-            # Wait for one pod only: a standby is not ready until it takes over.
+            # Let the deploy wait for only one pod: a standby becomes ready only when it takes over.
             "annotations": {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}=1"},
         },
-        # Omit a checksum of the configuration: slurmctld reloads it without a restart.
+        # Give the pods no checksum of the configuration, because slurmctld loads a changed
+        # configuration without a restart.
         spec=pods.workload(
             c.CONTROLLER, pod, **{**pods.ALONE, "replicas": 2 if args.settings.standby else 1}
         ),
@@ -159,7 +170,8 @@ def _pod(
     state: pulumi.Input[str],
     topology: Sequence[pods.Mounted],
 ) -> pods.Spec:
-    # Leave a lost Kubernetes node at once, not after Kubernetes' default of five minutes.
+    # Move to another Kubernetes node as soon as this one is lost. Kubernetes' default is to wait
+    # for five minutes.
     at_once = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
     lost = [
         {"key": f"node.kubernetes.io/{reason}", **at_once}
@@ -173,10 +185,11 @@ def _pod(
     ]
     return {
         **args.site.pod(c.CONTROLLER, *lost),
-        # slurmctld's probes must not use the Service, which has no endpoint until the probes report
-        # that slurmctld is ready.
+        # Resolve slurmctld's own name to this pod. Its probes cannot use the Service, which has no
+        # endpoint until the probes report that slurmctld is ready.
         **pods.named(args.hosts_domain, pods.alias("127.0.0.1", args.address), *args.accounting),
-        # slurmctld starts only on a host with the name in SlurmctldHost.
+        # Set the host name to the value of SlurmctldHost in slurm.conf: on a host with another
+        # name, slurmctld does not start.
         "hostname": c.CONTROLLER_HOST,
         "subdomain": c.HOSTS,
         **daemon_security(args.site.auth),
@@ -251,7 +264,8 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
             *args.site.auth.daemon_environment(),
         ],
         "ports": [{"name": "slurmctld", "containerPort": c.SLURMCTLD_PORT}],
-        # A standby has no open port, so its startup probe does not pass, and no other probe runs.
+        # Use the port for the startup probe. A standby has no open port, so the startup probe keeps
+        # failing, and the other probes, which start processes, do not run.
         **pods.probes(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
         # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting hangs
         # forever when a user cancels another user's job with `scancel --ctld` or through HTTP.) The

@@ -19,7 +19,8 @@ from components.slurm.loginconf import login_files
 from components.storage.volumes import shows
 
 SSHD_CAPABILITIES = (
-    # sshd switches to the user, sets the terminal's owner, and signals the session.
+    # sshd switches to the user who logs in, sets the owner of the terminal, and sends signals to
+    # the session.
     "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
@@ -33,7 +34,8 @@ SSHD_CAPABILITIES = (
     "SYS_ADMIN",
 )
 _AFFINITY = 86_400
-"""Seconds for which a client reaches the same login node: the maximum in Kubernetes."""
+"""Seconds for which all connections of a client reach the same login node. This is the maximum that
+Kubernetes accepts."""
 _STOP_MARGIN = 15
 """Seconds after `drain_grace` within which a pod must stop."""
 _START = 600
@@ -59,18 +61,20 @@ class LoginArgs:
 
 
 class Login(pulumi.ComponentResource):
-    """Nodes with sshd, their Service, and one host key, which outlives the nodes.
+    """Login nodes with sshd, their Service, and one host key for all of them. The key stays the
+    same when login nodes are replaced.
 
-    The pods and the Service contain only the settings for the number of nodes, for network access
-    and for the shutdown. All other settings are in files, which running nodes read again after
-    changes.
+    The definitions of the pods and the Service contain only the settings for the number of nodes,
+    for network access and for the shutdown. All other settings are in files. If a file changes,
+    running nodes read it again.
     """
 
     host_key: pulumi.Output[str]
     """Public host key, for known_hosts."""
     address: pulumi.Output[str | None]
-    """Name or address that clients connect to. None with NodePort, because clients connect to any
-    Kubernetes node, and with ClusterIP, because only pods in the cluster can connect."""
+    """Name or address of the load balancer, to which clients connect. It is None with NodePort,
+    because clients may then connect to any Kubernetes node. It is also None with ClusterIP, because
+    then only pods in the cluster can connect."""
     port: pulumi.Output[int]
     """TCP port that clients connect to."""
 
@@ -79,8 +83,8 @@ class Login(pulumi.ComponentResource):
     ) -> None:
         super().__init__(c.type_token("login", "Login"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        # 64 letters and digits have more random bits than the key. Do not use RandomBytes: see
-        # components/identity/auth.py.
+        # 64 letters and digits have more random bits than the key. Do not use RandomBytes, for the
+        # reason given in components/identity/auth.py.
         seed = random.RandomPassword(f"{name}-host-key-seed", length=64, special=False, opts=child)
         key = pods.secret(
             f"{name}-host-key",
@@ -166,7 +170,7 @@ def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]
 
 
 def _patience(settings: LoginSettings) -> int:
-    """Return the seconds for the replacement of all login nodes, one after the other."""
+    """Return the maximum seconds for the replacement of all login nodes, one after the other."""
     return settings.replicas * (settings.drain_grace + _STOP_MARGIN + _START)
 
 
@@ -177,9 +181,9 @@ def _way_in(settings: LoginSettings) -> pods.Spec:
     return {
         "type": settings.service,
         "ports": [{"name": "ssh", "port": c.SSH_PORT, "targetPort": c.SSHD_PORT, **node_port}],
-        # With Local, sshd sees each client's address, and slows down only clients that fail to log
-        # in. Do not use Local for NodePort: the port would be open only on machines with a login
-        # node.
+        # With Local, sshd sees the address of each client. So it can slow down only those clients
+        # that fail to log in. Do not use Local with NodePort, because the port would then be open
+        # only on machines that run a login node.
         **({"externalTrafficPolicy": "Local"} if settings.service == "LoadBalancer" else {}),
         **({"loadBalancerSourceRanges": ranges} if ranges else {}),
     }
@@ -194,11 +198,12 @@ def _address(service: str, status: k8s.core.v1.outputs.ServiceStatus | None) -> 
 
 
 def _port(service: str, ports: Sequence[k8s.core.v1.outputs.ServicePort]) -> int:
-    """Return the port to which users connect: the node port only with NodePort.
+    """Return the port to which users connect. With NodePort, this is the Service's node port.
 
     A Service of type LoadBalancer also has a node port, which users do not need.
 
-    A preview may not know a NodePort that Kubernetes chooses; it then shows the Service's port.
+    If Kubernetes chooses the node port, a preview may not know it yet. The preview then shows the
+    Service's port.
     """
     (port,) = ports
     return int(port.node_port if service == "NodePort" and port.node_port else port.port)

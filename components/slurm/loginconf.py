@@ -19,7 +19,7 @@ def login_files(settings: Login) -> dict[str, str]:
         "sshd_config": _lines(sshd_options(settings)),
         "limits": _lines(limits(settings.limits)),
         "motd": _lines([settings.motd.text] if settings.motd.text else []),
-        # If the file exists, the login shows the cluster's state.
+        # If this file exists, the login node shows the cluster's state to users who log in.
         "state": _lines(["yes"] if settings.motd.state else []),
     }
     return {name: text for name, text in sorted(files.items()) if text}
@@ -34,8 +34,9 @@ def sshd_options(settings: Login) -> Iterator[str]:
     yield f"AllowStreamLocalForwarding {_switch(forwarding.tcp)}"
     yield f"AllowAgentForwarding {_switch(forwarding.agent)}"
     yield f"X11Forwarding {_switch(forwarding.x11)}"
-    # With other kinds of Service, all clients can have the address of one Kubernetes node, so one
-    # client that fails to log in would lock out all clients.
+    # Delay clients that fail to log in only with LoadBalancer. With other types of Service, all
+    # clients can have the address of one Kubernetes node, so one such client would lock out all
+    # clients.
     yield f"PerSourcePenalties {_switch(settings.service == 'LoadBalancer')}"
 
 

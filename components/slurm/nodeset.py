@@ -24,7 +24,8 @@ from components.storage.volumes import (
 )
 
 _RUNTIMES_OPEN_FILES = 2**20
-"""Limit of open files that containerd and Docker set. A higher limit requires a capability."""
+"""Limit of open files that containerd and Docker set for containers. To set a higher limit, slurmd
+needs a capability."""
 SLURMD_CAPABILITIES = (
     # slurmstepd switches to the job's user, sets owners of files and signals processes.
     "CHOWN",
@@ -47,8 +48,9 @@ _AUTOSCALERS = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotations that stop autoscalers from evicting a pod and removing its machine. A node without
-jobs may get a job at any time, and an evicted permanent node would only move to another machine."""
+"""Annotations that forbid autoscalers to evict a node's pod and to remove the pod's machine. An
+idle node may get a job at any time. If a permanent node were evicted, it would only move to another
+machine."""
 _STOP_MARGIN = 60
 """Seconds after `drain_grace` within which a pod must delete its node record and stop slurmd."""
 
@@ -64,26 +66,27 @@ class NodesetArgs:
     scripts: pulumi.Input[str]
     """ConfigMap with the scripts that slurmd and tasks run."""
     checks: pulumi.Input[str]
-    """Checks of the nodeset's nodes as JSON; "" for no checks."""
+    """Checks of the nodeset's nodes as JSON. An empty text means that there are no checks."""
     node_ssh: pulumi.Input[str]
     """Secret of a `NodeSsh`."""
     user_images: pods.Mounted
     """Volume with the site's settings for container images that users run."""
     jail: MountedJail
     confinement_required: bool
-    """Whether a node must refuse all jobs if it cannot confine jobs."""
+    """Whether a node must refuse all jobs if it cannot confine a job to the job's resources."""
 
 
 class Nodeset(pulumi.ComponentResource):
     """A StatefulSet whose pods are the nodes `<name>-0`, `<name>-1`, …
 
-    The deploy does not wait for the pods: one node may be down permanently while others work.
-    Instead of a StatefulSet, nodes on demand have a template, from which agents/ondemand makes
-    pods.
+    The deploy does not wait for the pods, because one node may be down for a long time while others
+    work. A nodeset on demand has a PodTemplate instead of a StatefulSet. From this template,
+    agents/ondemand creates pods.
     """
 
     template: pulumi.Output[str]
-    """Template of the pods as JSON, known once Kubernetes has observed it."""
+    """Template of the pods as JSON. Pulumi knows this output only after Kubernetes has stored the
+    template."""
     digest: pulumi.Output[str]
     """Digest of the template."""
 
@@ -115,7 +118,8 @@ class Nodeset(pulumi.ComponentResource):
             made = self._pod_template(f"{name}-template", args, labels, template)
         else:
             made = self._stateful_set(f"{name}-slurmd", args, labels, template)
-        # Derived from the object, so consumers are created after it.
+        # Use a value of the object, so that Pulumi creates all users of this output after the
+        # object.
         self.template = once_known(pulumi.Output.json_dumps(template, sort_keys=True), made)
         self.digest = self.template.apply(lambda text: c.checksum({"template": text}))
         self.register_outputs({"digest": self.digest})
@@ -130,8 +134,8 @@ class Nodeset(pulumi.ComponentResource):
                 "name": settings.name,
                 "namespace": args.site.namespace,
                 # Wait only until Kubernetes has observed the StatefulSet. Do not use skipAwait:
-                # Pulumi would not wait for the deletion either, and would delete slurmctld while
-                # nodes still need slurmctld to deregister.
+                # Pulumi would then not wait for the deletion either. It would delete slurmctld
+                # while nodes still need it to remove their records.
                 "annotations": {
                     "pulumi.com/waitFor": "jsonpath={.status.observedGeneration}",
                     c.ANNOTATION_ROLL: Roll(**settings.roll.model_dump()).model_dump_json(),
@@ -141,7 +145,8 @@ class Nodeset(pulumi.ComponentResource):
                 "replicas": settings.replicas,
                 "serviceName": c.HOSTS,
                 "podManagementPolicy": "Parallel",
-                # agents/reconciler replaces outdated pods when their jobs have ended.
+                # Let Kubernetes replace no outdated pods: agents/reconciler replaces each pod when
+                # its jobs have ended.
                 "updateStrategy": {"type": "OnDelete"},
                 "selector": {"matchLabels": labels},
                 "template": template,
@@ -199,7 +204,8 @@ def _template(
             **args.slurmctld.names(),
             **pod_security(args.site.auth, pods.PING),
             **_placement(settings, args.machines),
-            # A StatefulSet sets the subdomain of its pods itself.
+            # Set the subdomain only for nodes on demand, because a StatefulSet itself sets the
+            # subdomain of its pods.
             **({"subdomain": c.HOSTS} if settings.on_demand else {}),
             "terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,
             "initContainers": _init_containers(args),
@@ -228,9 +234,11 @@ def _init_containers(args: NodesetArgs) -> list[pods.Spec]:
 
 
 def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """Return the parts of the spec that choose the pods' Kubernetes nodes and priority."""
+    """Return the parts of the pods' spec that determine their Kubernetes nodes and their
+    priority."""
     tolerations = [*pods.tolerations(settings.tolerations), *machines.tolerations()]
-    # Run on a faulty machine too: only a pod there can check whether the fault still exists.
+    # Also run on a machine that the reconciler has marked as faulty: only a pod there can check
+    # whether the fault still exists.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
     chosen = {
         "nodeSelector": {**machines.labels, **settings.node_selector},
@@ -243,7 +251,8 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 
 def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """Return a pod's requests and limits. They differ only in the CPUs, if nodes share CPUs."""
+    """Return a pod's requests and limits. They are equal, except for the CPUs if nodes share
+    CPUs."""
     size = {
         "cpu": str(settings.cpus),
         "memory": f"{settings.memory}Mi",
@@ -265,9 +274,9 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 def _guaranteed(container: pods.Spec, settings: NodesetSettings) -> pods.Spec:
     """Return an init container or sidecar with limits that equal its requests.
 
-    The kubelet gives exclusive CPUs only to pods in which all containers have such limits. Init
-    containers that end before slurmd starts may request slurmd's size: Kubernetes does not add the
-    two.
+    The kubelet gives exclusive CPUs only to pods in which all containers have such limits. An init
+    container that ends before slurmd starts may request as much as slurmd, because Kubernetes does
+    not add its requests to those of slurmd.
     """
     if container.get("restartPolicy") == "Always":
         return {**container, **pods.exactly("200m", "64Mi")}
@@ -348,7 +357,8 @@ def _capabilities(args: NodesetArgs) -> tuple[str, ...]:
 
 def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     settings = args.settings
-    # Static nodes need no description here, because slurm.conf contains it.
+    # Only dynamic nodes need a description here: slurm.conf contains the description of static
+    # nodes.
     description = node_conf(settings) if settings.kind == "dynamic" else ""
     return {
         "name": "slurmd",
