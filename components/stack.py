@@ -11,10 +11,10 @@ from components.network import cilium
 
 
 def create(args: SlurmArgs, parent: pulumi.Resource | None = None) -> Slurm:
-    """Create the stack, with its own Kubernetes provider: network and drivers first, then Slurm.
+    """Create the stack with its own Kubernetes provider. The pod network and the drivers are
+    created before Slurm.
 
-    Raises `SettingsError` before it creates anything, if a file that the settings name cannot be
-    read.
+    If a file that the settings name cannot be read, it raises `SettingsError` and creates nothing.
     """
     settings, cluster = args.settings, args.cluster
     check_files(settings, args.root)

@@ -111,8 +111,8 @@ class Controller(pulumi.ComponentResource):
                 PlaceholderArgs(slurmctld.metadata.namespace, args.site, c.CONTROLLER, pod),
                 child,
             )
-        # Use a value of the Service, so that Pulumi creates all users of this output after
-        # slurmctld is ready, and deletes them before slurmctld.
+        # Use a value of the Service, so that Pulumi creates everything that uses this output after
+        # slurmctld is ready, and deletes it before slurmctld.
         self.server = once_known(c.conf_server(args.address), service.metadata.name)
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = once_known(config.metadata.name, self.server)

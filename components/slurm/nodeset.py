@@ -118,8 +118,8 @@ class Nodeset(pulumi.ComponentResource):
             made = self._pod_template(f"{name}-template", args, labels, template)
         else:
             made = self._stateful_set(f"{name}-slurmd", args, labels, template)
-        # Use a value of the object, so that Pulumi creates all users of this output after the
-        # object.
+        # Use a value of the object, so that Pulumi creates everything that uses this output after
+        # the object.
         self.template = once_known(pulumi.Output.json_dumps(template, sort_keys=True), made)
         self.digest = self.template.apply(lambda text: c.checksum({"template": text}))
         self.register_outputs({"digest": self.digest})

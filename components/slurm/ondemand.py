@@ -23,23 +23,26 @@ class OnDemandArgs:
     nodesets: Sequence[str]
     """Names of the nodesets on demand."""
     cost: str
-    """Highest and lowest cost of the nodes for an hour; "" without prices."""
+    """Highest and lowest cost of the nodes for an hour. The text is empty if no node has a
+    price."""
 
 
 class OnDemand(pulumi.ComponentResource):
-    """One pod with credentials for Kubernetes' API, and its Service, which slurmctld calls.
+    """One pod with credentials for Kubernetes' API, and the Service through which slurmctld calls
+    the pod.
 
-    An account that may create pods can read every Secret of the namespace. Admission policies
-    therefore permit only pods that equal the templates of the nodesets.
+    An account that may create any pod can read every Secret of the namespace. Admission policies
+    therefore permit only pods that equal the PodTemplate of their nodeset.
 
-    The policy that compares pods with templates has a permanent binding, which selects templates
-    by label, and a binding for each nodeset, which names its template. Only the second kind
-    refuses a pod whose template is missing or lacks the label.
+    The policy that compares pods with templates applies through two kinds of bindings. A permanent
+    binding selects all templates by a label. In addition, each nodeset has a binding that names the
+    nodeset's template. Only this binding refuses a pod whose template is missing or lacks the
+    label.
 
-    Without nodesets on demand, only that policy and its permanent binding remain: if no bound
-    policy in the cluster reads templates, the API server stops reading templates until it restarts
-    (kubernetes/kubernetes#133827). Beside the permanent binding, a deploy may safely create and
-    delete the bindings of nodesets.
+    If the settings have no nodesets on demand, only this policy and its permanent binding exist.
+    They must stay because of a bug (kubernetes/kubernetes#133827): if no policy with a binding
+    reads templates, the API server stops reading templates until it restarts. While the permanent
+    binding exists, a deploy may safely create and delete the bindings of nodesets.
     """
 
     def __init__(
@@ -65,13 +68,15 @@ class OnDemand(pulumi.ComponentResource):
             child,
             {c.ANNOTATION_COST: args.cost} if args.cost else None,
         )
-        # A preview does not show the annotations of unchanged resources, so log the cost as well.
+        # Also log the cost in a preview, which does not show the annotations of unchanged
+        # resources.
         if args.cost and pulumi.runtime.is_dry_run():
             pulumi.log.info(f"{c.COST_LOGGED}{args.cost}")
         account = rights.account(name, c.ON_DEMAND, args.site.namespace, child)
-        # Limit the account before it has any rights. Permit pods of a nodeset only while a binding
-        # requires the nodeset's template: Pulumi creates this binding before the policy that
-        # permits the pods, and deletes it after an update of that policy.
+        # Limit the account before it gets any rights. The account may create pods of a nodeset only
+        # while a binding requires the nodeset's template. For this purpose, Pulumi creates the
+        # binding before the policy that permits the pods, and deletes the binding after an update
+        # of that policy.
         limited = _limit(
             name,
             account,
@@ -169,10 +174,10 @@ def _limit(
 def _require_templates(
     name: str, namespace: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
-    """Permit only pods of nodes on demand that equal the templates, for all accounts.
+    """Refuse pods of nodes on demand that differ from their template. This applies to all accounts.
 
-    Without templates, Kubernetes refuses all requests that match the policy. So the policy matches
-    only new pods of nodes on demand.
+    If no template exists, Kubernetes refuses all requests that match the policy. So the policy must
+    match only requests that create pods of nodes on demand.
     """
     return _policy(
         f"{name}-templates",
@@ -206,8 +211,9 @@ def _require_each(
 ) -> list[pulumi.Resource]:
     """Require the template of each nodeset for the nodeset's pods.
 
-    The permanent binding compares a pod with all templates that have the label. If the pod's own
-    template is missing or lacks the label, the other templates do not refuse the pod.
+    The permanent binding alone is not enough. It compares a pod with all templates that have the
+    label. If the template of the pod's nodeset is missing or lacks the label, the other templates
+    do not refuse the pod.
     """
     policy = _policy_of_templates(args.site.namespace)
     return [
@@ -233,7 +239,8 @@ def _require_each(
 
 
 def _policy_of_templates(namespace: pulumi.Input[str]) -> pulumi.Output[str]:
-    """Return the policy's name. A policy has no namespace, so each stack needs its own name."""
+    """Return the policy's name. It contains the stack's namespace, because a policy itself belongs
+    to no namespace."""
     return pulumi.Output.concat(namespace, f"-{c.ON_DEMAND}-templates")
 
 

@@ -1,10 +1,12 @@
-"""Rules for the pods that the agent of nodes on demand may create and delete, in CEL.
+"""CEL expressions that decide which pods the agent of nodes on demand may create and delete.
 
-`own_pods` limits the agent to pods of nodes on demand. `like_templates` compares a new pod with the
-PodTemplate of its nodeset (`params`). Kubernetes evaluates these rules for each PodTemplate of
-nodes on demand, and again for the template that has the name of the pod's nodeset: see `OnDemand`.
-The rules compare all fields that decide what the pod can reach. They leave out fields that
-Kubernetes sets itself, such as requests that follow from limits.
+The rules of `own_pods` limit the agent to pods of nodes on demand.
+
+The rules of `like_templates` compare a new pod with the PodTemplate of the pod's nodeset, which the
+expressions call `params`. Kubernetes evaluates these rules for each PodTemplate of nodes on demand,
+and again for the template that has the name of the pod's nodeset: see `OnDemand`. The rules compare
+all fields that decide what the pod can reach. They do not compare fields that Kubernetes sets
+itself, such as requests that follow from limits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +16,8 @@ from components import conventions as c
 from components.cel import equal_but, literal, part
 
 _NODESET = literal(c.LABEL_NODESET)
-# Remove the types: CEL cannot iterate over maps that the API describes as objects.
+# Remove the types with dyn(), because CEL cannot iterate over maps that the API describes as
+# objects.
 POD = ("pod", "request.operation == 'DELETE' ? dyn(oldObject) : dyn(object)")
 LABELS = ("labels", "has(variables.pod.metadata.labels) ? variables.pod.metadata.labels : {}")
 IS_OTHER = (
@@ -23,8 +26,8 @@ IS_OTHER = (
 )
 TEMPLATE = ("template", "dyn(params.template)")
 """Variables of the rules, each with its expression. The last two require `params`, a PodTemplate.
-IS_OTHER compares the template's name, which is the name of its nodeset: unlike labels, a name
-cannot change."""
+IS_OTHER is true if the template belongs to another nodeset. It compares the template's name, which
+is the name of its nodeset, because a name, unlike a label, cannot change."""
 
 _POD_FIELDS = (
     *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "dnsConfig"),
@@ -34,17 +37,20 @@ _POD_FIELDS = (
     *("shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds"),
     *("topologySpreadConstraints", "volumes"),
 )
-"""Fields that must be equal, with a message for each. Fields without a rule must be equal, too."""
+"""Fields that must be equal in pod and template. Each has a message of its own. All fields that
+these lists do not name must also be equal, but share one message."""
 _JUDGED_FIELDS = (
     *("containers", "hostname", "imagePullSecrets", "initContainers", "nodeName"),
     *("priorityClassName", "serviceAccountName", "tolerations"),
 )
-"""Fields with rules of their own."""
+"""Fields that have rules of their own below."""
 _DERIVED_FIELDS = ("overhead", "preemptionPolicy", "priority", "serviceAccount")
-"""Fields that Kubernetes derives from other fields. Its admission plugins RuntimeClass and Priority
-refuse other values, and `serviceAccount` is a copy of `serviceAccountName`."""
+"""Fields that need no rule, because Kubernetes derives them from other fields. Its admission
+plugins RuntimeClass and Priority refuse wrong values, and `serviceAccount` is a copy of
+`serviceAccountName`."""
 _DERIVED_OF_CONTAINERS = ("imagePullPolicy", "resizePolicy", "resources")
-"""Fields of containers that Kubernetes may complete. `resizePolicy` applies only to later edits."""
+"""Fields of containers to which Kubernetes may add values. `resizePolicy` is harmless, because it
+applies only to later edits of the pod."""
 _OWN_ANNOTATIONS = ["kubernetes.io/limit-ranger", "kubernetes.io/psp"]
 """Annotations that Kubernetes adds to new pods."""
 _OWN_TOLERATIONS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
@@ -52,7 +58,7 @@ _OWN_TOLERATIONS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 
 
 def own_pods(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield expressions that must be true, each with the message of a refusal.
+    """Yield expressions that must be true, each with the message of the error if it is false.
 
     `nodesets` are the names of the nodesets on demand.
     """
@@ -70,12 +76,13 @@ def own_pods(nodesets: Iterable[str]) -> Iterator[tuple[str, str]]:
             f"request.operation == 'DELETE' || ({_NODESET} in variables.labels"
             f" && variables.labels[{_NODESET}] in {literal(sorted(nodesets))})"
         ),
-        "the pod must belong to a nodeset on demand",
+        "the pod's label must name a nodeset that has on_demand in the settings",
     )
 
 
 def like_templates() -> Iterator[tuple[str, str]]:
-    """Yield expressions that must be true of a new pod, each with the message of a refusal."""
+    """Yield expressions that must be true for a new pod, each with the message of the error if it
+    is false."""
     for rule, message in _of_new_pods():
         yield f"variables.isOther || ({rule})", message
 
@@ -96,7 +103,7 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             f"has({_METADATA}.name)"
             f" && {_METADATA}.name.matches('^' + params.metadata.name + '-[0-9]+$')"
         ),
-        "the pod's name must be the nodeset, a hyphen and a number",
+        "the pod's name must be the name of its nodeset, a hyphen and a number, such as gpu-0",
     )
     theirs, ours = "variables.template.metadata.labels", "variables.labels"
     yield (
@@ -106,13 +113,16 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             f" ? {ours}[key] == {_METADATA}.name"
             f" : key in {theirs} && {ours}[key] == {theirs}[key])"
         ),
-        f"the pod's labels must be those of the template, and {labels.POD} with the pod's name",
+        (
+            f"the pod's labels must be those in the PodTemplate of the nodeset, and {labels.POD} with"
+            " the pod's name"
+        ),
     )
     ours = part(_METADATA, "annotations", "{}")
     theirs = part("variables.template.metadata", "annotations", "{}")
     yield (
         equal_but(theirs, ours, labels.TEMPLATE, *_OWN_ANNOTATIONS),
-        "the pod's annotations must be those of the template",
+        "the pod's annotations must be the same as in the PodTemplate of the nodeset",
     )
     yield f"!has({_METADATA}.finalizers)", "the pod may not have finalizers"
     yield (
@@ -123,21 +133,24 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             " && one.uid == params.metadata.uid"
             " && (!has(one.blockOwnerDeletion) || !one.blockOwnerDeletion))"
         ),
-        "ownerReferences must contain only the template, without blockOwnerDeletion",
+        "ownerReferences must contain only the PodTemplate of the nodeset, without blockOwnerDeletion",
     )
 
 
 def _fields_like_template() -> Iterator[tuple[str, str]]:
     for name in _POD_FIELDS:
-        yield _same(_SPEC, _TEMPLATE_SPEC, name), f"{name} must be that of the template"
+        yield (
+            _same(_SPEC, _TEMPLATE_SPEC, name),
+            f"{name} must be the same as in the PodTemplate of the nodeset",
+        )
     yield (
         equal_but(_TEMPLATE_SPEC, _SPEC, *_POD_FIELDS, *_JUDGED_FIELDS, *_DERIVED_FIELDS),
-        "all other fields of the spec must be those of the template",
+        "all other fields of the spec must be the same as in the PodTemplate of the nodeset",
     )
     for name in ("initContainers", "containers"):
         yield (
             _same_containers(f"{_SPEC}.{name}", f"{_TEMPLATE_SPEC}.{name}"),
-            f"{name} must be those of the template, in the same order",
+            f"{name} must be the same as in the PodTemplate of the nodeset, in the same order",
         )
 
 
@@ -152,17 +165,19 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
             f"!has({_SPEC}.serviceAccountName) || {_SPEC}.serviceAccountName == 'default'"
             f" || {_same(_SPEC, _TEMPLATE_SPEC, 'serviceAccountName')}"
         ),
-        "serviceAccountName must be that of the template, or 'default'",
+        "serviceAccountName must be the same as in the PodTemplate of the nodeset, or 'default'",
     )
-    # To a pod without imagePullSecrets, Kubernetes adds those of its service account.
+    # If a pod has no imagePullSecrets, Kubernetes adds those of the pod's service account. So
+    # compare them only if the template has some.
     yield (
         (
             f"!has({_TEMPLATE_SPEC}.imagePullSecrets)"
             f" || {_same(_SPEC, _TEMPLATE_SPEC, 'imagePullSecrets')}"
         ),
-        "imagePullSecrets must be those of the template",
+        "imagePullSecrets must be the same as in the PodTemplate of the nodeset",
     )
-    # To a pod without a priority class, Kubernetes adds the cluster's default class.
+    # If a pod has no priority class, Kubernetes sets the cluster's default class. So compare the
+    # class only if the template has one. Otherwise, refuse only the system classes.
     yield (
         (
             f"has({_TEMPLATE_SPEC}.priorityClassName)"
@@ -170,7 +185,7 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
             f" : !has({_SPEC}.priorityClassName)"
             f" || !{_SPEC}.priorityClassName.startsWith('system-')"
         ),
-        "priorityClassName must be that of the template",
+        "priorityClassName must be the same as in the PodTemplate of the nodeset",
     )
     yield (
         (
@@ -181,12 +196,15 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
             " && has(it.resources.limits) && one.key in it.resources.limits))"
             f" || one in {part(_TEMPLATE_SPEC, 'tolerations', '[]')})"
         ),
-        "tolerations must be those of the template, apart from those that Kubernetes adds",
+        (
+            "tolerations must be the same as in the PodTemplate of the nodeset, except for those that"
+            " Kubernetes adds"
+        ),
     )
 
 
 def _same(one: str, other: str, name: str) -> str:
-    """Return an expression: a field is equal in both objects, or absent in both."""
+    """Return an expression that is true if a field is equal in both objects, or absent in both."""
     return (
         f"(has({one}.{name}) ? has({other}.{name}) && {one}.{name} == {other}.{name}"
         f" : !has({other}.{name}))"
@@ -194,7 +212,7 @@ def _same(one: str, other: str, name: str) -> str:
 
 
 def _same_containers(ours: str, theirs: str) -> str:
-    """Return an expression: the lists have the same containers, in the same order.
+    """Return an expression that is true if both lists have the same containers, in the same order.
 
     Kubernetes may add requests that follow from limits or a LimitRange, and may set imagePullPolicy
     to Always.

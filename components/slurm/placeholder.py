@@ -1,4 +1,5 @@
-"""A pod that reserves a place for slurmctld on another Kubernetes node, and pulls its images."""
+"""The placeholder: a pod that reserves a place for slurmctld on another Kubernetes node, and pulls
+slurmctld's images there."""
 
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ from components import pods
 from components.site import Site
 
 _PRIORITY = -10
-"""Priority below other pods: the lowest one for which an autoscaler still adds nodes."""
+"""Priority of the placeholder. It is below the priority of all other pods, but is the lowest for
+which an autoscaler still adds nodes."""
 _KEPT = ("name", "image", "imagePullPolicy", "securityContext", "resources")
 
 
@@ -46,7 +48,8 @@ class Placeholder(pulumi.ComponentResource):
             metadata={
                 "name": c.PLACEHOLDER,
                 "namespace": args.namespace,
-                # Do not wait: without another Kubernetes node, the pod stays pending.
+                # Do not wait for the pod: if the cluster has no other Kubernetes node, it stays
+                # pending.
                 "annotations": {"pulumi.com/skipAwait": "true"},
             },
             spec=pods.workload(c.PLACEHOLDER, _pod(args, yielding.metadata.name), replicas=1),
@@ -60,7 +63,7 @@ def _pod(args: PlaceholderArgs, priority_class: pulumi.Input[str]) -> pods.Spec:
         **args.site.pod(args.component),
         **pods.apart_from(args.component),
         "priorityClassName": priority_class,
-        # The pod that takes this place must not wait for the placeholder to end.
+        # Kill the placeholder at once, so that the pod that takes its place does not have to wait.
         "terminationGracePeriodSeconds": 0,
         "containers": [
             _idle(container) for container in (*args.pod["initContainers"], *args.pod["containers"])

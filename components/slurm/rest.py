@@ -17,7 +17,7 @@ class RestArgs:
     slurmctld: Slurmctld
     settings: RestSettings
     accounting: bool
-    """Whether slurmdbd exists. If so, slurmrestd also serves slurmdbd's API."""
+    """Whether the stack has slurmdbd. slurmrestd then also serves slurmdbd's API."""
 
 
 class Rest(pulumi.ComponentResource):
@@ -27,7 +27,7 @@ class Rest(pulumi.ComponentResource):
     """
 
     url: pulumi.Output[str]
-    """URL of the API, known once slurmrestd listens."""
+    """URL of the API. Pulumi knows this output only after slurmrestd accepts connections."""
 
     def __init__(
         self, name: str, args: RestArgs, opts: pulumi.ResourceOptions | None = None
@@ -79,7 +79,7 @@ def _slurmrestd(args: RestArgs) -> pods.Spec:
         "ports": [{"name": "http", "containerPort": c.REST_PORT}],
         **pods.probes(pods.open_port(c.REST_PORT)),
         "volumeMounts": [
-            # slurmrestd reads only slurmctld's address from slurm.conf, so it needs no restart if
+            # slurmrestd uses only slurmctld's address from slurm.conf. So it needs no restart when
             # other lines change.
             pods.mount("config", c.SLURM_ETC, read_only=True),
             *args.site.user_mounts(),

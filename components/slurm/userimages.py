@@ -21,7 +21,8 @@ class UserImagesArgs:
 
 
 class UserImages(pulumi.ComponentResource):
-    """A ConfigMap. Running pods see changes of its files."""
+    """A ConfigMap with these settings as files. When a file changes, running pods see the new
+    content."""
 
     mounted: pods.Mounted
     """Volume and mount for login nodes and workers."""

@@ -1,4 +1,4 @@
-"""Dumps of the accounting database: a CronJob creates them, and slurmdbd's pod can load one."""
+"""Dumps of the accounting database. A CronJob creates dumps, and slurmdbd's pod can load a dump."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from components.settings import Backup as BackupSettings
 from components.site import Site
 
 _DEADLINE = 6 * 3600
-"""Time limit of a run in seconds."""
+"""Time limit in seconds for one dump."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class Backup(pulumi.ComponentResource):
 
 
 def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
-    # Run on slurmdbd's node: slurmdbd's pod mounts the same volume, which may be ReadWriteOnce.
+    # During a restore from the volume, run on the Kubernetes node of slurmdbd's pod. That pod
+    # mounts the same volume, which may be ReadWriteOnce.
     where = pods.beside(c.ACCOUNTING) if args.settings.restore and not args.settings.s3 else {}
     return {
         "backoffLimit": 2,
@@ -105,7 +106,8 @@ def _job(args: BackupArgs, volumes: Sequence[pods.Spec]) -> pods.Spec:
             {
                 **args.site.pod(c.BACKUP),
                 **where,
-                # Use the group of slurmdbd's pod, which may load these dumps.
+                # Let the files belong to the group of slurmdbd's pod, so that this pod can load the
+                # dumps.
                 **pods.owned_by(c.SLURM_ID),
                 "restartPolicy": "Never",
                 "containers": [_container("backup", args)],

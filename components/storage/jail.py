@@ -1,4 +1,4 @@
-"""The shared root file system that users see on every node."""
+"""The jail: the shared root file system that users see on every node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,10 @@ ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 
 
 _NOMINAL = 1024
-"""Nominal size of a volume in MiB, for a file system that sets its own size."""
+"""Size in MiB that the volume declares if the file system itself determines the real size."""
 _PATIENCE = "1h"
-"""Timeout: the jail has tens of thousands of small files, and some file systems are slow."""
+"""Time that the Jobs may take. It is long, because the jail has tens of thousands of small files,
+and some file systems are slow."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,22 @@ class JailArgs:
     """The jail's passwd. A changed passwd runs the Job that creates the homes of new users."""
     protect: bool
     files: pods.Spec | None = None
-    """The cluster's file system, as the source of a volume, if the settings choose no other."""
+    """Source of a volume on the cluster's own file system. The jail uses it if the settings choose
+    no other source."""
 
 
 class Jail(pulumi.ComponentResource):
     """The jail's volume, a Job for its system files (`agents.populate`), and a Job for homes.
 
-    Both Jobs skip work that is already done, so they can run again at any time.
+    Both Jobs skip work that an earlier run has done, so they can run again at any time.
     """
 
     origin: k8s.core.v1.ConfigMap
-    """Record of the volume's source. If an edit changes the source, the deploy fails here, before
-    all other steps for the jail."""
+    """ConfigMap that records the source of the jail's volume. If an edit changes the source, the
+    deploy fails at this ConfigMap, before it changes anything else of the jail."""
     claim: pulumi.Output[str]
-    """Name of the PersistentVolumeClaim, known once the volume is filled and the homes exist. Pods
-    that use this output are created after both Jobs."""
+    """Name of the PersistentVolumeClaim. Pulumi knows this output only after both Jobs have ended,
+    so it creates pods that use this output after that."""
 
     def __init__(
         self, name: str, args: JailArgs, opts: pulumi.ResourceOptions | None = None
@@ -84,8 +86,8 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    # Mounting volumes inside the jail is safe here: through symbolic links, users
-                    # reach nothing else in this pod.
+                    # Here, volumes may be mounted inside the jail, where users can create symbolic
+                    # links: such a link leads to nothing else in this pod.
                     *(
                         pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
                         for v in sorted(homes_own, key=lambda v: v.path)
@@ -98,7 +100,8 @@ class Jail(pulumi.ComponentResource):
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
-        # A preview knows the namespace of `homes` as well, so it shows no false changes.
+        # Depend on the Job's namespace, because a preview also knows it. Otherwise, the preview
+        # would show changes that do not happen.
         self.claim = once_known(claim, homes.metadata.namespace)
         self.register_outputs({"claim": self.claim})
 
@@ -123,8 +126,8 @@ class Jail(pulumi.ComponentResource):
         opts = pulumi.ResourceOptions(parent=self, protect=args.protect, depends_on=[self.origin])
         wanted = pods.Volume("ReadWriteMany", settings.size, settings.storage_class)
         if files:
-            # The cluster or the server sets the real size: Kubernetes resizes only volumes that it
-            # has created.
+            # Declare a fixed size. The cluster or the server sets the real size, and Kubernetes
+            # resizes only volumes that it has created.
             wanted = replace(wanted, size=_NOMINAL)
         if source:
             volume = k8s.core.v1.PersistentVolume(
@@ -193,8 +196,8 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
     """Create a ConfigMap whose name records the source of the jail's volume.
 
     The ConfigMap is protected, so the engine refuses an edit of the source at once. Without this
-    ConfigMap, the engine would create another volume, and move pods there, away from users' data.
-    Only at the end, it would fail because it must delete the protected claim.
+    ConfigMap, the engine would first create another volume and move pods to it, away from users'
+    data. It would fail only at the end, when it must delete the protected claim.
     """
     settings = args.settings
     origin = settings.origin() or (("cluster",) if _files(args) else ())
@@ -208,7 +211,8 @@ def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:
 
 
 def _files(args: JailArgs) -> pods.Spec | None:
-    """Return the cluster's file system if the jail uses it, else None."""
+    """Return the source of the cluster's file system if the jail uses this file system, else
+    None."""
     return None if args.settings.is_elsewhere() else args.files
 
 

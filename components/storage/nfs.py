@@ -1,4 +1,5 @@
-"""An NFS server for the jail, for clusters without another source of ReadWriteMany."""
+"""An NFS server for the jail. Clusters need it if they have no other storage that several nodes can
+mount (ReadWriteMany)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,27 +14,27 @@ from components.settings import NfsServer as NfsServerSettings
 from components.site import Site
 
 _CAPABILITIES = (
-    "CHOWN",  # root on a client changes owners of files
-    "DAC_OVERRIDE",  # root on a client ignores modes, as on a disk
+    "CHOWN",  # root on a client may change owners of files
+    "DAC_OVERRIDE",  # root on a client may ignore modes of files
     "DAC_READ_SEARCH",  # Ganesha opens files by handle (open_by_handle_at(2))
-    "FOWNER",  # root on a client sets modes and times of others' files
-    "FSETID",  # root on a client keeps the set-user-ID and set-group-ID bits
-    "SETGID",  # Ganesha runs each request as its sender, with the sender's groups
+    "FOWNER",  # root on a client may set modes and times of all files
+    "FSETID",  # root on a client may keep the set-user-ID and set-group-ID bits
+    "SETGID",  # Ganesha carries out each request as its sender, with the sender's groups
     "SETUID",
 )
-"""Capabilities that Ganesha needs for requests of clients."""
+"""Capabilities that Ganesha, the NFS server, needs for the requests of clients."""
 _MOUNT_OPTIONS = (
     "nfsvers=4.1",
-    # Use another port for each reconnect. With the same port, the machine's address translation
-    # would send packets to the server's previous address.
+    # Use a new port for each new connection. With the same port, the machine's address translation
+    # would still send packets to the server's previous address.
     "noresvport",
 )
 _LEASE = 60
-"""Seconds without contact with the server after which a machine loses its locks."""
+"""If a machine has no contact with the server for this number of seconds, it loses its locks."""
 _GRACE = 90
-"""Seconds after a restart during which machines can only reclaim open files and locks. This period
-ends early if all machines have done so. The period is longer than a client's pause between retries.
-"""
+"""Seconds after a restart of the server in which machines can only get back their open files and
+locks. This period ends early if all machines have done so. It must be longer than the pause between
+two retries of a client."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class NfsServerArgs:
 
 
 class NfsServer(pulumi.ComponentResource):
-    """NFS-Ganesha on a volume, and its Service, which keeps its address if the server moves."""
+    """NFS-Ganesha with a volume, and its Service. The Service keeps its address when the server
+    moves to another machine."""
 
     source: pods.Spec
     """The export, as the source of a PersistentVolume; known once the server is ready."""
@@ -67,7 +69,7 @@ class NfsServer(pulumi.ComponentResource):
             pods.Volume("ReadWriteOnce", args.size, args.settings.storage_class),
             kept,
         )
-        # A StatefulSet never runs two servers, even if a machine is lost.
+        # Use a StatefulSet, because it never runs two servers, even if a machine is lost.
         ganesha = k8s.apps.v1.StatefulSet(
             f"{name}-ganesha",
             metadata={"name": c.JAIL_SERVER, "namespace": args.namespace},
@@ -86,10 +88,12 @@ class NfsServer(pulumi.ComponentResource):
             args.namespace,
             ganesha,
             pods.service_port("nfs", c.NFS_PORT),
-            # Keep the Service: a PersistentVolume contains the Service's address, and is immutable.
+            # Protect the Service: the jail's PersistentVolume contains the Service's address, and
+            # cannot be changed.
             kept,
         )
-        # Use the address: machines mount the export, and their resolver does not know Services.
+        # Use the Service's address instead of its name: machines mount the file system, and they
+        # cannot resolve names of Services.
         self.source = {
             "nfs": {"server": service.spec.cluster_ip, "path": "/"},
             "mountOptions": list(_MOUNT_OPTIONS),
@@ -102,13 +106,14 @@ def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[st
         pods.mounted(pods.claim_volume("data", volume), c.JAIL_SERVED),
         pods.mounted(pods.config_volume("config", config), c.JAIL_SERVER_ETC, read_only=True),
         pods.mounted(pods.memory_volume("run", "4Mi"), "/run/ganesha"),
-        # In /tmp, Ganesha tests which locks the machine supports.
+        # Ganesha needs /tmp to test which kinds of file locks the machine supports.
         pods.mounted(pods.memory_volume("tmp", "4Mi"), "/tmp"),
     ]
     return {
         **args.site.pod(c.JAIL_SERVER),
-        # Avoid a deadlock: a machine short of memory writes its jobs' data to this server. A
-        # server on the same machine may wait for the memory that these writes would free.
+        # Run on another machine than jobs, to avoid a deadlock. A machine that is short of memory
+        # writes the data of its jobs to this server. If the server runs on the same machine, it may
+        # itself wait for the memory that these writes would free.
         **pods.rather_apart_from(c.WORKER),
         "containers": [_ganesha(args.site, mounted)],
         "volumes": pods.volumes(mounted),
@@ -118,9 +123,9 @@ def _pod(args: NfsServerArgs, volume: pulumi.Input[str], config: pulumi.Input[st
 def ganesha_conf(machines: Sequence[str]) -> str:
     """Render ganesha-config(8). `machines` are the ranges of clients; empty for all clients.
 
-    NFS trusts the uid that the client sends (`SecType = sys`), including root, which owns the
-    jail's system files. The only protection is the choice of clients, so both this file and the
-    network policies refuse all others.
+    With `SecType = sys`, the server trusts the uid that a client sends, even that of root, which
+    owns the jail's system files. The only protection is therefore that other clients cannot
+    connect. Both this file and the network policies refuse them.
     """
     access = "RW"
     clients = ""
@@ -167,7 +172,7 @@ EXPORT {{
 
 
 def _client(cidr: str) -> str:
-    """Return a range in Ganesha's format: a single IPv6 address must not have the prefix /128."""
+    """Return a range in Ganesha's format, in which a single IPv6 address must not end with /128."""
     network = ip_network(cidr)
     return str(network.network_address) if network.prefixlen == network.max_prefixlen else cidr
 

@@ -14,7 +14,8 @@ from components.settings import Snapshots as SnapshotsSettings
 from components.site import Site
 
 _DEADLINE = 6 * 3600
-"""Time limit of one snapshot in seconds. Clouds need hours to copy the first snapshot."""
+"""Time limit in seconds for one snapshot. It is long, because clouds need hours to copy the first
+snapshot."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Snapshots(pulumi.ComponentResource):
     """A CronJob that creates snapshots and removes old ones, and a Job that checks the cluster.
 
     The deploy waits for the Job, and fails if the cluster does not support VolumeSnapshots. Without
-    the Job, an operator might not notice that the CronJob fails at night.
+    the Job, an operator would notice this only when the CronJob fails at night.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Snapshots(pulumi.ComponentResource):
             spec=pods.scheduled(
                 args.settings.schedule,
                 {
-                    # If a snapshot was not ready in time, an immediate retry would not help.
+                    # Do not retry: if a snapshot was not ready in time, a second one would not be
+                    # ready sooner.
                     "backoffLimit": 0,
                     "activeDeadlineSeconds": _DEADLINE * len(args.classes) + 600,
                     "template": _pod(args, account),

@@ -37,7 +37,8 @@ def submount_volumes(given: Iterable[Submount]) -> list[Spec]:
 
 
 def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
-    """Return these volumes' mounts, which are outside the jail: users cannot place links there."""
+    """Return the mounts of these volumes. They are outside the jail, so that users cannot place
+    symbolic links in their paths."""
     return [
         mount(f"jail-{one.name}", _place(f"jail-{one.name}"), read_only=one.read_only)
         for one in _ordered(given)
@@ -47,7 +48,8 @@ def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
 def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
     """Return the mounts of a worker's other volumes.
 
-    Volumes that jobs see are mounted outside the jail, too, so that users cannot place links there.
+    Volumes that jobs see are also mounted outside the jail, so that users cannot place symbolic
+    links in their paths.
     """
     return [
         mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)
@@ -72,5 +74,5 @@ def _place(name: str) -> str:
 
 
 def _ordered(given: Iterable[Submount]) -> list[Submount]:
-    """Sort volumes by path, parents first."""
+    """Sort volumes by path, so that a volume comes before the volumes below its path."""
     return sorted(given, key=lambda one: one.path)

@@ -281,7 +281,9 @@ def test_agent_may_create_and_delete_only_its_pods(cluster: Cluster) -> None:
     made = pod_of(cluster, "cloud")
     assert answer(cluster, made, "create", "-f", "-") == "pod/cloud-0 created (server dry run)\n"
     made["spec"]["volumes"].append({"name": "machine", "hostPath": {"path": "/"}})
-    assert "volumes must be that of the template" in answer(cluster, made, "create", "-f", "-")
+    assert "volumes must be the same as in the PodTemplate of the nodeset" in answer(
+        cluster, made, "create", "-f", "-"
+    )
     refused = answer(cluster, made, "delete", "pod", cluster.controller())
     assert "may create and delete only pods of nodes on demand" in refused
 
@@ -295,7 +297,9 @@ def test_template_still_limits_pods_after_it_loses_a_label(cluster: Cluster, lab
     try:
         # Give the API server time to read the change.
         time.sleep(3)
-        assert "volumes must be that of the template" in answer(cluster, made, "create", "-f", "-")
+        assert "volumes must be the same as in the PodTemplate of the nodeset" in answer(
+            cluster, made, "create", "-f", "-"
+        )
     finally:
         cluster.kubectl("label", "podtemplate", "lost", f"{label}={value}")
 

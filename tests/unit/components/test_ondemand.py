@@ -439,7 +439,9 @@ def test_pod_may_use_only_pull_secrets_of_its_template(template: Object) -> None
     assert refusals(given, "CREATE", made) == []
 
     made["spec"]["imagePullSecrets"] = [{"name": "another"}]
-    assert refusals(given, "CREATE", made) == ["imagePullSecrets must be those of the template"]
+    assert refusals(given, "CREATE", made) == [
+        "imagePullSecrets must be the same as in the PodTemplate of the nodeset"
+    ]
 
 
 @pytest.mark.parametrize("found", [{}, {c.LABEL_NODESET: "another"}])

@@ -154,7 +154,7 @@ def test_log_shows_only_what_was_done(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     world.boxes["gpu-1"].flags = {"POWERING_UP"}
-    world.refusal = "volumes must be that of the template"
+    world.refusal = "volumes must be the same as in the PodTemplate of the nodeset"
     counted(agent, monkeypatch, lambda _: signal.raise_signal(signal.SIGTERM))
 
     assert main([], agent) == 0
@@ -162,9 +162,12 @@ def test_log_shows_only_what_was_done(
     assert [line.partition(" msg=")[2] for line in lines] == [
         (
             '"gpu-1: set to DOWN, because it did not start: slurmstack:start:quota: '
-            'volumes must be that of the template"'
+            'volumes must be the same as in the PodTemplate of the nodeset"'
         ),
-        "\"cannot carry out 'gpu-1: pod created': volumes must be that of the template\"",
+        (
+            "\"cannot carry out 'gpu-1: pod created': "
+            'volumes must be the same as in the PodTemplate of the nodeset"'
+        ),
     ]
 
 

@@ -23,7 +23,7 @@ def world(world: World) -> World:
     "refusal",
     [
         'pods "gpu-0" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=9',
-        f"{POLICY}volumes must be that of the template",
+        f"{POLICY}volumes must be the same as in the PodTemplate of the nodeset",
     ],
 )
 def test_permanent_refusal_of_a_pod_ends_the_start(
