@@ -1,7 +1,8 @@
-"""Policy pack: rules for all stacks of this program.
+"""Policy pack: rules that the resources of every stack of this program must follow.
 
 Rules are pure functions. Each module has one subject, and `catalogue` lists all rules. `__main__`
-passes the rules to Pulumi's policy SDK, which serves them to the engine that deploys the stack.
-Pulumi runs the pack with this folder as its working directory. So no module here may have the same
-name as a module of Python or of a dependency.
+passes the rules to Pulumi's policy SDK. The engine that deploys the stack asks the SDK to check
+each resource. Pulumi runs the pack with this folder as its working directory, so Python finds the
+modules in this folder first. No module here may therefore have the same name as a module of Python
+or of a dependency.
 """

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Pulumi runs this folder as a script, not as a package.
+# Let Python find the package `policy`: Pulumi runs this folder as a script, not as a package.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pulumi

@@ -1,4 +1,5 @@
-"""Rules about network access, rights in Kubernetes' API, and admission to namespaces."""
+"""Rules about access to the network and to Kubernetes' API, and about the pods that a namespace
+admits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
@@ -16,17 +17,18 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
         return
     spec = at(resource.props, "spec") or {}
     if spec.get("externalIPs"):
-        yield "spec.externalIPs is set, so the Service accepts all clients"
+        yield "spec.externalIPs is set, so the Service accepts clients from all addresses"
     if spec.get("type") == "LoadBalancer":
         ranges = tuple(spec.get("loadBalancerSourceRanges") or ())
         if not ranges:
-            yield "the load balancer has no source ranges, so it is open to all addresses"
+            yield "the load balancer has no source ranges, so it accepts clients from all addresses"
         for one in _whole_worlds(ranges):
             yield f"the source ranges {', '.join(map(str, ranges))} cover all addresses ({one})"
 
 
 def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
-    """Yield 0.0.0.0/0 if the ranges together cover all of IPv4, and ::/0 if they cover IPv6."""
+    """Yield 0.0.0.0/0 if the ranges together contain all IPv4 addresses, and ::/0 if they contain
+    all IPv6 addresses."""
     known = [one for one in map(_network, ranges) if one]
     fours = collapse_addresses(one for one in known if isinstance(one, IPv4Network))
     sixes = collapse_addresses(one for one in known if isinstance(one, IPv6Network))
@@ -35,7 +37,8 @@ def _whole_worlds(ranges: Sequence[Any]) -> Iterator[str]:
 
 
 def _network(text: Any) -> IPv4Network | IPv6Network | None:
-    """Parse a range. Return None if it is unknown or invalid; Kubernetes refuses invalid ranges."""
+    """Parse an address range. Return None if the range is not known yet, or is invalid: Kubernetes
+    itself refuses invalid ranges."""
     try:
         return ip_network(str(text), strict=False)
     except ValueError:
@@ -54,7 +57,7 @@ LOAD_BALANCERS = Rule(
 
 
 _SELECTORS = {"CiliumNetworkPolicy": "endpointSelector", "NetworkPolicy": "podSelector"}
-"""Kinds of policies, each with the field that selects pods."""
+"""Kinds of network policies, each with the name of its field that selects pods."""
 
 
 def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
@@ -82,7 +85,8 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
 def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if types := tuple(spec.get("policyTypes") or ()):
         return types
-    # Cilium denies by default in each direction for which the policy has a rule, even a deny rule.
+    # With a CiliumNetworkPolicy, Cilium denies by default in each direction (ingress or egress) for
+    # which the policy has a rule. This also applies to a deny rule.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
     outwards = spec.get("egress") or spec.get("egressDeny")

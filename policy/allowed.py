@@ -1,4 +1,5 @@
-"""Permissions from a stack's config: `slurmstack:policy`, and the registry of its images."""
+"""What a stack's config allows in addition to the rules: the settings `slurmstack:policy` and
+`slurmstack:registry`."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -22,7 +23,8 @@ class Allowed(BaseModel):
     registries: tuple[Words, ...] = ()
     host_paths: tuple[Words, ...] = ()
     exceptions: Mapping[Words, Mapping[Words, Words]] = Field(default_factory=dict)
-    """Reasons for exceptions, by rule and by pattern of resources."""
+    """Exceptions by rule. For each rule: patterns of resources, each with the reason for the
+    exception."""
 
     def excepts(self, rule: str, type_: str, name: str) -> bool:
         """Return whether a resource is an exception to a rule."""
@@ -37,8 +39,8 @@ def matches(pattern: str, type_: str, name: str) -> bool:
 def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> Allowed:
     """Read a stack's permissions from its config as Pulumi passes it. Raises ConfigError.
 
-    Images may come from the stack's own `registry`. Without a registry, images with the project's
-    name are allowed: they are already on the nodes.
+    Images may come from the stack's own `registry`. Without a registry, images whose names begin
+    with the project's name are allowed, because they are already on the nodes.
     """
     key = f"{project}:policy"
     try:

@@ -1,4 +1,5 @@
-"""Rules about data: protect resources with data, and do not replace workloads with data."""
+"""Rules about data: resources that hold data must be protected, and a deploy must not replace
+workloads that use data."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from policy.rule import About, Resource, Rule, StackRule, over
 
 
 def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
-    # The type of a patch resource is the type of its target, followed by `Patch`.
+    # Treat a Patch resource like its target: its type is the target's type, followed by `Patch`.
     if resource.type.removesuffix("Patch") in HOLDS_DATA and not resource.protected:
         yield "the resource holds data and is not protected"
     if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
@@ -42,16 +43,20 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         own = [one for one in _claims(workload) if one in there and writers[one] == 1]
         if own and not _exists(workload):
-            # Raise an error if a value is unknown: in this case, the provider has not asked the API
-            # server whether the workload exists.
+            # Raise UnknownValueError if a value is unknown: in this case, the provider has not
+            # asked the API server whether the workload exists, so this rule cannot be evaluated.
             list(strings(workload.props))
-            yield workload, f"the deploy would replace the workload that mounts claim {own[0][1]}"
+            yield (
+                workload,
+                f"the deploy would replace the only workload that mounts claim {own[0][1]}",
+            )
 
     return over(lasting, judge)
 
 
 def _exists(resource: Resource) -> bool:
-    """Return whether Kubernetes has the object now: only a stored object has a version."""
+    """Return whether the object exists in Kubernetes: only a stored object has a
+    resourceVersion."""
     return bool(at(resource.props, "metadata", "resourceVersion"))
 
 

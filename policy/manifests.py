@@ -1,4 +1,4 @@
-"""Functions that read the parts of Kubernetes objects that rules need."""
+"""Functions that read those parts of Kubernetes objects that the rules check."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from policy.rule import Resource, over
 _WITH_TEMPLATE = ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController")
 STATEFUL_SET = "StatefulSet"
 LASTING = ("DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", STATEFUL_SET)
-"""Kinds of workloads that do not end by themselves."""
+"""Kinds of workloads whose pods run permanently, unlike those of Jobs."""
 DEFAULT_NAMESPACE = "default"
 
 
 def kind(resource: Resource) -> str:
-    """Return the kind of a Kubernetes object, or "". A patch has the kind of its target."""
+    """Return the kind of a Kubernetes object, or "" for other resources. A Patch resource has the
+    kind of its target."""
     package, _, rest = resource.type.partition(":")
     return rest.rpartition(":")[2].removesuffix("Patch") if package == "kubernetes" else ""
 
@@ -29,7 +30,8 @@ def at(value: Any, *path: str) -> Any:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Yield every known text in a value. Raises UnknownValueError at the end if one is unknown."""
+    """Yield every known text in a value. If any text is unknown, raise UnknownValueError after all
+    known texts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -79,7 +81,8 @@ class Container:
 
     @property
     def stays(self) -> bool:
-        """Whether the container runs as long as its pod. Sidecars in initContainers also do."""
+        """Whether the container runs as long as its pod. This is also true for sidecars in
+        initContainers."""
         return self.key == "containers" or self.spec.get("restartPolicy") == "Always"
 
     def rights(self, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""Convert the rules for Pulumi's policy SDK."""
+"""Convert the rules to policies of Pulumi's policy SDK."""
 
 from pulumi_policy import (
     EnforcementLevel,
@@ -19,7 +19,7 @@ NAME = "slurmstack"
 
 
 def policies(allowed: Allowed) -> list[Policy]:
-    """Return every rule as a policy, for a stack with these permissions."""
+    """Return every rule as a policy that respects what the stack's config allows."""
     return [
         *(_policy(rule, allowed) for rule in RULES),
         *(_stack_policy(rule, allowed) for rule in STACK_RULES),

@@ -1,4 +1,5 @@
-"""Rules about pods: their rights on the node, and the node's resources that they use."""
+"""Rules about pods: the rights that they have on their node, and the resources of the node that
+they use."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -18,9 +19,9 @@ def _unbounded(container: Container) -> Iterator[str]:
     if container.rights("privileged"):
         yield f"{container.name} is privileged"
     if "ALL" in container.capabilities("add"):
-        yield f"{container.name} has every capability"
+        yield f"container {container.name} has every capability"
     if "ALL" not in container.capabilities("drop"):
-        yield f"{container.name} does not drop the capability ALL"
+        yield f"container {container.name} does not drop the capability ALL"
 
 
 PRIVILEGED = Rule(
@@ -99,9 +100,9 @@ def _non_root(resource: Resource, _: Allowed) -> Iterator[str]:
 
 def _may_be_root(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
-        yield f"{container.name} runs as root"
+        yield f"container {container.name} runs as root"
     elif not container.rights("runAsNonRoot"):
-        yield f"{container.name} runs as the user of its image, which may be root"
+        yield f"container {container.name} runs as the user of its image, which may be root"
 
 
 NON_ROOT = Rule(
@@ -116,7 +117,8 @@ NON_ROOT = Rule(
 
 
 _ADDED = "container site-"
-"""Prefix of containers that an operator adds (nodesets[].pod.init_containers)."""
+"""Prefix of the names of containers that an operator adds with the setting
+nodesets[].pod.init_containers."""
 
 
 def _added_containers(resource: Resource, _: Allowed) -> Iterator[str]:
@@ -125,9 +127,9 @@ def _added_containers(resource: Resource, _: Allowed) -> Iterator[str]:
 
 def _powerful(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
-        yield f"{container.name} runs as root"
+        yield f"container {container.name} runs as root"
     if added := container.capabilities("add"):
-        yield f"{container.name} has {', '.join(added)}"
+        yield f"container {container.name} has the capabilities {', '.join(added)}"
 
 
 ADDED_CONTAINERS = Rule(
@@ -149,11 +151,12 @@ def _requests(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _unreserved(container: Container) -> Iterator[str]:
-    # If only a limit is set, Kubernetes uses it as the request.
+    # Accept a limit instead of a request: if only a limit is set, Kubernetes uses the limit as the
+    # request.
     both = [at(container.spec, "resources", key) or {} for key in ("requests", "limits")]
     for quantity in ("cpu", "memory"):
         if not any(one.get(quantity) for one in both):
-            yield f"{container.name} requests no {quantity}"
+            yield f"container {container.name} requests no {quantity}"
 
 
 REQUESTS = Rule(
@@ -184,7 +187,7 @@ def _limits(resource: Resource, _: Allowed) -> Iterator[str]:
 def _unlimited(container: Container) -> Iterator[str]:
     becomes_others = {"SETUID", "ALL"} & {*container.capabilities("add")}
     if becomes_others and not at(container.spec, "resources", "limits", "memory"):
-        yield f"{container.name} may run users' processes and has no memory limit"
+        yield f"container {container.name} may run users' processes and has no memory limit"
 
 
 LIMITS = Rule(

@@ -9,7 +9,8 @@ from policy.rule import About, Resource, Rule, over
 
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
-"""A tag that images/build.py derives from the image's sources, as a digest."""
+"""Pattern of the tags that images/build.py creates. Such a tag is a digest of the image's
+sources."""
 _EXACT = re.compile(r"v?\d+(\.\d+){2}(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 

@@ -1,10 +1,12 @@
-"""Types of rules, and the handling of values that a preview does not know yet.
+"""Types of rules, and how rules treat values that a preview does not know yet.
 
-A rule reads properties through the policy SDK's proxies, which raise `UnknownValueError` if a value
-is known only during the update. In this case, the SDK warns that it could not evaluate the rule.
-The update evaluates the rule again, with the known value, before it creates the resource. A rule
-that checks several items uses `over`: an unknown value in one item then hides no violation in
-another.
+A rule reads properties through objects of the policy SDK. If Pulumi will know a value only during
+the update, these objects raise `UnknownValueError`, and the SDK warns that it could not evaluate
+the rule. During the update, the SDK evaluates the rule again, with the known value, before Pulumi
+creates the resource.
+
+A rule that checks several items must use the function `over`. Otherwise, an unknown value in one
+item would hide violations in later items.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ F = TypeVar("F")
 
 
 class Level(StrEnum):
-    """Effect of a violation: only report it, or stop the deployment."""
+    """Effect of a violation: Pulumi only reports the violation, or also stops the deployment."""
 
     ADVISORY = "advisory"
     MANDATORY = "mandatory"
@@ -37,13 +39,13 @@ class Resource:
     props: Mapping[str, Any]
     protected: bool = False
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each property, URNs of the resources from which its value is derived. Only stack rules
-    get them."""
+    """For each property, the URNs of the resources from which Pulumi derives the property's value.
+    Only rules about all resources of a stack get them."""
 
 
 @dataclass(frozen=True)
 class About:
-    """Description of a rule, for messages and docs/policy.md."""
+    """Description of a rule. Messages and docs/policy.md show it."""
 
     name: str
     """Name in exceptions and in `--policy-pack-config`."""
@@ -70,7 +72,7 @@ class StackRule:
 
 
 def over(items: Iterable[T], check: Callable[[T], Iterable[F]]) -> Iterator[F]:
-    """Yield the findings in each item, even if values of other items are unknown.
+    """Check each item and yield what the check yields, even if values of other items are unknown.
 
     Raises UnknownValueError at the end if any value was unknown.
     """

@@ -1,4 +1,4 @@
-"""Rules about secrets: they may only be in Secrets."""
+"""Rules about passwords, keys and tokens: only objects of the kind Secret may contain them."""
 
 import base64
 import binascii
@@ -16,7 +16,8 @@ _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s:@$]+@", re.IGNORECASE)
 _NAMED = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(^|_)KEY(_|$)")
 _LEAST = 8
-"""Minimum length of a secret to search for. Shorter texts occur everywhere by chance."""
+"""Minimum length of the secrets that the rule searches for. Shorter texts could occur anywhere by
+chance."""
 
 
 # --- Single resources ----------------------------------------------------------------------------
@@ -32,7 +33,8 @@ def _open_secrets(resource: Resource, _: Allowed) -> Iterator[str]:
 
 
 def _texts(resource: Resource) -> Iterator[str]:
-    """Yield the texts to search. In pods, skip generated fields such as `hostAliases`."""
+    """Yield the texts of a resource in which a rule searches for secrets. In pods, skip generated
+    fields such as `hostAliases`."""
     found = pod(resource)
     if found is None:
         return strings(resource.props)
@@ -49,7 +51,7 @@ def _looks_secret(text: str) -> Iterable[str]:
 
 def _named_secret(env: object) -> Iterable[str]:
     name, value = str(at(env, "name")), str(at(env, "value") or "")
-    # A path is no secret: it names the file with the secret.
+    # Accept a path, which is not itself a secret, but names the file with the secret.
     if value and not value.startswith("/") and _NAMED.search(name.upper()):
         yield f"the environment variable {name} has a value in plain text"
 
@@ -71,7 +73,8 @@ _MADE = {
     "random:index/randomPassword:RandomPassword": ("result",),
     "tls:index/privateKey:PrivateKey": ("privateKeyPem", "privateKeyOpenssh"),
 }
-"""Types of resources that generate secrets, each with the outputs that contain them."""
+"""Types of resources that generate secrets, each with the names of the outputs that contain the
+secrets."""
 
 
 def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[Resource, str]]:
@@ -85,24 +88,30 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
     def takes(one: Resource) -> Iterator[tuple[Resource, str]]:
         urns = {urn for sources in one.sources.values() for urn in sources}
         for urn in sorted(urns & makers.keys()):
-            yield one, f"the object contains a value derived from the secret of {makers[urn]}"
+            yield (
+                one,
+                f"the object contains a value derived from the secret of resource {makers[urn]}",
+            )
 
-    # In a preview, the secrets are unknown, but the dependencies are known.
+    # First follow the dependencies: a preview knows them, although it does not know the secrets.
     yield from over(open_, takes)
     secrets: list[tuple[str, str]] = []
 
     for one in resources:
-        # Nothing can contain a secret that is not known yet.
+        # Skip secrets that are not known yet, because no object can contain them.
         with suppress(UnknownValueError):
             secrets.extend(_secrets_of(one))
 
     def holds(one: Resource) -> Iterator[tuple[Resource, str]]:
         left, texts = set(secrets), _texts(one)
-        # Stop after the last secret is found: an unknown text raises an error.
+        # Stop when all secrets are found, because reading an unknown text raises an error.
         while left and (text := next(texts, None)) is not None:
             for secret, name in sorted(known for known in left if known[0] in text):
                 left.remove((secret, name))
-                yield one, f"the object contains the secret of {name}"
+                yield (
+                    one,
+                    f"the object contains the secret that resource {name} generates or contains",
+                )
 
     # An unknown text in one resource must not end the search in the others.
     yield from over(open_, holds)
@@ -117,7 +126,8 @@ def _secrets_of(resource: Resource) -> Iterator[tuple[str, str]]:
     if kind(resource) == "Secret":
         plain = tuple(strings(at(resource.props, "stringData")))
         for text in (*plain, *map(_decoded, strings(at(resource.props, "data")))):
-            # Other entries of the Secret, such as public keys and settings, are no secrets.
+            # Search only for private keys: other entries of a Secret may be public keys or
+            # settings.
             if _PRIVATE_KEY.search(text):
                 yield text.strip(), resource.name
 

@@ -114,8 +114,8 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             f" : key in {theirs} && {ours}[key] == {theirs}[key])"
         ),
         (
-            f"the pod's labels must be those in the PodTemplate of the nodeset, and {labels.POD} with"
-            " the pod's name"
+            "the pod's labels must be those in the PodTemplate of the nodeset, and"
+            f" {labels.POD} with the pod's name"
         ),
     )
     ours = part(_METADATA, "annotations", "{}")
@@ -133,7 +133,10 @@ def _metadata_like_template() -> Iterator[tuple[str, str]]:
             " && one.uid == params.metadata.uid"
             " && (!has(one.blockOwnerDeletion) || !one.blockOwnerDeletion))"
         ),
-        "ownerReferences must contain only the PodTemplate of the nodeset, without blockOwnerDeletion",
+        (
+            "ownerReferences must contain only the PodTemplate of the nodeset, without"
+            " blockOwnerDeletion"
+        ),
     )
 
 
@@ -197,8 +200,8 @@ def _fields_that_kubernetes_sets() -> Iterator[tuple[str, str]]:
             f" || one in {part(_TEMPLATE_SPEC, 'tolerations', '[]')})"
         ),
         (
-            "tolerations must be the same as in the PodTemplate of the nodeset, except for those that"
-            " Kubernetes adds"
+            "tolerations must be the same as in the PodTemplate of the nodeset, except for those"
+            " that Kubernetes adds"
         ),
     )
 

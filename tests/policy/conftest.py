@@ -1,4 +1,4 @@
-"""The graphs of the stack files, each recorded once."""
+"""Fixtures with the resources of each stack file. The tests record these resources only once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,8 @@ from tests.support.stack import FILES, KEY
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program's folder, with a public key where `make up` writes the key of the dev stack."""
+    """A folder with the program and its stack files. It has a public key at the path where `make
+    up` writes the key of the dev stack."""
     root = tmp_path_factory.mktemp("project")
     (root / "__main__.py").symlink_to(ROOT / "__main__.py")
     for path in FILES:
@@ -28,7 +29,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stack_of(project: Path) -> Iterator[StackOf]:
-    """Return a function that returns a stack file's resources, and what that file allows."""
+    """Return a function. Given the name of a stack file, it returns the stack's resources, and the
+    exceptions that the file allows."""
     cached: dict[str, tuple[Stack, Allowed]] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 

@@ -1,4 +1,5 @@
-"""Run the policy pack as Pulumi's SDK does, on recorded graphs and on single resources."""
+"""Run the policy pack, as Pulumi's SDK does, on the recorded resources of a stack and on single
+resources."""
 
 import copy
 import json
@@ -27,17 +28,17 @@ from policy.pack import policies
 from tests.support.graph import Graph
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""The SDK's placeholder for a text that is unknown until the update."""
+"""Text that the SDK uses in place of a text that Pulumi knows only during the update."""
 MADE = "random:index/randomPassword:RandomPassword"
 SECRET = "always the same"
-"""Value of every generated secret in the recorded graphs."""
+"""Value of every generated secret in the recorded stacks."""
 
 Props = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A resource as an engine shows it to a policy pack."""
+    """A resource in the form in which an engine sends it to a policy pack."""
 
     type: str
     name: str
@@ -52,18 +53,21 @@ class Shown:
 
 Stack = tuple[Shown, ...]
 Findings = frozenset[tuple[str, str]]
-"""Pairs of a policy's name and a resource's name; "" stands for the whole stack."""
+"""Violations: pairs of a policy's name and a resource's name. An empty resource name means the
+whole stack."""
 
 
 @dataclass(frozen=True)
 class Judgement:
     broken: Findings
     unknown: Findings
-    """Policies and resources with unknown values; a stack policy has no resource name."""
+    """Policies that could not be evaluated because of unknown values, each with the resource's
+    name. For a policy about the whole stack, this name is empty."""
 
 
 def shown(graph: Graph) -> Stack:
-    """Convert a recorded graph, and add the generated secrets as outputs of their resources."""
+    """Convert a recorded stack. Add each generated secret as an output of the resource that
+    generates the secret."""
     names = {resource.urn: resource.name for resource in graph.resources}
     made = {resource.urn for resource in graph.resources if resource.type == MADE}
     return tuple(
@@ -86,7 +90,8 @@ def shown(graph: Graph) -> Stack:
 
 
 def _without_references(inputs: Props) -> Props:
-    """Replace references to resources with ids or URNs, as engines do for a policy pack."""
+    """Replace references to other resources by their ids or URNs, as engines do for a policy
+    pack."""
     struct = struct_pb2.Struct()
     struct.update(inputs)
     plain: Props = json_format.MessageToDict(to_struct(from_struct(struct)))
@@ -98,7 +103,8 @@ def _options(one: Shown) -> PolicyResourceOptions:
 
 
 def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = None) -> Judgement:
-    """Run all policies. `of`: names of the resources to judge one by one; by default, all."""
+    """Run all policies. `of` contains the names of the resources that the policies about single
+    resources judge. By default, they judge all resources."""
     broken: set[tuple[str, str]] = set()
     unknown: set[tuple[str, str]] = set()
     resources = _resources(stack)

@@ -1,4 +1,4 @@
-"""The names of the stack files."""
+"""The stack files whose resources the tests of the policy pack judge."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""The config of a stack sets what the policies allow. A misspelled key is refused."""
+"""Tests of `slurmstack:policy` in a stack's config, which sets what the policies allow. A
+misspelled key is refused."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Each program has one mistake, and only the policies that forbid the mistake report it."""
+"""Each test adds one mistake to a stack. Only the policies that forbid this mistake report it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,7 +136,7 @@ def labelled(name: str, labels: dict[str, str]) -> Change:
 
 
 def deployed(stack: Stack) -> Stack:
-    """Return the stack after its creation, when each object has a resourceVersion."""
+    """Return the stack as it is after its creation: each object then has a resourceVersion."""
     for one in stack:
         if "metadata" in one.props:
             stack = edited(stack, one.name, lambda p: p["metadata"].update(resourceVersion="7"))
@@ -144,7 +144,8 @@ def deployed(stack: Stack) -> Stack:
 
 
 def replaced(name: str) -> Change:
-    """Replace a resource in a preview: only the requested values of the replacement are known."""
+    """Return a change: a preview shows the replacement of a resource. Of the replacement, only the
+    requested values are known."""
     return lambda stack: edited(
         deployed(stack), name, lambda props: props["metadata"].pop("resourceVersion")
     )

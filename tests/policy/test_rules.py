@@ -1,4 +1,4 @@
-"""Each rule alone: what it accepts, what it reports, and how it treats unknown values."""
+"""Tests of each single rule: what it accepts, what it reports, and how it treats unknown values."""
 
 import copy
 from collections.abc import Sequence
@@ -147,10 +147,10 @@ CASES = [
     Case(
         "made-secrets",
         ("data", "file"),
-        "the password is never told",
+        "the password is never printed",
         (
             Shown(CONFIG, "it", {"data": {"file": "no secret"}}),
-            Shown(MADE, "password", {"result": "never told"}),
+            Shown(MADE, "password", {"result": "never printed"}),
         ),
     ),
     Case(
@@ -201,7 +201,7 @@ def judged_by(rule: str, resources: Sequence[Shown]) -> Judgement:
 
 
 def test_every_rule_has_a_test_case() -> None:
-    # idle-exceptions looks only at names, which are always known.
+    # idle-exceptions needs no case: it looks only at names, which are always known.
     assert [case.rule for case in CASES] == [n for n in NAMES if n != "idle-exceptions"]
 
 

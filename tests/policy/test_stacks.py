@@ -1,4 +1,5 @@
-"""The program follows every policy in every stack, except where the stack names exceptions."""
+"""The resources of every stack follow every policy, except for the exceptions that the stack
+names."""
 
 import json
 import re
@@ -109,7 +110,8 @@ NEW: dict[str, tuple[tuple[str, ...], Findings]] = {
     "new-local": (LOCAL, frozenset()),
     "new-unprotected": ((*LOCAL, "protect_data=false"), frozenset()),
     "new-limited": ((*ELSEWHERE, "login.limits.memory=8GiB"), frozenset()),
-    # The author of the stack can fix this violation, so the new stack names no exception for it.
+    # Expect this violation: the author of the stack can fix it, so the new stack names no exception
+    # for it.
     "new-unlimited": (ELSEWHERE, frozenset({("limits", "login-sshd")})),
     "new-unmonitored": ((*LOCAL, "monitoring.kind=none"), frozenset()),
     "new-directory": ((*LOCAL, DIRECTORY), frozenset()),
