@@ -214,7 +214,7 @@ def test_rule_passes_valid_resources_and_reports_violations(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_unknown_value_is_not_a_violation_but_reported_as_unknown(case: Case) -> None:
+def test_unknown_value_is_reported_as_unknown_and_not_as_violation(case: Case) -> None:
     judgement = judged_by(case.rule, put(case, UNKNOWN))
 
     assert judgement.broken == frozenset()
@@ -301,7 +301,7 @@ def test_cilium_policy_covers_only_directions_with_rules(rules: Props, holds: bo
     assert (not judged_by("network-policies", (set_with_data(), policy)).broken) is holds
 
 
-def test_every_policy_has_a_demand_reason_and_remedy() -> None:
+def test_every_policy_states_its_demand_its_reason_and_a_remedy() -> None:
     for about in ABOUT:
         assert about.demand
         assert about.reason

@@ -77,7 +77,7 @@ FAULTS: Final = (
         "components/slurm/nodeset.py",
         '"terminationGracePeriodSeconds": settings.drain_grace + _STOP_MARGIN,',
         '"terminationGracePeriodSeconds": _STOP_MARGIN,',
-        f"{_GRAPH}::test_grace_period_of_a_worker_includes_the_drain_grace",
+        f"{_GRAPH}::test_grace_period_of_a_workers_pod_includes_the_drain_grace",
     ),
     Fault(
         "other containers of a worker start before its guard",
@@ -161,7 +161,7 @@ FAULTS: Final = (
         "components/health/admission.py",
         'f"{selector}.matchLabels == {workers}",',
         'f"{selector}.matchLabels != []",',
-        f"{_ADMISSION}::test_reconciler_may_protect_no_other_pods",
+        f"{_ADMISSION}::test_reconcilers_budget_may_protect_only_pods_of_nodesets",
     ),
     Fault(
         "the reconciler can change the pods of its Job",
@@ -217,7 +217,7 @@ FAULTS: Final = (
         "components/slurm/ondemandpolicy.py",
         "equal_but(_TEMPLATE_SPEC, _SPEC, *_POD_FIELDS, *_JUDGED_FIELDS, *_DERIVED_FIELDS),",
         '"true",',
-        f"{_UNIT}/test_ondemand.py::test_pods_that_differ_from_their_template_are_refused",
+        f"{_UNIT}/test_ondemand.py::test_policy_refuses_pods_that_differ_from_their_template",
     ),
     Fault(
         "the agent of nodes on demand may mount any volume",
@@ -225,6 +225,6 @@ FAULTS: Final = (
         "components/slurm/ondemandpolicy.py",
         '"topologySpreadConstraints", "volumes"),',
         '"topologySpreadConstraints"),',
-        f"{_UNIT}/test_ondemand.py::test_pods_that_differ_from_their_template_are_refused",
+        f"{_UNIT}/test_ondemand.py::test_policy_refuses_pods_that_differ_from_their_template",
     ),
 )

@@ -1,4 +1,5 @@
-"""Complete stack configurations for kinds of clusters and networks that `FULL` does not cover."""
+"""Complete stack configurations for those kinds of clusters and networks that the configuration
+`FULL` does not use."""
 
 from typing import Any
 

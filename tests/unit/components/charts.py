@@ -15,7 +15,8 @@ import yaml
 
 Values = dict[str, Any]
 MODULES = {"cilium": ("github.com/cilium/cilium", "install/kubernetes/cilium")}
-"""Charts inside a Go module of the same version: path of the module, and folder in the module."""
+"""Charts that a Go module of the same version contains. For each chart: the module's path, and the
+chart's folder in the module."""
 
 ENDINGS = ("Chart.yaml", "values.yaml", "values.schema.json")
 
@@ -24,9 +25,9 @@ ENDINGS = ("Chart.yaml", "values.yaml", "values.schema.json")
 def files(name: str, version: str) -> Mapping[str, str]:
     """Return the files of a chart and its subcharts that `ENDINGS` lists, by path in the chart.
 
-    CHARTS_DIR contains archives with the names that `helm pull` uses; the default is Helm's cache.
-    If the archive is missing, a chart in `MODULES` comes from its Go module. Without any copy, the
-    test is skipped.
+    The environment variable CHARTS_DIR names a folder of archives, with the file names that `helm
+    pull` uses. By default, it is Helm's cache. If the archive of a chart in `MODULES` is missing,
+    the files come from the Go module. If there is no copy at all, the test is skipped.
     """
     cached = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
     folder = Path(os.environ.get("CHARTS_DIR", f"{cached}/repository")).expanduser()

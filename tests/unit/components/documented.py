@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md."""
+"""Read the tables of docs/settings.md."""
 
 import re
 
@@ -12,8 +12,8 @@ VALUE = re.compile(r"`([^`]+)`")
 def edits() -> dict[str, str]:
     """Return the texts of the table "What an edit does" by key.
 
-    Keys have the form that `fields` yields, without a final `.*`. The result omits the row about
-    the order of lists, because this row does not belong to a single setting.
+    Keys have the form that `fields` yields, without a final `.*`. The row about the order of lists
+    is left out, because it describes no single setting.
     """
     table = DOCUMENT.read_text().split("## What an edit does")[1].split("###")[0]
     return {

@@ -1,4 +1,5 @@
-"""Compute the effect of an edit on the graph with the rules of the embedded engine."""
+"""Compute the effect of an edit of the settings on a stack's resources, with the rules of the
+embedded engine."""
 
 import functools
 import json
@@ -21,7 +22,7 @@ _WORKLOADS = ("kubernetes:apps/v1:Deployment", "kubernetes:apps/v1:StatefulSet")
 
 @dataclass(frozen=True)
 class Effect:
-    """Logical names of the resources that an edit changes. All others stay unchanged.
+    """Names in Pulumi of the resources that an edit changes. All other resources stay unchanged.
 
     Components are omitted, because they consist only of their children.
     """
@@ -29,13 +30,14 @@ class Effect:
     created: frozenset[str] = frozenset()
     deleted: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
-    """Changed in place; no pod is replaced."""
+    """Resources that are changed in place. No pod is replaced."""
     rolled: frozenset[str] = frozenset()
-    """Workloads changed in place, with their pods replaced."""
+    """Workloads that are changed in place, so that their pods are replaced."""
     replaced: frozenset[str] = frozenset()
-    """Deleted and created again."""
+    """Resources that are deleted and created again."""
     refused: frozenset[str] = frozenset()
-    """A protected resource that the edit would replace or delete. The deploy stops there."""
+    """Protected resources that the edit would replace or delete. The deploy stops at the first of
+    them."""
 
 
 def effect(before: Graph, after: Graph) -> Effect:
@@ -64,7 +66,7 @@ def effect(before: Graph, after: Graph) -> Effect:
     else:
         condemned = stored.keys() - news.keys()
         kept = {name_of(urn) for urn in condemned if stored[urn].protect}
-        # If one of these resources is protected, the engine deletes none of them.
+        # If one of the resources to delete is protected, the engine deletes none of them.
         found["refused" if kept else "deleted"] = kept or {name_of(urn) for urn in condemned}
     return Effect(**{kind: frozenset(names) for kind, names in found.items()})
 
@@ -89,8 +91,9 @@ def _lost_with(urn: str, stored: Iterable[StoredResource], provider: str) -> set
     return lost - {urn}
 
 
-# Some functions below are cached, because most resources are the same in all graphs. Callers must
-# not change their results. `provider` is the configuration of the Kubernetes provider as JSON.
+# Some functions below cache their results, because most resources are the same in all recorded
+# stacks. So callers must not change the results. The parameter `provider` is the configuration of
+# the Kubernetes provider as JSON.
 
 
 def _manager(provider: str, type_: str) -> Provider:
@@ -117,7 +120,7 @@ def _properties(wire: str) -> Properties:
 
 @functools.cache
 def _checked(provider: str, type_: str, urn: str, old: str | None, new: str) -> Properties:
-    """Return inputs as a state stores them, with generated names from the old inputs."""
+    """Return inputs as the engine's state stores them. Generated names come from the old inputs."""
     if is_provider(type_):
         return _properties(new)
     olds = {} if old is None else _checked(provider, type_, urn, None, old)

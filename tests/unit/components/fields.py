@@ -15,7 +15,7 @@ _MANY: dict[Any, str] = {tuple: "[]", dict: ".*"}
 def fields(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Yield keys such as `nodesets[].gpus.count` or `cluster.machines.*.disk`.
 
-    The key of a model, or of a list of models, precedes the keys of its fields.
+    The key of a model, or of a list of models, comes before the keys of the model's fields.
     """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"

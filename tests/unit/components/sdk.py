@@ -12,7 +12,7 @@ from pulumi import _types as types
 from tests.support.graph import SECRET_SIGNATURE, Registration
 
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
-"""Key that marks a special value: a secret or a resource."""
+"""Key in a dictionary that represents a special value of Pulumi: a secret or a resource."""
 _LISTED = re.compile(r"^\s*- `([A-Z][A-Z_0-9]{2,})`", re.MULTILINE)
 _VALID = re.compile(r"[Vv]alid values?(?: are)?:? ((?:`?[A-Z][A-Z_0-9]{2,}`?(?:, | and | or )?)+)")
 
@@ -35,7 +35,8 @@ def _home(type_: str) -> str:
     provider, module, _ = type_.split(":")
     folder, _, version = module.partition("/")
     if provider == "kubernetes":
-        # The SDK's module for rbac.authorization.k8s.io/v1 is rbac.v1.
+        # Use only the first part of the group's name: the SDK's module for
+        # rbac.authorization.k8s.io/v1 is rbac.v1.
         return f"{package(type_)}.{folder.partition('.')[0]}.{version}"
     return package(type_) if folder == "index" else f"{package(type_)}.{folder}"
 
@@ -99,7 +100,8 @@ def _fits(wanted: Any, value: Any) -> bool:
         return value in {member.value for member in wanted}
     constant = getattr(wanted, "__forward_arg__", wanted)
     if isinstance(constant, str):
-        # For the kind of a Kubernetes object, the SDK has a constant instead of a type.
+        # The SDK has a constant instead of a type for some values, such as the kind of a Kubernetes
+        # object.
         return bool(value == constant)
     choices = [one for one in get_args(wanted) if one in (bool, float, int, str)]
     if choices:
@@ -110,7 +112,7 @@ def _fits(wanted: Any, value: Any) -> bool:
         return isinstance(value, int | float) and value == int(value)
     if wanted is float:
         return isinstance(value, int | float)
-    # All other values are texts, such as ids, and policies in JSON.
+    # All other scalars are texts, such as ids or policies in JSON.
     return isinstance(value, str) and wanted is str
 
 

@@ -1,4 +1,5 @@
-"""The CEL expressions of the admission policy allow or refuse requests of the reconciler."""
+"""Tests of the admission policy for the reconciler: which requests its CEL expressions allow, and
+which they refuse."""
 
 import copy
 import functools
@@ -75,7 +76,8 @@ def compiled(expression: str) -> cel.Expression:
 def refusals(
     limits: Limits, operation: str, old: Object | None, new: Object | None, resource: str = "nodes"
 ) -> list[str]:
-    """Return the reasons for a refusal. The failed evaluation of an expression is one, too."""
+    """Return the reasons why the policy refuses a request. If an expression cannot be evaluated,
+    this is also a reason."""
     request = {"operation": operation, "resource": {"resource": resource}}
     bindings: Object = {"object": new, "oldObject": old, "request": request, "variables": {}}
     for name, expression in admission.variables(limits):
@@ -102,7 +104,7 @@ def labelled(node: Object, labels: Mapping[str, str] = OURS) -> Object:
 
 
 def marked(node: Object = NODE) -> Object:
-    """Return a Node with everything that the reconciler sets."""
+    """Return a Node with the reconciler's annotation, taint and condition."""
     found = copy.deepcopy(node)
     found["metadata"]["annotations"][c.ANNOTATION_REBOOT] = "b1 1"
     found["spec"]["taints"].append(TAINT)
@@ -274,7 +276,7 @@ def test_machine_needs_all_labels_of_its_nodeset() -> None:
     assert refusals(limits, "UPDATE", labelled(NODE, both), labelled(marked(), both)) == []
 
 
-def test_own_labels_are_only_labels_of_this_project() -> None:
+def test_own_labels_have_only_keys_of_this_project() -> None:
     labels = {"nvidia.com/gpu.present": "true", **OURS, "example.org/slurmstack.dev/x": "y"}
     assert admission.own_labels(labels) == OURS
 
@@ -345,7 +347,7 @@ CHOSEN = put("spec", "nodeSelector", HOSTNAME, value="machine-1")
 STARTS = drop("spec", "schedulingGates")
 
 
-def test_reconciler_may_let_a_gated_pod_start_on_a_machine() -> None:
+def test_reconciler_may_remove_its_gate_and_choose_the_machine() -> None:
     bare = copy.deepcopy(GATED)
     del bare["spec"]["nodeSelector"]
     version = put("metadata", "resourceVersion", value="2")
@@ -373,7 +375,7 @@ def test_reconciler_may_change_nothing_else_of_a_gated_pod(edit: Edit) -> None:
     assert update_pod(STARTS, CHOSEN, edit) != []
 
 
-def test_scheduling_gates_of_other_controllers_stay() -> None:
+def test_reconciler_may_not_remove_gates_of_other_controllers() -> None:
     other = {"name": "kueue.x-k8s.io/admission"}
     both = copy.deepcopy(GATED)
     both["spec"]["schedulingGates"] = [other, GATE]
@@ -448,7 +450,7 @@ ONE_OF = FULL["spec"]["selector"]["matchExpressions"][0]
         drop("spec", "selector"),
     ],
 )
-def test_reconciler_may_protect_no_other_pods(edit: Edit) -> None:
+def test_reconcilers_budget_may_protect_only_pods_of_nodesets(edit: Edit) -> None:
     after = copy.deepcopy(FULL)
     edit(after)
     assert update_budget(EMPTY, after) != []
@@ -519,7 +521,7 @@ class Kubernetes:
 
 
 def _patched(node: Object, patch: Object) -> Object:
-    """Apply a patch of the reconciler by RFC 7386; merge conditions by type."""
+    """Apply a patch of the reconciler as RFC 7386 describes, but merge conditions by type."""
     changed = copy.deepcopy(node)
     for key, value in patch.get("metadata", {}).get("annotations", {}).items():
         changed["metadata"]["annotations"].pop(key, None)
@@ -536,7 +538,8 @@ def _patched(node: Object, patch: Object) -> Object:
 
 
 def carry(limits: Limits, node: Object, *actions: Action) -> tuple[Object, tuple[str, ...]]:
-    """Carry out actions. Return the Node, and the notes on refused actions."""
+    """Let the reconciler carry out actions. Return the changed Node, and the reconciler's notes on
+    refused actions."""
     cluster = Kubernetes(limits, node)
     api = Api("http://k", lambda: "t", transport=httpx.MockTransport(cluster.answer))
     place = Place("slurm", "memory", {"apiVersion": "v1", "kind": "Job", "name": "after"})

@@ -1,4 +1,5 @@
-"""The charts that are installed before Slurm define all values that the program sets."""
+"""Tests of the Helm charts that are installed before Slurm: they define all values that the program
+sets."""
 
 import json
 import re
@@ -31,8 +32,8 @@ CASES: dict[str, Case] = {
         both(nodeset("gpu", gpus=AMD, cpus=60), machines("gpu", type="g4ad.16xlarge", efa=None)),
     ),
 }
-"""Chart, stack, and the edit that makes the stack install the chart. The tests of the chart of
-Cilium are in test_cilium.py."""
+"""For each case: a chart, a stack, and the edit that makes the stack install the chart. Tests of
+Cilium's chart are in test_cilium.py."""
 each = pytest.mark.parametrize("case", CASES)
 
 
@@ -49,9 +50,11 @@ def releases(base: Values, edit: Change) -> dict[str, Values]:
 
 
 def unknown(known: Any, given: Any, text: str, path: str = "") -> Iterator[str]:
-    """Yield names in `given` that a chart's defaults lack, and values whose type differs there.
+    """Yield names in `given` that a chart's defaults do not have, and values whose type differs
+    from the default's type.
 
-    An empty default accepts any value. A name that only a comment mentions is accepted.
+    If a default is empty, any value is accepted. A name that occurs only in a comment of the chart
+    is also accepted.
     """
     if isinstance(known, dict) and known and isinstance(given, dict):
         for key, value in given.items():
@@ -106,7 +109,7 @@ def test_values_match_the_schema_of_the_chart(case: str) -> None:
         ({"driver": {"config": {"name": "a"}}, "tolerations": [{"operator": "Exists"}]}, []),
     ],
 )
-def test_check_reports_values_that_the_chart_does_not_define(
+def test_comparison_reports_values_that_the_chart_does_not_define(
     given: Values, problem: list[str]
 ) -> None:
     text = "driver:\n  enabled: true\n  # config:\n  #   name: ''\ntolerations: []\n"

@@ -1,4 +1,4 @@
-"""Cilium as a Helm release: its inputs, its values, and the resources that depend on it."""
+"""Tests of Cilium's Helm release: its inputs, its values, and the resources that depend on it."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def test_slurm_is_created_after_cilium(graph: Graph) -> None:
     assert [one.name for one in in_namespace if not comes_after(one.urn)] == []
 
 
-def test_policies_are_ciliumnetworkpolicies_if_the_settings_say_cilium(graph: Graph) -> None:
+def test_with_cilium_all_network_policies_are_ciliumnetworkpolicies(graph: Graph) -> None:
     found = graph.of_type("kubernetes:cilium.io/v2:CiliumNetworkPolicy")
 
     assert {one.inputs["metadata"]["name"] for one in found} >= {"default", "login", "worker"}
@@ -112,7 +112,7 @@ def test_local_cluster_refuses_cilium_settings(network: Values, key: str) -> Non
 
 
 @pytest.mark.parametrize(("given", "expected"), [(True, "kubernetes"), (False, "none")])
-def test_setting_network_policies_accepts_a_boolean(given: bool, expected: str) -> None:
+def test_network_policies_may_be_a_boolean_in_the_settings(given: bool, expected: str) -> None:
     settings = from_config(config(lambda values: values.update(network={"policies": given})))
 
     assert settings.network.policies == expected
@@ -131,7 +131,7 @@ def at(values: Mapping[str, Any], path: str) -> Any:
 
 @dataclass(frozen=True)
 class Means:
-    """Expected chart values for one variant of the settings."""
+    """The chart values that one variant of the settings must give."""
 
     variant: str
     expected: Values
@@ -206,7 +206,8 @@ def test_each_setting_becomes_values_of_the_chart(means: Means) -> None:
 
 
 def test_cilium_shows_service_addresses_to_packet_filters_in_pods() -> None:
-    """A packet filter (images/guard) in user pods blocks Kubernetes' API by its Service address."""
+    """In user pods, a packet filter (images/guard) blocks the Service address of Kubernetes' API,
+    so Cilium must not replace this address before the filter sees it."""
     assert at(rendered(WHOLE), "socketLB.hostNamespaceOnly") is True
     assert at(rendered(WHOLE, guard=False), "socketLB") is None
     assert at(rendered(DEFAULT), "socketLB") is None
@@ -239,7 +240,7 @@ def test_chart_defines_the_name_of_every_value(variant: str) -> None:
     unknown = [
         path
         for path in paths(rendered(VARIANTS[variant]))
-        # Some names are only in a comment of values.yaml and not in the schema.
+        # Accept names that occur only in a comment of values.yaml and not in the schema.
         if not is_known(schema, path)
         and not re.search(rf"^ *# {path[-1]}:", files["values.yaml"], re.MULTILINE)
     ]

@@ -1,4 +1,4 @@
-"""A stack's resources in a cloud: machines, networks and file systems.
+"""Tests of a stack's resources in a cloud: machines, networks and file systems.
 
 These tests are skipped if the SDK of the cloud is not installed.
 """
@@ -81,7 +81,8 @@ def graph_of() -> Iterator[GraphOf]:
 
 @pytest.fixture(scope="module")
 def cluster_graph_of() -> GraphOf:
-    """Return a function that records only the cluster's resources, which is faster."""
+    """Return a function that records only the resources of the cluster. This takes less time than
+    to record all resources."""
 
     @functools.cache
     def recorded(values: str) -> Graph:
@@ -180,7 +181,7 @@ def test_check_reports_inputs_that_contradict_a_cloud_sdk(
 
 
 SCHEMALESS = ("cilium.io", "mellanox.com")
-"""API groups that a chart defines, so that no SDK has types for them."""
+"""API groups of objects that a chart defines. No SDK has types for these objects."""
 OBJECTS: dict[str, tuple[Values, Change]] = {
     "Nebius": (NEBIUS, as_it_is),
     "EKS on Lustre": (EKS, as_it_is),
@@ -366,7 +367,7 @@ def test_kubernetes_api_accepts_only_networks_from_the_settings(
 
 
 @pytest.mark.parametrize("base", CLOUDS.values(), ids=CLOUDS)
-def test_each_nodeset_and_the_system_have_separate_node_groups(
+def test_each_nodeset_and_all_other_pods_have_separate_node_groups(
     graph_of: GraphOf, base: Values
 ) -> None:
     graph = graph_of(base)
@@ -420,8 +421,8 @@ def test_reserved_machines_on_eks_come_from_a_launch_template(
 
     template, group = graph.one("eks-template-gpu"), graph.one("eks-group-gpu")
     problems = [*sdk.problems(template), *sdk.problems(group)]
-    # The SDK's documentation does not list CAPACITY_BLOCK, which EKS requires (source: EKS, managed
-    # node groups with Capacity Blocks).
+    # Accept CAPACITY_BLOCK. EKS requires this value (source: EKS documentation, managed node groups
+    # with Capacity Blocks), but the SDK's documentation does not list it.
     assert [each for each in problems if "CAPACITY_BLOCK" not in each] == []
     assert template.inputs["instanceType"] == EKS["cluster"]["machines"]["gpu"]["type"]
     assert len(template.inputs["networkInterfaces"]) == EKS["cluster"]["machines"]["gpu"]["efa"]
@@ -480,7 +481,8 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
         "template.taints": NEW_ONES,
         "template": ROLLED,
     },
-    # EKS: a managed node group changes only the first four keys in place (UpdateNodegroupConfig).
+    # EKS: for a managed node group, the API call UpdateNodegroupConfig changes only the first four
+    # properties in place.
     "eks": {
         "ignoreScalingChanges": UPDATED,
         "labels": UPDATED,
@@ -495,17 +497,20 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
         "subnetIds": REPLACED,
     },
 }
-"""Effect on a node group by the changed property. The longest matching name decides."""
+"""For each kind of cluster: the properties of a node group, and what a change of the property does
+to the group. If several names match a changed property, the longest name decides."""
 FIXED: dict[str, set[str]] = {
-    # Amazon: properties that the API accepts only at creation (CreateVpc, CreateSubnet,
-    # CreateNatGateway, CreateFileSystem, CreateCluster). No such property of Nebius is known.
+    # Amazon: the API accepts these properties only when it creates the resource (API calls
+    # CreateVpc, CreateSubnet, CreateNatGateway, CreateFileSystem, CreateCluster). No property of
+    # Nebius is known to be like this.
     "aws:ec2/vpc:Vpc": {"cidrBlock"},
     "aws:ec2/subnet:Subnet": {"availabilityZone", "cidrBlock"},
     "aws:ec2/natGateway:NatGateway": {"subnetId"},
     "aws:fsx/lustreFileSystem:LustreFileSystem": {"deploymentType", "subnetIds"},
     "eks:index:Cluster": {"name"},
 }
-"""Properties of other resources, by type. A change of such a property replaces the resource."""
+"""Other types of resources, each with the properties that cannot change in place. A change of such
+a property replaces the resource."""
 ORDER = (REPLACED, ROLLED, RESIZED, NEW_ONES, UPDATED)
 NOTHING: dict[str, str] = {}
 BIGGER = {"platform": "gpu-h200-sxm", "fabric": None}
@@ -546,24 +551,28 @@ def subnets_in(letter: str) -> set[str]:
 
 
 def driver(files: str, policy: str, becomes: str) -> dict[str, str]:
-    """Return the effect on an Amazon file system's CSI driver and its role."""
+    """Return the effect `becomes` on the CSI driver of an Amazon file system, and on the driver's
+    role."""
     name = f"eks-aws-{files}-csi-driver"
     return dict.fromkeys((name, f"{name}-role", f"{name}-{policy}"), becomes)
 
 
 def zone(letter: str, becomes: str) -> dict[str, str]:
-    """Return the effect on a zone's network resources and the EKS cluster, which lists zones."""
+    """Return the effect `becomes` on the network resources of a zone. The EKS cluster also changes,
+    because it lists the zones."""
     return {**dict.fromkeys(parts_in(letter), becomes), "eks-kubernetes": "changed"}
 
 
 EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
-    # Name, stack, change, effect on node groups, effect on other resources of the cloud.
+    # Each row: name, stack, edit, expected effect on node groups, expected effect on other
+    # resources of the cloud.
     ("more nodes", NEBIUS, nodeset("gpu", replicas=4), {"gpu": RESIZED}, {}),
     ("fewer nodes", NEBIUS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", NEBIUS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
     ("autoscaled machines", NEBIUS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
-    ("more system machines", NEBIUS, cluster(system={"replicas": 3}), {"system": RESIZED}, {}),
-    ("larger system machines", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
+    ("more machines outside nodesets", NEBIUS, cluster(system={"replicas": 3}),
+     {"system": RESIZED}, {}),
+    ("larger machines outside nodesets", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
      {"system": ROLLED}, {}),
     ("another platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
      {"nebius-fabric-6": "deleted"}),
@@ -639,7 +648,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
 
 
 def to_groups(kind: str, given: Graph, after: Graph) -> dict[str, str]:
-    """Return the effect on each node group that exists before and after."""
+    """Return what an edit does to each node group that exists before and after the edit."""
     found = {}
     for old in of_clouds(given):
         if "NodeGroup" not in old.type or old.name not in names(after):
@@ -652,13 +661,13 @@ def to_groups(kind: str, given: Graph, after: Graph) -> dict[str, str]:
 
 
 def becomes(kind: str, path: str) -> str:
-    """Return the effect on a node group by the changed property."""
+    """Return what a change of the property at `path` does to a node group."""
     matching = [name for name in GROUP_EFFECTS[kind] if f"{path}.".startswith(f"{name}.")]
     return GROUP_EFFECTS[kind][max(matching, key=len)]
 
 
 def to_others(given: Graph, after: Graph) -> dict[str, str]:
-    """Return the effect on all other resources of the cloud."""
+    """Return what an edit does to each other resource of the cloud."""
     old = {r.name: r for r in of_clouds(given)}
     new = {r.name: r for r in of_clouds(after)}
     gone = dict.fromkeys(old.keys() - new.keys(), "deleted")
@@ -669,7 +678,7 @@ def to_others(given: Graph, after: Graph) -> dict[str, str]:
 
 
 def to_other(old: Registration, new: Registration) -> str:
-    """Return the effect on another resource by the changed properties."""
+    """Return what an edit does to one resource other than a node group."""
     changed = {str(path[0]) for path in changed_paths(old.inputs, new.inputs)}
     return REPLACED if changed & FIXED.get(old.type, set()) else "changed"
 
@@ -776,7 +785,8 @@ def test_nebius_jail_is_on_a_file_system_shared_by_machines(graph_of: GraphOf) -
         (mounted,) = group.inputs["template"]["filesystems"]
         assert mounted["existingFilesystem"] == {"id": "nebius-files-id"}
         script = yaml.safe_load(group.inputs["template"]["cloudInitUserData"])["runcmd"]
-        # The folder is on the file system, so it does not exist if the file system is not mounted.
+        # The machine must create the folder only after a successful mount: if the mount fails, the
+        # folder must not exist.
         (made,) = [line[2] for line in script if path in str(line)]
         assert made == f"mount {path.rpartition('/')[0]} && mkdir -p {path}"
 

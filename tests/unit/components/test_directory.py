@@ -1,4 +1,4 @@
-"""Configuration of sssd, and the pods with an sssd sidecar."""
+"""Tests of sssd's configuration, and of the pods with an sssd sidecar."""
 
 import configparser
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Each edit of the settings has exactly the expected effect on the graph."""
+"""Each edit of the settings has exactly the expected effect on the resources of the stack."""
 
 import copy
 import re
@@ -67,7 +67,7 @@ FILES = {
     "prolog.sh": "#!/bin/sh\nexit 0\n",
     "other.sh": "#!/bin/sh\nexit 1\n",
 }
-"""Project files to which the settings of some edits refer."""
+"""Files of the project that the settings of some edits name."""
 
 
 def effect_of(**names: Iterable[str]) -> Effect:
@@ -78,7 +78,8 @@ def effect_of(**names: Iterable[str]) -> Effect:
 
 
 def and_conf(effect: Effect) -> Effect:
-    """Return the effect plus a check of Slurm's configuration and its reload without a restart."""
+    """Add a changed configuration of Slurm to an effect: a Job tests the configuration, and
+    slurmctld loads it without a restart."""
     return replace(
         effect,
         updated=effect.updated | {"config-candidate", "controller-config"},
@@ -102,7 +103,8 @@ SCRIPTS = effect_of(updated={"config-scripts"})
 ISOLATION = effect_of(updated={"nodeset-big-isolation"})
 CHECKED = effect_of(updated={"nodeset-big-isolation", "nodeset-cpu-isolation"})
 CHECK_INTERVAL = both(CONF, effect_of(updated={RECONCILER}))
-"""The reconciler also reads the interval of the health checks."""
+"""The definition of the reconciler also changes, because the reconciler reads the interval of the
+health checks."""
 DISK = {"disk": {"max_percent": 80}}
 SUBMOUNT = effect_of(rolled={"login-sshd", EXPORTER, *NODESETS}, replaced={"jail-populate"})
 ASSOCIATIONS = effect_of(updated={"accounts-wanted"}, replaced={"accounts-apply"})
@@ -126,7 +128,7 @@ MONITORING = {
     "monitoring-alertmanager",
     *("monitoring-account", "monitoring-role", "monitoring-rights", MACHINES),
 }
-"""Prometheus with all its objects, and node-exporter."""
+"""Resources of the bundled Prometheus and of node-exporter."""
 GRAFANA = ("config", "password", "secret", "server", "service")
 DASHBOARDS = {
     f"dashboard-{path.stem}" for path in (ROOT / "monitoring/dashboards/built").glob("*.json")
@@ -160,7 +162,8 @@ DATA = {
     *("auth-password", "auth-secret", "jwt-password", "jwt-secret"),
     *("login-host-key-seed", "login-host-key", "node-ssh-seed", NODE_SSH),
 }
-"""Resources that a cluster must not lose: its state, files of users, and trusted keys."""
+"""Resources that a deploy must never delete by accident: slurmctld's state, files of users, and
+keys that clients trust."""
 SEEDS = {
     *("auth-password", "jwt-password", "login-host-key-seed", "node-ssh-seed"),
     "database-password",
@@ -192,7 +195,8 @@ EVERYTHING_IN_THE_NAMESPACE = {
 
 
 def described(nodeset: str) -> Effect:
-    """Return the effect of a new definition of a dynamic nodeset, with its check by slurmctld."""
+    """Return the effect of a changed definition of a dynamic nodeset. It includes the test of the
+    configuration by slurmctld."""
     return effect_of(rolled={nodeset}, updated={RECONCILER}, replaced={"config-check"})
 
 
@@ -261,7 +265,8 @@ def logs(**fields: Any) -> Change:
 
 
 def elsewhere(**fields: Any) -> Change:
-    """Change the network settings of an existing cluster; a local cluster cannot have Cilium."""
+    """Change the network settings of an existing cluster, because a local cluster cannot have
+    Cilium."""
     return top(cluster={"kind": "existing", "kubeconfig": "lab.yaml"}, network=fields)
 
 
@@ -359,7 +364,8 @@ class Edit:
     change: Change
     expected: Effect
     given: Change = as_it_is
-    """Change that is made to the valid settings before the edit."""
+    """Change of the settings before the edit. With this change, the settings are the state from
+    which the edit starts."""
     moves_data: bool = False
     """Whether the edit moves data on purpose."""
 
@@ -1359,7 +1365,7 @@ EDITS = [
         ),
         given=existing(),
     ),
-    # A test in tests/cluster checks that slurmctld refuses another name.
+    # slurmctld refuses another cluster name; a test in tests/cluster checks this.
     Edit(
         "the cluster gets another name",
         top(cluster_name="other"),
@@ -1425,7 +1431,7 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
         "rest-slurmrestd" in of.rolled | of.replaced | of.deleted
     ),
     "Nodes use the new scripts": lambda of: "config-scripts" in of.updated,
-    # The checks of nodes contain the jail's generation, so they change, too.
+    # The settings of checks on nodes also change, because they contain the jail's generation.
     "The jail's system files change": lambda of: (
         "jail-populate" in of.replaced and CHECKED.updated <= of.updated
     ),
@@ -1433,7 +1439,8 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
     "slurmctld's volume is deleted": lambda of: "controller-state" in of.replaced | of.deleted,
     "The jail's volume is deleted": lambda of: "jail-claim" in of.replaced | of.deleted,
 }
-"""Starts of the preview's sentences, and the effects that have these sentences."""
+"""First words of sentences that a preview shows, each with a function that returns whether an
+effect must have this sentence."""
 NOTICED: Mapping[str, str] = {
     "nodes get more CPUs": "at most 20 % of them (or one node) at the same time. A node",
     "jobs may have more steps at once": "limits simultaneous steps to 500 of one job (before: 256)",
@@ -1449,7 +1456,8 @@ NOTICED: Mapping[str, str] = {
         "Users' programs can no longer reach: 10.0.0.0/16."
     ),
     "both kinds of policies are created": "Network policies are added: connections that they do",
-    # Prometheus may connect to port 443 anyway, for Kubernetes' API.
+    # The network policies stay the same: Prometheus may already connect to port 443, for
+    # Kubernetes' API.
     "alerts go to a webhook": "Users and running jobs notice nothing.",
     "snapshots are disabled": "Users and running jobs notice nothing.",
 }
@@ -1510,8 +1518,8 @@ QUIET = re.compile(
     r"nothing restarts|nothing else happens|no pod is replaced|replaces no pod", re.IGNORECASE
 )
 ROLLED = re.compile(r"pods (of [^,]*)?are replaced(?! if)|login nodes are replaced")
-"""Phrases in docs/settings.md: QUIET about edits that replace no pods of users, ROLLED about edits
-that replace such pods."""
+"""Phrases in docs/settings.md. QUIET matches texts about edits that replace no pods of users.
+ROLLED matches texts about edits that replace such pods."""
 
 
 def documented(path: tuple[str | int, ...]) -> str:
@@ -1527,7 +1535,8 @@ def documented(path: tuple[str | int, ...]) -> str:
 
 
 def test_documentation_and_graph_agree_on_replaced_pods() -> None:
-    """Rows with both phrases are not compared, because other settings decide what happens."""
+    """If the documentation of an edit has both phrases, the test skips the edit: other settings
+    then decide what happens."""
     compared = {QUIET: 0, ROLLED: 0}
     for edit in EDITS:
         texts = [documented(path) for path in touched(edit)]
@@ -1567,7 +1576,8 @@ def test_edit_that_moves_protected_data_changes_no_existing_resource(
 
 
 def test_error_about_protected_data_names_the_edited_setting() -> None:
-    """The keys in protected.yaml are those that the edits of this table change."""
+    """The file protected.yaml names the settings for this error. They must be settings that the
+    edits of this table change."""
     known = yaml.safe_load((ROOT / "protected.yaml").read_text())
     for edit in EDITS:
         paths = [".".join(map(str, path)) for path in touched(edit)]
@@ -1586,7 +1596,7 @@ def test_edits_of_slurm_settings_restart_no_pod_of_users() -> None:
     assert settings == set(Slurm.model_fields), "each setting must have a row"
     for edit in own:
         done = edit.expected
-        # Restarts of slurmctld, slurmdbd and the exporter disturb no users.
+        # Ignore restarts of slurmctld, slurmdbd and the exporter, which do not disturb users.
         rolled = done.rolled - SLURMDBD.rolled - {EXPORTER, "controller-slurmctld"}
         created = done.created - {"controller-topology"}
         assert not rolled | created | done.deleted, edit.sentence

@@ -1,4 +1,4 @@
-"""The kubeconfig that a stack on an existing cluster uses."""
+"""Tests of which kubeconfig a stack on an existing cluster uses."""
 
 from pathlib import Path
 

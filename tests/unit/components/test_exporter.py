@@ -1,4 +1,4 @@
-"""The exporter's pod: its rights, environment, mounts and probes."""
+"""Tests of the exporter's pod: its rights, environment, mounts and probes."""
 
 from typing import Any
 

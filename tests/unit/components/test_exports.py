@@ -1,4 +1,4 @@
-"""Outputs of the stack."""
+"""Tests of the outputs that a stack exports."""
 
 import json
 from typing import Any

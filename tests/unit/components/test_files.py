@@ -1,4 +1,5 @@
-"""Files named in the settings are read before the stack creates anything."""
+"""Tests that the program checks the files that the settings name, before the stack creates
+anything."""
 
 from pathlib import Path
 

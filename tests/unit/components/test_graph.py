@@ -1,4 +1,5 @@
-"""Resources that the program registers: parents, providers, protection, secrets and order."""
+"""Tests of the resources that the program registers with Pulumi: their parents, providers,
+protection, secrets and order."""
 
 import json
 import shlex
@@ -88,7 +89,8 @@ def test_rotation_adds_a_munge_key_and_keeps_the_others(monkeypatch: pytest.Monk
 
 
 def test_secret_files_are_readable_only_by_root_and_the_group(graph: Graph) -> None:
-    """The SSH host key of nodes is exempt: it need not be secret (images/base/node_sshd_config)."""
+    """The test leaves out the SSH host key of nodes, which need not be secret
+    (images/base/node_sshd_config)."""
     secrets = [
         (name, volume["secret"])
         for name, spec in pod_specs(graph).items()
@@ -121,7 +123,7 @@ def test_every_container_is_unprivileged_and_drops_all_capabilities(graph: Graph
             assert "securityContext" in container
 
 
-def test_exactly_the_listed_containers_run_without_root(graph: Graph) -> None:
+def test_exactly_the_listed_containers_never_run_as_root(graph: Graph) -> None:
     rootless = {
         container["name"]
         for spec in pod_specs(graph).values()
@@ -145,7 +147,8 @@ def test_exactly_the_listed_containers_run_without_root(graph: Graph) -> None:
 
 
 def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
-    """The end of a pod with jobs may take hours. The reconciler finds the container by name."""
+    """If the kubelet restarted the whole pod, its jobs would have to end first, which may take
+    hours. The name of the container is fixed, because the reconciler looks for it."""
     found = {
         name: [one for one in spec.get("initContainers", ()) if one["name"] == observed.MUNGE]
         for name, spec in pod_specs(graph).items()
@@ -169,7 +172,8 @@ def test_kubelet_restarts_a_hung_munged_but_not_the_pod(graph: Graph) -> None:
 
 @pytest.mark.parametrize("maker", ["accounting-slurmdbd", "database-mariadb"])
 def test_probes_give_accounting_a_month_to_start(graph: Graph, maker: str) -> None:
-    """A restart would interrupt a recovery or upgrade of the tables, which then starts again."""
+    """A restart would interrupt a repair or an upgrade of the database's tables, which would then
+    begin again."""
     (one,) = pod_specs(graph)[maker]["containers"]
     startup, readiness = one["startupProbe"], one["readinessProbe"]
 
@@ -319,7 +323,7 @@ def test_dumps_go_to_the_volume_in_the_settings(
     assert bool(ours) == (not fields), "a volume in the settings replaces the stack's volume"
 
 
-def test_dumps_to_a_bucket_use_credential_files_and_no_volume(
+def test_dumps_to_a_bucket_need_credential_files_but_no_volume(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bucket = {"endpoint": "http://s3.lab", "bucket": "dumps", "prefix": "hpc", "secret": "keys"}
@@ -346,7 +350,8 @@ def test_restore_ends_before_slurmdbd_starts(monkeypatch: pytest.MonkeyPatch, gr
     assert "restartPolicy" not in loader, "slurmdbd waits until the restore has ended"
     volumes = {volume["name"] for volume in specs["accounting-slurmdbd"]["volumes"]}
     assert {mount["name"] for mount in loader["volumeMounts"]} <= volumes
-    # Some volumes can be attached to only one Kubernetes node at a time.
+    # The dump runs on the same Kubernetes node, because some volumes can be attached to only one
+    # node at a time.
     assert "podAffinity" in specs["backup-dump"]["affinity"]
 
 
@@ -365,7 +370,8 @@ def test_slurm_hosts_resolve_each_other_by_short_name(graph: Graph) -> None:
     workloads = {
         r.inputs["metadata"]["name"]: r.inputs for r in graph.resources if r.type in WORKLOADS
     }
-    # Clients connect to these pods only through Services, or not at all.
+    # These pods need no host name, because clients connect to them only through Services, or not at
+    # all.
     services = {"accounting", "database", "exporter", "monitoring", "rest"}
     for name in workloads.keys() - services - {"reconciler", "placeholder"}:
         workload = workloads[name]
@@ -400,7 +406,7 @@ def test_slurmd_gets_the_name_of_its_kubernetes_node(monkeypatch: pytest.MonkeyP
         assert machine["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_grace_period_of_a_worker_includes_the_drain_grace(graph: Graph) -> None:
+def test_grace_period_of_a_workers_pod_includes_the_drain_grace(graph: Graph) -> None:
     spec = pod_specs(graph)["nodeset-cpu-slurmd"]
 
     assert spec["terminationGracePeriodSeconds"] > 60
@@ -530,7 +536,8 @@ def test_nodes_mount_outer_jail_volumes_before_inner_ones(submounted: Graph) -> 
 
 
 def test_user_pods_mount_nothing_at_paths_that_users_control(submounted: Graph) -> None:
-    """If users put a link into such a path, the container runtime follows it in the pod's root."""
+    """If users put a symbolic link into such a path, the container runtime would follow the link in
+    the pod's own root."""
     specs = pod_specs(submounted)
     for name in ("nodeset-cpu-slurmd", "nodeset-big-slurmd", "login-sshd"):
         (container,) = specs[name]["containers"]
@@ -630,7 +637,7 @@ def test_running_daemons_get_an_edit_only_after_its_check(
     assert changed > early
 
 
-def test_resize_changes_only_the_nodeset_and_objects_of_the_reconciler(
+def test_resize_changes_only_the_nodeset_and_the_reconcilers_objects(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def grow(values: dict[str, Any]) -> None:
@@ -746,7 +753,7 @@ def test_command_that_replaces_machines_reads_its_secret(monkeypatch: pytest.Mon
     replace = {"replace": ["replace-it"], "replace_secret": "cloud"}
     graph = record(monkeypatch, config(lambda values: values.update(reconciler=replace)))
 
-    # A deploy's last check may replace machines, too.
+    # The Job at the end of a deploy also needs the Secret, because it may replace machines.
     for name in ("reconciler-agent", "reconciler-after-deploy"):
         pod = pod_specs(graph)[name]
         (volume,) = (one for one in pod["volumes"] if one["name"] == "replace")
@@ -756,7 +763,7 @@ def test_command_that_replaces_machines_reads_its_secret(monkeypatch: pytest.Mon
         assert mount["readOnly"]
 
 
-def test_names_of_cluster_wide_objects_start_with_the_namespace(graph: Graph) -> None:
+def test_names_of_cluster_wide_objects_begin_with_the_stacks_namespace(graph: Graph) -> None:
     group, admission = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
     limits = f"{admission}:ValidatingAdmissionPolicy"
     for kind in (f"{group}:ClusterRole", f"{group}:ClusterRoleBinding", limits, f"{limits}Binding"):

@@ -1,4 +1,4 @@
-"""Files of login nodes, and their Service."""
+"""Tests of the login nodes' configuration files, and of their Service."""
 
 from typing import Any
 
@@ -42,7 +42,8 @@ def test_sshd_allows_keys_and_forwarding_by_default() -> None:
         ),
         ({"forwarding": {"agent": False}}, {"AllowAgentForwarding": "no"}),
         ({"forwarding": {"x11": False}}, {"X11Forwarding": "no"}),
-        # Behind a NodePort or ClusterIP, all clients can have the same address.
+        # With the Service types NodePort and ClusterIP, all clients can have the same address, so a
+        # penalty would lock out all of them.
         ({"service": "NodePort"}, {"PerSourcePenalties": "no"}),
         ({"service": "ClusterIP"}, {"PerSourcePenalties": "no"}),
     ],

@@ -1,4 +1,5 @@
-"""The pod and the rights of the log sender, which runs only if the settings name a collector."""
+"""Tests of the log sender's pod and rights. The log sender runs only if the settings name a log
+collector."""
 
 from pathlib import Path
 from typing import Any, get_args

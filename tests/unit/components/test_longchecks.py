@@ -1,4 +1,5 @@
-"""Long checks in the Pulumi graph, in slurm.conf, in accounts, and in the file of their agent."""
+"""Tests of what long checks add to the stack's resources, to slurm.conf, to the accounts, and to
+the settings file of agents/longchecks."""
 
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_each_long_check_is_a_cronjob_without_concurrent_runs(graph: Graph) -> N
     assert container["args"] == ["agents.longchecks", "run", "network"]
 
 
-def test_pods_that_mount_the_results_share_one_kubernetes_node(graph: Graph) -> None:
+def test_pods_with_the_results_volume_share_one_kubernetes_node(graph: Graph) -> None:
     pods = {name: t for name, t in templates(graph).items() if name.startswith("longchecks-")}
     desk = pods.pop("longchecks-desk")
 

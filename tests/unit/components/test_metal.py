@@ -1,4 +1,5 @@
-"""Commands that prepare, join and label the machines of the site.
+"""Tests of the commands that prepare the site's own machines, join them to the cluster, and label
+them.
 
 These tests are skipped if the SDK of Pulumi's command provider is not installed.
 """
@@ -407,7 +408,8 @@ def test_cilium_is_installed_after_machines_join_and_before_other_charts(
     assert {f"metal-node-{name}" for name in ALL} <= before(graph, "cilium-release")
     assert "cilium-release" in before(graph, "equipment-gpu-operator")
     for name in commands(graph):
-        # A machine becomes Ready only with a network, so no command may wait for Cilium.
+        # No command on machines may wait for Cilium: a machine becomes Ready only with a network,
+        # and Cilium provides the network.
         assert "cilium-release" not in before(graph, f"metal-{name}"), name
 
 
@@ -428,12 +430,12 @@ ALL = ("head", *WORKERS)
 NEW_KEY = KEY.replace("AAAAIA", "AAAAIB")
 MIG = {"type": "h100", "count": 8, "mig": {"1g.10gb": 56}}
 EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
-    # Name of the edit, its change, and its effect on commands.
+    # Each row: name of the edit, the edit, and its expected effect on the commands.
     ("nothing", as_it_is, {}),
     ("an additional machine", joins("new", nodeset="cpu"), {"created": of("new")}),
     ("one machine fewer", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
      {"deleted": of("cpu-d")}),
-    ("one system machine fewer", without_machine("spare"), {"deleted": of("spare")}),
+    ("one machine without a nodeset fewer", without_machine("spare"), {"deleted": of("spare")}),
     ("machines in another order", lambda values: values["cluster"]["machines"].reverse(), {}),
     ("fewer nodes than machines", nodeset("cpu", replicas=1), {}),
     ("another machine of the same name", machine("cpu-d", address="192.0.2.41"),

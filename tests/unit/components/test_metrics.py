@@ -1,4 +1,5 @@
-"""Each Service for metrics selects only the pod that serves them, and the right port."""
+"""Tests of the Services for metrics: each selects only the pod that serves the metrics, and the
+right port."""
 
 from typing import Any
 

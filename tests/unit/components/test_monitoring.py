@@ -1,4 +1,5 @@
-"""The pods of monitoring, their rights, the scrape configuration, and receivers of alerts."""
+"""Tests of monitoring: its pods and their rights, the scrape configuration, and the receivers of
+alerts."""
 
 from typing import Any
 
@@ -147,7 +148,8 @@ def test_dcgm_is_scraped_in_the_namespace_of_the_operator(
 def test_scrape_interval_equals_the_exporter_interval_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch, read_every: int, scraped_every: str
 ) -> None:
-    """Prometheus misses no read of the exporter, and no series becomes stale between scrapes."""
+    """With this interval, Prometheus gets every value that the exporter reads. It never ignores a
+    value as too old between two scrapes."""
     found = graph(monkeypatch, exporter={"interval": read_every})
     assert read(found, "prometheus.yml")["global"]["scrape_interval"] == scraped_every
 

@@ -1,4 +1,5 @@
-"""The guard sets a packet filter in user pods, and no other container may change it."""
+"""Tests of the guard: it sets a packet filter in user pods, and no other container may change this
+filter."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +41,8 @@ def test_guard_is_the_first_container_of_user_pods(graph: Graph) -> None:
 def test_only_the_guard_may_change_the_packet_filter_of_pods(graph: Graph) -> None:
     for name, template in templates(graph).items():
         spec = template["spec"]
-        # node-exporter reads traffic counters in the host network, but has no rights there.
+        # Only node-exporter runs in the host network. It reads traffic counters there, and has no
+        # right to change the packet filter.
         assert not spec.get("hostNetwork") or name == "machines-exporter", name
         for container in containers(spec):
             rights = capabilities(container)

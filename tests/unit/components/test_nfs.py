@@ -1,4 +1,4 @@
-"""The jail on the NFS server of the stack."""
+"""Tests of a jail on the NFS server of the stack."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Settings that add devices, containers and limits to the pods of a nodeset."""
+"""Tests of the settings that add devices, containers and limits to the pods of a nodeset."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ AUTOSCALERS = {
 def worker(
     monkeypatch: pytest.MonkeyPatch, base: dict[str, Any] = VALID, **fields: Any
 ) -> dict[str, Any]:
-    """Return the pod template of the first nodeset after these fields are added to its settings."""
+    """Add fields to the settings of the first nodeset, and return the template of its pods."""
 
     def add(values: dict[str, Any]) -> None:
         values["nodesets"][0].update(fields)
@@ -117,7 +117,8 @@ def test_pods_with_exclusive_cpus_are_guaranteed(
 
     pods = worker(monkeypatch, base, exclusive_cpus=True, pod=pod)
     assert is_guaranteed(pods)
-    # The kubelet gives exclusive CPUs only to containers that request whole ones.
+    # slurmd must request whole CPUs, because the kubelet gives exclusive CPUs only to such
+    # containers.
     assert amounts(slurmd(pods), "requests")["cpu"] == str(base["nodesets"][0]["cpus"])
 
 

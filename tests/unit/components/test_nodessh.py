@@ -1,4 +1,4 @@
-"""The configuration of ssh for connections to nodes."""
+"""Tests of the ssh configuration for connections to nodes (`ssh <node>`)."""
 
 from fnmatch import fnmatch
 from typing import Any

@@ -1,4 +1,5 @@
-"""Nodes on demand: Slurm's configuration, the template of their pods, and the agent's rights."""
+"""Tests of nodes on demand: Slurm's configuration, the template of their pods, and the rights of
+their agent."""
 
 import copy
 import functools
@@ -76,11 +77,11 @@ def test_stack_without_nodes_on_demand_has_no_power_saving() -> None:
     assert "PrivateData" not in conf
 
 
-def test_stack_without_permanent_static_nodes_needs_no_absent_program() -> None:
+def test_program_absent_runs_only_with_permanent_static_nodes() -> None:
     assert c.ABSENT_PROGRAM not in config_files(settings(elastic))["slurm.conf"]
 
 
-def test_schedule_of_the_agent_has_minutes_and_numbers_of_days() -> None:
+def test_agent_gets_schedules_in_minutes_and_day_numbers() -> None:
     hours = {"days": ["mon", "sun"], "begin": "07:30", "end": "18:00", "min": 4}
     chosen = {**GPU, "on_demand": {"schedule": [hours], "keep": ["gpu-3"]}}
     wanted = wanted_on_demand(settings(lambda values: values.update(nodesets=[chosen])))
@@ -98,7 +99,7 @@ def test_nodes_on_demand_cannot_keep_their_machines() -> None:
         settings(lambda values: values.update(nodesets=[kept]))
 
 
-def test_reconciler_knows_which_nodes_may_sleep() -> None:
+def test_reconciler_knows_which_nodesets_are_on_demand() -> None:
     found = json.loads(wanted_nodes(settings(elastic)))["nodesets"]
     assert {name: one["on_demand"] for name, one in found.items()}["gpu"]
     assert sum(one["on_demand"] for one in found.values()) == 1
@@ -221,7 +222,8 @@ def test_agent_may_create_and_delete_pods_and_nothing_else(graph: Graph) -> None
 def test_stack_without_nodes_on_demand_keeps_the_policy_of_templates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise, the API server would not read the templates of later nodes on demand."""
+    """If the stack deleted this policy, the API server would stop reading templates, even those of
+    nodes on demand that a later edit adds."""
     made = record(monkeypatch, config())
     named = {one.name for one in made.resources if one.name.startswith("ondemand-")}
     assert named == {"ondemand-templates", "ondemand-templates-binding"}
@@ -244,7 +246,7 @@ def refusals(
     nodesets: Sequence[str] = ("gpu",),
     template_labels: Object | None = None,
 ) -> list[str]:
-    """Return why a request is refused, as Kubernetes evaluates the policy.
+    """Evaluate the policies as Kubernetes does, and return the reasons why they refuse a request.
 
     `template_labels` are the labels of the PodTemplate, by default those of the template's pods.
     """
@@ -394,7 +396,7 @@ def toleration(**fields: Any) -> Edit:
         (lambda made: first(made)["resources"].pop("requests"), "containers"),
     ],
 )
-def test_pods_that_differ_from_their_template_are_refused(
+def test_policy_refuses_pods_that_differ_from_their_template(
     template: Object, edit: Edit, reason: str
 ) -> None:
     made = own_pod(template)
@@ -405,7 +407,7 @@ def test_pods_that_differ_from_their_template_are_refused(
 @pytest.mark.parametrize(
     "edit",
     [
-        # Kubernetes itself changes new pods like this.
+        # Kubernetes itself makes this change to new pods.
         spec(serviceAccountName="default", serviceAccount="default"),
         spec(priorityClassName="usual", priority=5, preemptionPolicy="Never"),
         spec(overhead={"cpu": "100m"}, imagePullSecrets=[{"name": "of-the-account"}]),
@@ -418,14 +420,14 @@ def test_pods_that_differ_from_their_template_are_refused(
         lambda made: made["metadata"]["labels"].update({c.LABEL_NODESET: "cpu"}),
     ],
 )
-def test_changes_by_kubernetes_are_accepted(template: Object, edit: Edit) -> None:
+def test_policy_accepts_changes_that_kubernetes_itself_makes(template: Object, edit: Edit) -> None:
     made = own_pod(template)
     edit(made)
     assert refusals(template, "CREATE", made, nodesets=("gpu", "cpu")) == []
 
 
 @pytest.mark.parametrize("index", range(2))
-def test_all_containers_of_a_pod_are_compared(template: Object, index: int) -> None:
+def test_policy_compares_all_containers_of_a_pod(template: Object, index: int) -> None:
     for name in ("initContainers", "containers"):
         made = own_pod(template)
         made["spec"][name][-index]["tty"] = True
@@ -469,7 +471,8 @@ def test_pod_is_refused_if_its_template_is_missing(graph: Graph) -> None:
 
 
 def test_pods_are_permitted_only_while_their_template_is_required(graph: Graph) -> None:
-    """Resources are created after those that they depend on, and deleted before them."""
+    """Dependencies decide the order. Pulumi creates a resource after those that it depends on, and
+    deletes it before them."""
     permanent = graph.one("ondemand-templates-binding").urn
     required = graph.one("ondemand-templates-gpu-binding")
     assert permanent in required.dependencies
@@ -478,9 +481,9 @@ def test_pods_are_permitted_only_while_their_template_is_required(graph: Graph) 
     assert graph.one("ondemand-limits-binding").urn in graph.one("ondemand-rights").dependencies
 
 
-def test_missing_templates_affect_only_new_pods_on_demand(graph: Graph) -> None:
-    """Without templates, the API server refuses all requests that match the policy, even those of
-    Kubernetes itself."""
+def test_missing_templates_affect_only_new_pods_of_nodes_on_demand(graph: Graph) -> None:
+    """If no template exists, the API server refuses all requests that match the policy, even
+    requests of Kubernetes itself. So the policy must match only new pods of nodes on demand."""
     needs_templates = [
         made.inputs["spec"]
         for made in graph.of_type(

@@ -20,7 +20,8 @@ GraphOf = Callable[..., Graph]
 
 @pytest.fixture
 def graph_of(monkeypatch: pytest.MonkeyPatch) -> GraphOf:
-    """Return a function that records the program's resources for a placement."""
+    """Return a function that records the program's resources for a value of the setting
+    `placement`."""
 
     def of(**placement: Any) -> Graph:
         def edit(values: dict[str, Any]) -> None:
@@ -33,7 +34,7 @@ def graph_of(monkeypatch: pytest.MonkeyPatch) -> GraphOf:
 
 
 def pods(graph: Graph) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield kind, service and pod of each workload that is not a nodeset."""
+    """Yield each workload that is not a nodeset: its kind, the name of its service, and its pod."""
     for resource in graph.resources:
         kind = resource.type.rpartition(":")[2]
         if kind in KINDS:
@@ -52,7 +53,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def test_services_and_jobs_follow_the_default(graph_of: GraphOf) -> None:
+def test_default_placement_applies_to_services_and_jobs(graph_of: GraphOf) -> None:
     sizes = {service: {"cpus": 0.7, "memory": "3GiB"} for service in SERVICES}
     found = list(pods(graph_of(default=DEFAULTS, **sizes)))
 
@@ -68,7 +69,7 @@ def test_services_and_jobs_follow_the_default(graph_of: GraphOf) -> None:
         assert pod["priorityClassName"] == own, (kind, service)
 
 
-def test_services_override_the_default(graph_of: GraphOf) -> None:
+def test_placement_of_a_service_overrides_the_default(graph_of: GraphOf) -> None:
     own = {
         service: {
             "node_selector": {"role": service},

@@ -1,7 +1,8 @@
 """An upgrade neither renames nor replaces resources of earlier releases.
 
-`released.json` lists the resources of a stack with all components, from `main` on 2026-11-27
-(584916b). It is the result of `fixed_fields` for that commit's graph.
+`released.json` lists the resources of a stack with all components, as the program created them on
+2026-11-27 (commit 584916b). The function `fixed_fields` wrote this list from the recorded
+resources.
 """
 
 import json

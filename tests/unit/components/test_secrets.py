@@ -1,4 +1,4 @@
-"""Credentials from the stack's encrypted configuration reach only Secrets."""
+"""Tests that only Secrets contain the credentials from the stack's encrypted configuration."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The claims that snapshots cover, and the rights of the snapshot pods."""
+"""Tests of which claims snapshots cover, and of the rights of the snapshot pods."""
 
 from typing import Any
 

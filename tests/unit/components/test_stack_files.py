@@ -1,4 +1,4 @@
-"""The committed stack files can be deployed unchanged."""
+"""Tests of the stack files in the repository: all can be deployed unchanged."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.support.stack import FILES, KEY
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_stack_file_refers_to_the_schema_and_has_known_keys(path: Path) -> None:
+def test_stack_file_refers_to_the_schema_and_matches_it(path: Path) -> None:
     known = stack_schema()["properties"]["config"]["properties"]
     text = path.read_text()
 
@@ -52,10 +52,8 @@ def test_dev_stack_runs_on_a_local_cluster() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a copy of the project.
-
-    Its only local file is a public key, such as `make up` creates.
-    """
+    """Return a copy of the project. Its only local file is a public key, such as `make up`
+    creates."""
     project = tmp_path / "project"
     (project / ".local/dev").mkdir(parents=True)
     (project / ".local/dev/id_ed25519.pub").write_text(KEY)
@@ -76,7 +74,8 @@ def engine(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
             "PATH": os.environ["PATH"],
             "PULUMI_BACKEND_URL": f"file://{home}",
             "PULUMI_CONFIG_PASSPHRASE": "none",
-            # No proxy listens on this port, so each request to the internet fails at once.
+            # Send requests to a port on which no proxy listens, so that each request to the
+            # internet fails at once.
             "https_proxy": "http://127.0.0.1:9",
             "http_proxy": "http://127.0.0.1:9",
         },
@@ -144,7 +143,7 @@ def test_embedded_engine_refers_cloud_stacks_to_the_pulumi_command(project: Path
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cpu", "existing"), ("gpu", "nebius")])
-def test_example_stack_has_a_registry_and_needs_no_local_files(
+def test_example_stack_uses_a_registry_and_no_local_key_files(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     stack = read_stack(name, ROOT)
@@ -201,6 +200,7 @@ def test_last_repairs_of_gpu_faults_are_reboot_and_replace() -> None:
     for name in checks:
         ladder = wanted.ladder_of(name)
         assert ladder[-2:] == ("reboot", "replace"), name
-        assert ladder[:2] == ("recheck", "restart"), "the first repairs must keep the machine"
-    # Without a command, the last step deletes only the Node object.
+        assert ladder[:2] == ("recheck", "restart"), "the first repairs keep the machine"
+    # The example names no command that replaces machines, so the step `replace` only deletes the
+    # Node object.
     assert wanted.replace == ()

@@ -1,4 +1,5 @@
-"""The tools (such as `make images`) and a deploy read the same settings from a stack file."""
+"""Tests that the tools (such as `make images`) and a deploy read the same settings from a stack
+file."""
 
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from tests.support.stack import VALID
 
 
 def outcome(text: str, folder: Path) -> tuple[Settings | str, Settings | str]:
-    """Return what the tools and a deploy read: settings, or an error without its source."""
+    """Return what the tools read and what a deploy reads. Each is either the settings, or an error
+    without the name of the file."""
     path = folder / "Pulumi.lab.yaml"
     path.write_text(text)
 
@@ -55,7 +57,7 @@ def test_tools_and_deploy_agree_on_each_spelling(key: str, spelling: str, tmp_pa
     assert tools == deploy
 
 
-def test_time_with_hours_needs_no_quotes(tmp_path: Path) -> None:
+def test_time_limit_in_hours_needs_no_quotes(tmp_path: Path) -> None:
     partition = {"name": "all", "nodesets": ["cpu", "big"], "max_time": "PLACE"}
     values = {**VALID, "partitions": [partition]}
     text = yaml.safe_dump({"config": {f"slurmstack:{k}": v for k, v in values.items()}})

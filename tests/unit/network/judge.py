@@ -1,12 +1,13 @@
 """Decide which connections network policies allow.
 
-This module reads NetworkPolicies as Kubernetes describes them ("Network Policies"; API reference of
-networking.k8s.io/v1). If Cilium is the network plugin, this module reads NetworkPolicies as Cilium
-does, together with CiliumNetworkPolicies (cilium.io/v2; Cilium's documentation, "Network Policy").
+This module reads NetworkPolicies as Kubernetes describes them (sources: Kubernetes' documentation,
+"Network Policies"; API reference of networking.k8s.io/v1). If Cilium is the network plugin, this
+module reads NetworkPolicies as Cilium does, and also reads CiliumNetworkPolicies, API version
+cilium.io/v2 (source: Cilium's documentation, "Network Policy").
 
-A connection has a source and a target; replies are always allowed. A field that this module does
-not know, or that Cilium itself refuses, is an error: ignoring the field would allow too much or
-too little.
+A connection has a source and a target. Replies are always allowed. If a policy has a field that
+this module does not know, or that Cilium itself refuses, the module raises an error: if it ignored
+the field, it would allow too much or too little.
 """
 
 import re
@@ -34,7 +35,8 @@ class Unjudged(Exception):  # noqa: N818  # an undecided case, not a failure
 class End:
     """Source or target of a connection: a pod, a Kubernetes node, or a host outside the cluster.
 
-    Ends are compared by identity, so two pods with the same labels are two ends.
+    Python compares these objects by identity. So two pods with the same labels are two different
+    ends.
     """
 
     name: str
@@ -47,7 +49,7 @@ class End:
     ports: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Protocol and number of each named port."""
     machine: str = "node-0"
-    """The machine of a pod; for a machine, its own name."""
+    """Name of the machine that runs a pod. For a machine, this is its own name."""
     api: bool = False
     """Whether this end is an API server of Kubernetes."""
     dns_names: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ def outside(address: str, *dns_names: str, api: bool = False) -> End:
 
 @dataclass(frozen=True)
 class Connection:
-    """One attempted connection. ICMP has no port: its port is 0 here."""
+    """One attempted connection. For ICMP, which has no ports, the port is 0."""
 
     source: End
     target: End
@@ -82,14 +84,15 @@ Peer = Callable[[End, End], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. Without peers it matches no end; without ports it matches every port."""
+    """One rule of a policy. A rule without peers matches no end. A rule without ports matches every
+    port."""
 
     peers: tuple[Peer, ...]
     ports: tuple[Callable[[Connection], bool], ...] = ()
     denies: bool = False
     look_ups: tuple[str, ...] | None = None
-    """Patterns of the names that DNS queries may contain. With None, every name is allowed, and
-    Cilium does not read the queries."""
+    """Patterns of the names that DNS queries may contain. None means that every name is allowed.
+    Cilium then does not read the queries."""
 
     def is_about(self, subject: End, other: End) -> bool:
         return any(peer(subject, other) for peer in self.peers)
@@ -100,7 +103,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy. For the pods that it selects, everything that no policy allows is denied."""
+    """One policy. A pod that a policy selects can open or accept only connections that some policy
+    allows."""
 
     selects: Callable[[End], bool]
     closes: frozenset[Direction]
@@ -112,9 +116,10 @@ class Judge:
     """Decide whether all policies of a cluster together allow a connection."""
 
     def __init__(self, objects: Iterable[Spec], *, cilium: bool) -> None:
-        """`cilium`: whether Cilium is the network plugin. Only Cilium reads CiliumNetworkPolicies.
+        """Read the policies in `objects`. `cilium` is true if Cilium is the network plugin: only
+        Cilium reads CiliumNetworkPolicies.
 
-        Raises Unjudged.
+        Raises Unjudged if a policy has an unknown or invalid field.
         """
         self._cilium = cilium
         self._policies = [self._read(one["kind"], one) for one in objects]
@@ -129,7 +134,8 @@ class Judge:
         raise Unjudged(f"kind: {kind}")
 
     def allows(self, connection: Connection) -> bool:
-        """Return whether the source's policies allow egress, and the target's policies ingress."""
+        """Return whether the source's policies allow the connection as egress, and the target's
+        policies allow it as ingress."""
         if self._is_of_one_machine(connection):
             return True
         return self._allows_direction("egress", connection) and self._allows_direction(
@@ -203,7 +209,8 @@ class Judge:
 
 
 def _ends(direction: Direction, connection: Connection) -> tuple[End, End]:
-    """Return the end whose policies apply, and the end that their rules must match."""
+    """Return two ends of a connection: first the end whose policies apply, then the end that the
+    rules of these policies must match."""
     return (
         (connection.source, connection.target)
         if direction == "egress"
@@ -242,7 +249,7 @@ def _expression(spec: Spec) -> Callable[[Labels], bool]:
     key, values = spec["key"], spec.get("values", ())
     operators: dict[str, Callable[[Labels], bool]] = {
         "In": lambda labels: labels.get(key) in values,
-        # An end without the label matches as well.
+        # NotIn also matches an end that does not have the label.
         "NotIn": lambda labels: labels.get(key) not in values,
         "Exists": lambda labels: key in labels,
         "DoesNotExist": lambda labels: key not in labels,
@@ -358,7 +365,8 @@ _MOST_PORTS = 40
 
 
 def _cilium_block(cidr: str, exceptions: Iterable[str]) -> Peer:
-    """Match only ends outside the cluster: Cilium matches pods and machines by identity."""
+    """Match only ends outside the cluster: Cilium does not match pods and machines by address, but
+    by identity."""
     return lambda _subject, other: (
         other.kind == "outside" and _inside(other.address, cidr, exceptions)
     )
@@ -512,7 +520,8 @@ def _look_ups(port_rule: Spec, *, allowed: bool) -> Iterator[str]:
 
 
 def _without_sources(selector: Spec) -> Spec:
-    """Remove the source prefixes, such as `k8s:`; here, all labels come from Kubernetes."""
+    """Remove prefixes such as `k8s:`, which name the source of a label. In these tests, all labels
+    come from Kubernetes."""
     _only("selector", selector, "matchLabels", "matchExpressions")
 
     def plain(key: str) -> str:

@@ -1,4 +1,5 @@
-"""The judge gives the right verdicts for published recipes of network policies, a case for each.
+"""Tests of the judge with published examples (recipes) of network policies. For each example, it
+must allow and refuse the right connections.
 
 Sources: Kubernetes' documentation, "Network Policies" and "Declare Network Policy"; the collection
 "Kubernetes Network Policy Recipes"; Cilium's documentation, "Layer 3 Policies", "Layer 4 Policies",

@@ -1,4 +1,5 @@
-"""For all pods and ports, the rendered policies allow exactly what intended.yaml lists."""
+"""Tests of the rendered policies: for all pods and ports, they allow exactly the connections that
+intended.yaml lists."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_network
@@ -29,8 +30,8 @@ GROUPS = INTENDED["groups"]
 # --- Sources and targets -------------------------------------------------------------------------
 
 OURS = pods.labels("worker")
-"""Labels of our pods. Pods outside the stack may have the same labels, but the labels must not give
-them more access."""
+"""Labels of the stack's pods. Pods in other namespaces may have the same labels. These labels must
+not give such pods more access."""
 OUTSIDERS = {
     "world": outside("151.101.0.223"),
     "neighbour": End("neighbour", namespace="another", labels=OURS, machine="node-1"),
@@ -79,7 +80,8 @@ SOME_PORTS = (
     "2049/UDP",
     "0/ICMP",
 )
-"""Additional ports; the tables `ours` and `kubernetes` of intended.yaml do not list them."""
+"""Ports that the tests check in addition to those in the tables `ours` and `kubernetes` of
+intended.yaml."""
 
 
 def ports() -> list[str]:
@@ -99,7 +101,7 @@ def graph() -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def ours(graph: Graph) -> list[End]:
-    """Return all pods of the graph that are not in the host network."""
+    """Return all recorded pods that are not in the host network."""
     return [
         End(name, "pod", NAMESPACE, labels=template["metadata"]["labels"])
         for name, template in templates(graph).items()
@@ -147,8 +149,8 @@ def found(
 ) -> Allowed:
     """Return all connections that the judge allows.
 
-    A connection of a pod to itself represents a connection between two replicas. Ends with the
-    same name must get the same verdict.
+    A connection from a pod to itself stands for a connection between two replicas. If several ends
+    have the same name, the judge must decide in the same way for all of them.
     """
     allowed: dict[tuple[str, str, str], set[bool]] = {}
     for (source, begin), (target, end), port in product(sources, list(targets), PORTS):
@@ -185,8 +187,8 @@ def test_pods_accept_only_intended_connections(kind: str, graph: Graph, ours: li
     assert {component(end) for end in ours} == set(INTENDED["ours"])
     wanted = intended(INTENDED["ours"])
     if kind == "NetworkPolicies, by Cilium":
-        # Cilium matches no machine by address, so with Cilium, NetworkPolicies let no machine reach
-        # the NFS server.
+        # Cilium does not match machines by address. So if Cilium reads only NetworkPolicies,
+        # machines cannot reach the NFS server.
         wanted -= {("machine", c.JAIL_SERVER, f"{c.NFS_PORT}/TCP")}
     assert among_ours(judge, ours) == wanted
 
@@ -333,7 +335,8 @@ def test_reconciler_reaches_the_servers_of_the_command_that_replaces_machines(
 
     assert judge.allows(Connection(reconciler, server, 8443))
     assert not judge.allows(Connection(reconciler, server, 9443))
-    # NetworkPolicies cannot check names, and allow connections in addition to Cilium's policies.
+    # NetworkPolicies cannot check names of servers. So if they exist beside CiliumNetworkPolicies,
+    # they also allow connections to other servers.
     assert judge.allows(Connection(reconciler, stranger, 8443)) is ("NetworkPolicy" in kinds)
 
 
@@ -344,6 +347,6 @@ def test_cilium_reads_dns_queries_only_for_rules_with_names(ours: list[End]) -> 
     }
     read = {name for name, spec in specs.items() if "'dns'" in str(spec)}
 
-    # Only these components have rules with names: names of the directory's servers, the webhook and
-    # the log collector.
+    # Only these components have rules with names. The names are those of the directory's servers,
+    # the webhook and the log collector.
     assert read == {*members(["directory"]), "monitoring", "logs"}
