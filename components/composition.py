@@ -106,9 +106,9 @@ class Slurm(pulumi.ComponentResource):
         self.namespace = once_known(namespace, *made)
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
-        # Create the other resources after the record of the jail's source: a deploy that would
-        # change the jail's volume fails at this record, and must not have changed anything else
-        # before.
+        # Create the other resources after the ConfigMap that records the jail's source. A deploy
+        # that would change the jail's volume fails at this ConfigMap. It must not have changed
+        # anything else before.
         after_origin = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         _network(args, self.namespace, after_origin)
         snapshots.install(args.settings, identity.site, after_origin)
@@ -144,7 +144,8 @@ def _namespace(args: SlurmArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[s
         metadata={"name": c.HOSTS, "namespace": name},
         spec={
             "clusterIP": "None",
-            # A pod's name must resolve before the pod is ready.
+            # Publish the names of pods that are not ready yet, because Slurm needs a pod's name
+            # before the pod is ready.
             "publishNotReadyAddresses": True,
             "selector": pods.LABELS,
         },

@@ -95,7 +95,7 @@ def security(*capabilities: str, user: int, apparmor: bool = True, seccomp: bool
 
 
 def termination_log_outside_dev() -> Spec:
-    """Move the termination message of a container that shows its /dev to users.
+    """Move the termination message out of /dev, for a container that shows its /dev to users.
 
     By default, the message is a file in /dev. If users saw this file, all of them could write to it
     and fill the machine's disk.

@@ -43,8 +43,8 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
     def judge(workload: Resource) -> Iterator[tuple[Resource, str]]:
         own = [one for one in _claims(workload) if one in there and writers[one] == 1]
         if own and not _exists(workload):
-            # Raise UnknownValueError if a value is unknown: in this case, the provider has not
-            # asked the API server whether the workload exists, so this rule cannot be evaluated.
+            # Raise UnknownValueError if a value is unknown. In this case, the provider has not
+            # asked the API server whether the workload exists, so the rule cannot decide.
             list(strings(workload.props))
             yield (
                 workload,

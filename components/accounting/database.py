@@ -96,11 +96,12 @@ def _mariadb(args: DatabaseArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
     options = {
         "port": c.MARIADB_PORT,
         "innodb-buffer-pool-size": f"{pool}M",
-        # A quarter of the buffer pool, as Slurm's manual recommends.
+        # Make the log file a quarter of the buffer pool, as Slurm's documentation recommends.
         "innodb-log-file-size": f"{max(pool // 4, 64)}M",
         "innodb-lock-wait-timeout": _LOCK_WAIT,
         "max-allowed-packet": f"{_PACKET}M",
-        # The performance schema uses more memory than the rest of MariaDB, and nothing reads it.
+        # Turn off the performance schema: it uses more memory than the rest of MariaDB, and nothing
+        # reads it.
         "performance-schema": "OFF",
     }
     return {

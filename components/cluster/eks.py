@@ -196,7 +196,7 @@ class Eks(pulumi.ComponentResource):
                 # are added or removed.
                 cidr_block=blocks[ZONES.index(zone[-1])],
                 map_public_ip_on_launch=kind == "public",
-                # Load balancers find their subnets by this tag.
+                # Set the tag by which Amazon's load balancers find their subnets.
                 tags={**self._tags, role: "1"},
                 opts=self._child,
             ).id
@@ -337,7 +337,8 @@ class Eks(pulumi.ComponentResource):
         cards = [
             {
                 "network_card_index": card,
-                # The first card is also the instance's own network device.
+                # Give only the first card the device index 0, because it is also the instance's own
+                # network device.
                 "device_index": min(card, 1),
                 "interface_type": "efa",
                 "security_groups": [self._kubernetes.cluster_security_group_id],
@@ -418,7 +419,8 @@ class Eks(pulumi.ComponentResource):
         return group
 
     def _lustre(self) -> Spec:
-        # Lustre servers also connect to each other and to their clients.
+        # Also admit members of the group: Lustre's servers connect to each other and to their
+        # clients.
         allowed = self._admitted(c.LUSTRE_PORTS, themselves=True)
         for first, last in c.LUSTRE_PORTS:
             aws.vpc.SecurityGroupIngressRule(

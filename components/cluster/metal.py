@@ -139,7 +139,8 @@ class Metal(pulumi.ComponentResource):
             lock=True,
             stdin=config,
             delete=_shell(machine, "reset", lock=True),
-            # A new address means another machine, even with the same name.
+            # Run this command again if the address changes: a new address means another machine,
+            # even with the same name.
             triggers=[machine.address],
             opts=pulumi.ResourceOptions.merge(
                 self._of(machine),
@@ -168,7 +169,8 @@ class Metal(pulumi.ComponentResource):
             _TOKEN_LIFE,
             "worker" if certificate_key is None else "control-plane",
             stdin=None if certificate_key is None else self._init,
-            # A reinstalled machine has a new host key, and requires a new token.
+            # Create a new token if the host key changes: a machine that was installed again has a
+            # new host key, and must join again.
             triggers=[machine.address, machine.host_key],
             opts=pulumi.ResourceOptions(
                 parent=self,

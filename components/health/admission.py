@@ -66,9 +66,10 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
         "matchConstraints": {
             "resourceRules": [
                 _requests("", ["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
-                # Check updates of pods even if the reconciler's role permits no updates: when the
-                # settings change, the deploy updates the role and the policy one after the other,
-                # so for a moment the role may already permit them.
+                # Check updates of pods even if the reconciler's role permits no updates. When the
+                # settings change, the deploy updates the role and the policy one after the other.
+                # So for a moment, the new role may permit updates while the old policy still
+                # applies.
                 _requests("", ["pods"], ["UPDATE", "DELETE"]),
                 _requests("policy", [_BUDGETS], ["UPDATE"]),
                 _requests("batch", ["jobs"], ["UPDATE"]),

@@ -1,4 +1,4 @@
-"""SSH keys that the program derives from a random seed, so that each deploy gets the same keys."""
+"""Derive SSH keys from a random seed, so that each deploy gets the same keys."""
 
 import hashlib
 

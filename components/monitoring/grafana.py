@@ -123,7 +123,8 @@ def _container(
         "ports": [{"name": "grafana", "containerPort": c.GRAFANA_PORT}],
         **pods.probes(pods.page("/api/health", c.GRAFANA_PORT)),
         "volumeMounts": [
-            # Grafana reads each kind of file from a separate folder.
+            # Mount each kind of file in its own folder, because Grafana reads them from separate
+            # folders.
             *(
                 {
                     **pods.mount(

@@ -137,7 +137,8 @@ def _pods(job: str, namespace: str, label: str) -> Document:
             }
         ],
         "relabel_configs": [
-            # Otherwise, each port of a pod would be a target, even before the pod has an address.
+            # Keep only the port for metrics. Otherwise, each port of a pod would be a target, even
+            # before the pod has an address.
             _keep(f"{pod}_container_port_name", c.METRICS),
             _keep(f"{pod}_phase", "Running"),
             {"source_labels": [f"{pod}_node_name"], "target_label": "machine"},

@@ -84,8 +84,8 @@ def _bundled(
             c.MONITORING,
             _pod(args, settings, account, data.metadata.name, files, alerting),
             # Restart Prometheus and Alertmanager when a file changes, although both can reload
-            # their files: if a file is invalid, a failed restart also makes the deploy fail, but a
-            # failed reload does not.
+            # their files. If a file is invalid, the deploy fails after a restart, but would succeed
+            # after a reload.
             {c.ANNOTATION_CHECKSUM: c.checksum(config)},
             replicas=1,
             serviceName=c.MONITORING,

@@ -79,8 +79,8 @@ class SlurmConfig(pulumi.ComponentResource):
 
 
 def _check_job(args: SlurmConfigArgs, candidate: pulumi.Input[str]) -> pods.Spec:
-    # Omit empty values, here and elsewhere: the Kubernetes provider does not keep empty values in
-    # the state, so the embedded engine would see a change in every deploy.
+    # Omit empty values, here and elsewhere. The Kubernetes provider does not keep empty values in
+    # the state, so the embedded engine would find a change in every deploy.
     environment = args.site.auth.daemon_environment()
     # The ConfigMap is optional, because the first deploy creates it only after the Job.
     in_force = {"name": "in-force", "configMap": {"name": c.SLURM_CONFIG, "optional": True}}

@@ -267,9 +267,10 @@ def _slurmctld(args: ControllerArgs, mounted: Sequence[pods.Mounted]) -> pods.Sp
         # Use the port for the startup probe. A standby has no open port, so the startup probe keeps
         # failing, and the other probes, which start processes, do not run.
         **pods.probes(pods.command("scontrol", "ping"), pods.open_port(c.SLURMCTLD_PORT)),
-        # A slurmctld in a deadlock still answers `scontrol ping`. (24.11.5 without accounting hangs
-        # forever when a user cancels another user's job with `scancel --ctld` or through HTTP.) The
-        # restart also ends a deadlock in which slurmdbd and slurmctld wait for each other: see
+        # Use a query instead of `scontrol ping`, which succeeds even if slurmctld is in a deadlock.
+        # One such deadlock exists in version 24.11.5 without accounting: slurmctld hangs forever
+        # when a user cancels another user's job with `scancel --ctld` or through HTTP. A restart
+        # also ends a deadlock in which slurmdbd and slurmctld wait for each other: see
         # docs/accounting.md.
         "livenessProbe": {
             **pods.command("sinfo", "--noheader", "--format=%n"),

@@ -3,10 +3,10 @@
 The rules of `own_pods` limit the agent to pods of nodes on demand.
 
 The rules of `like_templates` compare a new pod with the PodTemplate of the pod's nodeset, which the
-expressions call `params`. Kubernetes evaluates these rules for each PodTemplate of nodes on demand,
-and again for the template that has the name of the pod's nodeset: see `OnDemand`. The rules compare
-all fields that decide what the pod can reach. They do not compare fields that Kubernetes sets
-itself, such as requests that follow from limits.
+expressions call `params`. Kubernetes evaluates these rules for each PodTemplate of nodes on demand.
+It evaluates them again for the template that has the name of the pod's nodeset: see `OnDemand`. The
+rules compare all fields that decide what the pod can reach. They do not compare fields that
+Kubernetes sets itself, such as requests that follow from limits.
 """
 
 from collections.abc import Iterable, Iterator

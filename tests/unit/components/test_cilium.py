@@ -206,8 +206,8 @@ def test_each_setting_becomes_values_of_the_chart(means: Means) -> None:
 
 
 def test_cilium_shows_service_addresses_to_packet_filters_in_pods() -> None:
-    """In user pods, a packet filter (images/guard) blocks the Service address of Kubernetes' API,
-    so Cilium must not replace this address before the filter sees it."""
+    """In user pods, a packet filter (images/guard) blocks the Service address of Kubernetes' API.
+    Cilium must not replace this address before the filter sees it."""
     assert at(rendered(WHOLE), "socketLB.hostNamespaceOnly") is True
     assert at(rendered(WHOLE, guard=False), "socketLB") is None
     assert at(rendered(DEFAULT), "socketLB") is None

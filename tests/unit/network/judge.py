@@ -5,9 +5,9 @@ This module reads NetworkPolicies as Kubernetes describes them (sources: Kuberne
 module reads NetworkPolicies as Cilium does, and also reads CiliumNetworkPolicies, API version
 cilium.io/v2 (source: Cilium's documentation, "Network Policy").
 
-A connection has a source and a target. Replies are always allowed. If a policy has a field that
-this module does not know, or that Cilium itself refuses, the module raises an error: if it ignored
-the field, it would allow too much or too little.
+A connection has a source and a target. Replies are always allowed. If this module does not know a
+field of a policy, or Cilium itself refuses the field, the module raises an error. If it ignored the
+field, it would allow too much or too little.
 """
 
 import re

@@ -1,10 +1,10 @@
 """Tests of the judge with published examples (recipes) of network policies. For each example, it
 must allow and refuse the right connections.
 
-Sources: Kubernetes' documentation, "Network Policies" and "Declare Network Policy"; the collection
-"Kubernetes Network Policy Recipes"; Cilium's documentation, "Layer 3 Policies", "Layer 4 Policies",
-"Layer 7 Policies", "Deny Policies", "Endpoint default policy" and "Using Kubernetes Constructs in
-Policy".
+The examples come from these pages of Kubernetes' documentation: "Network Policies" and "Declare
+Network Policy". Others come from the collection "Kubernetes Network Policy Recipes". Those for
+Cilium come from these pages of its documentation: "Layer 3 Policies", "Layer 4 Policies", "Layer 7
+Policies", "Deny Policies", "Endpoint default policy" and "Using Kubernetes Constructs in Policy".
 """
 
 from dataclasses import dataclass
