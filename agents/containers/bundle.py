@@ -17,7 +17,8 @@ from agents.containers.surroundings import Surroundings, directory_of, valid, va
 
 CONFIG: Final = "config.json"
 _OWN: Final = ("/proc", "/sys", "/dev")
-"""Directories that every container shares with its job. A bundle's mounts there are ignored."""
+"""Directories that every container shares with its job. So a bundle's mounts below these
+directories are ignored."""
 _FLAGS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
 _TMPFS: Final = ("size=", "mode=")
 _SEPARATORS: Final = frozenset(":,\0")
@@ -75,7 +76,10 @@ def _text(path: Path) -> bytes:
     # With O_NONBLOCK, opening a FIFO does not wait for a writer.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ImageError(f"{path}: expected a file, but it is a FIFO, a device or a directory")
+            raise ImageError(
+                f"{path}: expected a file, but it is a FIFO, a device or a directory: replace it "
+                "by a regular file"
+            )
         return file.read()
 
 

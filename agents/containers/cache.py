@@ -1,4 +1,4 @@
-"""A user's image cache.
+"""The directory that stores the container images of a user, with these files:
 
     images/<key>/root          files of an image: the lower layer of its containers' overlays
     images/<key>/lock          locked while a container runs; its mtime is the last use
@@ -6,14 +6,15 @@
     images/<key>/blobs         digests of the image's layers
     references/<reference>     key of the image; the file's mtime is the time when the key expires
     blobs/sha256/<digest>      compressed layers for all images, or links to the site's layers
-    locks/<key>                locked during an import; other steps wait
+    locks/<key>                locked while a step imports the image; other steps then wait
     temporary/                 unfinished imports
 
-A key is a hash that identifies an image. The site's layers are layers that all users share.
+A key is a hash that identifies an image. A reference is the name of an image that the user wrote,
+such as ubuntu:24.04. The site's layers are layers that all users share.
 
 An import has a temporary name until it is complete, so a killed import leaves no damaged image.
-Locks use flock(2): it works between nodes on shared file systems, and the kernel releases the lock
-when the process ends.
+Locks use flock(2), because such a lock also works between nodes on shared file systems, and the
+kernel releases it when the process ends.
 """
 
 import errno
@@ -37,9 +38,9 @@ _OTHERS_WRITE: Final = 0o022
 _POLL: Final = 0.2
 """Seconds between two attempts to take a lock."""
 _WAIT_UNTIL_TOLD: Final = 5.0
-"""Seconds of waiting for a lock after which the user gets a message."""
+"""Seconds after which a user who waits for a lock gets a message."""
 _ABANDONED: Final = 86_400
-"""Age in seconds from which unfinished imports, and layers that no image uses, are removed."""
+"""Age in seconds. The cache removes unfinished imports and unused layers that are older."""
 MOST_FILES: Final = 10_000_000
 """Maximum number of files and directories of an image. Large images have a million."""
 _SET_ID: Final = 0o6000
@@ -47,7 +48,7 @@ _OWNER_ALL: Final = 0o700
 
 
 def _between(path: Path, above: str | None) -> Iterator[Path]:
-    """Yield the directories between `above` and `path`."""
+    """Yield the directories between `above` and `path`, without these two."""
     if above is not None:
         yield from (each for each in path.parents if Path(above) in each.parents)
 
@@ -89,8 +90,8 @@ class Cache:
             path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             for folder in (path, *_between(path, above)):
                 _check_owner(folder)
-            # New files inherit the group of a set-group-ID directory. Clear this bit and set the
-            # user's primary group, because a container maps no other group.
+            # A container maps only the user's primary group, so all files must have this group.
+            # Also clear the set-group-ID bit, with which new files would get the directory's group.
             path.chmod(_PRIVATE)
             os.chown(path, -1, os.getgid())
             for name in ("images", "references", "blobs/sha256", "locks", "temporary"):
@@ -109,7 +110,7 @@ class Cache:
         return path if path.is_dir() else None
 
     def record(self, reference: str, key: str, fresh_for: int) -> None:
-        """Record the key of the image that a reference names, for `fresh_for` seconds."""
+        """Record which image a reference names. The record expires after `fresh_for` seconds."""
         path = self._reference(reference)
         if path is None:
             return
@@ -125,7 +126,7 @@ class Cache:
             raise
 
     def recorded(self, reference: str) -> Path | None:
-        """Return the recorded image of a reference, or None. The record may have expired."""
+        """Return the recorded image of a reference, or None. Also uses an expired record."""
         path = self._reference(reference)
         if path is None:
             return None
@@ -135,7 +136,7 @@ class Cache:
             return None
 
     def _reference(self, reference: str) -> Path | None:
-        """Return the path of a record, or None if its name is too long.
+        """Return the path of a reference's record, or None if the file's name is too long.
 
         `spank/containers/image.c` uses the same path.
         """
@@ -190,9 +191,10 @@ class Cache:
         return sum(path.stat().st_size for path in new if path.is_file() and not path.is_symlink())
 
     def link(self, site: Path, digests: Iterable[str]) -> None:
-        """Link to layers in the site's directory, so that they are not downloaded.
+        """Link to the site's layers, so that an import does not download them again.
 
-        The content of this directory is not trusted: umoci verifies digests when it unpacks layers.
+        The site's directory need not be trusted, because umoci verifies each layer's digest when it
+        unpacks the layer.
         """
         for digest in digests:
             mine, sites = self._blobs / digest, site / "sha256" / digest
@@ -236,14 +238,14 @@ class Cache:
             with (image / "lock").open("r+") as file:
                 if not _try_lock(file.fileno()):
                     return False
-                # Another process may have removed the image, and a third one imported it again,
-                # before this process took the lock.
+                # Before this process took the lock, another process may have removed the image,
+                # and a third process may have imported it again. Then keep the new image.
                 if not os.path.samestat(os.fstat(file.fileno()), (image / "lock").stat()):
                     return False
                 removed = self.path / "temporary" / f"removed-{image.name}-{time.time_ns()}"
                 image.rename(removed)
-                # A starting container may have opened the image and wait for the lock. It must not
-                # find the files, because they disappear while it starts. It then imports the image.
+                # A starting container may have opened the image already, and may wait for the lock.
+                # Rename `root`, so that this container finds no files and imports the image again.
                 with suppress(FileNotFoundError):
                     (removed / "root").rename(removed / "removed")
         except FileNotFoundError:
@@ -252,7 +254,7 @@ class Cache:
         return True
 
     def _remove_left_over(self) -> None:
-        """Remove layers that no image uses, and unfinished imports, if older than `_ABANDONED`."""
+        """Remove unused layers and unfinished imports that are older than `_ABANDONED`."""
         wanted = {name for image in self.images() for name in _lines(image / "blobs")}
         before = time.time() - _ABANDONED
         for blob in self._blobs.iterdir():
@@ -303,8 +305,8 @@ def _try_lock(descriptor: int) -> bool:
         return False
     except OSError as error:
         raise ImageError(
-            f"cannot lock the image cache: {error.strerror}: its file system must support flock(2),"
-            " such as Lustre with the mount option flock: contact the cluster operator"
+            f"cannot lock the image cache: {error.strerror}: its file system must support flock(2) "
+            "(Lustre does so only with the mount option flock): contact the cluster operator"
         ) from None
     return True
 
@@ -313,7 +315,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def count_files(root: Path) -> int:
-    """Return the number of files and directories in a tree, or any number above MOST_FILES."""
+    """Count the files and directories in a tree. Stops soon after the count exceeds MOST_FILES."""
     total = 0
     for _, names, files in os.walk(root):
         total += len(names) + len(files)
@@ -334,9 +336,9 @@ def check_files(count: int, subject: str) -> None:
 def settle(root: Path, subject: str = "image") -> int:
     """Adapt an image's files to a container that maps only one user. Return their size in bytes.
 
-    Gives the user full access to directories, because the image was made for root, which has this
-    access. Clears set-user-ID and set-group-ID bits, because they would give the user's rights to
-    others. Gives all files to the user's primary group, because a container maps no other group.
+    - Gives the user full access to directories. Images expect root, which always has this access.
+    - Clears set-user-ID and set-group-ID bits, which would give the user's rights to other users.
+    - Gives all files to the user's primary group, because a container maps no other group.
 
     Raises ImageError if there are too many files.
     """

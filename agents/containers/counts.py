@@ -1,8 +1,8 @@
 """Count the images that jobs on a node use, for the operator's metrics.
 
-Each step reports to the node whether it imported an image (a pull), found it in the cache (a hit)
-or failed. agents/containers/listener.py adds up the reports. Users can forge reports, so the counts
-are only for graphs.
+Each step sends a report to agents/containers/listener.py, which adds up all reports of the node. A
+step reports a pull if it imported an image, a hit if the image was in the cache, or a failure.
+Users can forge reports, so the counts are only for graphs.
 """
 
 import json
@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any, Final
 
 ADDRESS: Final = "\0slurmstack-images"
-"""Abstract socket, which jobs can reach from their own mount namespaces. `spank/containers/image.c`
-uses the same name."""
+"""Name of the listener's socket. `spank/containers/image.c` uses the same name. The socket is
+abstract (unix(7)), because jobs have their own mount namespaces, in which they would not find a
+socket with a path."""
 FILE: Final = Path("/run/slurmstack/images.json")
 LONGEST: Final = 64
 """Maximum size of a report in bytes."""
 _MARK: Final = "images"
 _MOST: Final = 1 << 50
-"""Largest count. JSON and Prometheus represent it exactly."""
+"""Largest count. JSON and Prometheus represent every count up to this limit exactly."""
 _MOST_BYTES: Final = 1 << 40
 _MOST_MILLISECONDS: Final = 24 * 3_600_000
-"""Largest numbers that a report may contain, far above those of a real import."""
+"""Largest size and duration that a report may contain, far above those of a real import."""
 _MOST_PER_MILLISECOND: Final = 100_000_000
-"""Most bytes that a node can download in a millisecond, above the rate of a link of 400 Gb/s."""
+"""Limit on the bytes per millisecond in a report. No node downloads faster: a link of 400 Gb/s
+carries half of it."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,11 @@ class Counts:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def fields(self) -> dict[str, object]:
-        """Return the counts as a member of the JSON object in the node's `extra` field."""
+        """Return the counts as a member of a JSON object, for the node's `extra` field in Slurm."""
         return {_MARK: asdict(self)}
 
     def add(self, report: bytes) -> "Counts":
-        """Return the counts plus those of a report. A malformed report changes nothing."""
+        """Return the sum of these counts and the counts of a report. Ignores a malformed report."""
         found = _read(report)
         if found is None:
             return self
@@ -134,7 +136,7 @@ def report_pull(size: int, seconds: float) -> None:
 
 
 def _send(report: str) -> None:
-    # Ignore errors: login nodes have no listener, and a full queue discards the report.
+    # Ignore errors, because login nodes have no listener, and the listener's queue may be full.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(report.encode(), ADDRESS)

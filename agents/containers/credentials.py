@@ -25,8 +25,8 @@ _OTHER_NAMES: Final = {
 def find(image: InRegistry, home: Path, site: Path, environment: Mapping[str, str]) -> str | None:
     """Return `LOGIN:PASSWORD` in base64 for the image's registry, or None.
 
-    The user's files have precedence over the site's file, and enroot's file over Docker's. Raises
-    ImageError if a file is unreadable, or if a command for a password fails.
+    Searches enroot's file of the user first, then Docker's file of the user, then the site's file.
+    Raises ImageError if a file is unreadable, or if a command for a password fails.
     """
     found = next(_of_enroot(image, _enroot_file(home, environment)), None)
     if found is not None or image.user is not None:
@@ -69,7 +69,7 @@ def _of_enroot(image: InRegistry, path: Path) -> Iterator[str]:
 
 
 def _password(text: str, path: Path) -> str:
-    """Expand a password that starts with $: a variable or a command."""
+    """Return the password. If it starts with $, it is a shell variable or command: expand it."""
     if not text.startswith("$"):
         return text
     # A shell is safe here, because the file belongs to the user. enroot also uses a shell.
@@ -111,8 +111,10 @@ def _of_docker(image: InRegistry, path: Path) -> str | None:
 
 
 def write(folder: Path, found: Mapping[str, str]) -> Path:
-    """Write credentials to a private file for skopeo's `--authfile`. `found` has registries as
-    keys."""
+    """Write credentials to a private file for skopeo's `--authfile`.
+
+    `found` maps each registry to its credentials.
+    """
     path = folder / "auth.json"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

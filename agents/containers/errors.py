@@ -1,4 +1,4 @@
-"""Exception of this package."""
+"""The exception that this package raises for an unusable image."""
 
 
 class ImageError(Exception):

@@ -26,7 +26,8 @@ from agents.containers.watch import Progress, run, size, tell
 _SQUASHFS: Final = b"hsqs"
 _LAYOUT: Final = "oci-layout"
 _ARCHIVES: Final = {_LAYOUT: "oci-archive", "manifest.json": "docker-archive"}
-"""Kinds of archives, by a file that they contain. Recent Docker archives contain both files."""
+"""Kind of an archive, by the name of a file in the archive. Recent Docker archives contain both
+files, so the file that comes first in the archive determines the kind."""
 _DENIED: Final = (
     "denied",
     "unauthorized",
@@ -35,23 +36,25 @@ _DENIED: Final = (
     "authentication required",
     "no image for",
 )
-"""Words in the error of a registry that refuses access or lacks the image. After such an error, do
-not use the cached image."""
+"""Words in the error of a registry that refuses access or does not have the image. After such an
+error, the importer does not use the cached image."""
 _NO_INSTANCE: Final = "no image found in"
-"""Words in skopeo's error about an index without an image for this node's platform."""
+"""Words in skopeo's error if an image index has no image for this node's platform. An index is a
+list of images, one for each platform."""
 _PLATFORM: Final = "linux/amd64"
 _NAME: Final = re.compile(r"[\w.-]+")
-"""Operating system, architecture or variant in an index."""
+"""Pattern for an operating system, architecture or variant in an index."""
 _COUNT: Final = 30.0
-"""Minimum seconds between two counts of the unpacked files. If a count takes longer than 3 s, the
-next count follows later."""
+"""Minimum seconds between two counts of the unpacked files. If a count takes more than 3 s, the
+pause is ten times as long as the count."""
 _YES: Final = ("y", "yes", "true", "1")
 _ANSWER: Final = "60s"
-"""Time in which a registry must return an image's description. skopeo itself has no limit."""
+"""Time limit for a registry's answer about an image, because skopeo itself has no time limit."""
 _LOOK_UP_AGAIN: Final = 300
-"""Seconds until an unresponsive registry is contacted again about an image in the cache."""
+"""Seconds for which steps use a cached image without asking a registry that did not answer."""
 _DEVICE: Final = re.compile(r"create_inode: could not create (character|block) device .*")
-"""Error message of unsquashfs: only root can create devices. Containers have the job's /dev."""
+"""Error of unsquashfs about a device, which only root can create. The importer ignores this error,
+because containers have the job's /dev."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,8 @@ class Importer:
             source = f"{kind}:{reference.path if reference.kind != 'path' else real}"
             skopeo = _Skopeo(str(reference), source, folder)
             found = skopeo.inspect()
-            # The owner of the file can replace it after skopeo.inspect, so its content may not be
-            # the image with this digest. Do not use the same key as for the image in a registry.
+            # The owner of the file can replace the file after skopeo.inspect. The unpacked image
+            # may then have another digest, so do not use the key of the image in a registry.
             key = _hash(f"{found.key} {kind} {real}")
             return self._of_source(text, replace(found, key=key), skopeo)
 
@@ -156,7 +159,7 @@ class Importer:
         try:
             self.cache.record(text, found.key, self.settings.fresh_for)
         except OSError as error:
-            # The next step looks the image up again.
+            # Only report the error. Without a record, the next step looks the image up again.
             tell(str(self._unusable(skopeo.subject, error)))
         return image
 
@@ -192,7 +195,7 @@ class Importer:
             return surroundings.of_files(path)
 
         image = self._bring(_hash(str(path)), f"image {path}", make)
-        # The image may be cached, but its files with variables may have changed since then.
+        # If the image was already cached, the user may have changed its variables since then.
         surroundings.of_files(path).write(image)
         return image
 
@@ -205,7 +208,7 @@ class Importer:
             return found.surroundings
 
         image = self._bring(_hash(f"{path} {found.root}"), f"bundle {path}", make)
-        # The bundle may be cached, but its configuration may have changed since then.
+        # If the bundle was already cached, the user may have changed its configuration since then.
         found.surroundings.write(image)
         surroundings.replace(image / "mounts", found.mounts.encode())
         surroundings.replace(image / "access", b"ro" if found.read_only else b"rw")
@@ -250,7 +253,7 @@ class Importer:
             raise error
         tell(f"{error}: using the image in the cache, which may be older")
         # Record the image, because each step would otherwise wait for the registry again. Ignore
-        # errors, because the disk may be full.
+        # a failure to write the record, because the step can run without it.
         with suppress(OSError):
             self.cache.record(text, cached.name, min(_LOOK_UP_AGAIN, self.settings.fresh_for))
         counts.report_hit()
@@ -261,7 +264,10 @@ class Importer:
 
 
 def _kind_of(path: Path) -> str:
-    """Return squashfs, directory or a transport of skopeo. Raises OSError and ImageError."""
+    """Return the image's kind: squashfs, directory, or the name of a transport in skopeo.
+
+    Raises OSError and ImageError.
+    """
     if path.is_dir():
         return "oci" if (path / _LAYOUT).is_file() else "directory"
     if not path.is_file():
@@ -287,7 +293,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _check_blobs(layout: Path) -> None:
-    """Refuse a layout with FIFOs or devices, from which skopeo would read forever."""
+    """Refuse an OCI layout that contains FIFOs or devices. skopeo would read from them forever."""
     for path in (layout / "blobs").rglob("*"):
         if not path.is_file() and not path.is_dir():
             raise ImageError(
@@ -299,7 +305,7 @@ def _check_blobs(layout: Path) -> None:
 def _kind_of_archive(path: Path) -> str | None:
     if tarfile.is_tarfile(path):
         with tarfile.open(path) as archive:
-            # Stop at the first match, because the rest may be gigabytes.
+            # Stop at the first match, because the rest of the archive may have gigabytes.
             for member in archive:
                 if member.name.removeprefix("./") in _ARCHIVES:
                     return _ARCHIVES[member.name.removeprefix("./")]
@@ -311,9 +317,10 @@ def _hash(text: str) -> str:
 
 
 def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
-    """Return a callback that reports progress, and raises ImageError above a limit.
+    """Return a callback that reports progress, and raises ImageError if an image is too large.
 
-    The limits are `limit` bytes, and the number of files in `root`.
+    An image is too large if it has more than `limit` bytes, or more than MOST_FILES files in
+    `root`.
     """
     progress = Progress(f"{subject}: unpacking")
     next_count = time.monotonic() + _COUNT
@@ -329,7 +336,7 @@ def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
         began = time.monotonic()
         if began >= next_count:
             check_files(count_files(root), subject)
-            # On a slow file system, counts must take at most a tenth of the time.
+            # A count may be slow, so make sure that all counts take at most a tenth of the time.
             ended = time.monotonic()
             next_count = ended + max(_COUNT, 10 * (ended - began))
 
@@ -341,13 +348,14 @@ def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
 
 @dataclass(frozen=True)
 class _Found:
-    """Properties of an image at its source."""
+    """Properties of an image, as its registry or file reports them."""
 
     key: str
     """Key in the cache."""
     digest: str
     sizes: Mapping[str, int | None]
-    """Sizes of the compressed layers in bytes, by digest without the algorithm. None if unknown."""
+    """Sizes of the compressed layers in bytes, or None if unknown. The keys are the layers' digests
+    without the algorithm."""
 
     @property
     def layers(self) -> Collection[str]:
@@ -457,7 +465,7 @@ def _platforms(index: Mapping[str, Any]) -> list[str]:
     keys = ("os", "architecture", "variant")
     found = (each.get("platform", {}) for each in index["manifests"])
     parts = [[platform[key] for key in keys if platform.get(key)] for platform in found]
-    # Leave out the platform unknown/unknown, with which indexes list signatures of images.
+    # Leave out the platform unknown/unknown, because it stands for a signature and not an image.
     known = ["/".join(each) for each in parts if each and all(map(_NAME.fullmatch, each))]
     return sorted({platform for platform in known if "unknown" not in platform}) or ["none"]
 
@@ -500,6 +508,6 @@ def _unpack(subject: str, layout: Path, root: Path, limit: int) -> None:
         run(command, subject=subject, written=_limit(subject, limit, bundle))
         (bundle / "rootfs").rename(root)
     finally:
-        # Cache.temporary removes the rest.
+        # Ignore errors, because Cache.temporary removes the files that remain.
         with suppress(OSError, RecursionError):
             remove(bundle)

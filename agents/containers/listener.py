@@ -1,5 +1,6 @@
-"""Add up the reports that steps on this node send about images (agents/containers/counts.py).
+"""Count imports of images, cache hits and failures on this node, from the reports of job steps.
 
+Each step of a job sends its report to the socket of this program (agents/containers/counts.py).
 `python3 -BS -m agents.containers.listener` runs as long as slurmd, and writes the counts to a file.
 The node's checks read this file (agents/checks/slurm.py). A start of slurmd resets the counts to 0.
 """
@@ -16,13 +17,14 @@ from agents.containers.counts import ADDRESS, FILE, LONGEST, Counts
 _PAUSE: Final = 0.5
 """Pause in seconds between two rounds. It limits the load if a user floods the socket."""
 _AT_ONCE: Final = 1000
-"""Maximum number of reports in a round. The kernel's queue is shorter (net.unix.max_dgram_qlen)."""
+"""Maximum number of reports in a round, so that a round ends even if a user floods the socket.
+Otherwise the kernel's queue is always shorter (sysctl net.unix.max_dgram_qlen)."""
 _RETRY: Final = 10.0
-"""Seconds until the next attempt if another program uses the address."""
+"""Seconds until the next attempt if another program uses the socket's address."""
 
 
 def waiting(receiver: socket.socket) -> Iterator[bytes]:
-    """Wait for a report. Yield this report and all others in the queue."""
+    """Wait for a report. Yield this report and all other reports in the queue."""
     receiver.setblocking(True)
     yield receiver.recv(LONGEST + 1)
     receiver.setblocking(False)
@@ -34,14 +36,14 @@ def waiting(receiver: socket.socket) -> Iterator[bytes]:
 
 
 def add(counts: Counts, reports: Iterable[bytes]) -> Counts:
-    """Return the counts plus those of all reports."""
+    """Return the sum of the counts and of all reports."""
     for report in reports:
         counts = counts.add(report)
     return counts
 
 
 def write(counts: Counts, file: Path) -> None:
-    """Replace the file atomically."""
+    """Write the counts to the file, which is replaced atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".new")
     temporary.write_text(str(counts))
@@ -68,7 +70,7 @@ def _bind(address: str) -> socket.socket:
 def _try_write(counts: Counts, file: Path, *, quiet: bool) -> bool:
     """Write the file, or report an error and return False.
 
-    This program must not end, because any job could then listen at its address.
+    An error must not end this program, because any job could then listen at its address.
     """
     try:
         write(counts, file)
@@ -84,7 +86,7 @@ def _try_write(counts: Counts, file: Path, *, quiet: bool) -> bool:
 
 
 def main(address: str = ADDRESS, file: Path = FILE) -> None:
-    """Count until the process is killed."""
+    """Receive and count reports until the process is killed."""
     counts = Counts()
     written = _try_write(counts, file, quiet=False)
     with _bind(address) as receiver:

@@ -45,7 +45,7 @@ class InFile:
 
     path: str
     kind: Literal["path", "bundle", "oci", "oci-archive", "docker-archive"] = "path"
-    """Kind of the file. `path` means that the file's content determines the kind."""
+    """Kind of the file. `path` means that the importer finds the kind from the file's content."""
 
     def __str__(self) -> str:
         """Return the reference as the user wrote it."""
@@ -56,7 +56,7 @@ Reference = InRegistry | InFile
 
 
 def parse(text: str) -> Reference:
-    """Parse the value of `--container-image`. Raises ImageError with the accepted forms."""
+    """Parse the value of `--container-image`. Raises ImageError, which lists the accepted forms."""
     if not text or len(text) > _MAX_LENGTH or not text.isprintable():
         shown = text[:40] + "…" if len(text) > 40 else text
         raise ImageError(f"image {shown!r}: expected 1 to {_MAX_LENGTH} printable characters")
@@ -101,8 +101,10 @@ def _parse_registry(text: str) -> InRegistry:
 
 
 def _split_as_docker(name: str) -> tuple[str, str]:
-    """Split a name without `#`. The first part is the registry if it has a dot or a port, or is
-    `localhost`."""
+    """Split a name without `#` into the registry and the rest, as Docker does.
+
+    The first part is a registry if it contains a dot or a port, or is `localhost`.
+    """
     first, slash, rest = name.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return first, rest

@@ -19,22 +19,23 @@ set -eu
 mount -t overlay -o userxattr,lowerdir=upper:image-root overlay root
 exec mksquashfs root "$@"
 """
-"""Script for a user namespace, in which the user is root, owns the files and can read them all."""
+"""Script that writes the squashfs file. It runs in a user namespace in which the user is root,
+because root owns and can read all files of the container."""
 
 
 def save(container: Path, target: Path) -> str:
-    """Write the file atomically, and return one line about it.
+    """Save the container to the file `target`, and return one line about the file for the user.
 
-    `container` is the directory of a container that start-container (spank/containers) started.
-    Raises ImageError.
+    Replaces the file atomically. `container` is the directory of a container that start-container
+    (spank/containers) started. Raises ImageError.
     """
     subject = f"--container-save={target}"
     try:
         image = Path((container / "image").read_text())
         with (
-            # mksquashfs runs the commands in the file `pseudo`. So this file must be in the
-            # container's directory, to which only the user can write. Other users may be able to
-            # write to the target's directory.
+            # mksquashfs runs the commands in the file `pseudo`, so other users must not be able to
+            # change this file. Put it into the container's directory, to which only the user can
+            # write. Other users may be able to write to the target's directory.
             tempfile.TemporaryDirectory(dir=container, prefix="saving-") as folder,
             _link(container, image / "root"),
             _unfinished(subject, target) as descriptor,
@@ -55,10 +56,10 @@ def save(container: Path, target: Path) -> str:
 
 @contextlib.contextmanager
 def _unfinished(subject: str, target: Path) -> Iterator[int]:
-    """Provide the descriptor of a new file, which gets the target's name at the end.
+    """Provide the descriptor of a new file, and give the file the target's name at the end.
 
-    While the program writes, other users may replace the file or a directory of its path.
-    Therefore, this function looks up the directory and the file only once.
+    While mksquashfs writes, other users may replace the file or a directory of its path. Therefore,
+    this function opens the directory once, and accepts only the file that it has created there.
     """
     folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY)
     name = f".saving-{secrets.token_hex(8)}"
@@ -87,7 +88,8 @@ def _unfinished(subject: str, target: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _link(container: Path, root: Path) -> Iterator[None]:
-    """Link the image's root, because its path may contain separators of mount options."""
+    """Link to the image's root, because its path may contain characters that separate options of
+    mount(8)."""
     link = container / "image-root"
     link.unlink(missing_ok=True)
     link.symlink_to(root)
@@ -98,7 +100,10 @@ def _link(container: Path, root: Path) -> Iterator[None]:
 
 
 def _write_surroundings(folder: Path, image: Path) -> Path:
-    """Write enroot's files for an image, and return the file that lists them for mksquashfs."""
+    """Write enroot's files /etc/environment and /etc/rc for an image.
+
+    Returns the file that tells mksquashfs to add both files to the squashfs file.
+    """
     variables = (image / "environment").read_bytes().decode(errors="replace").split("\0")
     words = (image / "entrypoint").read_bytes().decode(errors="replace").split("\0")
     directory = surroundings.quote((image / "directory").read_text())

@@ -1,4 +1,4 @@
-"""The site's settings for images, from the file that the deploy writes."""
+"""The site's settings for images. A deploy of the cluster writes them to a file, read here."""
 
 import json
 import os
@@ -27,11 +27,11 @@ class Settings:
     site_cache: str | None = None
     """Directory with layers that all users share, or None. The directory's owner adds layers."""
     cache_size: int = 100 * _GIB
-    """Limit in bytes. The least recently used images are removed first."""
+    """Limit in bytes for a user's cache. The least recently used images are removed first."""
     image_size: int = 100 * _GIB
     """Limit in bytes for the files of an image."""
     fresh_for: int = 3600
-    """Seconds after which a tag is looked up again."""
+    """Seconds after which a step asks the registry again which image a tag names."""
     allowed: tuple[str, ...] = ()
     """Patterns of permitted registry images, such as 'nvcr.io/*'; an empty tuple permits all."""
     folder: Path = field(default=FOLDER, compare=False)
@@ -44,7 +44,10 @@ class Settings:
         return Path(self.cache.replace("%u", user.pw_name))
 
     def above_caches(self) -> str | None:
-        """Return the parent directory of users' caches, or None for caches in home directories."""
+        """Return the directory that contains all users' caches.
+
+        Returns None if each cache is in the user's home directory.
+        """
         if self.cache.startswith("~"):
             return None
         return self.cache.partition("%u")[0].rpartition("/")[0] or "/"
@@ -66,9 +69,9 @@ class Settings:
         return self.folder / "registries.conf"
 
     def of_skopeo(self) -> tuple[str, ...]:
-        """Return the options that point skopeo to the site's registries and mirrors.
+        """Return the options with which skopeo reads the site's registries and mirrors.
 
-        skopeo ignores CONTAINERS_REGISTRIES_CONF, which Podman and Buildah read.
+        An option is necessary, because skopeo ignores the variable CONTAINERS_REGISTRIES_CONF.
         """
         if not self._registries.is_file():
             return ()
@@ -95,7 +98,8 @@ class Settings:
 def read(folder: Path = FOLDER) -> Settings:
     """Read the settings. Raises ImageError if the file is not a JSON object.
 
-    Ignores unknown keys, because settings of a new version can arrive before its container images.
+    Ignores unknown keys, because a node can get the settings of a new slurmstack version before the
+    container images of this version.
     """
     path = folder / "settings.json"
     try:

@@ -1,6 +1,7 @@
 """Environment variables, working directory and entrypoint of an image.
 
-Each has its own file next to the image's root. `spank/containers/start.c` reads these files.
+Each of the three has its own file next to the image's root. `spank/containers/start.c` reads the
+files.
 """
 
 import json
@@ -25,7 +26,7 @@ _EXPORT: Final = re.compile(
     r"""^\[ -n "\$\{(?P<name>\w+)\+x\}" \] \|\| export (?P=name)='(?P<value>(?:[^']|'"'"')*)'$""",
     re.MULTILINE,
 )
-"""Line that `export` writes."""
+"""Pattern for a line that `export` writes."""
 _QUOTE: Final = "'\"'\"'"
 """A single quote, written so that it can stand between single quotes of a shell."""
 _CHARLIECLOUD: Final = "ch/metadata.json"
@@ -35,7 +36,7 @@ _ENROOT_VARIABLES: Final = "etc/environment"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Settings of an image for its programs."""
+    """Variables, working directory and entrypoint with which programs of an image start."""
 
     variables: tuple[str, ...] = ()
     """Items of the form NAME=VALUE."""
@@ -101,7 +102,7 @@ def valid(text: str) -> str:
 
 
 def directory_of(value: object) -> str:
-    """Return the value if it is an absolute path, or else /."""
+    """Return the value if it is an absolute path. Otherwise return /."""
     usable = isinstance(value, str) and value.startswith("/") and "\0" not in value
     return valid(str(value)) if usable else "/"
 

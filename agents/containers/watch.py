@@ -1,4 +1,4 @@
-"""Run skopeo, umoci and other programs, report errors and progress, and limit their output."""
+"""Run skopeo, umoci and other programs. Report their progress and errors to the user."""
 
 import re
 import signal
@@ -47,7 +47,7 @@ class Progress:
         self._next = self._began + _FIRST_LINE
 
     def reached(self, count: int) -> None:
-        """Print the number of bytes, if the last line is old enough."""
+        """Print how many bytes are done, unless a line was printed in the last seconds."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -64,12 +64,13 @@ def run(
     descriptors: Collection[int] = (),
     harmless: re.Pattern[str] | None = None,
 ) -> str:
-    """Run a program, which inherits the descriptors, and return its output.
+    """Run a program and return its output. The program inherits `descriptors`.
 
-    `written` receives the number of bytes that the program has written so far. If it raises
-    ImageError, the program is killed. If the program fails, this function raises ImageError with
-    `subject` and the last error message. A program with the exit code 2 has also succeeded if all
-    its error messages match `harmless`.
+    This function calls `written` several times a second, with the number of bytes that the program
+    has written so far. If `written` raises ImageError, this function kills the program.
+
+    If the program fails, this function raises ImageError with `subject` and the program's last
+    error message. The exit code 2 is not a failure if all error messages match `harmless`.
     """
     try:
         process = subprocess.Popen(
