@@ -1,10 +1,13 @@
-"""Run checks of a node: `interval`, `prolog` and `epilog` for Slurm, `check-node` for operators.
+"""Run the checks of a node. The first argument is the occasion.
+
+Slurm starts this program at intervals (`interval`), before each job (`prolog`) and after each job
+(`epilog`). Operators start it as `check-node`.
 
 For Slurm, the exit code is 0 except in these cases:
 
 - A prolog exits with 1 if a check with the effect `drain` failed. Slurm requeues the job.
-- An epilog exits with 1 if such a check failed and the epilog could not drain the node. Slurm
-  drains the node instead.
+- An epilog exits with 1 if a check with the effect `drain` failed, but the epilog could not drain
+  the node. Slurm then drains the node itself.
 
 `check-node` changes nothing. Its exit code is:
 
@@ -86,7 +89,8 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
     try:
         slurm.drain(node_name(), outcomes, state)
     except slurm.SilenceError as error:
-        # The exit code makes Slurm drain the node, with Slurm's own reason.
+        # The exit code 1 makes Slurm drain the node. The drain then has a reason from Slurm, which
+        # does not name the failed check.
         _say("error", f"cannot drain the node: {error}; Slurm drains it instead")
         return 1
     return int(occasion == When.PROLOG)

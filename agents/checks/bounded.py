@@ -1,9 +1,11 @@
 """Run tasks that may hang, all at the same time, each with a time limit.
 
-Each task runs in a child process. When a child exceeds its time limit, the runner kills the child
-and its descendants. The runner does not wait for their end, because a process that hangs in the
-kernel may take long to die. Each child holds the lock of its task until the child dies. So at most
-one child of each task can hang in the kernel.
+Each task runs in a child process. When a child exceeds its time limit, the function `run` kills the
+child and its descendants. `run` does not wait for their end, because a process that hangs in the
+kernel may take long to die.
+
+Each task has a lock file. A child locks this file before it starts the task. The kernel releases
+the lock when the child dies. So at most one child of each task can hang in the kernel.
 """
 
 import fcntl
@@ -19,10 +21,10 @@ from pathlib import Path
 MISSING = 127
 """Exit code for a missing command, the same as in a shell."""
 _MOST = 8 * 1024 * 1024
-"""Maximum output of a child in bytes. A child that exceeds it is treated as timed out."""
+"""Maximum output of a child in bytes. `run` treats a child with more output as timed out."""
 _CHUNK = 1 << 16
 _DESCRIPTORS = 1 << 16
-"""Upper limit of this runner's open file descriptors."""
+"""The numbers of this process's open file descriptors are below this limit."""
 
 Task = tuple[float, Sequence[str] | Callable[[], str]]
 """Time limit in seconds, and a command or a function that returns the text."""
@@ -83,7 +85,7 @@ class _Child:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return None
-        self.read()  # output since the last read
+        self.read()  # the child may have written more output before it ended
         out, err = (text.decode(errors="replace") for text in self.texts.values())
         return Reading(out, err, os.waitstatus_to_exitcode(status))
 
@@ -119,7 +121,8 @@ def _become(task: Sequence[str] | Callable[[], str], lock: Path, out: int, err: 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        # A hanging child must keep only its own lock open, and no descriptor of the parent.
+        # A child that hangs keeps its files open. So it must have no descriptors of the parent,
+        # which may be locks of other tasks.
         os.closerange(3, _DESCRIPTORS)
         held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         os.set_inheritable(held, True)

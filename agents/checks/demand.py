@@ -44,7 +44,11 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
 
 
 def table(outcomes: Sequence[Outcome], *, colours: bool) -> str:
-    """Return one line for each outcome, with coloured columns or with tabs."""
+    """Return one line for each outcome.
+
+    With `colours`, the columns are aligned and verdicts are coloured. Otherwise tabs separate the
+    columns.
+    """
     if not colours:
         return "\n".join(f"{one.name}\t{one.verdict}\t{one.what}" for one in outcomes)
     width = max((len(one.name) for one in outcomes), default=0)

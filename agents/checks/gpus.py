@@ -1,7 +1,8 @@
-"""Checks of GPUs, from the output of nvidia-smi(1).
+"""Checks of GPUs, which read the output of nvidia-smi(1).
 
-The format of `--query` has not changed since driver 450, except for new sections and changed names.
-If a name is missing, the GPU does not have the feature. Numbers without a unit are counts.
+Since driver 450, the format of `nvidia-smi --query` has changed only in its sections and names. The
+checks know the old and the new names. If a name is missing in the output, the GPU does not have
+this feature. Numbers without a unit are counts.
 """
 
 import re
@@ -21,16 +22,18 @@ _DEAD = (
     "GPU is lost",
     "Unable to determine the device handle",
 )
-"""Parts of the messages that nvidia-smi prints instead of a report (nvidia-smi(1), return
-values)."""
+"""Parts of the messages that nvidia-smi prints instead of a report. Source: nvidia-smi(1), section
+"Return value"."""
 _MPS = "nvidia-cuda-mps-server"
-"""The only process that may use a GPU without a job."""
+"""Server of NVIDIA's Multi-Process Service. It is the only process that may use a GPU while no job
+runs."""
 _LINK = re.compile(r"^\s+Link (\d+): (.*)$")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """GPU of the report, with values by path, such as `ECC Errors/Volatile/DRAM Uncorrectable`."""
+    """One GPU of the report. The keys of `fields` are paths of headings and names in the report,
+    such as `ECC Errors/Volatile/DRAM Uncorrectable`."""
 
     index: int
     bus: str
@@ -40,7 +43,7 @@ class Gpu:
         return f"GPU {self.index} ({self.bus.partition(':')[2]})"
 
     def get(self, *paths: str) -> str:
-        """Return the first value of the first path that exists, or ""."""
+        """Return the value of the first of these paths that the report contains, or ""."""
         return next((self.fields[path][0] for path in paths if path in self.fields), "")
 
     def number(self, *paths: str) -> float | None:
@@ -57,7 +60,7 @@ class Gpu:
             return None
 
     def below(self, path: str) -> Iterator[str]:
-        """Return the paths below a path."""
+        """Return the paths in the report that start with `path` and a slash."""
         return (found for found in self.fields if found.startswith(f"{path}/"))
 
 
@@ -66,7 +69,7 @@ def is_broken(value: str) -> bool:
 
 
 def report(text: str) -> list[Gpu]:
-    """Return the GPUs of `nvidia-smi --query`. Raises `UnknownError` for an incomplete report."""
+    """Parse the output of `nvidia-smi --query`. Raises `UnknownError` if it is incomplete."""
     attached = _ATTACHED.search(text)
     if not attached:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
@@ -123,19 +126,20 @@ def _lost(gpu: Gpu) -> str | None:
 
 
 def count(smi: str, *, count: int | None) -> str | None:
-    """Check that no GPU of the nodeset is missing."""
+    """Check that the node has at least as many GPUs as the nodeset's settings say."""
     found = 0 if "No devices were found" in smi else len(report(smi))
     return f"{found} GPUs found, expected {count}" if count is not None and found < count else None
 
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
-    """Check for uncorrectable memory errors since the driver was loaded."""
+    """Check that no GPU has had uncorrectable memory errors since the driver was loaded."""
     return listed(_ecc(report(smi), max_uncorrectable))
 
 
 def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
     for gpu in gpus:
-        # GPUs before Turing report single-bit and double-bit errors, with totals.
+        # GPUs older than Turing report no "Uncorrectable" errors. Their double-bit errors are
+        # uncorrectable. Read only the total, so that no error is counted twice.
         uncorrectable = [
             gpu.number(path) or 0
             for path in gpu.below("ECC Errors/Volatile")
@@ -144,11 +148,14 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
         if sum(uncorrectable) > most:
             yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors"
         elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
-            yield f"{gpu}: SRAM error threshold exceeded"
+            yield f"{gpu}: errors in SRAM (on-chip memory) exceed NVIDIA's threshold"
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
-    """Check that no page waits for retirement and few pages are retired (GPUs before Ampere)."""
+    """Check that no memory page waits for retirement, and that few pages are retired.
+
+    GPUs older than Ampere retire a faulty page of memory. They stop using the page after a reset.
+    """
     return listed(_retired(report(smi), max_pages))
 
 
@@ -158,20 +165,32 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
             gpu.number(f"Retired Pages/{kind} Bit ECC") or 0 for kind in ("Single", "Double")
         )
         if gpu.get("Retired Pages/Pending Page Blacklist", "Retired Pages/Pending") == "Yes":
-            yield f"{gpu}: page retirement waits for a reset"
+            yield (
+                f"{gpu}: faulty memory pages will be retired only after a reset: reset the GPU or "
+                "restart the machine"
+            )
         elif pages > most:
-            yield f"{gpu}: {pages:.0f} retired pages, expected at most {most:g}"
+            yield f"{gpu}: {pages:.0f} retired memory pages, expected at most {most:g}"
 
 
 def row_remap(smi: str) -> str | None:
-    """Check that no row waits for remapping and no remapping failed (Ampere and later GPUs)."""
+    """Check that no memory row waits for remapping, and that no remapping failed.
+
+    Ampere and later GPUs replace a faulty row of memory by a spare row. The replacement takes
+    effect after a reset.
+    """
     return listed(f"{gpu}: {wrong}" for gpu in report(smi) if (wrong := _remap(gpu)))
 
 
 def _remap(gpu: Gpu) -> str | None:
     if gpu.get("Remapped Rows/Remapping Failure Occurred") == "Yes":
-        return "row remapping failed"
-    return "row remapping waits for a reset" if gpu.get("Remapped Rows/Pending") == "Yes" else None
+        return "a faulty memory row could not be replaced by a spare row: replace the GPU"
+    if gpu.get("Remapped Rows/Pending") != "Yes":
+        return None
+    return (
+        "faulty memory rows will be replaced only after a reset: reset the GPU or restart the "
+        "machine"
+    )
 
 
 _SLOWDOWNS = (
@@ -190,20 +209,21 @@ def throttle(smi: str) -> str | None:
 def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
     for gpu in gpus:
         for name in _SLOWDOWNS:
-            # Drivers up to 525 use the second name.
+            # The report of drivers up to 525 has the heading "Clocks Throttle Reasons" instead.
             if (
                 gpu.get(f"Clocks Event Reasons/{name}", f"Clocks Throttle Reasons/{name}")
                 == "Active"
             ):
-                yield f"{gpu}: {name.rpartition('/')[2]}"
+                yield f"{gpu}: clocks are reduced ({name.rpartition('/')[2]})"
                 break
 
 
 def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
-    """Check that all NVLink links are up, and that GPUs on a switch have joined its fabric.
+    """Check that all NVLink links are up, and that GPUs on an NVSwitch have joined its fabric.
 
-    `links` is the required number of active links of each GPU. The default is the highest number
-    among the node's GPUs. So by default, a node with no active link passes.
+    `links` is the required number of active links of each GPU. By default, each GPU needs as many
+    active links as the GPU of this node that has most. So a node on which no GPU has an active link
+    passes by default.
     """
     gpus = report(smi)
     return listed([*_fabric(gpus), *_links(status, gpus, links)])
@@ -213,7 +233,10 @@ def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
     for gpu in gpus:
         state, outcome = gpu.get("Fabric/State"), gpu.get("Fabric/Status")
         if state not in ("", "N/A", "Completed") or outcome not in ("", "N/A", "Success"):
-            yield f"{gpu}: fabric state {state}, status {outcome}"
+            yield (
+                f"{gpu}: NVLink fabric has state {state} and status {outcome}, expected Completed "
+                "and Success"
+            )
 
 
 def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str]:
@@ -232,7 +255,7 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
     for gpu in gpus:
         if up[gpu.index] < expected:
             names = f" ({','.join(down[gpu.index])} inactive)" if down[gpu.index] else ""
-            yield f"{gpu}: {up[gpu.index]} of {expected} links are active{names}"
+            yield f"{gpu}: {up[gpu.index]} of {expected} NVLink links are active{names}"
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
@@ -264,10 +287,11 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
 
 
 def temperature(smi: str, *, max_celsius: float | None) -> str | None:
-    """Check that no GPU has reached its slowdown temperature or exceeds `max_celsius`.
+    """Check that no GPU has reached its slowdown temperature, or is hotter than `max_celsius`.
 
-    The GPU's memory must not exceed its own maximum. Hopper and later GPUs report the distance to
-    the limit (T.Limit) instead of the limit.
+    Also check that the GPU's memory is not hotter than the maximum that the GPU reports for it.
+    Hopper and later GPUs do not report the slowdown temperature. Instead, they report how far the
+    temperature is below it (T.Limit).
     """
     return listed(_hot(report(smi), max_celsius))
 
@@ -285,18 +309,18 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
             or (slow is not None and current >= slow)
             or (left is not None and slow_left is not None and left <= slow_left)
         ):
-            yield f"{gpu}: {current:g} °C is too hot"
+            yield f"{gpu}: the GPU is too hot ({current:g} °C)"
         elif memory is not None and memory_most is not None and memory > memory_most:
-            yield f"{gpu}: {memory:g} °C is too hot for the memory"
+            yield f"{gpu}: the GPU's memory is too hot ({memory:g} °C)"
 
 
 def busy(
     smi: str, processes: str, job: str, gres: str, *, max_mib: float, shared: bool
 ) -> str | None:
-    """Check that no GPU is in use without a job.
+    """Check that no GPU is in use while no job uses it.
 
-    A prolog or epilog judges the GPUs of its job, unless jobs share GPUs (`shared`). Otherwise, all
-    GPUs are judged, but only while no job runs.
+    In a prolog or epilog, check only the GPUs of its job. At an interval, or if jobs share GPUs
+    (`shared`), check all GPUs, but only while no job runs on the node.
     """
     gpus = report(smi)
     if job.strip() and not shared:
@@ -311,11 +335,11 @@ def busy(
 
 
 def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:
-    """Sort GPUs as Slurm numbers them in SLURM_JOB_GPUS.
+    """Sort GPUs in the order in which Slurm numbers them in SLURM_JOB_GPUS.
 
-    With AutoDetect=off, Slurm keeps the order of the device files in `gres`, the node's gres.conf.
-    The number of a device file is the GPU's minor number. Otherwise, a library orders the GPUs by
-    bus, as nvidia-smi does.
+    With AutoDetect=off, Slurm numbers GPUs in the order of their device files in `gres`, the node's
+    gres.conf. The number of a device file, such as /dev/nvidia2, is the GPU's minor number. Without
+    AutoDetect=off, Slurm numbers GPUs by PCI bus, as nvidia-smi does.
     """
     minors = {gpu.index: gpu.number("Minor Number") for gpu in gpus}
     if not gres.startswith("AutoDetect=off") or None in minors.values():
@@ -329,5 +353,5 @@ def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:
         names = gpu.fields.get("Processes/Process ID/Name", ())
         own = [name for name in names if not name.endswith(_MPS)]
         if gpu.index in free and (own or used > most):
-            whose = f", {len(own)} processes" if own else ""
-            yield f"{gpu}: {used:g} MiB in use{whose}"
+            whose = f" by {len(own)} processes" if own else ""
+            yield f"{gpu}: {used:g} MiB are in use{whose} although no job uses the GPU"

@@ -1,8 +1,8 @@
 """Checks of InfiniBand ports, from the kernel's files in /sys/class/infiniband.
 
 The reader's text has one line for each value: device, port, file name and value. An example is
-`mlx5_0 1 state 4: ACTIVE`. For the files, see Documentation/ABI/stable/sysfs-class-infiniband of
-Linux.
+`mlx5_0 1 state 4: ACTIVE`. Linux documents these files in
+Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 from collections import defaultdict
@@ -20,15 +20,15 @@ ERRORS = (
     "port_rcv_errors",
     "symbol_error",
 )
-"""Error counters of a port since their last reset. Each counter stops at its maximum."""
+"""Counters of a port's errors. A counter that reaches its maximum stays there until a reset."""
 
 Port = dict[str, str]
 
 
 def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None:
-    """Check that all ports, or at least `ports`, are up and none is slower than `min_gbits`.
+    """Check that all ports are up, and that no port is slower than `min_gbits`.
 
-    Disabled ports are ignored.
+    If `ports` is set, it is enough that this number of ports is up. Disabled ports are ignored.
     """
     now, _, _ = text.partition(EARLIER)
     found = {
@@ -51,7 +51,10 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
 
 
 def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
-    """Check that no port has more errors per hour than the limits allow."""
+    """Check that no port has had more errors per hour than the limits allow.
+
+    The errors are those since the earlier reading, which is about an hour old.
+    """
     now, before, age = earlier(text)
     earlier_ports = _ports(before)
     return listed(
@@ -71,7 +74,7 @@ def _errors(
             then = before.get(name, {}).get(counter)
             if then is None or counter not in port:
                 continue
-            # A reset sets the counters to 0.
+            # If the counter is lower than before, a reset has set it to 0: count from 0.
             new = int(port[counter]) - int(then)
             new = int(port[counter]) if new < 0 else new
             limit = max_downed if counter == DOWNED else max_errors

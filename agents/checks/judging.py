@@ -1,15 +1,15 @@
 """Functions that all checks share.
 
-Each check has a function, the judge. The judge receives the texts of the check's readers, and the
-check's limits. The judge returns a short description of the fault, or None if it finds no fault.
-The judge raises `UnknownError` if it cannot decide.
+Each check has a function that judges the node. This function receives the texts of the check's
+readers, and the check's limits. It returns a short description of the fault, or None if there is no
+fault. It raises `UnknownError` if it cannot decide.
 """
 
 from collections.abc import Iterable, Iterator
 
 EARLIER = "\f"
-"""Separator between a text and an earlier text of the same reader. The first line of the earlier
-text is its age in seconds."""
+"""Separator between a text and an earlier text of the same reader. The line after the separator is
+the age of the earlier text in seconds."""
 _MOST = 4
 """Maximum number of things that a message lists."""
 
@@ -26,7 +26,7 @@ def listed(things: Iterable[object]) -> str | None:
 
 
 def rows(text: str, fields: int) -> Iterator[list[str]]:
-    """Split each line into at most `fields` words. The last word contains the rest of the line."""
+    """Split each line into at most `fields` columns. The last column contains all further words."""
     for line in text.splitlines():
         if line.strip():
             yield line.split(None, fields - 1)
@@ -45,9 +45,11 @@ def earlier(text: str) -> tuple[str, str, float]:
 
 
 def jobs(processes: str) -> set[str]:
-    """Return the ids of the jobs that have a slurmstepd, from names like `slurmstepd: [42.batch]`.
+    """Return the ids of the jobs that run on this node.
 
-    A slurmstepd that has just started has no id yet. An earlier text in `processes` is ignored.
+    The process slurmstepd of each job step has the step's id in its command line, such as
+    `slurmstepd: [42.batch]`. A slurmstepd that has just started has no id yet, so the result then
+    contains "". An earlier text in `processes` is ignored.
     """
     now, _, _ = processes.partition(EARLIER)
     steps = (row for row in rows(now, 8) if (row[2], row[6]) == ("0", "slurmstepd"))

@@ -1,6 +1,7 @@
 """Checks of the kernel's log, in the format of dmesg(1): `<4>[   12.345678] text`.
 
-A line stays in the log until the machine restarts, or until newer lines replace it.
+A line stays in the log until the machine restarts, or until newer lines replace it. So a check
+usually fails until the machine restarts.
 """
 
 import re
@@ -10,14 +11,14 @@ from agents.checks.judging import listed
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+), (.*)")
 _RECOVERED = "(None)"
-"""End of an Xid 154 message for a GPU that has recovered."""
+"""End of the message of Xid 154 if a GPU has recovered. Xids are error codes of NVIDIA's driver."""
 _LINE = re.compile(r"((?:<\d+>)?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])?|) ?(?:\[[^\]]*\] )?(.*)")
 """Time stamp and text. The stamp may be missing, or have the format of `dmesg --ctime`."""
 _OF_A_PROCESS = re.compile(r".{1,15}\[\d+\]")
 """Start of the kernel's messages about a process: its name and pid. Users can choose the name."""
 
 XIDS = (46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 149, 154)
-"""Xids after which a GPU needs a reset or a repair:
+"""Xids (error codes of NVIDIA's driver) after which a GPU needs a reset or a repair:
 
     46        the GPU stopped
     48        uncorrectable memory error
@@ -31,8 +32,8 @@ XIDS = (46, 48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 149, 154)
     143       the GPU could not be initialised
     154       the driver itself asks for a reset or a repair
 
-Not listed: row remapping (63) and contained errors (94), which nvidia-smi reports. Applications
-cause most other Xids (https://docs.nvidia.com/deploy/xid-errors/).
+Row remapping (63) and contained errors (94) are not in this list, because nvidia-smi reports both.
+Applications cause most other Xids. Source: https://docs.nvidia.com/deploy/xid-errors/.
 """
 PATTERNS = (
     r"NVRM: .*fallen off the bus",
@@ -48,9 +49,9 @@ PATTERNS = (
 
 
 def xid(log: str, *, xids: Sequence[int]) -> str | None:
-    """Check that no GPU has had one of these Xids.
+    """Check that the log contains none of these Xids.
 
-    Ignores Xids before the driver's last report that the GPU has recovered.
+    Ignores the Xids of a GPU before the driver's last report that this GPU has recovered.
     """
     found: dict[str, str] = {}
     for bus, number, text in (match.groups() for match in map(_XID.match, _messages(log)) if match):
@@ -62,7 +63,7 @@ def xid(log: str, *, xids: Sequence[int]) -> str | None:
 
 
 def log(log: str, *, patterns: Sequence[str]) -> str | None:
-    """Check that no message starts with a pattern. Returns the latest message that does."""
+    """Check that no message starts with one of the patterns. Returns the latest such message."""
     wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)")
     for text in reversed(list(_messages(log))):
         if wanted.match(text):
@@ -73,13 +74,16 @@ def log(log: str, *, patterns: Sequence[str]) -> str | None:
 def _messages(log: str) -> Iterator[str]:
     """Return each message of the log in one line without its time stamp.
 
-    Users must not be able to forge a message. Users choose the names of processes, so messages that
-    start with such a name are left out. A failed mount(2) logs the user's text with line breaks, so
-    a line without a new time stamp is joined with the line before.
+    Users must not be able to forge a message. There are two ways to write to the log:
+
+    - The kernel logs names of processes, which users choose. So this function leaves out messages
+      that start with the name of a process.
+    - For a failed mount(2), the kernel logs the user's text, which may contain line breaks. So this
+      function joins a line with the line before, unless it has a new time stamp.
     """
     messages: list[str] = []
     before = ""
-    # splitlines() would also split at characters that users can write.
+    # Do not use splitlines(): it splits also at other characters, which users can write.
     for stamp, text in (found.groups() for found in map(_LINE.match, log.split("\n")) if found):
         if messages and (stamp == before != "" or text.startswith(" ")):
             messages[-1] += f" {text.strip()}"

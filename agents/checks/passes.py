@@ -1,4 +1,4 @@
-"""Run a pass: start each needed reader once, all in parallel, and then judge the texts."""
+"""Run a pass of checks: start all needed readers in parallel, and then judge their texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def carry_out(chosen: Sequence[Chosen], state: Path) -> list[Outcome]:
-    """Run checks within the longest time limit of their readers, and return the outcomes."""
+    """Run checks and return their outcomes. Takes at most the longest time limit of a reader."""
     limits = {one.check.name: one.limits for one in chosen}
     needed = dict.fromkeys(name for one in chosen for name in one.check.reads)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _task(reader: Reader, limits: Limits) -> bounded.Task:
 
 
 def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
-    """Judge readings, and return the outcome of the check."""
+    """Judge the readings that a check needs, and return the outcome of the check."""
     check = chosen.check
     try:
         texts = [_text(READERS[name], readings[name]) for name in check.reads]

@@ -1,7 +1,7 @@
 """Fetch the texts that checks judge. Each reader runs in its own process, because it may hang.
 
-A reader is a command, or a function that gets the limits of the checks. Functions raise OSError, or
-ValueError for an unknown format.
+A reader is a command, or a function that gets the limits of the checks. A function raises OSError
+if it cannot read, and ValueError if it reads an unknown format.
 """
 
 import errno
@@ -23,20 +23,23 @@ from agents.tree import Tree
 JAIL: Final = Path("/mnt/jail")
 MARKER: Final = "var/lib/slurmstack/jail-refresh"
 NODES: Final = "var/lib/slurmstack/nodes"
-"""Folder in the jail. Each node writes its own file to it."""
+"""Folder in the jail. Each node writes a file to this folder, to test whether it can write."""
 SETTINGS: Final = Path("/etc/slurmstack/isolation/checks.json")
 """Settings of the nodeset, including the limits of the checks."""
 SCRATCH: Final = Path("/var/spool/slurmstack")
 SHM: Final = Path("/dev/shm")  # noqa: S108  # only read
 JOBS: Final = "slurm-jobs"
-"""Folder in SCRATCH and in SHM with one directory per job, named after the ids of job and user.
+"""Folder in SCRATCH and in SHM that has a directory for each job. The directory of job 42 of the
+user 2000 is `42.2000`.
 
-After the job, the directory has the prefix `ended.` until it is removed.
+After the end of the job, the directory's name gets the prefix `ended.` until it is removed.
 """
 _FROZEN: Final = {"freezer": ("freezer.state", "FROZEN"), "": ("cgroup.events", "frozen 1")}
-"""File and line of a frozen cgroup: for the hierarchy of version 1, and for version 2."""
+"""File of a cgroup, and the line that this file contains if the cgroup is frozen. The keys are the
+hierarchies: `freezer` for version 1 of cgroups, and "" for version 2."""
 GRES: Final = Path("/run/slurmstack/node/gres.conf")
-"""File in the folder of `agents.node`, whose imports are too slow for each check."""
+"""The node's gres.conf, which `agents.node` writes. The path is repeated here, because an import of
+`agents.node` is too slow for each check."""
 STATE: Final = Path("/run/slurmstack/checks")
 """Folder with earlier texts of readers, and with their locks."""
 _MIB = 1024 * 1024
@@ -48,7 +51,7 @@ Limits = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Reader:
-    """Source of a text. Several checks may use it."""
+    """Source of a text. Several checks may use the same reader."""
 
     name: str
     seconds: float
@@ -56,19 +59,24 @@ class Reader:
     command: tuple[str, ...] = ()
     function: Callable[[Limits], str] | None = None
     told: bool = False
-    """Whether checks judge the output of this reader even if it failed. Otherwise, the checks
-    cannot decide after a failure."""
+    """Whether checks judge the output of this reader even if the reader failed. If not, the verdict
+    after a failure is `unknown`."""
 
 
 def disks(limits: Limits) -> str:
-    """Return one line per file system: % in use, % of inodes in use, `rw` or `ro`, the path."""
+    """Return one line per file system.
+
+    The columns are the percentage of space in use, the percentage of inodes in use, `rw` or `ro`,
+    and the path.
+    """
     return "".join(_disk(path) for path in limits["disk"]["paths"])
 
 
 def image_cache(_: Limits, root: Path = JAIL, folder: Path = containers.FOLDER) -> str:
-    """Return a line like those of `disks` for the parent directory of users' image caches.
+    """Return a line like those of `disks` for the directory that contains all users' image caches.
 
-    A missing directory has `missing` instead of `rw`. Caches in home directories have no line.
+    If this directory is missing, the line contains `missing` instead of `rw`. If each cache is in
+    the user's home directory, there is no line.
     """
     path = containers.read(folder).above_caches()
     if path is None:
@@ -99,9 +107,10 @@ def _percent(part: int, whole: int) -> int:
 
 
 def memory(_: Limits, root: Path = Path("/")) -> str:
-    """Return the memory `limit` of the pod or the machine, and the `free` part of it, in MiB.
+    """Return the memory `limit` of the pod, and how much of this memory is `free`, in MiB.
 
-    Memory that the kernel can reclaim at once is free: file pages, and cached metadata of files.
+    If the pod has no limit, its limit is the memory of the machine. Cached files and their metadata
+    count as free, because the kernel can reclaim this memory at once.
     """
     meminfo = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     limit, free = (int(meminfo[name].split()[0]) // 1024 for name in ("MemTotal", "MemAvailable"))
@@ -127,7 +136,8 @@ def memory(_: Limits, root: Path = Path("/")) -> str:
             )
             cached = sum(int(counts.get(name, 0)) for name in caches)
             used = int((folder / usage).read_text()) - cached
-            # In cgroups of version 1, a missing limit is a number that no machine reaches.
+            # Use the pod's limit only if it is lower than the machine's memory: version 1 of
+            # cgroups has a huge number instead of "no limit".
             if text != "max" and int(text) // _MIB < limit:
                 limit = int(text) // _MIB
                 free = min(free, limit - used // _MIB)
@@ -140,9 +150,10 @@ def processes(
 ) -> str:
     """Return one line for each current process, and then the lines of an earlier reading.
 
-    The fields are pid, parent, uid, state, start, number of voluntary context switches, name and
-    command line. The start is in ticks since the machine started. The number of switches is `-` for
-    processes that do not seem to hang in the kernel. Only slurmstepd has a command line.
+    The columns are pid, parent, uid, state, start, number of voluntary context switches, name and
+    command line. The start is in ticks since the machine started. The number of context switches is
+    `-` if the process does not seem to hang in the kernel. The command line is empty except for
+    slurmstepd.
     """
     paths = sorted(path for path in proc.iterdir() if path.name.isdecimal())
     found = "".join(_process(path, groups) for path in paths)
@@ -160,7 +171,7 @@ def _process(path: Path, groups: Path) -> str:
         woken = status.get("voluntary_ctxt_switches", "-") if hangs else "-"
         uid = status["Uid"].split()[0]
         command = ""
-        # Users can give their own processes this name.
+        # Also check the uid, because users can give their own processes the name slurmstepd.
         if name == "slurmstepd" and uid == "0":
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -179,9 +190,11 @@ def _status(path: Path) -> dict[str, str]:
 
 
 def _hangs(status: Mapping[str, str]) -> bool:
-    """Return whether a process in state D belongs to root or has a pending SIGKILL.
+    """Return whether a process seems to hang in the kernel.
 
-    Any user can put a process into state D with vfork(2), but SIGKILL ends such a process at once.
+    Such a process is in state D (uninterruptible sleep). It also belongs to root, or has a pending
+    SIGKILL. The reason is that any user can put a process into state D with vfork(2), but SIGKILL
+    ends such a process at once.
     """
     if not status["State"].startswith("D"):
         return False
@@ -190,9 +203,10 @@ def _hangs(status: Mapping[str, str]) -> bool:
 
 
 def _is_frozen(process: Path, groups: Path) -> bool:
-    """Return whether a process belongs to a suspended job: Slurm freezes the cgroups of its steps.
+    """Return whether a process belongs to a suspended job. Slurm freezes the cgroups of such a job.
 
-    The path in /proc/PID/cgroup may start above the container's own group, which is `groups`.
+    `groups` is the root of the container's cgroups. The path of the process's cgroup in
+    /proc/PID/cgroup may begin with ancestors of this root, so try all ends of the path.
     """
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
@@ -208,7 +222,7 @@ def _is_frozen(process: Path, groups: Path) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Replace unprintable characters, so that the text stays in one line."""
+    """Replace unprintable characters, so that the text contains no line break."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -220,10 +234,10 @@ def jail(
 ) -> str:
     """Return the jail's `generation`, its age, the age of the settings, `ahead` and `written`.
 
-    The generation is the value of jail.refresh with which the jail was populated. Ages are in
-    seconds. `ahead` is the storage's clock minus the node's clock, in seconds. `written` reports
-    whether the node can write to the jail: `yes`, `full` or an error. A full volume is not a fault
-    of the node.
+    The generation is the value of the setting jail.refresh with which the jail was populated. Ages
+    are in seconds. `ahead` is the storage's clock minus the node's clock, in seconds. `written` is
+    `yes` if the node can write to the jail, `full` if the volume is full, or else an error. `full`
+    is a separate value, because a full volume is not a fault of the node.
     """
     tree = Tree(root)
     marker = tree.status(MARKER)
@@ -251,7 +265,7 @@ def _write(tree: Tree, clock: Callable[[], float]) -> float:
         os.write(file, b"seen\n")
     with tree.opened(path) as file:
         written = os.fstat(file).st_mtime
-    # The kernel's clock for file times advances in steps of at most 10 ms.
+    # Tolerate 10 ms, because the kernel's clock for file times advances in steps of up to 10 ms.
     return min(written - before + 0.01, 0) + max(written - clock(), 0)
 
 
@@ -270,14 +284,17 @@ def leftovers(_: Limits, scratch: Path = SCRATCH, shm: Path = SHM) -> str:
 def _job_directories(folders: Iterable[Path]) -> Iterator[str]:
     for folder in folders:
         for entry in os.scandir(folder):
-            # The directory may have been removed meanwhile.
+            # Skip a directory that was removed after scandir had listed it.
             with suppress(FileNotFoundError):
                 age = time.time() - entry.stat(follow_symlinks=False).st_mtime
                 yield f"job {age:.0f} {entry.name}\n"
 
 
 def ports(_: Limits, devices: Path = Path("/sys/class/infiniband"), state: Path = STATE) -> str:
-    """Return the ports now and about an hour ago, in the format of `agents.checks.infiniband`."""
+    """Return the state of the ports now and about an hour ago.
+
+    `agents.checks.infiniband` describes the format.
+    """
     found = "".join(_port(path) for path in sorted(devices.glob("*/ports/*")))
     return _remembered("infiniband", found, 3600, state)
 
@@ -292,22 +309,25 @@ def _port(port: Path) -> str:
 
 
 def job_gpus(_: Limits) -> str:
-    """Return the GPU indexes of the job, if the process is a prolog or epilog."""
+    """Return the indexes of the job's GPUs in a prolog or epilog. Otherwise return ""."""
     return os.environ.get("SLURM_JOB_GPUS", "")
 
 
 def gres(_: Limits, file: Path = GRES) -> str:
-    """Return the node's own gres.conf, or "" if it has none."""
+    """Return the node's own gres.conf, or "" if the node has none."""
     return file.read_text() if file.exists() else ""
 
 
 def node_name() -> str:
-    """Return the node's name in Slurm: from slurmd, or else from the pod."""
+    """Return the node's name in Slurm, from a variable of slurmd, or else of the pod."""
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("NODE_NAME") or os.uname().nodename
 
 
 def _remembered(name: str, text: str, seconds: float, state: Path) -> str:
-    """Return `text` and the stored text. Then store `text` if the stored one is `seconds` old."""
+    """Return `text` together with the stored earlier text.
+
+    If the stored text is at least `seconds` old, store `text` instead, for later calls.
+    """
     path = state / name
     try:
         age = time.time() - path.stat().st_mtime

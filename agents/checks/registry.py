@@ -1,6 +1,6 @@
 """List all checks, with their readers, limits, nodes, occasions and effects.
 
-The settings, the documentation and the runner use these names and limits.
+The stack's settings, the documentation and the program on the nodes use these names and limits.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,12 @@ from enum import StrEnum
 from agents.checks import gpus, infiniband, kernel, system
 
 Limit = float | int | bool | tuple[int, ...] | tuple[str, ...] | None
-"""Threshold. None means the nodeset's own value, or no threshold."""
+"""Threshold of a check. None means that the deploy takes the value from the nodeset, or that there
+is no threshold."""
 
 
 class When(StrEnum):
-    """Occasions on which Slurm runs checks. On demand, an operator can run every check."""
+    """Occasions on which Slurm runs checks. An operator can run every check at any time."""
 
     PROLOG = "prolog"
     EPILOG = "epilog"
@@ -34,13 +35,14 @@ class Effect(StrEnum):
     """Effect of a failed check."""
 
     DRAIN = "drain"
-    """Drain the node. If a check of a prolog failed, Slurm requeues a batch job."""
+    """Drain the node. If the check failed in a prolog, Slurm also requeues the job if it is a batch
+    job."""
     REPORT = "report"
-    """Report the failure only in the pod's log and on demand."""
+    """Only report the failure, in the pod's log and in the output of `check-node`."""
 
 
 class Lift(StrEnum):
-    """Smallest event after which the check usually passes again, so that the drain is lifted."""
+    """Event after which the check usually passes again. The reconciler then lifts the drain."""
 
     ITSELF = "the fault ends"
     RESTART = "the pod restarts"
@@ -52,11 +54,12 @@ class Lift(StrEnum):
 class Check:
     name: str
     says: str
-    """State of a fit node."""
+    """Description of a node that passes the check."""
     reads: tuple[str, ...]
     """Names of the readers whose texts are the judge's arguments, in this order."""
     judge: Callable[..., str | None]
-    """Function of the texts, and of the limits by name; see `agents.checks.judging`."""
+    """Function that judges the texts. It gets the limits as keyword arguments; see
+    `agents.checks.judging`."""
     lift: Lift
     nodes: Nodes = Nodes.ALL
     when: frozenset[When] = frozenset({When.INTERVAL})
@@ -65,13 +68,13 @@ class Check:
     hardware: bool = False
     """Whether the machine's hardware causes a failure. The reconciler then taints the machine."""
     silence_fails: bool = False
-    """Whether a reader's timeout is a failure. Otherwise the verdict is unknown."""
+    """Whether the check fails if a reader times out. If not, the verdict is then `unknown`."""
 
 
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
-"""A check that drains a node must also run at the interval. The reconciler lifts its drain only
-after an interval pass in which the check did not fail."""
+"""Every check that drains a node must also run at intervals. Otherwise its drains would stay for
+ever: the reconciler lifts a drain only after an interval pass in which the check did not fail."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -110,7 +113,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-retired-pages",
-            "no page waits for retirement, and few are retired (before Ampere)",
+            "no memory page waits for retirement, and few are retired (GPUs before Ampere)",
             ("nvidia-smi",),
             gpus.retired_pages,
             Lift.REBOOT,
@@ -120,7 +123,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-row-remap",
-            "no row waits for remapping, and no remapping failed (from Ampere on)",
+            "no memory row waits for remapping, and no remapping failed (GPUs from Ampere on)",
             ("nvidia-smi",),
             gpus.row_remap,
             Lift.REBOOT,
@@ -146,7 +149,7 @@ CHECKS: Mapping[str, Check] = {
             gpus.throttle,
             Lift.ITSELF,
             Nodes.GPUS,
-            # A single slow moment is not a fault.
+            # Do not drain the node, because a GPU that is slow for a moment is not faulty.
             effect=Effect.REPORT,
             hardware=True,
         ),
@@ -230,7 +233,7 @@ CHECKS: Mapping[str, Check] = {
             ("image-cache",),
             system.image_cache,
             Lift.ITSELF,
-            # Jobs without images do not need the cache.
+            # Do not drain the node, because jobs without images do not need the cache.
             effect=Effect.REPORT,
             limits={"max_percent": 95},
         ),

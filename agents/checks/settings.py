@@ -1,4 +1,4 @@
-"""Read the settings of the nodeset's checks on the node."""
+"""Read the settings of this node's checks, from a file that the deploy writes."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Chosen:
-    """Check, with the effect and limits from this node's settings."""
+    """Check that runs on this node, with its effect and limits from the settings."""
 
     check: Check
     effect: Effect
@@ -25,7 +25,8 @@ class Chosen:
 def read(path: Path) -> list[Chosen]:
     """Return the checks of this node, in the registry's order. Raises `SettingsError`.
 
-    Ignores unknown checks, because new settings can arrive before the image of the same release.
+    Ignores unknown checks, because a node can get the settings of a new slurmstack version before
+    the image of this version.
     """
     try:
         found = dict[str, dict[str, Any]](json.loads(path.read_text()))

@@ -1,9 +1,11 @@
 """Drain the node in Slurm after a pass, and record the results as evidence. Never lift a drain.
 
-Evidence is the list of failed and undecided checks in the `extra` field of the node's Slurm record.
-The reconciler reads it. A drain stays unchanged if its reason is from another source. Slurm has no
-compare-and-swap for reasons: a reason that another client sets in the milliseconds between read and
-write is lost.
+Evidence is the list of failed and undecided checks. It is in the field `extra` of the node's Slurm
+record. The reconciler reads this field to decide whether it can lift a drain.
+
+If an operator or another program has drained the node, the drain and its reason stay unchanged.
+Slurm cannot set a reason on the condition that the old reason has not changed. So if another client
+sets a reason in the milliseconds between this module's read and write, that reason is lost.
 """
 
 import json
@@ -17,11 +19,11 @@ from agents.containers.counts import Counts, read
 from agents.drains import CHECK, NOT_RESPONDING, Evidence
 
 CONF = "/var/spool/slurmd/conf-cache/slurm.conf"
-"""Slurm's configuration, which slurmd has fetched."""
+"""slurm.conf on this node. slurmd fetches it from the controller."""
 OUT_OF_SERVICE = "drain,down,fail"
-"""States for which Slurm stores a reason."""
+"""States of a node for which Slurm stores a reason."""
 _READ, _WRITE = 1.5, 2.0
-"""Time limits for Slurm, in seconds."""
+"""Time limits in seconds for a read from Slurm, and for an update in Slurm."""
 _LONGEST = 250
 """Maximum length of a reason, in characters."""
 
@@ -31,7 +33,7 @@ class SilenceError(Exception):
 
 
 def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
-    """Return the evidence of a complete pass that started at `at`. No reading is older."""
+    """Return the evidence of a complete pass. The pass started at `at`, in Unix time."""
     drains = [one for one in outcomes if one.effect is Effect.DRAIN]
     failed, unknown = (
         tuple(sorted(one.name for one in drains if one.verdict is verdict))
@@ -41,11 +43,15 @@ def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
 
 
 def reason(outcomes: Iterable[Outcome], standing: str) -> str | None:
-    """Return a new drain reason, or None to keep the node's current reason `standing`."""
+    """Return a new drain reason, or None to change nothing.
+
+    `standing` is the node's current reason, or "" if the node is in service.
+    """
     outcomes = list(outcomes)
     failed = [one for one in outcomes if one.drains]
     if standing.startswith(NOT_RESPONDING):
-        # Ignore this reason: it disappears as soon as the node's slurmd registers.
+        # Replace this reason of Slurm: otherwise the node would be in service again as soon as its
+        # slurmd registers.
         standing = ""
     if not failed or (standing and not standing.startswith(CHECK)):
         return None

@@ -1,6 +1,6 @@
 """Checks of disks, memory, processes, the clock, the jail and munge.
 
-Each check judges texts of readers. `agents.checks.readers` describes the format of the texts.
+Each check judges the texts of readers. `agents.checks.readers` describes their formats.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from agents.checks.judging import UnknownError, earlier, jobs, listed, rows
 
 SETTLED = 3600
-"""Seconds after which all nodes see a new generation of the jail, and new settings."""
+"""Seconds after which all nodes must see a new generation of the jail, and new settings."""
 
 
 def disk(
@@ -56,11 +56,11 @@ def memory(text: str, processes: str, *, min_percent: float) -> str | None:
 
 
 def clock(jail: str, *, max_offset: float) -> str | None:
-    """Check that the clock differs at most `max_offset` seconds from that of the jail's storage.
+    """Check that the clocks of the node and of the jail's storage differ by at most `max_offset` s.
 
-    All nodes share the storage. The reader takes the storage's time from the mtime of a file that
-    the node has just written. With storage for which the node itself sets the mtime, the check
-    always passes.
+    All nodes share the storage, so their clocks then also agree with each other. The reader takes
+    the storage's time from the mtime of a file that the node has just written. On some storage, the
+    node itself sets the mtime. The check then always passes.
     """
     found = dict(rows(jail, 2))
     if "ahead" not in found:
@@ -74,8 +74,8 @@ def clock(jail: str, *, max_offset: float) -> str | None:
 def jail(text: str, *, generation: int | None) -> str | None:
     """Check that the jail is mounted and writable, and has the generation from the settings.
 
-    Nodes see a new generation or new settings with a delay. So a wrong generation is ignored until
-    both are older than `SETTLED`.
+    A node sees a new generation, or new settings, with a delay. So a wrong generation is ignored
+    until the jail's generation and the settings are both older than `SETTLED`.
     """
     found = dict(rows(text, 2))
     if "generation" not in found:
@@ -84,18 +84,24 @@ def jail(text: str, *, generation: int | None) -> str | None:
         return f"the jail is not writable: {found['written']}"
     settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
     if generation is not None and settled and int(found["generation"]) != generation:
-        return f"the jail has generation {found['generation']}, expected {generation}"
+        return (
+            f"the jail has generation {found['generation']}, expected {generation}, the value of "
+            "jail.refresh"
+        )
     return None
 
 
 def munge(text: str) -> str | None:
-    """Check that munged creates a credential and decodes it (unmunge(1))."""
+    """Check that munged can create and decode a credential. `text` is the output of unmunge(1)."""
     said = text.strip().splitlines() or ["no output"]
     return None if any("Success (0)" in line for line in said) else said[0].strip()
 
 
 def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) -> str | None:
-    """Check for directories of ended jobs, and for use of /dev/shm on a node without jobs."""
+    """Check that ended jobs have left no directories, and no large files in /dev/shm.
+
+    The files in /dev/shm are checked only while no job runs.
+    """
     running = jobs(processes)
     found = []
     for kind, value, name in rows(text, 3):
@@ -108,7 +114,10 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
-    """Check that no process was in state D, without a context switch, since the earlier reading."""
+    """Check that no process has hung in the kernel since the earlier reading.
+
+    Such a process is in state D in both readings, and made no context switch between them.
+    """
     now, before, age = earlier(text)
     if age < min_seconds:
         raise UnknownError(

@@ -1,7 +1,7 @@
 """`python3 -m agents.longchecks run NAME [--node NODE …]`: measure nodes, and drain bad ones.
 
     run NAME        measure the given nodes, or all nodes of the check, with jobs on free nodes
-    record NAME     record a new output of the check's script from stdin
+    record NAME     read an output of the check's script from stdin, and record the measured value
     script NAME     print the check's script
     history [NAME]  show the time series
     serve           serve the newest values as metrics until SIGTERM (docs/metrics.md)
@@ -9,7 +9,7 @@
 The exit code of `run` and `record` is:
 
     0  all measured nodes are good; the output lists the nodes that were not measured
-    1  Slurm is unavailable, or the run is not finished; the same command continues it
+    1  Slurm is unavailable, or the run is not finished; run the same command again to continue
     2  the arguments or the settings are invalid
     3  a node is bad
     4  jobs ran, but none of them measured a value
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="measure nodes with Slurm jobs")
-    record = commands.add_parser("record", help="record an output of the check's script from stdin")
+    record = commands.add_parser("record", help="record the script's output, which stdin contains")
     script = commands.add_parser("script", help="print a check's script")
     history = commands.add_parser("history", help="show the time series")
     commands.add_parser("serve", help="serve the newest values as metrics")
@@ -130,8 +130,9 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
     """Return an environment variable. Raises ValueError if it is not set."""
     if name not in environment:
         raise ValueError(
-            f"{name}: the environment variable is not set; run this command in a pod of the long "
-            "checks, where the variable is set"
+            f"{name}: the environment variable is not set; run the command in the pod of the long "
+            "checks, which sets it: kubectl -n NAMESPACE exec deploy/longchecks -- "
+            "python3 -m agents.longchecks COMMAND"
         )
     return environment[name]
 

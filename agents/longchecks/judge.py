@@ -1,4 +1,4 @@
-"""Compare a value with a threshold, and with the node's earlier values."""
+"""Judge a measured value: compare it with a threshold, and with the node's earlier values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,23 +12,26 @@ class Verdict(StrEnum):
     GOOD = "good"
     BAD = "bad"
     UNJUDGED = "unjudged"
-    """The value has no threshold and no history yet. Drains stay unchanged."""
+    """The check has no threshold, and the node has too few earlier values. Drains of the node stay
+    unchanged."""
     UNKNOWN = "unknown"
-    """There is no value. Drains stay unchanged."""
+    """The measurement gave no value. Drains of the node stay unchanged."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Limits for a check's values."""
+    """Rule that decides whether a value of a check is good. The usual value is the median of the
+    node's newest earlier values."""
 
     unit: str
     higher_is_better: bool = True
     threshold: float | None = None
-    """Lowest good value (or the highest, if lower is better), or None for no threshold."""
+    """Lowest good value, or the highest good value if lower values are better. None for no
+    threshold."""
     fall: float = 0.15
-    """Largest fraction of the usual value by which a good value may be worse than that value."""
+    """How much worse than the usual value a good value may be, as a fraction of the usual value."""
     history: int = 20
-    """Number of newest values whose median is the usual value."""
+    """Maximum number of earlier values from which the usual value is computed."""
     least: int = 5
     """Minimum number of earlier values. With fewer values, there is no usual value."""
 
@@ -36,8 +39,8 @@ class Rule:
 def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, str]:
     """Return the verdict, and a text with the measured and expected values.
 
-    `history` starts with the oldest value. A history of zeros, such as numbers of faults, is
-    ignored, because a share of 0 cannot be a limit.
+    `history` starts with the oldest value. It is ignored if its median is 0, as for a check that
+    counts faults: the limit is a fraction of the median, and so would also be 0.
     """
     measured = f"{_shown(value)} {rule.unit}"
     if rule.threshold is not None and _is_worse(value, rule.threshold, rule):
@@ -55,7 +58,7 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
                 f"{len(recent)} values, expected at most {rule.fall:.0%} {word}"
             )
     if rule.threshold is None and usual <= 0:
-        reason = f"no threshold, and only {len(recent)} earlier values"
+        reason = f"the check has no threshold, and the node only {len(recent)} earlier values"
         return Verdict.UNJUDGED, f"{measured}, not judged: {reason}"
     return Verdict.GOOD, measured
 
@@ -72,8 +75,9 @@ def _is_worse(value: float, limit: float, rule: Rule) -> bool:
 def conclude(verdicts: Sequence[Verdict], nodes: int) -> Verdict:
     """Return the verdict on one node from all its measurements in a run.
 
-    `nodes` is the number of nodes per measurement. Either node of a bad pair may be at fault. So a
-    node is bad if it is bad with two partners, and good if it is good with one partner.
+    `nodes` is the number of nodes per measurement. If a pair of nodes is bad, either node may be at
+    fault. So a node is bad only after bad measurements with two different partners. One good
+    measurement is enough for a good node.
     """
     if Verdict.GOOD in verdicts:
         return Verdict.GOOD

@@ -1,6 +1,7 @@
-"""Metrics of the newest value of each check and node, read from the series at each scrape.
+"""Metrics about the newest value of each check and node.
 
-docs/metrics.md contains the same list; a test compares both.
+Each request of Prometheus reads the values from the time series. docs/metrics.md contains the same
+list of metrics, and a test compares both lists.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,28 +21,27 @@ from agents.say import say
 _LABELS = ("check", "node")
 VALUE = Metric(
     "slurmstack_longcheck_value",
-    "Newest value that a check measured on a node.",
-    "the check's",
-    _LABELS,
+    "Newest value that the check measured on the node.",
+    *("the check's", _LABELS),
 )
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
-    "Start of the measurement of the newest value.",
+    "Time when the measurement of the newest value started.",
     *("Unix time", _LABELS),
 )
 GOOD = Metric(
     "slurmstack_longcheck_good",
-    "1 if the newest value is good, 0 if it is bad; no series if it was not judged.",
+    "1 if the newest value is good, 0 if it is bad; missing if the value was not judged.",
     *("", _LABELS),
 )
 MINIMUM = Metric(
     "slurmstack_longcheck_minimum",
-    "Lowest good value; no series without a threshold.",
+    "Threshold below which a value is bad; missing if the check has no such threshold.",
     *("the check's", _LABELS),
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
-    "Highest good value; only checks that count faults have this metric.",
+    "Threshold above which a value is bad; only checks that count faults have this metric.",
     *("the check's", _LABELS),
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
@@ -49,7 +49,7 @@ METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
 
 @dataclass(frozen=True)
 class Last:
-    """A node's newest measurement with a value, and the rule that applies now."""
+    """A node's newest measurement that gave a value, and the rule of the current settings."""
 
     check: str
     node: str
@@ -96,7 +96,10 @@ def families(found: Iterable[Last]) -> Iterator[Family]:
 
 @dataclass(eq=False)
 class Newest(Collector):
-    """Collector that reads settings and series at each scrape. Fails if it cannot read them."""
+    """Collector for Prometheus. Each scrape reads the settings and the series.
+
+    A scrape fails if it cannot read the settings or a series.
+    """
 
     settings: Path
     """File with the settings."""

@@ -21,7 +21,8 @@ _MEMBW = re.compile(rf"^triad ({_NUMBER}) MB/s$", re.MULTILINE)
 _MEMBW_WRONG = re.compile(r"^wrong (\d+)$", re.MULTILINE)
 
 CONFIGURATION = 5
-"""DCGM_ERROR_CONFIG of dcgm_errors.h. A wrong setting, such as persistence mode, is not a fault."""
+"""Severity of an error that a setting of the node causes, such as the persistence mode. Such an
+error is not a fault of a GPU. Source: DCGM_ERROR_CONFIG in DCGM's dcgm_errors.h."""
 
 
 class Reading(NamedTuple):
@@ -37,20 +38,21 @@ class NoValueError(Exception):
 
 
 def nccl(text: str) -> Reading:
-    """Return the out-of-place bus bandwidth of nccl-tests' largest message in GB/s (10^9 bytes).
+    """Return the bus bandwidth that nccl-tests measured for its largest message.
 
-    Returns 0 if a result was wrong, because the node is then broken. With one GPU, nccl-tests
-    prints only zeros, so there is no measurement.
+    The unit is GB/s (10^9 bytes). The value is that of the out-of-place operation. It is 0 if a
+    result was wrong, because the node is then broken. With one GPU, nccl-tests prints only zeros,
+    so there is no measurement.
     """
     rows = list(_NCCL_ROW.finditer(text))
-    # The tests end with this line. Without it, the largest message may be missing.
+    # This line is the end of the output. If it is missing, the largest message may be missing too.
     if not rows or "# Avg bus bandwidth" not in text:
         raise NoValueError("nccl-tests did not finish")
     if len(_NCCL_DEVICE.findall(text)) < 2:
         raise NoValueError("nccl-tests ran with one GPU, expected at least two")
     found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
-    # Without validation, the column is `N/A`. Older versions print the largest error, such as
-    # 1e-06.
+    # Add up only whole numbers: without validation, the column contains `N/A`. Older versions print
+    # the largest error instead, such as 1e-06.
     wrong = sum(int(count) for count in found if count.isdecimal())
     if wrong:
         return Reading(0.0, f"{wrong} wrong values")
@@ -59,10 +61,10 @@ def nccl(text: str) -> Reading:
 
 
 def dcgm(text: str) -> Reading:
-    """Return the number of tests of `dcgmi diag -j` (DCGM 3 and 4) that failed.
+    """Return the number of failed tests from the output of `dcgmi diag -j` (DCGM 3 and 4).
 
-    This function ignores failures that the node's configuration causes. If dcgmi skipped all tests,
-    there is no value.
+    Ignores failures that a setting of the node causes. Raises NoValueError if dcgmi skipped all
+    tests.
     """
     failed, passed = [], 0
     for test in _dcgm_tests(_json(text, "dcgmi diag")):
@@ -78,7 +80,7 @@ def dcgm(text: str) -> Reading:
 
 
 def _dcgm_tests(answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    # Version 3 uses the first name, version 4 the second.
+    # Version 3 of DCGM uses the first name, and version 4 uses the second name.
     for name in ("DCGM GPU Diagnostic", "DCGM Diagnostic"):
         for category in answer.get(name, {}).get("test_categories", ()):
             yield from category.get("tests", ())
@@ -93,7 +95,7 @@ def _is_fault(result: Mapping[str, Any]) -> bool:
 
 
 def gpu_burn(text: str) -> Reading:
-    """Return the number of GPUs that gpu_burn found faulty. (Its exit code is always 0.)"""
+    """Return the number of faulty GPUs from the output of gpu_burn, whose exit code is always 0."""
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
@@ -112,8 +114,11 @@ def gpu_memory(text: str) -> Reading:
 
 
 def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the values of all matrices. A matrix's first line contains the columns' numbers, and
-    each further line starts with the row's number."""
+    """Yield each value, with a description of the copy that it measures.
+
+    The output has a matrix for each test. The first line of a matrix contains the numbers of the
+    columns (GPUs), and each further line starts with the number of the row (CPU).
+    """
     test = ""
     for line in text.splitlines():
         if found := _COPY_TEST.match(line):
@@ -126,7 +131,10 @@ def _nvbandwidth_cells(text: str) -> Iterator[tuple[str, float]]:
 
 
 def cpu_memory(text: str) -> Reading:
-    """Return membw's triad (images/worker/membw.c) in MB/s, or 0 if membw read wrong values."""
+    """Return the bandwidth of membw's kernel `triad` in MB/s, or 0 if membw read wrong values.
+
+    The source of membw is images/worker/membw.c.
+    """
     found = _MEMBW.search(text)
     if found is None:
         raise NoValueError("membw printed no result")
@@ -135,7 +143,7 @@ def cpu_memory(text: str) -> Reading:
 
 
 def network(text: str) -> Reading:
-    """Return the received Gbit/s from the sender's `iperf3 --json`."""
+    """Return how many Gbit/s the receiver got, from the output of `iperf3 --json` at the sender."""
     answer = _json(text, "iperf3")
     if "error" in answer:
         raise NoValueError(f"iperf3: {answer['error']}")

@@ -1,6 +1,7 @@
-"""Plan the next actions of a run ("moves"), with pure functions of the observed state.
+"""Plan the next actions of a run. All functions are pure: they only use the observed state.
 
-A run measures targets. A target is a node, or a pair of nodes. Each measurement is a Slurm job.
+A run measures its targets with a long check. A target is a node, or a pair of nodes. Each
+measurement is a Slurm job. A move is the next action for one target.
 """
 
 import re
@@ -15,11 +16,11 @@ from agents.longchecks.wanted import nodeset_of
 from agents.slurm import Job, Node
 
 SETTLES = 180
-"""Seconds after which a request without an answer has either succeeded or is lost. slurmrestd waits
-40 seconds for slurmctld, and the client waits 90 seconds for slurmrestd."""
+"""Seconds after which an unanswered request for a job is lost, unless Slurm then has the job.
+slurmrestd waits 40 seconds for slurmctld, and the client waits 90 seconds for slurmrestd."""
 ARRIVES = 90
-"""Seconds after which a job's output must be visible in this pod. NFS clients cache a folder for up
-to 60 seconds."""
+"""Seconds after the end of a job after which its output must be visible in this pod. The output may
+be late, because an NFS client caches the content of a folder for up to 60 seconds."""
 _OUT = frozenset(
     {
         *("DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "UNKNOWN"),
@@ -41,14 +42,14 @@ class Submission:
     at: int
     """Seconds since 1970."""
     job: int | None = None
-    """ID of the job, or None until an answer reports it."""
+    """ID of the job, or None until Slurm has reported the ID."""
     ended: int | None = None
     """Time (seconds since 1970) at which Slurm first reported the job as ended or unknown."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run of a check, with all data that must outlive the pod."""
+    """Run of a check. Contains all data that must not be lost when the pod restarts."""
 
     id: str
     started: int
@@ -66,15 +67,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Seen:
-    """Observed state at one moment."""
+    """State of Slurm, of the jobs' outputs and of the series, as observed at one moment."""
 
     now: int
     """Seconds since 1970."""
     nodes: Mapping[str, Node]
     jobs: Mapping[Target, Job]
-    """Jobs of the run that Slurm still has on record."""
+    """Jobs of the run that Slurm has not yet forgotten."""
     outputs: frozenset[Target]
-    """Targets with a complete job output."""
+    """Targets whose job has written its complete output."""
     results: Mapping[Target, Record]
     """Measurements that are already in the series."""
     quiet_since: int
@@ -87,7 +88,7 @@ class Move:
 
     - `submit` and `cancel` start and end a job.
     - `collect` judges the job's output, and stores the result.
-    - `forget` drops a job without a result, so that the run submits another one.
+    - `forget` gives up a job that has no result, so that the run submits another job.
     - `note` records that Slurm has reported the end of the job.
     - `wait` does nothing yet.
     - `leave` only reports why the target is not measured.
@@ -114,10 +115,11 @@ _PARTS = re.compile(r"(\d+)").split
 
 
 def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
-    """Return each node alone or, if `size` is 2, pairs of neighbours in each nodeset.
+    """Return the targets of a run.
 
-    Pairs contain only nodes in service. If a nodeset has an odd number of such nodes, the last node
-    forms another pair with the first node.
+    If `size` is 1, each node is a target. If `size` is 2, each target is a pair of neighbours in a
+    nodeset. Pairs contain only nodes in service. If a nodeset has an odd number of such nodes, the
+    last node forms another pair with the first node.
     """
     names = in_order(list(nodes))
     if size == 1:
@@ -135,7 +137,7 @@ def targets(nodes: Mapping[str, Node], size: int) -> tuple[Target, ...]:
 
 
 def plan(run: Run, seen: Seen, *, at_once: int, wait: int) -> list[Move]:
-    """Return a move for each target without a result."""
+    """Return a move for each target that has no result yet."""
     over = seen.now - seen.quiet_since >= wait
     moves = [
         _of_job(submission, target, seen, run, over)
@@ -175,7 +177,10 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
 
 
 def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
-    """Return the move for a job unknown to Slurm: its request was lost, or it ended long ago."""
+    """Return the move for a target whose job Slurm does not know.
+
+    The request for this job was lost, or the job ended so long ago that Slurm has forgotten it.
+    """
     if target in seen.outputs:
         return Move("collect", target)
     if submission.job is None:
@@ -215,7 +220,7 @@ def _of_idle(target: Target, seen: Seen, run: Run, over: bool, later: bool) -> M
 
 
 def _is_free(node: Node | None, run: Run) -> bool:
-    """Return whether a node is idle, and no job is about to start on it."""
+    """Return whether a node is idle, and Slurm has not assigned a job to it."""
     if node is None:
         return False
     reserved = _RESERVED if run.reservation else frozenset[str]()
@@ -227,7 +232,7 @@ def _state(node: Node) -> str:
 
 
 def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
-    """Yield a second pair for each node of a bad pair, with a good node as the partner."""
+    """Yield a second pair for each node of a bad pair. Its partner is a node that was good."""
     under_way = {node for t in run.submissions if t not in seen.results for node in t}
     well = {n for t, r in seen.results.items() if r.verdict in _SOUND for n in t}
     for target in run.targets:
@@ -236,7 +241,8 @@ def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
             continue
         for node in target:
             partners = {n for t in seen.results if node in t for n in t}
-            # Two partners, or one good measurement, are enough for a verdict.
+            # Skip a node that has been measured with two partners, or has a good measurement:
+            # its verdict is clear. Also skip a node that is being measured now.
             if len(partners) > 2 or node in well or node in under_way:
                 continue
             kin = [n for n in in_order(list(well - partners)) if nodeset_of(n) == nodeset_of(node)]
@@ -260,10 +266,11 @@ def decide(
 ) -> Literal["drain", "lift", "leave"] | None:
     """Return what to do with a node after a measurement that started at the time `at`.
 
-    `leave` means that the node stays out of service with its current reason. A drain is lifted if
-    this check set it before the measurement, and no quick check (`agents.checks`) has failed. A
-    quick check that fails does not change an existing drain, so only the evidence in the node's
-    record shows the failure.
+    `leave` means that the node stays out of service with its current reason.
+
+    A drain is lifted if this long check set it before the measurement, and if no quick check
+    (`agents.checks`) has failed. A quick check that fails on a drained node does not change the
+    drain reason. Only the evidence in the node's record then shows this failure.
     """
     out = node.state & _OUT
     if verdict is Verdict.BAD:

@@ -9,9 +9,9 @@ from agents.longchecks.parsers import NoValueError, Reading
 NO_MEASUREMENT = 4
 """Exit code of a job's script if its program is missing."""
 END = "slurmstack: ended with"
-"""Start of the last line of a job's output. Without it, the output is incomplete."""
+"""Start of the last line of a job's output. If this line is missing, the output is incomplete."""
 KEPT_DAYS = 30
-"""Days for which the jobs' outputs are kept."""
+"""Days for which the outputs of jobs are kept."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,10 @@ class Check:
     name: str
     about: str
     body: str
-    """Shell commands that run on the job's first node and print the measurement. They can use
-    Slurm's variables, MEMORY_MIB and GPUS (of a node), and SECOND (the other node of a pair)."""
+    """Shell commands that run on the job's first node and print the measurement.
+
+    The commands can use the variables of Slurm, MEMORY_MIB (memory of a node), GPUS (number of GPUs
+    of a node), and SECOND (name of the other node of a pair)."""
     parse: Callable[[str], Reading]
     """Parser of the output. Raises `NoValueError`."""
     unit: str
@@ -34,12 +36,12 @@ class Check:
     least_gpus: int = 0
     """Minimum number of GPUs of a node."""
     threshold: float | None = None
-    """Default threshold for all nodes, or None if there is no such threshold."""
+    """Default threshold for nodes that are not in `thresholds`, or None for no threshold."""
     thresholds: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    """Default thresholds by type and number of a node's GPUs."""
+    """Default thresholds. The keys are the type and the number of a node's GPUs."""
 
     def default_threshold(self, gpu_type: str, gpus: int) -> float | None:
-        """Return the threshold for nodes with these GPUs if the settings contain none."""
+        """Return the threshold for nodes with these GPUs, for stacks that set no threshold."""
         return self.thresholds.get((gpu_type, gpus), self.threshold)
 
     def script(self, logs: str) -> str:
@@ -54,7 +56,7 @@ class Check:
         )
 
     def read(self, output: str) -> Reading:
-        """Parse a job's output. Raises `NoValueError` if it is incomplete or has no value."""
+        """Parse a job's output. Raises `NoValueError` if it is incomplete or contains no value."""
         text, end, _ = output.rpartition(END)
         if not end:
             raise NoValueError("job output is incomplete")
@@ -86,18 +88,18 @@ _AZURE_NCCL = {
     ("h100", 8): 460.0,
     ("h200", 8): 431.0,
 }
-"""GB/s that Microsoft requires of its own machines for all_reduce_perf at 16 GiB (8 GiB on V100),
-over NVLink in one machine. Source: check_nccl_allreduce in conf/nd40rs_v2.conf,
-nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf and nd96isr_h200_v5.conf of
-https://github.com/Azure/azurehpc-health-checks."""
+"""Lowest bandwidth in GB/s that Microsoft accepts for its own machines. The program is
+all_reduce_perf over NVLink in one machine, with 16 GiB (8 GiB on V100). Source:
+check_nccl_allreduce in conf/nd40rs_v2.conf, nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf and
+nd96isr_h200_v5.conf of https://github.com/Azure/azurehpc-health-checks."""
 _AZURE_COPY = {
     **{("v100", count): 9.0 for count in range(1, 9)},
     **{("a100", count): 21.0 for count in range(1, 9)},
     **{("h100", count): 48.0 for count in range(1, 9)},
     **{("h200", count): 48.0 for count in range(1, 9)},
 }
-"""GB/s that the same files require between a GPU and its host, regardless of the number of GPUs
-(check_gpu_bw, first number)."""
+"""Lowest bandwidth in GB/s between a GPU and its host that Microsoft accepts. It does not depend on
+the number of GPUs. Source: the first number of check_gpu_bw in the same files."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check

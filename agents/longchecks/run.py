@@ -1,7 +1,7 @@
-"""Run a check on all its nodes or pairs, with jobs that Slurm starts on free nodes.
+"""Run a check on all its nodes or pairs of nodes, with jobs that Slurm starts on free nodes.
 
-A run can be killed at any moment. The next pod continues the run, and submits no job twice,
-because
+A run can be killed at any moment. The next pod continues the run, and submits no job twice. This
+is possible because
 
 - the run writes each request to disk before it sends the request to Slurm,
 - each job's comment contains the run and the nodes,
@@ -37,13 +37,13 @@ from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
 POLL = 10.0
 """Seconds between two reads of Slurm's state."""
 STALE = 12 * 3600
-"""Age in seconds from which a killed run is not continued. The next run only waits for the jobs of
-the killed run."""
+"""Age in seconds. A killed run that is older is not continued. The next run only waits until the
+jobs of the killed run have ended."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
-"""ESLURM_INVALID_JOB_ID of slurm_errno.h."""
+"""Slurm's error number for an unknown job (ESLURM_INVALID_JOB_ID in slurm_errno.h)."""
 INVALID_NODE_NAME = 2018
-"""ESLURM_INVALID_NODE_NAME of slurm_errno.h."""
+"""Slurm's error number for an unknown node (ESLURM_INVALID_NODE_NAME in slurm_errno.h)."""
 
 Say = Callable[[str], None]
 
@@ -56,7 +56,7 @@ class Summary:
     left: Mapping[str, str]
     """Nodes that were not measured, with the reasons."""
     bad: tuple[str, ...]
-    """Bad nodes. This run or an earlier event has drained them."""
+    """Bad nodes. This run has drained them, unless they were already out of service."""
 
     @property
     def is_without_value(self) -> bool:
@@ -98,8 +98,10 @@ class Runner:
     def run(self, names: Sequence[str] = (), reservation: str | None = None) -> Summary:
         """Measure the given nodes, or all nodes of the check, and drain bad nodes.
 
-        Continue an interrupted run if it is recent and has the same nodes and reservation.
-        Otherwise wait for its jobs first. Raises `BusyError` if the check is already running.
+        If an earlier run was interrupted, this function continues it if the run is recent and has
+        the same nodes and reservation. Otherwise, this function waits for the end of the jobs of
+        the interrupted run before it starts a new run. Raises `BusyError` if another process
+        already runs this check.
         """
         with files.alone(self.series.folder / self.check.name / ".run.lock", wait=False):
             unfinished = self._load()
@@ -113,7 +115,10 @@ class Runner:
             return self._follow(run, self.wanted.at_once)
 
     def record(self, names: Sequence[str], output: str) -> Summary:
-        """Record a new output that an operator measured. Drain nodes or lift drains like `run`."""
+        """Record a measurement that an operator made with the check's script.
+
+        `output` is the output of the script. Drains nodes and lifts drains like `run`.
+        """
         self._refuse_others(names, {node.name for node in self._client.nodes()})
         now = int(self._clock())
         run = Run(f"hand-{now}", now, (tuple(names),))
@@ -175,8 +180,8 @@ class Runner:
     def _look(
         self, run: Run, results: Mapping[Target, Record], quiet_since: int
     ) -> tuple[Run, Seen]:
-        # Read the nodes before the jobs. If a job is still pending in the later read, it cannot be
-        # the reason why a node was busy in the earlier read.
+        # Read the nodes before the jobs. If a job of this run is still pending in the later read,
+        # then another job made the node busy in the earlier read.
         nodes = {node.name: node for node in self._client.nodes()}
         run = self._find_lost(run, results)
         open_ = {t: s for t, s in run.submissions.items() if t not in results}
@@ -188,7 +193,7 @@ class Runner:
         return run, Seen(now, nodes, jobs, whole, results, quiet_since)
 
     def _find_lost(self, run: Run, results: Mapping[Target, Record]) -> Run:
-        """Find jobs whose IDs no answer has reported."""
+        """Find the jobs whose requests got no answer, and record their IDs."""
         lost = [t for t, s in run.submissions.items() if s.job is None and t not in results]
         if not lost:
             return run
@@ -250,8 +255,8 @@ class Runner:
             nodes=len(target),
             tasks=len(target),
             on_nodes=target,
-            # 0 requests all memory: OverSubscribe=EXCLUSIVE does not allocate the memory of a node
-            # (slurm.conf(5)).
+            # 0 requests all memory of the node. The partition's OverSubscribe=EXCLUSIVE allocates
+            # all CPUs, but not the memory. Source: slurm.conf(5).
             memory_per_node=0,
             time_limit=self.check.minutes,
             output=f"{self.wanted.logs}/{self._file_name(run, target, submission)}",
@@ -261,7 +266,8 @@ class Runner:
             job = self._submitter.submit(request)
         except SlurmError as error:
             if error.fault is Fault.UNREACHABLE:
-                # Slurm may have received the request. The next read of Slurm's jobs shows whether.
+                # Keep the submission, because Slurm may have received the request. The next call of
+                # `_find_lost` finds out.
                 return run
             self._submitted(run, target, None)
             raise
@@ -307,7 +313,7 @@ class Runner:
         if not why:
             try:
                 reading = self.check.read(output)
-                # Judge a pair by the longer history.
+                # A pair has the histories of two nodes. Use the longer one.
                 histories = [self.series.values(name, node) for node in target]
                 value = reading.value
                 verdict, text = judge(value, max(histories, key=len), rule)
@@ -324,7 +330,7 @@ class Runner:
         except SlurmError as error:
             if INVALID_NODE_NAME not in error.numbers:
                 raise
-            self._say(f"{name}: Slurm no longer has this node")
+            self._say(f"{name}: Slurm no longer has this node; no action needed")
             return
         move = decide(node, self.check.name, verdict, record.at)
         if move == "drain":
@@ -349,7 +355,8 @@ class Runner:
             if record.verdict is Verdict.BAD and {found[n] for n in target} == {Verdict.UNKNOWN}:
                 names = " and ".join(target)
                 self._say(
-                    f"{names}: bad as a pair, but the faulty node is unknown; neither is drained"
+                    f"{names}: bad as a pair, but it is unknown which node is faulty, so neither "
+                    "node is drained"
                 )
         bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
         return Summary(tuple(results.values()), left, bad)
@@ -370,7 +377,7 @@ class Runner:
         files.replace(self._file, json.dumps(fields))
 
     def _load(self) -> Run | None:
-        """Return the unfinished run or None. Raises `ValueError` if its file is invalid."""
+        """Return the unfinished run or None. Raises `ValueError` if the run's file is invalid."""
         try:
             fields = json.loads(self._file.read_text())
             made = {tuple(s.pop("target")): Submission(**s) for s in fields.pop("submissions")}

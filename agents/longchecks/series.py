@@ -17,9 +17,10 @@ from pathlib import Path
 from agents.longchecks.judge import Verdict
 
 TAIL = 16 * 1024
-"""Bytes at the end of a file that are searched for the newest value (about fifty measurements)."""
+"""Number of bytes at the end of a file in which the metrics search for the newest value. These bytes
+contain about fifty measurements."""
 Target = tuple[str, ...]
-"""Names of the node or the two nodes of a measurement."""
+"""Names of the nodes of a measurement: one node, or a pair."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,14 @@ class Record:
     unit: str
     verdict: Verdict
     text: str
-    """Measured and wanted values, or the reason for a missing value."""
+    """Measured and expected values, or the reason why there is no value."""
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, line: str | bytes) -> "Record":
-        """Parse a line. Raises `ValueError` if it is invalid."""
+        """Parse a line of a file. Raises `ValueError` if the line is invalid."""
         try:
             fields = json.loads(line)
             fields |= {"nodes": tuple(fields["nodes"]), "verdict": Verdict(fields["verdict"])}
@@ -51,12 +52,15 @@ class Record:
 
 
 class BusyError(Exception):
-    """Another process runs the check. The message is one line."""
+    """Another process already runs the check. The message is one line."""
 
 
 @contextmanager
 def alone(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold a lock during the context. Without `wait`, raises `BusyError` if the lock is taken."""
+    """Hold the lock `path` during the context.
+
+    If another process holds the lock, wait for it, or raise `BusyError` if `wait` is false.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
@@ -69,7 +73,7 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file atomically, after the new one is complete and on disk."""
+    """Replace a file atomically, after the new content is complete and on disk."""
     new = path.with_name(f".{path.name}.new")
     with new.open("w") as file:
         file.write(text)
@@ -90,7 +94,7 @@ class Series:
         self.keep = keep
 
     def nodes(self, check: str) -> list[str]:
-        """Return the sorted nodes that have measurements."""
+        """Return the names of the nodes that have measurements, sorted."""
         return sorted(path.stem for path in (self.folder / check).glob("*.jsonl"))
 
     def of(self, check: str, node: str) -> list[Record]:
@@ -125,14 +129,18 @@ class Series:
     def values(self, check: str, node: str) -> list[float]:
         """Return a node's values, oldest first.
 
-        Bad values are left out, because they must not change the usual value.
+        Bad values are left out, because they must not change the usual value with which new values
+        are compared.
         """
         sound = (Verdict.GOOD, Verdict.UNJUDGED)
         found = self.of(check, node)
         return [r.value for r in found if r.value is not None and r.verdict in sound]
 
     def add(self, check: str, record: Record) -> None:
-        """Add a measurement to the series of each of its nodes, unless a series already has it."""
+        """Add a measurement to the series of each of its nodes.
+
+        Skips a series that already has the measurement.
+        """
         folder = self.folder / check
         with alone(folder / ".lock", wait=True):
             for node in record.nodes:

@@ -13,7 +13,7 @@ class _Part(BaseModel):
 
 
 class Nodeset(_Part):
-    """Nodes of one kind."""
+    """Nodeset: nodes of one kind, such as `gpu-0` and `gpu-1`."""
 
     replicas: int
     """Number of nodes."""
@@ -28,7 +28,7 @@ class Chosen(_Part):
     nodesets: tuple[str, ...]
     """Names of the nodesets on which the check runs."""
     threshold: float | None = None
-    """Threshold that replaces the check's own."""
+    """Threshold that replaces the check's default threshold."""
     fall: float
     history: int
     least: int
@@ -44,9 +44,9 @@ class Wanted(_Part):
     logs: str
     """Folder of the jobs' outputs, with its path on nodes."""
     at_once: int
-    """Maximum number of jobs that a run has in Slurm at a time."""
+    """Maximum number of jobs that a run submits at the same time."""
     wait: int
-    """Seconds that a run waits if none of the remaining nodes is free."""
+    """Seconds for which a run waits for a free node. Then the run ends."""
     keep: int
     """Number of measurements to keep for each check and node."""
     nodesets: dict[str, Nodeset]

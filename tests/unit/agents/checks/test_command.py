@@ -187,8 +187,9 @@ def test_bad_gpu_drains_the_node_and_fails_only_the_prolog(
 
     words = node.words()
     assert words.keys() == {"nodename", "state", "reason"}, "only a pass of all checks is evidence"
-    assert (
-        words["reason"] == f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): row remapping waits for a reset"
+    assert words["reason"] == (
+        f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): faulty memory rows will be replaced only after a "
+        "reset: reset the GPU or restart the machine"
     )
 
 

@@ -13,6 +13,8 @@ from tests.unit.agents.checks.processes import BUSY, IDLE
 
 H100, H200 = "h100-535.183.01", "h200-550.90.12"
 IDLE_H100S = "h100-535.161.08-power-brake"
+RESET = "reset the GPU or restart the machine"
+JOINED = "expected Completed and Success"
 HEALTHY = [H200, "rtx5090-570.124.06"]
 BROKEN = {
     "a10-535.129.03-rows-pending": {"gpu-row-remap"},
@@ -52,7 +54,7 @@ def test_broken_gpus_fail_exactly_the_matching_checks(name: str, checks: set[str
 def test_message_names_the_gpu_by_number_and_bus_id() -> None:
     assert (
         gpus.row_remap(recorded("a10-535.129.03-rows-pending"))
-        == "GPU 0 (07:00.0): row remapping waits for a reset"
+        == f"GPU 0 (07:00.0): faulty memory rows will be replaced only after a reset: {RESET}"
     )
     assert gpus.throttle(recorded(H100)) is not None
 
@@ -94,36 +96,60 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "Yes",
             "Aggregate",
             "gpu-ecc",
-            ": SRAM error threshold exceeded",
+            ": errors in SRAM (on-chip memory) exceed NVIDIA's threshold",
         ),
         (
             "Pending Page Blacklist",
             "Yes",
             "",
             "gpu-retired-pages",
-            ": page retirement waits for a reset",
+            f": faulty memory pages will be retired only after a reset: {RESET}",
         ),
         (
             "Double Bit ECC",
             "61",
             "",
             "gpu-retired-pages",
-            ": 61 retired pages, expected at most 60",
+            ": 61 retired memory pages, expected at most 60",
         ),
-        ("Remapping Failure Occurred", "Yes", "", "gpu-row-remap", ": row remapping failed"),
-        ("HW Slowdown", "Active", "", "gpu-throttle", ": HW Slowdown"),
-        ("HW Thermal Slowdown", "Active", "", "gpu-throttle", ": HW Thermal Slowdown"),
+        (
+            "Remapping Failure Occurred",
+            "Yes",
+            "",
+            "gpu-row-remap",
+            ": a faulty memory row could not be replaced by a spare row: replace the GPU",
+        ),
+        ("HW Slowdown", "Active", "", "gpu-throttle", ": clocks are reduced (HW Slowdown)"),
+        (
+            "HW Thermal Slowdown",
+            "Active",
+            "",
+            "gpu-throttle",
+            ": clocks are reduced (HW Thermal Slowdown)",
+        ),
         (
             "State",
             "In Progress",
             "Fabric",
             "gpu-nvlink",
-            ": fabric state In Progress, status Success",
+            f": NVLink fabric has state In Progress and status Success, {JOINED}",
         ),
-        ("Status", "Timeout", "Fabric", "gpu-nvlink", ": fabric state Completed, status Timeout"),
+        (
+            "Status",
+            "Timeout",
+            "Fabric",
+            "gpu-nvlink",
+            f": NVLink fabric has state Completed and status Timeout, {JOINED}",
+        ),
         ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": power limit cannot be read"),
-        ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": 28 °C is too hot"),
-        ("Used", "40960 MiB", "FB Memory Usage", "gpu-busy", ": 40960 MiB in use"),
+        ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": the GPU is too hot (28 °C)"),
+        (
+            "Used",
+            "40960 MiB",
+            "FB Memory Usage",
+            "gpu-busy",
+            ": 40960 MiB are in use although no job uses the GPU",
+        ),
     ],
 )
 def test_each_fault_is_detected_by_its_check(
@@ -207,7 +233,7 @@ GPU 00000000:00:1E.0
         Enforced Power Limit            : 100.00 W
 """
 
-    assert gpus.throttle(smi) == "GPU 0 (00:1E.0): HW Slowdown"
+    assert gpus.throttle(smi) == "GPU 0 (00:1E.0): clocks are reduced (HW Slowdown)"
     assert gpus.power(smi, min_watts=300) == "GPU 0 (00:1E.0): power limit 100 W, expected 300 W"
     assert gpus.power(smi, min_watts=100) is None
 
@@ -226,7 +252,7 @@ def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
             "GPU Current Temp",
             "89 C",
             None,
-            "GPU 0 (9E:00.0): 89 °C is too hot",
+            "GPU 0 (9E:00.0): the GPU is too hot (89 °C)",
         ),
         ("a100-555.42.02-row-pending", "GPU Current Temp", "88 C", None, None),
         (
@@ -234,11 +260,11 @@ def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
             "GPU Current Temp",
             "88 C",
             85,
-            "GPU 0 (9E:00.0): 88 °C is too hot",
+            "GPU 0 (9E:00.0): the GPU is too hot (88 °C)",
         ),
         (
             *("a100-555.42.02-row-pending", "Memory Current Temp", "96 C", None),
-            "GPU 0 (9E:00.0): 96 °C is too hot for the memory",
+            "GPU 0 (9E:00.0): the GPU's memory is too hot (96 °C)",
         ),
         (H200, "GPU T.Limit Temp", "0 C", None, None),
     ],
@@ -254,7 +280,7 @@ def test_message_names_the_links_that_are_down() -> None:
 
     wrong = gpus.nvlink(recorded("nvlink-v100-inactive"), smi, links=6)
 
-    assert wrong == "GPU 0 (03:00.0): 4 of 6 links are active (3,5 inactive)"
+    assert wrong == "GPU 0 (03:00.0): 4 of 6 NVLink links are active (3,5 inactive)"
 
 
 def test_gpu_with_fewer_links_than_the_others_fails() -> None:
@@ -264,7 +290,7 @@ def test_gpu_with_fewer_links_than_the_others_fails() -> None:
     assert gpus.nvlink(status, recorded(H100), links=None) is None
     assert (
         gpus.nvlink(fewer, recorded(H100), links=None)
-        == "GPU 0 (53:00.0): 11 of 12 links are active (11 inactive)"
+        == "GPU 0 (53:00.0): 11 of 12 NVLink links are active (11 inactive)"
     )
 
 
@@ -292,7 +318,10 @@ def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
     with pytest.raises(UnknownError):
         busy(smi, BUSY, "")
     assert busy(smi, BUSY, "1") is None
-    assert busy(smi, BUSY, "0,1") == "GPU 0 (53:00.0): 2048 MiB in use"
+    assert (
+        busy(smi, BUSY, "0,1")
+        == "GPU 0 (53:00.0): 2048 MiB are in use although no job uses the GPU"
+    )
 
 
 def with_minors(smi: str, minors: Sequence[int]) -> str:
@@ -312,8 +341,14 @@ def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
     crossed = with_minors(smi, [2, 3, 0, 1, 6, 7, 4, 5])
 
     assert busy(crossed, BUSY, "0", "AutoDetect=off\n") is None
-    assert busy(crossed, BUSY, "1,2", "AutoDetect=off\n") == "GPU 0 (19:00.0): 2048 MiB in use"
-    assert busy(crossed, BUSY, "0", "AutoDetect=nvml\n") == "GPU 0 (19:00.0): 2048 MiB in use"
+    assert (
+        busy(crossed, BUSY, "1,2", "AutoDetect=off\n")
+        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    )
+    assert (
+        busy(crossed, BUSY, "0", "AutoDetect=nvml\n")
+        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    )
     assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
 
 
@@ -323,7 +358,10 @@ def test_gpus_of_a_job_are_numbered_by_rank_if_device_files_have_gaps() -> None:
     three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]
     gaps = with_minors(re.sub("(Attached GPUs *:) 8", r"\1 3", three), [5, 3, 7])
 
-    assert busy(gaps, BUSY, "1", "AutoDetect=off\n") == "GPU 0 (19:00.0): 2048 MiB in use"
+    assert (
+        busy(gaps, BUSY, "1", "AutoDetect=off\n")
+        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    )
     assert busy(gaps, BUSY, "0,2", "AutoDetect=off\n") is None
 
 

@@ -250,7 +250,10 @@ def test_jail_passes_only_with_the_expected_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
-    assert system.jail(text, generation=4) == "the jail has generation 3, expected 4"
+    assert (
+        system.jail(text, generation=4)
+        == "the jail has generation 3, expected 4, the value of jail.refresh"
+    )
     assert system.clock(text, max_offset=0.1) is None
 
 

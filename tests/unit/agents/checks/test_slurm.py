@@ -11,7 +11,9 @@ from agents.drains import CHECK, Evidence, is_own
 
 DISK = Outcome("disk", Verdict.FAILED, "/tmp is full (97 %)")
 CLOCK = Outcome("clock", Verdict.FAILED, "the clock is -9.0 s off the clock of the jail's storage")
-REPORTED = Outcome("gpu-throttle", Verdict.FAILED, "GPU 0: HW Slowdown", Effect.REPORT)
+REPORTED = Outcome(
+    "gpu-throttle", Verdict.FAILED, "GPU 0: clocks are reduced (HW Slowdown)", Effect.REPORT
+)
 GOOD = Outcome("memory", Verdict.PASSED)
 OPEN = Outcome("gpu-busy", Verdict.UNKNOWN, "jobs are running")
 

@@ -98,7 +98,10 @@ def test_unwritable_jail_fails_and_the_message_says_why(why: str) -> None:
 
 
 def test_wrong_jail_generation_fails_only_after_a_delay() -> None:
-    assert jail(text(), generation=4) == "the jail has generation 3, expected 4"
+    assert (
+        jail(text(), generation=4)
+        == "the jail has generation 3, expected 4, the value of jail.refresh"
+    )
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
 
