@@ -17,7 +17,7 @@ from pathlib import Path
 from agents.longchecks.judge import Verdict
 
 TAIL = 16 * 1024
-"""Number of bytes at the end of a file in which the metrics search for the newest value. These bytes
+"""Number of bytes at the end of a file that are searched for the newest value. These bytes
 contain about fifty measurements."""
 Target = tuple[str, ...]
 """Names of the nodes of a measurement: one node, or a pair."""

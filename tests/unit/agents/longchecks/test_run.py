@@ -240,7 +240,7 @@ def test_single_slow_pair_drains_neither_node(tmp_path: Path) -> None:
 
     assert not any("DRAIN" in node.state for node in world.nodes.values())
     assert not summary.bad
-    assert any("the faulty node is unknown" in line for line in world.lines)
+    assert any("it is unknown which node is faulty" in line for line in world.lines)
 
 
 # --- Only the same check lifts a drain -----------------------------------------------------------
