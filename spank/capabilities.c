@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Capabilities that jobs of root keep: for files, and for changing users. */
+/* Capabilities that jobs of root keep: those for access to files, and those for changing users. */
 #define OF_FILES_AND_USERS                                                                 \
 	(1U << CAP_CHOWN | 1U << CAP_DAC_OVERRIDE | 1U << CAP_FOWNER | 1U << CAP_FSETID |  \
 	 1U << CAP_KILL | 1U << CAP_SETGID | 1U << CAP_SETUID | 1U << CAP_SYS_CHROOT)

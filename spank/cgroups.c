@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 /*
- * Version 2 of cgroups has one hierarchy. In it, Slurm puts all jobs into a cgroup that is named
- * after the node.
+ * Version 2 of cgroups has only one hierarchy. There, Slurm puts all jobs into one cgroup. The name
+ * of this cgroup contains the node's name.
  */
 #define OF_SCOPE CGROUPS "/system.slice/%s_slurmstepd.scope/job_"
 /* Cgroups of slurmstepd on each version. agents/cgroups.py creates their parent cgroups. */
@@ -28,8 +28,8 @@
 #define DAEMONS_V1 CGROUPS "/memory/slurmstepd/job_"
 /*
  * Memory limit of slurmstepd's cgroup in bytes. Even for a job with many steps, the usage is far
- * lower. The kernel charges other cgroups for the memory that slurmstepd allocated before it joined
- * this cgroup.
+ * lower. The usage does not include the memory that slurmstepd allocated before it joined this
+ * cgroup.
  */
 #define DAEMONS_MEMORY (UINT64_C(512) << 20)
 /* Version 1 has a hierarchy for each resource. Slurm does not use the hierarchy `pids`. */
@@ -41,7 +41,7 @@
 #define COUNT_SIZE sizeof("18446744073709551615\n")
 #define MACHINE_LIMIT "/proc/sys/kernel/pid_max"
 #define OWN_GROUPS "/proc/self/cgroup"
-/* Prefix of the line for version 2 in OWN_GROUPS. */
+/* Start of the line for version 2 in the file OWN_GROUPS. */
 #define V2_LINE "0::"
 /*
  * A job may use 1/SHARE of the machine's limit of processes, because other jobs and the machine
@@ -50,7 +50,7 @@
 #define SHARE 8
 #define GROUP (O_PATH | O_DIRECTORY | O_CLOEXEC)
 #define GROUP_MODE 0755
-/* Limit of nftw(3)'s open descriptors, one for each level. */
+/* Maximum number of descriptors that nftw(3) keeps open, one for each level of directories. */
 #define LEVELS 8
 /* Attempts to remove a cgroup, and microseconds between two attempts. */
 #define TRIES 600
@@ -58,7 +58,7 @@
 
 typedef char path_text[PATH_MAX];
 
-/* Whether a call failed because a cgroup is missing or read-only. */
+/* Whether this errno means that the cgroup is missing or read-only. */
 static bool is_unprepared(int error)
 {
 	return error == ENOENT || error == EROFS;
@@ -151,7 +151,7 @@ int join_group(int group_fd, pid_t pid)
 
 /* ---- limits ---- */
 
-/* Writes a limit of a cgroup. Skips a missing file, because the kernel then lacks this limit. */
+/* Writes a limit of a cgroup. If its file is missing, does nothing: the kernel lacks this limit. */
 static int write_limit(int group_fd, const char *group, const char *name, uint64_t limit)
 {
 	int rc = ACCEPTED;
@@ -169,7 +169,7 @@ static int write_limit(int group_fd, const char *group, const char *name, uint64
 
 static const struct daemons_group {
 	const char *prefix, *memory, *swap;
-	/* Version 1 limits the sum of memory and swap. */
+	/* Limit for version 1, which limits the sum of memory and swap. */
 	uint64_t most_swap;
 } daemons_groups[] = {
 	{DAEMONS_V2, "memory.max", "memory.swap.max", 0},
@@ -208,7 +208,7 @@ int open_daemons_group(uint32_t job_id, int *processes_fd)
 
 /* ---- number of processes ---- */
 
-/* Sets *number to the machine's limit of processes, which applies to all containers together. */
+/* Sets *number to the machine's limit on processes. All its containers together have this limit. */
 static int read_machine_limit(uint64_t *number)
 {
 	char text[COUNT_SIZE];
@@ -232,7 +232,7 @@ static int open_made_group(const char *group, uint64_t limit, int *group_fd, int
 	return open_processes(*group_fd, group, processes_fd);
 }
 
-/* Creates the job's cgroup of version 1, because Slurm does not create it. */
+/* Creates the job's cgroup in the hierarchy `pids`, which Slurm does not use on version 1. */
 static int limit_on_version_1(uint32_t job_id, uint64_t limit, int *group_fd, int *processes_fd)
 {
 	path_text group;
@@ -328,8 +328,9 @@ static const char *cut(char *path)
 }
 
 /*
- * On version 1, the jobs of a user share a cgroup: <hierarchy>/slurm_<node>/uid_<user>. Slurm locks
- * the hierarchy to create or remove this cgroup.
+ * Removes the cgroup of a user. On version 1, the jobs of a user share this cgroup:
+ * <hierarchy>/slurm_<node>/uid_<user>. Lock the hierarchy first, as Slurm does when it creates or
+ * removes this cgroup.
  */
 static void remove_users_group(const char *user_group)
 {

@@ -6,24 +6,26 @@
  * keeper process (keeper.c) keeps them, and later steps join them. The mounts never appear in
  * slurmd's namespaces, so a step that fails half-way leaves nothing to undo.
  *
- * slurmstepd itself enters the jail before its tasks, in slurm_spank_init_post_opt. The reason is
- * that slurmstepd opens the files of the step's standard streams, which must be files of the jail.
- * Its other threads, its open files and its process id stay on the node. All of them appear in the
- * node's /proc, where a path such as "/proc/self/task/<thread>/root" leads out of the jail. Only
- * the main thread opens paths that a user chose. So the main thread sees an empty /proc, and has no
- * more capabilities than the job, until slurmstepd starts the tasks.
+ * slurmstepd itself enters the jail before it starts the tasks, in slurm_spank_init_post_opt. The
+ * reason is that slurmstepd opens the files of the step's standard streams, which must be files of
+ * the jail. The other threads of slurmstepd, its open files and its process id stay on the node.
+ * All of them appear in the node's /proc. There, a path such as "/proc/self/task/<thread>/root"
+ * leads out of the jail. Only the main thread opens paths that a user chose. So until slurmstepd
+ * starts the tasks, the main thread sees an empty /proc, and has only the capabilities that the job
+ * has.
  *
- * After slurm_spank_user_init, slurmstepd opens no more of these paths. It sees the node's /proc
- * again, which it uses to signal the tasks and to measure their usage. Its later forks (tasks, and
- * scripts of the user) join the job's pid namespace and see the job's mounts. A process can change
- * the pid namespace of its children, but not its own, and cannot start threads while the two differ
- * (pid_namespaces(7)). So the plugin changes the namespace only around each fork().
+ * After slurm_spank_user_init, slurmstepd opens no more paths that a user chose. It sees the node's
+ * /proc again, with which it signals the tasks and measures their usage. The processes that it
+ * forks later (tasks, and scripts of the user) join the job's pid namespace and see the job's
+ * mounts. A process can change the pid namespace of its children, but not its own pid namespace.
+ * While the two namespaces differ, the process cannot start threads (pid_namespaces(7)). So the
+ * plugin changes the namespace before each fork() and restores it afterwards.
  *
- * Users can change the jail, and so can root in a job if a site permits this. So the plugin never
- * resolves a path below the jail by name from outside. It opens each mount point with openat2(2)
- * relative to the jail, and follows no symbolic link. It then attaches trees of mounts to the
- * resulting descriptor (move_mount(2), Linux 5.12 and later). On the node, it uses directories that
- * only root can enter.
+ * Users can change the jail. Root can also change it in a job, if a site permits jobs of root. So
+ * the plugin never resolves the name of a path in the jail from outside the jail. It opens each
+ * mount point with openat2(2) relative to the jail, and follows no symbolic link. It then attaches
+ * trees of mounts to the resulting descriptor (move_mount(2), Linux 5.12 and later). On the node,
+ * the plugin uses directories that only root can enter.
  *
  * Every failure returns a negative code: Slurm would treat a positive code as success, and the step
  * would run outside the jail.
@@ -74,13 +76,16 @@ static int own_fd = -1;
 /* The cgroups that limit_processes returns. */
 static int limits_fd = -1;
 static int processes_fd = -1;
-/* The cgroup that slurmstepd has left and its later forks must join; -1 if there is none. */
+/*
+ * The cgroup that slurmstepd has left, and that the processes it forks later must join; -1 if there
+ * is none.
+ */
 static int step_group_fd = -1;
 static struct own_trees own_trees = {-1, -1, -1, -1};
 
-/* Value of nice(2): jobs have priority. */
+/* Value for nice(2), so that jobs have priority over the removal of files. */
 #define LOWEST_PRIORITY 19
-/* The kernel kills the process with the highest score first (proc(5)). */
+/* If memory is exhausted, the kernel first kills the process with the highest score (proc(5)). */
 #define OOM_SCORE "/proc/self/oom_score_adj"
 #define OOM_FIRST 1000
 
@@ -89,7 +94,7 @@ static struct own_trees own_trees = {-1, -1, -1, -1};
 /* Joins the namespaces that an earlier step of the job has created. */
 static int join_job(void)
 {
-	/* A thread cannot change the root while it shares the root with other threads. */
+	/* setns(2) changes the root, which this thread must not share with other threads. */
 	if (unshare(CLONE_FS) < 0)
 		return refuse("cannot unshare the root from other threads: %s", strerror(errno));
 	if (setns(keeper_fd, JOB_NAMESPACES) < 0)
@@ -124,7 +129,7 @@ static int share_job(int job_fd, const char *job_name, uid_t uid)
 	rc = find_keeper(job_fd, &keeper_fd);
 	if (rc == ACCEPTED)
 		rc = keeper_fd < 0 ? make_job(job_fd, job_name, uid) : join_job();
-	/* Unlock explicitly: close() would not, if another process has a copy of the descriptor. */
+	/* Unlock explicitly: close() does not unlock if another process has a copy of job_fd. */
 	(void)flock(job_fd, LOCK_UN);
 	return rc;
 }
@@ -232,7 +237,10 @@ static void after_fork_in_parent(void)
 }
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-/* Skips `steps` instructions if the loaded value equals `value`, or has none of `bits`. */
+/*
+ * IF_IS skips `steps` instructions if the loaded value equals `value`. UNLESS_HAS skips `steps`
+ * instructions if the loaded value has none of `bits`.
+ */
 #define IF_IS(value, steps) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, steps, 0)
 #define UNLESS_HAS(bits, steps) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, steps)
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
@@ -402,7 +410,7 @@ static int enter(spank_t spank, int ac, char **av)
 		return REFUSED;
 	if (enter_job(job_name, job_id, uid) < 0)
 		return REFUSED;
-	/* The external step opens no path of the user and gets no more callbacks. */
+	/* Return now: the external step opens no path of the user, and gets no more callbacks. */
 	if (is_external(spank)) {
 		if (return_from_paths() < 0)
 			return REFUSED;
@@ -483,8 +491,8 @@ int slurm_spank_task_post_fork(spank_t spank, int ac, char **av)
 }
 
 /*
- * Makes the kernel kill tasks before daemons if the node runs out of memory. A user may lower the
- * score of a task, but not below the score of the daemons.
+ * Makes the kernel kill this task before Slurm's daemons if the node runs out of memory. A user may
+ * lower the score of a task, but not below the score of the daemons.
  */
 static int go_first(void)
 {

@@ -22,7 +22,7 @@
 
 /* Only the job's user and root can connect. */
 #define SOCKET_MODE 0600
-/* Number of directory entries of one job that are removed before it is the next job's turn. */
+/* Number of directory entries of one job that are removed before entries of the next job. */
 #define TURN 10000
 /* Prefix of the directories of ended jobs: ended.<job name>.<number>. */
 #define ENDED "ended."
@@ -93,7 +93,10 @@ static DIR *open_entries(int parent, const char *name)
 
 /* ---- slurmstepd's socket ---- */
 
-/* Whether a name belongs to a step. The number of a heterogeneous component may follow. */
+/*
+ * Whether a socket's name belongs to a step. In a heterogeneous job, the number of the component
+ * may follow the step's id.
+ */
 static bool is_of_step(const char *name, const char *step)
 {
 	const char *found = strstr(name, step);
@@ -169,18 +172,18 @@ out:
 /* ---- the end of a job ---- */
 
 /*
- * Ends the access of users to a directory. The job's processes have ended, but they may have passed
- * the directory's descriptor to another job. That job could create files faster than this process
- * removes them. Returns 0 or an error number.
+ * Ends the access of users to a directory before its removal. The job's processes have ended, but
+ * they may have passed the directory's descriptor to another job. This other job could create files
+ * faster than this process removes them. Returns 0 or an error number.
  */
 static int close_to_users(int fd)
 {
 	return fchown(fd, 0, 0) < 0 || fchmod(fd, PRIVATE_MODE) < 0 ? errno : 0;
 }
 
-/* Number of moved directories, for unique names. */
+/* Number of directories that `dissolve` has moved. Part of the unique name of a moved directory. */
 static unsigned long moves = 0;
-/* Number of entries that this turn may still remove. */
+/* Number of entries that may still be removed in this turn. */
 static unsigned long turn = ULONG_MAX;
 
 /*
@@ -321,7 +324,7 @@ static bool end_one(int jobs_fd, const char *base, const char *name)
 	if (job_fd >= 0)
 		end_keeper(job_fd);
 	close_fd(&job_fd);
-	/* If the directory cannot be renamed, because the disk is full, remove it at once. */
+	/* A full disk may prevent the renaming. Then remove the directory at once. */
 	if (put_aside(jobs_fd, name) < 0 && remove_tree(jobs_fd, name) < 0)
 		(void)refuse("cannot remove %s/%s/%s: %s", base, JOBS_DIRECTORY, name,
 			     strerror(errno));

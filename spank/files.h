@@ -1,4 +1,7 @@
-/* A job's private directories on the node: the first step creates them, the epilog removes them. */
+/*
+ * A job's private directories on the node. The job's first step creates these directories, and the
+ * epilog removes them.
+ */
 #ifndef SLURMSTACK_FILES_H
 #define SLURMSTACK_FILES_H
 
@@ -39,9 +42,10 @@ struct n_steps {
 };
 
 /*
- * Lets only the job's user connect to slurmstepd's socket in slurmd's spool directory. By itself,
- * Slurm lets all users connect, and slurmstepd reads a message before it checks the sender. Sets
- * *n_steps from the sockets in the directory. Returns ACCEPTED or REFUSED.
+ * Lets only the job's user and root connect to slurmstepd's socket in slurmd's spool directory.
+ * Without this function, all users could connect, because Slurm permits it, and slurmstepd reads a
+ * message before it checks the sender. Sets *n_steps to the numbers of sockets in the directory.
+ * Returns ACCEPTED or REFUSED.
  */
 int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
 		struct n_steps *n_steps);
@@ -54,8 +58,8 @@ void end_job(const char *base, uint32_t job_id);
 
 /*
  * Removes the directories of ended jobs below both bases. Returns at once if another process is
- * already removing them, because one process is enough. Alternates between the directories: the
- * removal of one directory never ends while another job still writes to it.
+ * already removing them, because one process is enough. Alternates between the directories, because
+ * the removal of one directory does not end while another job still writes to it.
  */
 void remove_ended(const char *const bases[2]);
 

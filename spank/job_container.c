@@ -1,10 +1,12 @@
 /*
- * job_container/slurmstack: makes slurmd write the files of `sbcast` and `srun --bcast` in the job.
+ * job_container/slurmstack: plugin that makes slurmd write the files of `sbcast` and `srun --bcast`
+ * into the job's own root (the jail).
  *
- * Otherwise slurmd would write these files outside the jail: the SPANK plugin moves only slurmstepd
- * into the jail. slurmd calls container_p_join in a child process, which then becomes the user and
- * opens the file. Here, this child joins the mount namespace of the job. The other functions of
- * this plugin do nothing, because the SPANK plugin does their work.
+ * Without this plugin, slurmd would write these files outside the jail, because the SPANK plugin
+ * (chroot.c) moves only slurmstepd into the jail. slurmd calls container_p_join in a child process,
+ * which later becomes the user and opens the file. In container_p_join, the child process joins the
+ * mount namespace of the job. The other functions of this plugin do nothing, because the SPANK
+ * plugin does their work.
  *
  * slurmd's environment variable SLURMSTACK_SCRATCH has the value of the SPANK plugin's scratch=.
  */
@@ -52,9 +54,10 @@ static bool in_slurmd = false;
 /* ---- joining the job ---- */
 
 /*
- * Times in milliseconds. Slurm starts a job's first step on each node at allocation
- * (PrologFlags=Contain), but the batch script on another node may run sbcast earlier. So this
- * process waits for the first step. It waits for less time than Slurm waits for the response.
+ * Times in milliseconds. With PrologFlags=Contain, Slurm starts a step on each node at the start of
+ * the job. However, the batch script on one node may run sbcast before this first step has started
+ * on another node. So this process waits for the first step. It stops waiting before Slurm stops
+ * waiting for the response.
  */
 enum { FIRST_STEP_TIMEOUT = 7000, FIRST_STEP_POLL = 50 };
 
@@ -111,7 +114,7 @@ int container_p_join(slurm_step_id_t *step, uid_t uid, bool creates_step)
 	if (!in_slurmd || creates_step)
 		return SLURM_SUCCESS;
 	rc = open_jobs_keeper(step->job_id, uid, &keeper);
-	/* Joining also changes the root and the working directory (setns(2)). */
+	/* setns(2) also changes the root and the working directory to those of the job. */
 	if (rc == ACCEPTED && setns(keeper, CLONE_NEWNS) < 0)
 		rc = refuse("cannot join the mount namespace of the job: %s", strerror(errno));
 	/* For users other than root, this process loses its capabilities when it becomes the user. */

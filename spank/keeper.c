@@ -17,7 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* File in the job's directory. Its lock identifies the keeper, even if the pid is used again. */
+/*
+ * File in the job's directory, which the keeper locks. The holder of the lock is the keeper. The
+ * file contains no pid, because another process may get the pid after the keeper has ended.
+ */
 #define LOCK_FILE "keeper"
 /* How messages describe the keeper, because users do not know the word "keeper". */
 #define KEEPS_JOB "the process that keeps the job's namespaces"
@@ -112,7 +115,7 @@ static int become_keeper(uid_t uid)
 		return refuse(KEEPS_JOB " cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
 		return refuse(KEEPS_JOB " cannot start a session: %s", strerror(errno));
-	/* Root in the job sees the keeper, but must not access its memory and files. */
+	/* Root in the job sees the keeper. Without this flag, root cannot access its memory and files. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return refuse(KEEPS_JOB " cannot clear its dumpable flag: %s", strerror(errno));
 	if (mount_proc(PROC, uid) < 0)

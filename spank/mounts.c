@@ -70,7 +70,7 @@ static int open_mount_point(const struct jail *jail, const char *path,
 	return REFUSED;
 }
 
-/* Attaches a detached tree of mounts at `path` in the jail. */
+/* Attaches a detached copy of mounts (a tree, see open_tree(2)) at `path` in the jail. */
 static int attach(const struct jail *jail, int tree_fd, const char *path)
 {
 	struct stat status;
@@ -89,7 +89,7 @@ static int attach(const struct jail *jail, int tree_fd, const char *path)
 	return rc;
 }
 
-/* Attaches a tree and closes it. Returns REFUSED if `tree_fd` is negative. */
+/* Attaches a tree and closes its descriptor. Returns REFUSED if `tree_fd` is negative. */
 static int attach_and_close(const struct jail *jail, int tree_fd,
 			    const char *path)
 {
@@ -224,7 +224,7 @@ static int show_device(int node_dev_fd, int dev_fd, const char *name)
 		goto out;
 	}
 	if (made < 0 && errno == EEXIST)
-		/* Two patterns match this device, or it is a usual device. */
+		/* The device is already mounted: two patterns match it, or it is a usual device. */
 		rc = ACCEPTED;
 	else if (made < 0)
 		(void)refuse("cannot make /dev/%s of the job: %s", name, strerror(errno));
@@ -317,7 +317,7 @@ static int make_dev(const struct jail *jail, const struct config *config)
 
 	if (fd < 0)
 		return REFUSED;
-	/* Attach the tree first, because a detached tree cannot contain mounts. */
+	/* Attach the tree before the devices, because nothing can be mounted in a detached tree. */
 	rc = attach(jail, fd, "/dev");
 	if (rc == ACCEPTED)
 		rc = fill_dev(fd, config);
@@ -386,7 +386,7 @@ static int mount_private(const struct jail *jail, const struct private_mount *pr
 static int mount_privates(const struct jail *jail, const struct config *config, int job_fd,
 			  const char *job_name)
 {
-	/* A tmpfs requires no directory on the node. */
+	/* Do not create a directory on the node if /dev/shm is a tmpfs. */
 	int shm_fd = config->shm_size > 0 ? -1 : open_job(config->shm, job_name);
 	const struct private_mount private_mounts[] = {
 		{job_fd, config->scratch, "tmp", "/tmp", config->tmp_size, true},
@@ -565,8 +565,8 @@ static int protect(int proc_fd, const char *name)
 int mount_proc(int point_fd, uid_t uid)
 {
 	/*
-	 * By writing to some of these files, root can make the kernel run programs, even without
-	 * capabilities.
+	 * Names in /proc that belong to the machine and not to the job. By writing to some of these
+	 * files, root can make the kernel run programs, even without capabilities.
 	 */
 	static const char *const of_the_machine[] = {
 		"acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger",

@@ -27,9 +27,10 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  * Mounts the /proc of this process's pid namespace on an open mount point. Returns ACCEPTED or
  * REFUSED.
  *
- * For root, makes the machine's part of this /proc read-only. Other users cannot write to it, and
- * need a /proc without such mounts: otherwise, the kernel would refuse to mount a second /proc in a
- * user namespace, which rootless containers require.
+ * For root, makes the machine's files in this /proc read-only. For other users, this is not needed,
+ * because they cannot write to these files. It would even be wrong: rootless containers mount a
+ * second /proc in a user namespace, and the kernel permits this only if the first /proc has no such
+ * mounts.
  */
 int mount_proc(int point_fd, uid_t uid);
 

@@ -19,7 +19,7 @@ enum kind { PATH, SIZE, NUMBER, SWITCH, BIND, BIND_RO, THROUGH, DEVICE };
 static const struct option {
 	const char *key;
 	enum kind kind;
-	/* Offset in struct config, for kinds with one value. */
+	/* Offset of the value in struct config, for options with one value. */
 	size_t field;
 } known_options[] = {
 	{"jail", PATH, offsetof(struct config, jail)},
@@ -283,7 +283,7 @@ static int parse_node_file(struct config *config)
 	return ACCEPTED;
 }
 
-/* Refuses a node file that is empty or truncated: with it, jobs would be less isolated. */
+/* Refuses a node file that is empty or truncated, because jobs would be less isolated with it. */
 static int check_node_file(const struct config *config)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(known_options); i++) {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define MAX_LISTED 64
-/* Maximum bytes of the file that node= names. */
+/* Maximum size in bytes of the file that node= names. */
 #define MAX_NODE_FILE 16384
 
 struct bind {
@@ -20,7 +20,7 @@ struct list {
 	size_t n;
 };
 
-/* The strings are in the argument vector, which Slurm keeps for the plugin, or in `lines`. */
+/* The strings point into the argument vector, which Slurm keeps for the plugin, or into `lines`. */
 struct config {
 	const char *jail;
 	const char *scratch;

@@ -5,7 +5,10 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 
-/* Returns the library's flag, to set if this process opens a file for a user; or NULL. */
+/*
+ * Returns the flag slurmstack_opens_for_user of the library, or NULL if the library is not loaded.
+ * Set this flag in a process that opens a file for a user.
+ */
 static inline bool *flag_of_preload(void)
 {
 	return dlsym(RTLD_DEFAULT, "slurmstack_opens_for_user");

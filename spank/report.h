@@ -1,4 +1,4 @@
-/* Errors of the plugin. */
+/* Reports errors of the plugin, to Slurm and to the container's log. */
 #ifndef SLURMSTACK_REPORT_H
 #define SLURMSTACK_REPORT_H
 
@@ -19,11 +19,11 @@ extern char refusal[2 * PATH_MAX + 256];
 extern bool refuse_silently;
 
 /*
- * These functions let slurmstepd write its errors to the container's log, too. slurmstepd itself
- * logs to SlurmdLogFile or to syslog, which a container does not have. The container's log is
- * slurmd's standard error. So slurmd records its pid at its start (name_slurmd), and slurmstepd
- * opens slurmd's standard error while it sees the node's /proc (open_log_of_slurmd). A missing log
- * is not an error.
+ * With these functions, slurmstepd writes the plugin's errors also to the container's log.
+ * slurmstepd itself logs to SlurmdLogFile or to syslog, which a container does not have. The
+ * container's log is slurmd's standard error. So slurmd records its pid at its start (name_slurmd).
+ * slurmstepd opens slurmd's standard error while it sees the node's /proc (open_log_of_slurmd). A
+ * missing log is not an error.
  */
 void name_slurmd(pid_t pid);
 void open_log_of_slurmd(void);

@@ -71,8 +71,8 @@ static bool collide(const char *line, const char *other)
 }
 
 /*
- * Whether a line describes `_apt`, the user as which apt downloads. If this user existed, apt would
- * fail with --container-remap-root, because setuid(2) has no effect there (enter.c).
+ * Whether a line describes `_apt`, as which apt downloads if this user exists. With
+ * --container-remap-root, apt would then fail, because setuid(2) has no effect (enter.c).
  */
 static bool is_of_apt(const char *line)
 {
@@ -81,8 +81,8 @@ static bool is_of_apt(const char *line)
 
 /*
  * Writes the file `name` of the container. The file contains the lines of the image's file, the
- * line `ours`, and the line `slurms` unless it is NULL. Both replace lines with the same name or
- * id.
+ * line `slurms` unless it is NULL, and the line `ours`. Lines of the image with the same name or id
+ * as one of these two lines are left out.
  */
 static void write_database(int container_fd, int image_fd, const char *name, const char *ours,
 			   const char *slurms)

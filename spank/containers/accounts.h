@@ -14,7 +14,7 @@ struct account {
 	char *home;
 };
 
-/* Looks up this process's user and group in the job's databases. */
+/* Looks up this process's user and group with getent(1), in the databases that the job sees. */
 struct account find_account(void);
 
 /*

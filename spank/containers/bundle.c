@@ -22,15 +22,15 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 }
 
 /*
- * Replaces the variables of this process by those of the task, because slurmstepd gives RunTimeRun
- * (oci.conf) its own variables.
+ * Replaces the variables of this process by those of the task. This is necessary because slurmstepd
+ * runs the command RunTimeRun of oci.conf with slurmstepd's own variables.
  */
 static void set_environment(char *list, size_t length)
 {
 	if (clearenv() != 0)
 		fail("cannot clear the environment");
 	for (char *variable = list; variable < list + length; variable += strlen(variable) + 1)
-		/* putenv(3) keeps the pointer. */
+		/* putenv(3) keeps the pointer, so do not free `list`. */
 		if (strchr(variable, '=') != NULL && putenv(variable) != 0)
 			fail("out of memory");
 }

@@ -1,4 +1,4 @@
-/* Drivers and devices of the node in a container. */
+/* Decides which drivers and devices of the node a container uses. */
 #ifndef SLURMSTACK_CONTAINER_DRIVERS_H
 #define SLURMSTACK_CONTAINER_DRIVERS_H
 
@@ -9,7 +9,7 @@
 #define DRIVERS "/usr/lib/slurmstack/drivers"
 #endif
 
-/* Call the following functions in the container, with its variables. */
+/* Call the following functions in the container, after its variables have been set. */
 
 /*
  * Whether the node has libraries or programs of a GPU driver, and neither the image nor the user

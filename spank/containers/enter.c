@@ -80,12 +80,15 @@ static void set_for_pytorch(void)
 		(void)setenv("MASTER_PORT", port, 0);
 		free(port);
 	}
-	/* As torchrun does: otherwise each task would start threads for all CPUs of the node. */
+	/*
+	 * Otherwise each task would start threads for all CPUs of the node. torchrun sets the same
+	 * value.
+	 */
 	if (number_in("SLURM_STEP_NUM_TASKS") > number_in("SLURM_STEP_NUM_NODES"))
 		(void)setenv("OMP_NUM_THREADS", "1", 0);
 }
 
-/* Appends the directory to PATH, so that an image's own commands come first. */
+/* Appends the directory to PATH, so that commands of the image have precedence. */
 static void add_to_path(const char *directory)
 {
 	const char *path = getenv("PATH");

@@ -21,11 +21,11 @@ struct entry {
 	/* Directory of Slurm's commands for containers; or NULL. */
 	const char *clients;
 	bool as_root;
-	/* Number of tasks that have entered; NULL if the keeper outlives the tasks. */
+	/* Counts the tasks that have entered; NULL if the keeper must outlive the tasks. */
 	const struct tasks *entered;
 };
 
-/* Replaces this process by the command. The last task of the step ends the keeper, if requested. */
+/* Replaces this process by the command. If `entered` is set, the last task ends the keeper. */
 __attribute__((noreturn)) void enter(const struct entry *entry, char *const command[]);
 
 #endif

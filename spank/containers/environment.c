@@ -39,7 +39,7 @@ void set_variables(const char *list, size_t length, const char *kept)
 
 		if (list[name] != '=' || is_named(kept, list, name) || belongs_to_task(list, name))
 			continue;
-		/* putenv(3) keeps the pointer. */
+		/* putenv(3) keeps the pointer, so do not free the copy. */
 		copy = strdup(list);
 		if (copy != NULL)
 			(void)putenv(copy);

@@ -24,7 +24,7 @@ int open_keepers(int container_fd)
 	return fd;
 }
 
-/* Returns the pid in a file that a keeper has locked. Removes an unlocked file and returns 0. */
+/* Returns the pid in a keeper's file. If the file is not locked, removes it and returns 0. */
 static pid_t holder(int keepers_fd, const char *name)
 {
 	char number[16] = "";

@@ -1,7 +1,7 @@
 /*
  * A keeper is a process that keeps the namespaces of a container alive, and locks its own file.
- * Each step in a container has its own keeper, because Slurm ends all processes of a step when the
- * step ends.
+ * Each step in a container has its own keeper. Slurm ends all processes of a step, including its
+ * keeper, when the step ends, but other steps may still use the container.
  */
 #ifndef SLURMSTACK_CONTAINER_KEEPER_H
 #define SLURMSTACK_CONTAINER_KEEPER_H

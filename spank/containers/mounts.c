@@ -29,7 +29,7 @@ static const struct {
 	{"nodiratime", MOUNT_ATTR_NODIRATIME},
 };
 
-/* Flags to ignore: mounts never propagate out of a container, and targets are always created. */
+/* Ignored flags: mounts never propagate out of a container, and targets are always created. */
 static const char *const without_effect[] = {
 	"rw", "rbind", "relatime", "private", "rprivate", "slave", "rslave", "shared", "rshared",
 	"silent", "x-create=auto", "x-create=dir", "x-create=file", "x-detach",

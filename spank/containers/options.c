@@ -16,10 +16,10 @@
 #define MAX_NAME 128
 /* Maximum length of a variable in bytes. */
 #define MAX_VALUE 8191
-/* Prefix of the variables in which Slurm passes options of sbatch and salloc to srun. */
+/* Prefix of the variables in which Slurm passes options of sbatch and salloc on to srun. */
 #define INHERITED_PREFIX "SLURM_SPANK__SLURM_SPANK_OPTION_container_"
 #define PYXIS_PREFIX "PYXIS_CONTAINER_"
-/* Variable that passes the client's choice between each option and its opposite. */
+/* Variable with the client's choice for each switch, which has an option and an opposite option. */
 #define SWITCHES "SLURM_SPANK_CONTAINER_SWITCHES"
 
 struct container_options given = {.switches = {[0 ... N_SWITCH_OPTIONS - 1] = -1}};
@@ -317,7 +317,7 @@ static int read_pyxis_variable(spank_t spank, const char *name, char **value)
 	return read_variable(spank, full, value);
 }
 
-/* Returns 1 or 0; -1 for an unknown word. */
+/* Returns 1 for yes, 0 for no, and -1 for an unknown word. */
 static int read_switch(const char *word)
 {
 	static const char *const words[2][4] = {{"0", "n", "no", "false"},
@@ -370,8 +370,8 @@ static int take_text(spank_t spank, enum text_option option)
 /* ---- options and their opposites ---- */
 
 /*
- * Passes the choice in a variable to the nodes and the steps of the job, because Slurm passes both
- * options to them.
+ * Passes the value of each switch in a variable to the nodes and the steps of the job. This is
+ * necessary because Slurm passes an option and its opposite to them, without their order.
  */
 static int pass_switches(void)
 {

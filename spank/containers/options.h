@@ -13,8 +13,8 @@ enum switch_option { MOUNT_HOME, REMAP_ROOT, ENTRYPOINT, ENTRYPOINT_LOG, WRITABL
 		     N_SWITCH_OPTIONS };
 
 /*
- * VARIABLE: PYXIS_CONTAINER_*. INHERITED: the environment of the job, in which Slurm passes the
- * options of sbatch to srun.
+ * Where the value of an option comes from. VARIABLE: a variable PYXIS_CONTAINER_*. INHERITED: the
+ * environment of the job, in which Slurm passes the options of sbatch on to srun.
  */
 enum source { UNSET, VARIABLE, INHERITED, COMMAND_LINE };
 
@@ -27,7 +27,7 @@ struct container_options {
 	enum source text_sources[N_TEXT_OPTIONS], switch_sources[N_SWITCH_OPTIONS];
 	/* Name after PYXIS_CONTAINER_ of the variable that set the switch; or NULL. */
 	const char *switch_variables[N_SWITCH_OPTIONS];
-	/* Whether Slurm passed both the option and its opposite. */
+	/* Whether Slurm passed both the option and its opposite to this process. */
 	bool both[N_SWITCH_OPTIONS];
 };
 

@@ -44,7 +44,7 @@ extern spank_err_t spank_prepend_task_argv(spank_t spank, int argc, const char *
 
 static struct {
 	const char *program, *importer, *cache, *site;
-	/* The site's defaults; -1 for no default. */
+	/* The site's defaults of the switches; -1 for no default. */
 	int defaults[N_SWITCH_OPTIONS];
 	/* Directory of Slurm's commands for containers. */
 	const char *clients;
@@ -128,11 +128,14 @@ static int parse_config(int ac, char **av)
 struct arguments {
 	char *words[MAX_ARGUMENTS];
 	size_t n;
-	/* Number of words that did not fit, for lack of space or memory. */
+	/* Number of words that could not be added, because space or memory was missing. */
 	size_t n_missing;
 };
 
-/* Appends a word, and becomes its owner. NULL counts as missing, for example for lack of memory. */
+/*
+ * Appends a word, which `arguments` then owns. A word that is NULL, for example because memory is
+ * exhausted, counts as missing.
+ */
 static void add_word(struct arguments *arguments, char *word)
 {
 	if (word != NULL && arguments->n < MAX_ARGUMENTS) {
@@ -190,7 +193,7 @@ static void add_container(struct arguments *arguments, const char *step)
 		add(arguments, "--reuse=%s", name + length + 1);
 }
 
-/* Returns 1 or 0; -1 if neither the user nor the site has set the switch. */
+/* Returns the value of a switch: 1 or 0, or -1 if neither the user nor the site has set it. */
 static int chosen(enum switch_option option)
 {
 	return given.switches[option] >= 0 ? given.switches[option] : config.defaults[option];
@@ -235,7 +238,7 @@ static void add_config(struct arguments *arguments)
 		    strchr(config.shown[i], '='));
 }
 
-/* Only the first node of the step saves the container. */
+/* Adds the arguments about the step. Only the first node of the step saves the container. */
 static int add_step(spank_t spank, struct arguments *arguments, const char *step)
 {
 	uint32_t n_tasks, node;
@@ -310,8 +313,8 @@ static bool write_words(int fd, char *const words[], size_t n)
 }
 
 /*
- * Writes the whole command to a file for start-container, instead of using the arguments of
- * RunTimeRun in oci.conf: Slurm 24.11 does not correctly quote arguments with an apostrophe there.
+ * Writes the whole command to a file, which start-container reads. The arguments of RunTimeRun in
+ * oci.conf also contain the command, but Slurm 24.11 quotes arguments with an apostrophe wrongly.
  */
 static int leave_command(spank_t spank, int task_fd, const struct arguments *arguments)
 {
@@ -354,7 +357,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 		return ACCEPTED;
 	if (take_environment(spank) < 0)
 		return REFUSED;
-	/* The options also have an effect with --container: the client sets SLURM_CONTAINER. */
+	/* With --container, the options have an effect. The client then sets SLURM_CONTAINER. */
 	if (!wants_container() && getenv("SLURM_CONTAINER") == NULL)
 		warn_of_ignored();
 	return ACCEPTED;

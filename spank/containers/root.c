@@ -62,7 +62,7 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds)
 		fail("cannot create a user namespace: %s: allow user namespaces on the node with the "
 		     "sysctls user.max_user_namespaces and "
 		     "kernel.apparmor_restrict_unprivileged_userns", strerror(errno));
-	/* The kernel requires this before an unprivileged process maps a group. */
+	/* The kernel requires this line before an unprivileged process maps a group. */
 	write_file("/proc/self/setgroups", "deny");
 	map("/proc/self/uid_map", uid, own_uid);
 	map("/proc/self/gid_map", gid, own_gid);
@@ -160,7 +160,10 @@ static void restrict_tree(int fd, const char *path, uint64_t attributes, bool re
 		fail("cannot set flags of the mount %s: %s", path, strerror(errno));
 }
 
-/* Returns a detached copy of the mounts at a path of the job; -1 with errno. */
+/*
+ * Returns a detached copy of the mounts at a path outside the container. On failure, returns -1 and
+ * sets errno.
+ */
 static int copy_tree(const char *path, bool recursive)
 {
 	return open_tree(AT_FDCWD, path,
@@ -221,7 +224,7 @@ static int new_tmpfs(const char *size, const char *mode, uint64_t attributes)
 
 /* ---- the image ---- */
 
-/* Returns a path that leads to an open directory. */
+/* Returns a path of an open directory, for functions that accept only paths. */
 static char *path_of(int fd)
 {
 	return format_text("/proc/self/fd/%d", fd);
@@ -296,7 +299,7 @@ static int copy_shown(const struct shown *shown)
 	return fd;
 }
 
-/* Returns a tree to attach; -1 if there is none. */
+/* Returns a copy of the mounts to attach; -1 if there is nothing to mount. */
 static int copy_wanted(const struct wanted_mount *wanted)
 {
 	int fd;

@@ -14,9 +14,9 @@
 struct shown {
 	const char *path, *target;
 	bool read_only;
-	/* Skip a path that the job lacks. */
+	/* Skip the path if it does not exist in the job. */
 	bool optional;
-	/* Skip a path that the image has. */
+	/* Skip the path if it already exists in the image. */
 	bool if_missing;
 };
 
@@ -30,7 +30,7 @@ struct root {
 	const struct wanted_mounts *wanted;
 };
 
-/* Adds a path. If its target is NULL, the target is the same path. */
+/* Adds a path to mount in the container. If `shown.target` is NULL, the target is the same path. */
 void show(struct root *root, struct shown shown);
 
 /*

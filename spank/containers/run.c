@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Maximum bytes of a file or output: far more than environments and user lists need. */
+/* Maximum bytes of a file or output. Lists of variables or users are far smaller. */
 #define MAX_TEXT ((size_t)64 << 20)
 
 char *read_all(int fd, size_t *length)

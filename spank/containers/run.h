@@ -8,7 +8,7 @@
 /* Waits for a child process, and returns its status. */
 int wait_for(pid_t pid);
 
-/* Takes an exclusive flock(2); `what` is for messages. */
+/* Takes an exclusive flock(2). If it fails, prints an error about `what`, and exits. */
 void lock_file(int fd, const char *what);
 
 /*
@@ -17,7 +17,7 @@ void lock_file(int fd, const char *what);
  */
 char *output_of(const char *const argv[]);
 
-/* Reads to the end. Returns the text, which the caller frees; or NULL with errno. */
+/* Reads a file to its end. Returns the text, which the caller frees; or NULL with errno. */
 char *read_all(int fd, size_t *length);
 
 /* Reads a file below a directory, as read_all does. */

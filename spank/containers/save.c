@@ -10,7 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Blocks all signals, because signals to the step are for the command. Returns the old mask. */
+/*
+ * Blocks all signals in this process, because Slurm sends signals to all processes of the step, but
+ * only the command must handle them. Returns the old mask.
+ */
 static sigset_t ignore_signals(void)
 {
 	sigset_t all, old;
@@ -38,7 +41,7 @@ static void save_container(const struct save *save, const sigset_t *mask)
 		_Exit(CANNOT_START);
 }
 
-/* Ends this process with the signal that ended the command. */
+/* Ends this process with the signal that ended the command, so that Slurm reports this signal. */
 __attribute__((noreturn)) static void end_by(int number)
 {
 	sigset_t all;

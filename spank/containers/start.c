@@ -42,13 +42,13 @@
 extern char **environ;
 
 /*
- * Prefixes of a step's files: the answer of its first task, and the counts of the tasks that have
- * entered the container and that have ended.
+ * Prefixes of the files of a step. They contain the answer of the step's first task to the other
+ * tasks, the number of tasks that have entered the container, and the number of ended tasks.
  */
 #define ANSWER "answer-"
 #define ENTERED "entered-"
 #define ENDED "ended-"
-/* Lowest descriptor of the image's lock in tasks. Programs may use lower descriptors themselves. */
+/* Lowest descriptor for the image's lock in tasks: scripts often use low descriptors themselves. */
 #define LOCK_FD 64
 /* The static ldconfig of the shared root. */
 #define LDCONFIG "/usr/lib/slurmstack/usr/sbin/ldconfig"
@@ -268,7 +268,7 @@ static int open_directory(int parent_fd, const char *name)
 	return fd;
 }
 
-/* Locks out other steps until this process ends. */
+/* Locks the container's directory, so that other steps wait until this process ends. */
 static int lock_container(int container_fd)
 {
 	int fd = openat(container_fd, "lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -321,8 +321,8 @@ static void write_report(int container_fd, const struct surroundings *surroundin
 }
 
 /*
- * Writes the keeper's pid, the kinds of its private namespaces, the working directory and the
- * variables for all tasks of the step.
+ * Writes the answer, which the other tasks of the step read: the keeper's pid, the kinds of its
+ * private namespaces, the working directory and the variables.
  */
 static void answer(int answer_fd, int container_fd, pid_t keeper)
 {
@@ -377,7 +377,7 @@ __attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length
 	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
 	int null_fd = open("/dev/null", O_RDWR);
 
-	/* The entrypoint must not use the standard streams, which the command of the task needs. */
+	/* The command of the task needs the standard streams, so the entrypoint must not use them. */
 	(void)dup2(null_fd, STDIN_FILENO);
 	(void)dup2(request.entrypoint_log ? STDERR_FILENO : null_fd, STDOUT_FILENO);
 	if (!request.entrypoint_log)
@@ -474,7 +474,7 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 	if (write(ready_fd, &pid, sizeof(pid)) != sizeof(pid))
 		_Exit(CANNOT_START);
 	keep_files(image_lock_fd, keeper_lock_fd);
-	/* Block all signals, because signals to the step are for its tasks. */
+	/* Block all signals: Slurm sends them to all processes of the step, but they are for its tasks. */
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	for (;;)
@@ -772,8 +772,8 @@ static int earlier_kinds(int container_fd)
 }
 
 /*
- * Starts another keeper, because the container may outlast the step that started it. This keeper
- * locks the image as well, so that the cache keeps the container's files until the step ends.
+ * Starts a keeper for this step, because this step may end later than the step that started the
+ * container. This keeper also locks the image, so that the cache keeps the files of the container.
  */
 static pid_t join_container(int container_fd, int keepers_fd, pid_t keeper)
 {
@@ -939,7 +939,7 @@ static struct entry read_answer(int answer_fd)
 	return entry;
 }
 
-/* Lets the command inherit a lock on the image, because the keeper ends before the command. */
+/* Lets the command inherit a lock on the image, because the keeper may end before the command. */
 static void inherit_lock(int state_fd)
 {
 	int container_fd = open_directory(state_fd, request.container);
