@@ -1,9 +1,10 @@
-"""Build the images of a stack, and push them to its registry or load them into its nodes.
+"""Build the container images of a stack, and push them to a registry or load them into the nodes.
 
 `python -m images.build [--stack dev] [--image NAME …] [--build-only] [--json]`
 
-Skips images whose tag exists, because the tag depends on the content (`images.tags`). After an
-interrupted build, the next run continues with the first unfinished step.
+An image's tag depends on the image's content (`images.tags`). So this program skips an image whose
+tag already exists. After an interrupted build, the next run continues with the first unfinished
+step.
 """
 
 import argparse
@@ -46,7 +47,7 @@ BUILDS_AT_ONCE = 2
 SILENCE = 1800
 """Seconds without output after which a request to Docker times out."""
 OLD = 30
-"""Age of Debian's packages in days. If they are older, the report suggests `make snapshot`."""
+"""Age of Debian's packages in days. If they are older, the output suggests `make snapshot`."""
 KEPT_LINES = 40
 """Number of output lines to show of a failed step."""
 STEP = re.compile(r"Step (\d+/\d+) : (.*)", re.DOTALL)
@@ -69,7 +70,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One image after the run. `seconds` is the duration of its build, or 0 if it existed."""
+    """One image after the run. `seconds` is the duration of its build, or 0 if it was not built."""
 
     name: str
     reference: str
@@ -78,7 +79,8 @@ class Result:
 
 
 class Report:
-    """Progress on stderr: live lines on a terminal, one line per step elsewhere."""
+    """Shows the progress on stderr. A terminal gets lines that change; a file or pipe gets one line
+    per step."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -150,7 +152,7 @@ def context(name: str) -> bytes:
 def build_arguments(
     name: str, registry: str | None, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the parent's reference, and the host's proxies, if any."""
+    """Return the build arguments of an image: its parent image, and the proxies of this machine."""
     spellings = (spelling for proxy in PROXIES for spelling in (proxy, proxy.upper()))
     proxies = {key: environment[key] for key in spellings if environment.get(key)}
     parent = tags.find(name).parent
@@ -178,7 +180,7 @@ def references(settings: Settings) -> list[str]:
 
 
 def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
-    """Return a line about the age of Debian's packages in the images, and the line's style."""
+    """Return a line about the age of Debian's packages in the images, and the line's colour."""
     days = (now - snapshot).days
     text = f"Debian packages: as of {snapshot:%Y-%m-%d}, {days} days ago"
     if days <= OLD:
@@ -200,7 +202,7 @@ def connect(say: Say) -> docker.DockerClient:
 
 
 def reason(error: BaseException) -> str:
-    """Return the innermost cause of an error. The outer errors of Docker's client are vague."""
+    """Return the innermost cause of an error, because Docker's client wraps it in vague errors."""
     if isinstance(error, APIError):
         return shorten(error.explanation or str(error), 300)
     while isinstance(inner := error.__cause__ or error.__context__, Exception):
@@ -209,7 +211,10 @@ def reason(error: BaseException) -> str:
 
 
 def published(client: docker.DockerClient, reference: str) -> str | None:
-    """Return the image's digest in the registry. None if it is missing or access is denied."""
+    """Return the image's digest in the registry.
+
+    Returns None if the registry does not have the image, or denies access.
+    """
     try:
         return str(client.images.get_registry_data(reference).id)
     except APIError:
@@ -217,7 +222,7 @@ def published(client: docker.DockerClient, reference: str) -> str | None:
 
 
 def build(client: docker.DockerClient, name: str, registry: str | None, say: Say) -> None:
-    """Build and tag one image, unless another run has just done so.
+    """Build and tag one image, unless another run has just built it.
 
     Raises BuildError with the failing step's output.
     """
@@ -230,8 +235,8 @@ def build(client: docker.DockerClient, name: str, registry: str | None, say: Say
 def _build(
     client: docker.DockerClient, name: str, registry: str | None, reference: str, say: Say
 ) -> None:
-    # Use the host's network: address translation for Docker's bridge often fails behind firewalls
-    # and on nested machines.
+    # Use the host's network, because Docker's own network often does not work behind firewalls and
+    # in virtual machines.
     messages = client.api.build(
         fileobj=io.BytesIO(context(name)),
         custom_context=True,
@@ -285,7 +290,7 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
 
 
 def share(client: docker.DockerClient, references: Iterable[str], report: Report) -> dict[str, str]:
-    """Push images that the registry lacks. Return the digests of all images, by reference."""
+    """Push images that are not in the registry. Return the digests of all images, by reference."""
     found = {}
     for reference in references:
         digest = published(client, reference)
@@ -299,10 +304,10 @@ def share(client: docker.DockerClient, references: Iterable[str], report: Report
 
 
 def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
-    """Compare the registry's digests with the recorded ones, and record new ones.
+    """Compare the registry's digests with the recorded digests, and record new digests.
 
-    With `keep`, record nothing. Returns a text for the summary. Raises BuildError if the registry
-    has a different image under a recorded tag.
+    If `keep` is true, record nothing. Returns a text for the summary. Raises BuildError if the
+    registry has a different image under a recorded tag.
     """
     if differing := digests.differing(found, root):
         raise BuildError("\n".join(differing))
@@ -317,9 +322,10 @@ def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
 def build_missing(
     client: docker.DockerClient, names: Sequence[str], registry: str | None, report: Report
 ) -> list[Result]:
-    """Build the images that neither Docker nor the registry has. `names` lists parents first.
+    """Build the images that neither Docker nor the registry has.
 
-    Raises the error of the first image that fails, and does not build its children.
+    `names` lists a parent image before its children. If a build fails, this function raises the
+    error and starts no further builds.
     """
     references = {name: tags.reference(name, registry) for name in names}
     missing = [
@@ -341,8 +347,9 @@ def build_missing(
         report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
         return Result(name, references[name], True, round(seconds, 1))
 
-    # Run two builds in parallel: downloads take half of a build's time. Submit parents first, so
-    # that a waiting child does not block its parent.
+    # Run two builds in parallel, because downloads take half of a build's time. Submit parents
+    # first: a child waits for its parent, and two waiting children would leave no thread for the
+    # parent.
     pool = ThreadPoolExecutor(BUILDS_AT_ONCE)
     futures: dict[str, Future[Result]] = {}
     try:
@@ -352,7 +359,8 @@ def build_missing(
         for future in as_completed(futures.values()):
             future.result()
     except BaseException as error:
-        # Except on Ctrl-C, wait for running builds, so that the error is the last printed line.
+        # Wait for running builds, so that the error is the last printed line. Do not wait after
+        # Ctrl-C.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()
@@ -371,7 +379,7 @@ def hand_on(
     *,
     keep_digests: bool,
 ) -> str:
-    """Push the images or load them into the nodes. Return their location, for the summary."""
+    """Push the images or load them into the nodes. Return where they are, for the summary."""
     if settings.registry:
         found = share(client, [result.reference for result in results], report)
         return f"in {settings.registry}{pin(found, keep=keep_digests)}"
@@ -388,7 +396,7 @@ def hand_on(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 0 if every image is built and delivered."""
+    """Run the command. Return 0 if every image was built, and pushed or loaded if requested."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(

@@ -1,8 +1,8 @@
-"""Digests of the images in a registry: `make images` records them, and pods use them.
+"""Read and write `images/digests.json`, which contains the digests of the images in a registry.
 
-Users with push access can move a tag to another image. `images/digests.json` contains the digest of
-each tag and is committed, so the image of a pod changes only with a commit. If the file contains no
-digest of an image, pods use the tag alone.
+Users with push access can move a tag to another image. So `make images` records the digest of each
+tag in this file, the file is committed, and pods refer to images by digest. The image of a pod then
+changes only with a commit. For an image without a digest in the file, pods use only the tag.
 """
 
 import json
@@ -16,7 +16,10 @@ FILE = "images/digests.json"
 
 
 def pinned(name: str, registry: str | None, root: Path = tags.ROOT) -> str:
-    """Return an image's reference, with the digest if it is recorded. Raises ContextError."""
+    """Return an image's reference for pods. It includes the digest if the file contains one.
+
+    Raises ContextError.
+    """
     reference = tags.reference(name, registry, root)
     digest = known(root).get(reference)
     return f"{reference}@{digest}" if digest else reference
@@ -58,7 +61,10 @@ def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
 
 
 def write(found: Mapping[str, str], root: Path = tags.ROOT) -> bool:
-    """Record digests, and drop those of older tags. Return whether the file has changed."""
+    """Record digests, and remove the digests of older tags of the same images.
+
+    Returns whether the file has changed.
+    """
     repositories = {reference.rpartition(":")[0] for reference in found}
     others = {
         reference: digest

@@ -1,9 +1,10 @@
-"""Write a bill of materials (CycloneDX) of each image: its Debian packages with their versions.
+"""Write a bill of materials of each image: a list of its Debian packages with their versions.
 
 `python -m images.sbom [--stack dev] [--image NAME …] [--folder .local/sbom]`
 
-All other programs in the images come from this project's sources, which determine the image's tag.
-Pulls images that Docker lacks from the stack's registry.
+The format is CycloneDX. The list contains no other programs, because all others are built from
+this project's sources, and the image's tag identifies these sources. If Docker does not have an
+image, this program pulls it from the stack's registry.
 """
 
 import argparse
@@ -35,7 +36,10 @@ _PROGRAM: Final = Path(sys.executable).with_name("debsbom")
 
 
 def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
-    """Write the bill of one image, and return its path. Raises LocalError or DockerException."""
+    """Write the bill of materials of one image, and return the file's path.
+
+    Raises LocalError or DockerException.
+    """
     name, _, tag = reference.rpartition("/")[2].partition(":")
     file = folder / f"{name}-{tag}.cdx.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +68,7 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
 
 
 def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> None:
-    """Copy dpkg's list of packages from an image. The image does not run."""
+    """Copy dpkg's list of installed packages from an image, without starting a container."""
     container = client.containers.create(reference)
     try:
         chunks, _ = container.get_archive(f"/{_DPKG}/status")
@@ -75,7 +79,7 @@ def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> N
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 0 if the bill of every image was written."""
+    """Run the command. Return 0 if the bills of all images were written."""
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
     parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
     parser.add_argument(

@@ -1,8 +1,8 @@
-"""The files of each image, and the image's tag.
+"""List the files from which each container image is built, and compute the image's tag.
 
 A tag is a digest of the image's build context and of the tag of its parent image. So the tag is
-known before the build, is the same in every checkout, and changes only with the build's input. This
-module does not require Docker, because the Pulumi program calls `reference` in a preview.
+known before the build, and is the same in every checkout. It changes only if an input of the build
+changes. This module does not use Docker, because the Pulumi program calls `reference` in a preview.
 """
 
 import json
@@ -17,11 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "slurmstack"
 TAG_LENGTH = 12
 BUILT_TAGS = "images/tags.json"
-"""File in the Python package with the tag of each image."""
+"""File that contains the tag of each image. Only the Python package has this file; see `tag`."""
 _MOMENT = "%Y%m%dT%H%M%SZ"
 """The format of snapshot.debian.org's timestamps."""
 
-# Files that editors, interpreters, compilers and linters create.
+# Names of files that editors, interpreters, compilers and linters create. Build contexts leave them
+# out.
 JUNK_FOLDERS = ("__pycache__", ".*_cache", "*.egg-info")
 JUNK_FILES = (
     *("*.py[co]", "*.so", "*.o", "*.a", "*.d", "*.gcda", "*.gcno"),
@@ -35,11 +36,11 @@ class ContextError(Exception):
 
 @dataclass(frozen=True)
 class Image:
-    """One image. Its context contains the folder `images/<name>/` and `extra`.
+    """One image. Its build context contains the folder `images/<name>/` and the files of `extra`.
 
-    `extra` lists files and folders by their paths in the repository, which are also their paths in
-    the context; the last part may be a glob pattern. The Dockerfile gets the full reference of the
-    image `parent` as the build argument `BASE`.
+    `extra` lists paths of files and folders in the repository. The files have the same paths in the
+    context. The last part of a path may be a glob pattern. The Dockerfile gets the full reference
+    of the image `parent` as the build argument `BASE`.
     """
 
     name: str
@@ -121,7 +122,7 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
 
 
 def is_executable(path: Path) -> bool:
-    """Return whether the owner may execute the file: git records no other permission."""
+    """Return whether the owner may execute the file. Git records no other permission."""
     return bool(path.stat().st_mode & 0o100)
 
 
@@ -139,8 +140,8 @@ def snapshot(root: Path = ROOT) -> datetime:
 def tag(name: str, root: Path = ROOT) -> str:
     """Return the image's tag: twelve hexadecimal digits from its context and its parent's tag.
 
-    The Python package contains no build contexts. Instead, it contains the file `BUILT_TAGS`, which
-    the build of the package wrote.
+    The Python package does not contain the files of the images, so it cannot compute the tags.
+    Instead, it contains the file `BUILT_TAGS`, which the build of the package has written.
     """
     if (root / BUILT_TAGS).exists():
         return str(json.loads((root / BUILT_TAGS).read_text())[name])
@@ -160,7 +161,7 @@ def reference(name: str, registry: str | None = None, root: Path = ROOT) -> str:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield a file, or all files below a folder, in no fixed order. Skip junk."""
+    """Yield a file, or all files below a folder, in any order. Skip files of tools (JUNK_FILES)."""
     if path.is_dir():
         if not _is_junk(path.name, JUNK_FOLDERS):
             for child in path.iterdir():

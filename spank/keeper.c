@@ -115,7 +115,7 @@ static int become_keeper(uid_t uid)
 		return refuse(KEEPS_JOB " cannot block its signals: %s", strerror(errno));
 	if (setsid() < 0)
 		return refuse(KEEPS_JOB " cannot start a session: %s", strerror(errno));
-	/* Root in the job sees the keeper. Without this flag, root cannot access its memory and files. */
+	/* Root in the job sees the keeper. So prevent access to the keeper's memory and files. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return refuse(KEEPS_JOB " cannot clear its dumpable flag: %s", strerror(errno));
 	if (mount_proc(PROC, uid) < 0)

@@ -2,14 +2,16 @@
  * Library for LD_PRELOAD that restarts slurmdbd if it would otherwise lose records or stop working.
  *
  * - slurmdbd decides right after the SQL statement whether a request succeeded, but commits later
- *   (proc_req() and acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the connection
- *   ends before the commit, the transaction is lost, but the answer still reports success.
- *   slurmctld then deletes its record, and sacct shows the job as running for ever. So this library
- *   restarts slurmdbd before slurmdbd answers, and slurmctld sends unacknowledged records again.
- *   A repeated record does no harm, because slurmdbd's statements insert or update.
+ *   (source: proc_req() and acct_storage_p_commit() of Slurm 24.11). If the commit fails, or the
+ *   connection ends before the commit, the transaction is lost, but slurmdbd still reports success
+ *   to slurmctld. slurmctld then deletes its record, and sacct shows the job as running for ever.
+ *   So this library restarts slurmdbd before slurmdbd answers, and slurmctld sends the records
+ *   again that slurmdbd has not acknowledged. A repeated record does no harm, because slurmdbd's
+ *   statements insert a new row or update an existing one.
  * - If the connection to the database fails while slurmdbd starts, main() joins a thread that ends
  *   only at a shutdown, so slurmdbd waits for ever. If a query fails at this time, assoc_mgr_init()
- *   returns success, and slurmdbd works with an empty list, or crashes.
+ *   returns success, and slurmdbd works with an empty list, or crashes. So this library restarts
+ *   slurmdbd.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,7 +51,9 @@ static bool in_transaction(MYSQL *connection)
 	return status & SERVER_STATUS_IN_TRANS;
 }
 
-/* Restarts slurmdbd. The new process has no connection, LD_PRELOAD or blocked signal. */
+/*
+ * Restarts slurmdbd. The new process has no open connection, no LD_PRELOAD and no blocked signal.
+ */
 static void begin_again(const char *problem, const char *reason, const char *consequence)
 {
 	sigset_t none;
@@ -83,8 +87,9 @@ static void read_again(const char *reason)
 }
 
 /*
- * Restarts slurmdbd after a failed query of its start. Slurm itself repeats a query after a
- * deadlock, and treats a missing table as an empty one (_mysql_query_internal()).
+ * Restarts slurmdbd after a query that failed during its start. Does not restart slurmdbd after a
+ * deadlock, because Slurm itself repeats the query, or if a table is missing, because Slurm treats
+ * the table as empty. Source: _mysql_query_internal() of Slurm.
  */
 static void check_read(MYSQL *connection)
 {

@@ -1,9 +1,10 @@
 /*
  * snapshot TABLE...: prints tables of slurmctld, one record per line, for agents/exporter.
  *
- * Each TABLE (jobs, nodes, reservations, licenses) costs one remote procedure call, and `nodes`
- * another one for the partitions. Slurm's commands need more calls: squeue also loads the
- * partitions. Tabs separate the columns. The first column is the type of the record:
+ * Each TABLE (jobs, nodes, reservations, licenses) requires one remote procedure call. The table
+ * `nodes` requires a second call for the partitions. Slurm's commands would need more calls: for
+ * example, squeue also loads the partitions. Tabs separate the columns. The first column is the
+ * type of the record:
  *
  *   job          state, reason, partitions, account, uid, pending array tasks, eligible time, CPUs,
  *                allocated or requested TRES, first node, id and nodes (both only of a running job),
@@ -35,8 +36,8 @@ extern const char *slurm_job_state_reason_string(uint32_t reason);
 extern char *slurm_node_state_string_complete(uint32_t state);
 
 /*
- * With SHOW_MIXED, partly used nodes have the state MIXED, as in sinfo. SHOW_LOCAL excludes other
- * clusters of a federation.
+ * Because of SHOW_MIXED, partly used nodes have the state MIXED, as in sinfo. SHOW_LOCAL excludes
+ * the jobs and nodes of other clusters in a federation.
  */
 static const uint16_t ALL = SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL;
 
@@ -145,7 +146,7 @@ static int nodes_and_partitions(void)
 					  NODE_STATE_ALLOCATED, &memory);
 		fputs("node", stdout);
 		text(node->name);
-		/* Do not free the text, because the program ends soon. */
+		/* Do not free the text of the state, because the program ends soon. */
 		text(slurm_node_state_string_complete(node->node_state));
 		text(node->partitions);
 		number(node->cpus_efctv);

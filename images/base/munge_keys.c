@@ -1,11 +1,11 @@
 /*
- * Library for Slurm's munge plugins, which decodes credentials of all keys that are valid now.
+ * Library for Slurm's munge plugins. It decodes a credential that was signed with any valid key.
  *
- * A munged has only one key. Pods do not switch to a new key at exactly the same moment. Some
- * messages with credentials of the previous key also arrive after the switch. Slurm does not repeat
- * a refused message. If the message is the end of a batch job, slurmctld shows the job as running
- * for half an hour, and then starts it again. So the script `munged` runs one munged for each valid
- * key, and this library asks all of them.
+ * The daemon munged has only one key. Pods do not switch to a new key at exactly the same moment.
+ * Some messages with credentials of the previous key also arrive after the switch. Slurm does not
+ * repeat a refused message. If the message reports the end of a batch job, slurmctld shows the job
+ * as running for half an hour, and then starts the job again. So the script `munged` runs one
+ * munged for each valid key, and this library asks all of them.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -47,7 +47,7 @@ static bool is_of_a_key(const char *name)
 	return length > strlen(SUFFIX) && strcmp(name + length - strlen(SUFFIX), SUFFIX) == 0;
 }
 
-/* Returns the first answer from a munged that has the credential's key. */
+/* Asks one munged after the other, until a munged has the credential's key. Returns its answer. */
 static munge_err_t ask_all(const struct request *r, const char *folder)
 {
 	munge_err_t result = EMUNGE_CRED_INVALID;

@@ -7,8 +7,8 @@
  * rounds, and verifies the results. The three arrays have MIB MiB in total, which must be far more
  * than all caches.
  *
- * Each thread works on its own part of the arrays. It is the first thread that writes this part, so
- * Linux allocates the part in the memory nearest to the thread.
+ * Each thread works on its own part of the arrays. The thread itself writes this part first,
+ * because Linux then allocates the part in the memory nearest to the thread.
  *
  * The program prints `threads`, `array`, `copy` and `triad`, each on its own line. It exits with 1
  * on an error or a wrong result.
@@ -44,7 +44,7 @@ static double now(void)
 	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Waits until all threads are here. Returns the time in seconds. */
+/* Waits until all threads have called this function. Returns the time in seconds. */
 static double together(void)
 {
 	pthread_barrier_wait(&barrier);
@@ -76,7 +76,10 @@ static void *work(void *argument)
 		for (i = part->from; i < part->to; i++)
 			a[i] = b[i] + SCALAR * c[i];
 		double end = together();
-		/* The first round only loads the pages. One thread reports for all. */
+		/*
+		 * Do not count the first round, which only loads the pages. One thread keeps the
+		 * times.
+		 */
 		if (part->from == 0 && round > 0) {
 			keep_least(&copy_seconds, between - start);
 			keep_least(&triad_seconds, end - between);

@@ -1,5 +1,6 @@
 /*
- * Library for LD_PRELOAD of slurmd and slurmstepd, which restricts what they do as root for users.
+ * Library that slurmd and slurmstepd load with LD_PRELOAD. It restricts what they do as root for
+ * users.
  *
  * When a user's program ends, libpmix 5.0.2 and later removes every path that the program has
  * registered (PMIX_REGISTER_CLEANUP). It runs in slurmstepd, which would remove these paths as root
@@ -20,10 +21,11 @@
  * port, and uses numbers in messages as indexes into its memory. Tasks inherit the port. Steps do
  * not need the port (mpi.conf), so this library does not open it.
  *
- * With --container, slurmstepd creates directories as root below ContainerPath (oci.conf), and
- * later removes them with their contents. So users must not own ContainerPath. slurmd must find
- * these files, too. But each task also writes files there as the user. This library moves the files
- * of tasks to the job's /tmp.
+ * For steps with --container, slurmstepd creates directories as root below ContainerPath
+ * (oci.conf), and later removes the directories with their contents. So users must not own
+ * ContainerPath. However, each task also writes files there as the user. So this library moves the
+ * files of tasks to the job's /tmp. Other files stay in ContainerPath, because slurmd must find
+ * them.
  *
  * All nodes get the same configuration, but hosts differ in how they can confine jobs, and in their
  * GPUs. agents/node.py writes additional lines for this node. This library appends these lines to
@@ -49,7 +51,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* FOLDER of agents/node.py. */
+/* Folder with this node's own configuration. agents/node.py writes it, as FOLDER. */
 #define OVERRIDES "/run/slurmstack/node"
 #define GRES "/gres.conf"
 /* Beginning of ContainerPath in oci.conf. The job's id follows. */
@@ -181,7 +183,9 @@ static int open_by(const char *name, const char *path, int flags, mode_t mode)
 	return open_no_cgroup(open_it, path, flags, mode);
 }
 
-/* Defines a replacement of an open function, with a mode if open(2) requires one. */
+/*
+ * Defines a function that replaces an open function of libc. Passes a mode if open(2) requires it.
+ */
 #define OPEN_AS(name)                                                         \
 	int name(const char *path, int flags, ...)                            \
 	{                                                                     \

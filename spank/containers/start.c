@@ -377,7 +377,7 @@ __attribute__((noreturn)) static void exec_entrypoint(char *words, size_t length
 	char **argv = split_words(words, length, more, ARRAY_SIZE(more));
 	int null_fd = open("/dev/null", O_RDWR);
 
-	/* The command of the task needs the standard streams, so the entrypoint must not use them. */
+	/* The task's command needs the standard streams, so the entrypoint must not use them. */
 	(void)dup2(null_fd, STDIN_FILENO);
 	(void)dup2(request.entrypoint_log ? STDERR_FILENO : null_fd, STDOUT_FILENO);
 	if (!request.entrypoint_log)
@@ -474,7 +474,9 @@ __attribute__((noreturn)) static void keep(int image_lock_fd, int keeper_lock_fd
 	if (write(ready_fd, &pid, sizeof(pid)) != sizeof(pid))
 		_Exit(CANNOT_START);
 	keep_files(image_lock_fd, keeper_lock_fd);
-	/* Block all signals: Slurm sends them to all processes of the step, but they are for its tasks. */
+	/*
+	 * Block all signals: Slurm sends them to the keeper too, but only tasks must handle them.
+	 */
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	for (;;)
