@@ -1,7 +1,7 @@
 /*
- * Tests of the plugin. This file includes the plugin's sources. Slurm and the system calls are
- * fakes that record the calls in order; a test can make any call fail. Only the removal of the
- * directories of ended jobs runs on real files.
+ * Tests of the plugins chroot.c and job_container.c. This file includes their sources. The
+ * functions of Slurm and the system calls are fakes, which record all calls in order. A test can
+ * make any call fail. Only the removal of the directories of ended jobs runs on real files.
  */
 #include "tests/checks.h"
 
@@ -57,11 +57,14 @@ static struct {
 	uid_t directory_owner;
 	mode_t directory_mode;
 	bool directories_exist;
-	/* Holders of the lock on the keeper's file, one for each query; 0 for no holder. */
+	/*
+	 * Pids that hold the lock of the keeper's file, one for each query; 0 if no process holds
+	 * it.
+	 */
 	pid_t holders[4];
 	size_t n_holders;
 	bool lock_file_exists;
-	/* Number of calls that waited; the lock file exists after lock_file_after of them. */
+	/* Number of waits so far. The keeper's lock file appears after lock_file_after waits. */
 	size_t n_waits, lock_file_after;
 	/* Entries of a listed directory, which is /dev or the spool directory. */
 	const char *devices[8];

@@ -96,7 +96,7 @@ const char *spank_strerror(spank_err_t error)
 
 /* ---- a client or a step ---- */
 
-/* The switches when Slurm loads the plugin. */
+/* Values of the switches at the time when Slurm loads the plugin. */
 static int initial[N_SWITCH_OPTIONS];
 
 static void forget(void)

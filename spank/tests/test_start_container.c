@@ -86,7 +86,9 @@ static void add_image(const char *path)
 	write_lines(format_text("%s/directory", path), "/");
 }
 
-/* A cache with a fresh record of "small:1", and another image, which the importer finds. */
+/*
+ * Prepares a cache with a fresh record of "small:1", and with an image that the importer returns.
+ */
 static void prepare(void)
 {
 	static const char importer[] = "#!/bin/sh\necho imported\n";

@@ -22,7 +22,7 @@ FAULTS: Final = (
         "    mode = status.st_mode & ~_SET_ID\n",
         "    mode = status.st_mode\n",
         f"{_UNIT}/containers/test_cache.py"
-        "::test_settle_clears_setuid_bits_and_makes_directories_accessible",
+        "::test_import_clears_setuid_bits_and_makes_directories_accessible",
     ),
     Fault(
         "an image in use by a container is removed",
@@ -30,7 +30,7 @@ FAULTS: Final = (
         "agents/containers/cache.py",
         "                if not _try_lock(file.fileno()):\n                    return False\n",
         "                _try_lock(file.fileno())\n",
-        f"{_UNIT}/containers/test_cache.py::test_shrink_keeps_an_image_in_use",
+        f"{_UNIT}/containers/test_cache.py::test_shrinking_keeps_an_image_in_use",
     ),
     Fault(
         "a user's jobs take images from a cache that another user made",
@@ -39,7 +39,7 @@ FAULTS: Final = (
         "        if found.st_uid != user:\n",
         "        if False:\n",
         f"{_UNIT}/containers/test_cache.py"
-        "::test_link_that_another_user_put_in_place_of_the_cache_is_refused",
+        "::test_cache_that_is_a_link_of_another_user_is_refused",
     ),
     Fault(
         "a cache on NFS never shrinks",
@@ -47,7 +47,7 @@ FAULTS: Final = (
         "agents/containers/cache.py",
         '(image / "lock").open("r+")',
         '(image / "lock").open()',
-        f"{_UNIT}/containers/test_cache.py::test_shrink_removes_images_from_a_cache_on_nfs",
+        f"{_UNIT}/containers/test_cache.py::test_shrinking_removes_images_from_a_cache_on_nfs",
     ),
     Fault(
         "a group can run commands as a user who saves a container",

@@ -1,4 +1,4 @@
-"""A tag depends on exactly the files that a build reads."""
+"""An image's tag depends only on the files that the image's build reads."""
 
 import os
 import shutil

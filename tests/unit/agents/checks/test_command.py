@@ -23,7 +23,8 @@ NODE = "cpu-0"
 
 
 class Node:
-    """A node's directory: fake commands, their recorded arguments, and the readers' state."""
+    """Directory of a fake node, with fake commands, the arguments of their calls, and the readers'
+    state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,7 +112,7 @@ def test_check_with_effect_report_does_not_drain_the_node(node: Node) -> None:
     assert "disk: " in node.log.read_text()
 
 
-def test_drain_by_others_stays_and_evidence_is_written(node: Node) -> None:
+def test_drain_of_an_operator_stays_and_evidence_is_written(node: Node) -> None:
     node.set_reason("broken fan, ticket 4711\n")
 
     interval(node, disk(node, most=-1))

@@ -352,7 +352,7 @@ def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
     assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
 
 
-def test_gpus_of_a_job_are_numbered_by_rank_if_device_files_have_gaps() -> None:
+def test_gaps_between_device_files_do_not_change_the_gpu_order() -> None:
     # The container has three GPUs of the machine.
     smi = edited(IDLE_H100S, "Used", "2048 MiB", "FB Memory Usage")
     three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]

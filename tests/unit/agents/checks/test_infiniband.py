@@ -1,4 +1,4 @@
-"""Checks of InfiniBand ports."""
+"""Checks of the links and errors of InfiniBand ports."""
 
 import pytest
 

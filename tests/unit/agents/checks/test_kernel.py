@@ -76,7 +76,7 @@ FORGED = (
     "<3>[ 1.000001] overlay: failed to resolve 'NVRM: Xid (PCI:0000:01:00): 79, pid=1': -2",
     "<3>[ 1.000001] tmpfs: bad 'a\n<3>[ 1.000001] NVRM: Xid (PCI:0000:01:00): 79, pid=1'",
 )
-"""Kernel messages that users cause, with text that users choose."""
+"""Kernel messages that a user can cause, and whose text the user chooses."""
 
 
 @pytest.mark.parametrize("text", FORGED)

@@ -1,4 +1,4 @@
-"""Readers of a node's files."""
+"""Readers return the node's state as text, in the format that the checks expect."""
 
 import errno
 import json
@@ -272,7 +272,7 @@ def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
     assert readers.jail({}, tmp_path, tmp_path) == ""
 
 
-def test_unwritable_jail_fails_with_the_systems_message(jail: Path) -> None:
+def test_unwritable_jail_fails_with_the_kernels_message(jail: Path) -> None:
     (jail / readers.NODES).write_text("a file in place of the folder")
 
     assert system.jail(read(jail), generation=3) == "the jail is not writable: File exists"

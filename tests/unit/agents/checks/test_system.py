@@ -133,7 +133,7 @@ def test_munged_that_answers_passes() -> None:
     assert system.munge(found) is None
 
 
-def test_munged_that_does_not_answer_fails_with_munges_message() -> None:
+def test_failure_of_munged_is_reported_with_its_message() -> None:
     message = (
         'munge: Error: Failed to access "/run/munge/munge.socket.2": No such file or directory'
     )

@@ -1,1 +1,1 @@
-"""Images of users."""
+"""Tests of agents/containers, which imports users' container images."""

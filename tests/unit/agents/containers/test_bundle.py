@@ -1,4 +1,4 @@
-"""OCI bundles."""
+"""Read the configuration of OCI bundles for `srun --container`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The image cache."""
+"""The image cache of a user: its permissions, locks, size and files."""
 
 import contextlib
 import errno
@@ -28,7 +28,7 @@ def cache(tmp_path: Path) -> Cache:
 
 @contextlib.contextmanager
 def as_user(uid: int) -> Iterator[None]:
-    """Run as another user, because permissions do not restrict root."""
+    """Run as a user other than root, because permissions do not restrict root."""
     before = os.geteuid()
     os.seteuid(uid)
     try:
@@ -100,7 +100,7 @@ def test_cache_that_another_user_created_is_refused(tmp_path: Path, planted: str
 
 
 @needs_root
-def test_link_that_another_user_put_in_place_of_the_cache_is_refused(tmp_path: Path) -> None:
+def test_cache_that_is_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
     mine, path = tmp_path / "mine", tmp_path / "cache"
     mine.mkdir()
     mine.chmod(0o755)
@@ -173,7 +173,7 @@ def test_concurrent_import_waits_for_the_lock(cache: Cache) -> None:
 # --- Space ----------------------------------------------------------------------------------------
 
 
-def test_shrink_removes_least_recently_used_images(cache: Cache) -> None:
+def test_shrinking_removes_least_recently_used_images(cache: Cache) -> None:
     for key, age in (("new", 1), ("old", 1000), ("older", 2000)):
         image(cache, key, age=age)
 
@@ -181,7 +181,7 @@ def test_shrink_removes_least_recently_used_images(cache: Cache) -> None:
     assert [path.name for path in cache.images()] == ["new"]
 
 
-def test_shrink_keeps_an_image_in_use(cache: Cache) -> None:
+def test_shrinking_keeps_an_image_in_use(cache: Cache) -> None:
     made = image(cache, "used", age=1000)
     image(cache, "new")
     with (made / "lock").open() as file:
@@ -193,14 +193,14 @@ def test_shrink_keeps_an_image_in_use(cache: Cache) -> None:
     assert cache.remove(made)
 
 
-def test_remove_keeps_an_image_that_replaced_the_locked_one(
+def test_removal_keeps_an_image_that_was_imported_again(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = image(cache, "a")
     flock = fcntl.flock
 
     def late(descriptor: int, operation: int) -> None:
-        """Lock after others have removed the image and imported it again."""
+        """Take the lock after other processes have removed the image and imported it again."""
         monkeypatch.setattr(fcntl, "flock", flock)
         assert cache.remove(first)
         image(cache, "a", size=7)
@@ -227,13 +227,13 @@ def test_container_that_waits_for_the_lock_finds_no_removed_files(
         os.close(opened)
 
 
-def test_shrink_removes_images_from_a_cache_on_nfs(
+def test_shrinking_removes_images_from_a_cache_on_nfs(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock = fcntl.flock
 
     def over_nfs(descriptor: int, operation: int) -> None:
-        """Fail like flock(2) over NFS, which locks a range of bytes with fcntl(2)."""
+        """Fail like flock(2) over NFS: an exclusive lock requires a file open for writing."""
         access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
         if operation & fcntl.LOCK_EX and access == os.O_RDONLY:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -248,7 +248,7 @@ def test_shrink_removes_images_from_a_cache_on_nfs(
     assert cache.images() == []
 
 
-def test_shrink_keeps_the_new_image(cache: Cache) -> None:
+def test_shrinking_keeps_the_new_image(cache: Cache) -> None:
     made = image(cache, "large", size=1000, age=500)
 
     cache.shrink(limit=10, keep=made)
@@ -256,7 +256,7 @@ def test_shrink_keeps_the_new_image(cache: Cache) -> None:
     assert cache.images() == [made]
 
 
-def test_shrink_removes_unreferenced_layers_after_a_day(cache: Cache) -> None:
+def test_shrinking_removes_unused_layers_after_a_day(cache: Cache) -> None:
     image(cache, "a", blobs="wanted\n")
     yesterday = time.time() - 90_000
     for name, age in (("wanted", yesterday), ("unwanted", yesterday), ("new", time.time())):
@@ -272,7 +272,7 @@ def test_shrink_removes_unreferenced_layers_after_a_day(cache: Cache) -> None:
     ]
 
 
-def test_shrink_removes_abandoned_imports_after_a_day(cache: Cache) -> None:
+def test_shrinking_removes_unfinished_imports_after_a_day(cache: Cache) -> None:
     for name in ("old", "new"):
         (cache.path / "temporary" / name).mkdir()
     os.utime(cache.path / "temporary/old", (0, 0))
@@ -282,7 +282,7 @@ def test_shrink_removes_abandoned_imports_after_a_day(cache: Cache) -> None:
     assert [path.name for path in (cache.path / "temporary").iterdir()] == ["new"]
 
 
-def test_shrink_continues_if_an_abandoned_import_cannot_be_removed(
+def test_shrinking_continues_if_an_unfinished_import_cannot_be_removed(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b", "c"):
@@ -316,7 +316,7 @@ def test_failed_record_leaves_no_file(cache: Cache, monkeypatch: pytest.MonkeyPa
 # --- Files ----------------------------------------------------------------------------------------
 
 
-def test_settle_clears_setuid_bits_and_makes_directories_accessible(tmp_path: Path) -> None:
+def test_import_clears_setuid_bits_and_makes_directories_accessible(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()
     program = tmp_path / "program"
@@ -331,7 +331,7 @@ def test_settle_clears_setuid_bits_and_makes_directories_accessible(tmp_path: Pa
     assert total >= 512
 
 
-def test_settle_and_remove_do_not_follow_links(tmp_path: Path) -> None:
+def test_import_and_removal_follow_no_links(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("x")
     outside.chmod(0o4755)

@@ -1,4 +1,4 @@
-"""Credentials of registries."""
+"""Credentials of registries come from the files of enroot, Docker and the site."""
 
 import base64
 import json

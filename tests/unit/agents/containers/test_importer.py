@@ -58,8 +58,8 @@ else:
     index = {{"manifests": [{{"digest": digest_of(manifest)}}]}}
     (layout / "index.json").write_text(json.dumps(index))
 """
-"""The sources are JSON files with the contents of the layers. Like skopeo, it reuses a blob without
-reading it."""
+"""Script that replaces skopeo. It reads images from JSON files that contain the layers. Like
+skopeo, the script reuses a blob in the cache without reading the blob."""
 UMOCI = f"""{COMMON}
 layout, root = Path(words[-2].partition(":")[0]), Path(words[-1], "rootfs")
 root.mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_image_in_a_file_may_take_longer_than_a_minute(
     assert "timeout" not in str(raised.value)
 
 
-def test_steps_use_the_cached_image_for_some_minutes_after_no_answer(
+def test_unresponsive_registry_is_asked_again_only_after_some_minutes(
     importer: Importer, programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     push(programs, "one")
@@ -222,7 +222,7 @@ def test_cached_image_starts_while_the_disk_is_full(
     assert "Disk quota exceeded: check the free space of " in capsys.readouterr().err
 
 
-def test_image_that_no_longer_fits_is_refused_in_one_line(
+def test_image_that_does_not_fit_on_the_disk_is_refused(
     importer: Importer, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(programs, "one")
@@ -277,7 +277,7 @@ def test_damaged_layer_of_the_site_is_downloaded(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_layout_with_endless_files_is_refused(
+def test_layout_that_contains_a_fifo_or_device_is_refused(
     importer: Importer, tmp_path: Path, kind: str
 ) -> None:
     blobs = tmp_path / "layout/blobs/sha256"

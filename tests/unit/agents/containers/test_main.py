@@ -1,4 +1,4 @@
-"""The command slurm-image."""
+"""The command slurm-image reports each failure in one line."""
 
 import errno
 import fcntl
@@ -46,7 +46,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         *(RecursionError("maximum depth"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "bad")),
     ],
 )
-def test_fault_of_an_import_is_reported_in_one_line(
+def test_python_exception_of_an_import_is_reported_in_one_line(
     error: Exception,
     reports: list[str],
     capsys: pytest.CaptureFixture[str],

@@ -1,4 +1,4 @@
-"""Image references."""
+"""References of images are parsed as in Pyxis, enroot, Docker and skopeo."""
 
 import pytest
 

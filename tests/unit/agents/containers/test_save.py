@@ -1,4 +1,4 @@
-"""Containers saved as squashfs files."""
+"""Save containers as squashfs files, also where other users can change the directory."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def container(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """Create a directory in which a group can replace each other's files."""
+    """Create a directory in which the members of a group can replace each other's files."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o2770)
@@ -134,7 +134,7 @@ def test_saved_script_sets_the_directory_and_variables_in_a_shell(saved: Path) -
 def test_commands_of_a_save_are_not_in_the_output_directory(
     container: Path, shared: Path, mksquashfs: Callable[[Program], None]
 ) -> None:
-    """Members of a group could otherwise replace the commands that mksquashfs runs."""
+    """If they were there, other users could replace the commands, which mksquashfs runs."""
     seen = []
 
     def program(command: Sequence[str]) -> None:
@@ -148,7 +148,7 @@ def test_commands_of_a_save_are_not_in_the_output_directory(
     assert seen[0].is_relative_to(container)
 
 
-def test_save_writes_through_no_link_that_another_user_puts_in_place(
+def test_saving_follows_no_link_of_another_user(
     container: Path, shared: Path, tmp_path: Path, mksquashfs: Callable[[Program], None]
 ) -> None:
     victim = tmp_path / "victim"
@@ -169,7 +169,7 @@ def test_save_writes_through_no_link_that_another_user_puts_in_place(
     assert not (shared / "x.sqsh").is_symlink()
 
 
-def test_save_follows_no_replaced_output_directory(
+def test_saving_ignores_a_directory_that_replaced_the_output_directory(
     container: Path, shared: Path, tmp_path: Path, mksquashfs: Callable[[Program], None]
 ) -> None:
     elsewhere = tmp_path / "elsewhere"

@@ -1,4 +1,4 @@
-"""Variables, working directory and entrypoint of images."""
+"""Variables, working directory and entrypoint are read from images of several formats."""
 
 import json
 from pathlib import Path

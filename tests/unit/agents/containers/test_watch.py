@@ -1,4 +1,4 @@
-"""Programs of the importer: their progress, errors and ends."""
+"""The progress and errors of the programs that the importer runs are reported."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Output and exit codes of `python3 -m agents.longchecks`."""
+"""The commands of `python3 -m agents.longchecks` print one line per result."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Metrics of long checks: the newest value of each check that the settings want."""
+"""Metrics of long checks show the newest value of each check that the settings enable."""
 
 from pathlib import Path
 

@@ -140,7 +140,7 @@ def test_drained_node_is_skipped_and_keeps_its_reason(tmp_path: Path, reason: st
 
 
 @pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"])
-def test_check_does_not_wake_nodes_on_demand(tmp_path: Path, state: str) -> None:
+def test_check_does_not_start_on_demand_nodes(tmp_path: Path, state: str) -> None:
     world = World(tmp_path, good, "cpu-0", "cpu-1")
     world.nodes["cpu-0"].state |= {state}
     summary = world.run()

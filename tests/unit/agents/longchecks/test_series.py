@@ -50,7 +50,7 @@ def test_history_excludes_bad_values(tmp_path: Path) -> None:
     assert series.values("cpu-memory", "cpu-0") == [0, 2]
 
 
-def test_measurement_is_complete_when_all_its_nodes_are_written(
+def test_measurement_is_complete_when_all_its_series_contain_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series, write, names = Series(tmp_path), files.replace, ["cpu-0", "cpu-1"]

@@ -1,4 +1,7 @@
-"""Small fake of Slurm with slurmrestd's API, a fake clock, and kills of the pod."""
+"""Fakes for tests of long checks: Slurm with the API of slurmrestd, a clock, and kills of the pod.
+
+In these tests, a world consists of the nodes and jobs of Slurm, and of the clock.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -30,7 +33,7 @@ class FakeNode:
     reason: str = ""
     reason_time: int = 0
     user_until: int = 0
-    """Unix time at which a user's job on the node ends."""
+    """Unix time until which a user's job occupies the node."""
     extra: str = ""
 
 
@@ -49,7 +52,10 @@ class FakeJob:
 
 
 class World:
-    """Nodes, jobs and a clock. `measure` returns the output of a job on the named nodes."""
+    """Fake Slurm with its nodes and jobs, and a clock.
+
+    `measure` returns the output of a check's job on the nodes of a target.
+    """
 
     def __init__(self, folder: Path, measure: Callable[[Target], str], *names: str) -> None:
         self.nodes = {name: FakeNode() for name in names}
@@ -57,7 +63,7 @@ class World:
         self.now = START
         self.duration = 60
         self.preempted: set[int] = set()
-        """IDs of jobs that a user's job preempts as soon as they run."""
+        """IDs of jobs that a user's job stops (preempts) as soon as they run."""
         self.forgets_after = 1800
         self.measure = measure
         self.series = folder / "series"
@@ -65,7 +71,10 @@ class World:
         self.outputs.mkdir(parents=True)
         self.requests: list[str] = []
         self.steps_to_live: int | None = None
-        """Steps until the pod is killed: one before and one after each request and each write."""
+        """Number of steps until the pod is killed, or None for no kill.
+
+        A step is a moment before or after a request to Slurm, or before or after a write to a file.
+        """
         self.lines: list[str] = []
         self._clients: dict[str, Client] = {}
 
