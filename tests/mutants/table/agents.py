@@ -38,8 +38,7 @@ FAULTS: Final = (
         "agents/containers/cache.py",
         "        if found.st_uid != user:\n",
         "        if False:\n",
-        f"{_UNIT}/containers/test_cache.py"
-        "::test_cache_that_is_a_link_of_another_user_is_refused",
+        f"{_UNIT}/containers/test_cache.py::test_cache_that_is_a_link_of_another_user_is_refused",
     ),
     Fault(
         "a cache on NFS never shrinks",
