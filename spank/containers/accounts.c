@@ -94,7 +94,8 @@ static void write_database(int container_fd, int image_fd, const char *name, con
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 
 	if (file == NULL)
-		fail("cannot write %s of the container: %s", name, strerror(errno));
+		fail("cannot write %s of the container: %s: "
+		     "check the free space of /tmp in the job", name, strerror(errno));
 	while ((line = strsep(&rest, "\n")) != NULL)
 		if (line[0] != '\0' && !collide(line, ours) && !is_of_apt(line) &&
 		    (slurms == NULL || !collide(line, slurms)))
@@ -102,7 +103,8 @@ static void write_database(int container_fd, int image_fd, const char *name, con
 	if (slurms != NULL)
 		(void)fprintf(file, "%s\n", slurms);
 	if (fprintf(file, "%s\n", ours) < 0 || fclose(file) != 0)
-		fail("cannot write %s of the container: %s", name, strerror(errno));
+		fail("cannot write %s of the container: %s: "
+		     "check the free space of /tmp in the job", name, strerror(errno));
 	free(text);
 	free(source);
 }

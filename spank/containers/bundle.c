@@ -15,8 +15,8 @@ static char *take_file(int directory_fd, const char *name, size_t *length)
 	char *text = read_text(directory_fd, name, length);
 
 	if (text == NULL)
-		fail("cannot read the file %s, which slurmstepd wrote for the task: %s", name,
-		     strerror(errno));
+		fail("cannot read the file %s, which slurmstepd wrote for the task: %s: "
+		     "contact the cluster operator", name, strerror(errno));
 	(void)unlinkat(directory_fd, name, 0);
 	return text;
 }
@@ -42,7 +42,8 @@ char **take_bundle(const char *directory, const char *bundle, int *argc)
 	char *words, **argv;
 
 	if (fd < 0)
-		fail("cannot open the task's directory %s: %s", directory, strerror(errno));
+		fail("cannot open the task's directory %s: %s: contact the cluster operator",
+		     directory, strerror(errno));
 	words = take_file(fd, "environment", &length);
 	set_environment(words, length);
 	words = take_file(fd, "command", &length);

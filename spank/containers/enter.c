@@ -144,7 +144,8 @@ static void pretend_other_users(void)
 	const struct sock_fprog filter = {.len = ARRAY_SIZE(steps), .filter = steps};
 
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) < 0)
-		fail("cannot install the seccomp filter: %s", strerror(errno));
+		fail("cannot install the seccomp filter: %s: contact the cluster operator",
+		     strerror(errno));
 }
 
 /* ---- keeper ---- */
@@ -168,12 +169,13 @@ void enter(const struct entry *entry, char *const command[])
 	int fd = (int)syscall(SYS_pidfd_open, entry->keeper, 0);
 
 	if (fd < 0 || setns(fd, entry->kinds) < 0)
-		fail("cannot enter the container: %s", strerror(errno));
+		fail("cannot enter the container: %s: start the job again", strerror(errno));
 	if (entry->entered != NULL && is_last_task(entry->entered))
 		end_keeper(fd);
 	(void)close(fd);
 	if (chdir(entry->directory) < 0)
-		fail("cannot change to the working directory %s in the container: %s",
+		fail("cannot change to the working directory %s in the container: %s: "
+		     "set another directory with --container-workdir",
 		     entry->directory, strerror(errno));
 	set_environment(entry);
 	if (entry->as_root)

@@ -17,10 +17,12 @@ int open_keepers(int container_fd)
 	int fd;
 
 	if (mkdirat(container_fd, "keepers", 0700) < 0 && errno != EEXIST)
-		fail("cannot make the directory keepers of the container: %s", strerror(errno));
+		fail("cannot make the directory keepers of the container: %s: "
+		     "check the free space of /tmp in the job", strerror(errno));
 	fd = openat(container_fd, "keepers", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		fail("cannot open the directory keepers of the container: %s", strerror(errno));
+		fail("cannot open the directory keepers of the container: %s: "
+		     "start the job again", strerror(errno));
 	return fd;
 }
 
@@ -49,7 +51,8 @@ pid_t find_keeper(int keepers_fd)
 	pid_t pid = 0;
 
 	if (stream == NULL)
-		fail("cannot list the directory keepers of the container: %s", strerror(errno));
+		fail("cannot list the directory keepers of the container: %s: "
+		     "start the job again", strerror(errno));
 	while (pid == 0 && (entry = readdir(stream)) != NULL)
 		if (entry->d_name[0] != '.')
 			pid = holder(keepers_fd, entry->d_name);
@@ -63,7 +66,7 @@ int record_keeper(int keepers_fd, const char *name)
 
 	/* Keep the file open: the kernel releases the lock when this process ends. */
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || dprintf(fd, "%d", (int)getpid()) < 0)
-		fail("cannot record the process that keeps the container's namespaces: %s",
-		     strerror(errno));
+		fail("cannot record the process that keeps the container's namespaces: %s: "
+		     "check the free space of /tmp in the job", strerror(errno));
 	return fd;
 }

@@ -49,7 +49,8 @@ static void start_loopback(void)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) < 0)
-		fail("cannot start the container's loopback interface: %s", strerror(errno));
+		fail("cannot start the container's loopback interface: %s: "
+		     "contact the cluster operator", strerror(errno));
 	(void)close(fd);
 }
 
@@ -67,7 +68,8 @@ void make_namespaces(uid_t uid, gid_t gid, int kinds)
 	map("/proc/self/uid_map", uid, own_uid);
 	map("/proc/self/gid_map", gid, own_gid);
 	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
-		fail("cannot keep the container's mounts private: %s", strerror(errno));
+		fail("cannot keep the container's mounts private: %s: contact the cluster operator",
+		     strerror(errno));
 	if ((kinds & CLONE_NEWNET) != 0)
 		start_loopback();
 }
@@ -236,7 +238,8 @@ static int open_directory(const char *path)
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0)
-		fail("cannot open the container's directory %s: %s", path, strerror(errno));
+		fail("cannot open the container's directory %s: %s: "
+		     "start the job again", path, strerror(errno));
 	return fd;
 }
 
@@ -246,7 +249,8 @@ static int open_part(const struct root *root, const char *name)
 	int fd;
 
 	if (mkdir(path, DIRECTORY_MODE) < 0 && errno != EEXIST)
-		fail("cannot make the container's directory %s: %s", path, strerror(errno));
+		fail("cannot make the container's directory %s: %s: "
+		     "check the free space of /tmp in the job", path, strerror(errno));
 	fd = open_directory(path);
 	free(path);
 	return fd;
@@ -312,7 +316,8 @@ static int copy_wanted(const struct wanted_mount *wanted)
 	if (fd < 0 && wanted->optional)
 		return -1;
 	if (fd < 0)
-		fail("--container-mounts: cannot mount %s: %s", wanted->source, strerror(errno));
+		fail("--container-mounts: cannot mount %s: %s: "
+		     "check that the path exists on the node", wanted->source, strerror(errno));
 	restrict_tree(fd, wanted->target, wanted->attributes, wanted->recursive);
 	return fd;
 }
@@ -332,11 +337,12 @@ static void unmount(int root_fd, const char *target)
 	int fd = open_below(root_fd, target, O_PATH);
 
 	if (fd < 0)
-		fail("--container-mounts: cannot open %s to unmount it: %s", target,
-		     strerror(errno));
+		fail("--container-mounts: cannot open %s to unmount it: %s: check the path",
+		     target, strerror(errno));
 	path = path_of(fd);
 	if (umount2(path, MNT_DETACH) < 0)
-		fail("--container-mounts: cannot unmount %s: %s", target, strerror(errno));
+		fail("--container-mounts: cannot unmount %s: %s: "
+		     "check that the path is a mount point", target, strerror(errno));
 	free(path);
 	(void)close(fd);
 }
@@ -348,7 +354,8 @@ static void pivot(int root_fd, const char *directory)
 	/* With the same directory as both arguments, pivot_root(2) mounts the old root over the new. */
 	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 	    umount2(".", MNT_DETACH) < 0 || fchdir(directory_fd) < 0)
-		fail("cannot make the image the root: %s", strerror(errno));
+		fail("cannot make the image the root: %s: contact the cluster operator",
+		     strerror(errno));
 	(void)close(directory_fd);
 }
 
@@ -366,7 +373,8 @@ void enter_root(const struct root *root, const char *directory)
 	point_fd = open_part(root, "root");
 	if (move_mount(root_fd, "", point_fd, "",
 		       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
-		fail("cannot mount the container's root: %s", strerror(errno));
+		fail("cannot mount the container's root: %s: contact the cluster operator",
+		     strerror(errno));
 	(void)close(point_fd);
 	for (size_t i = 0; i < root->n_shown; i++)
 		if (shown_fds[i] >= 0 &&
@@ -389,7 +397,8 @@ void make_root_read_only(void)
 	int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0)
-		fail("cannot open the container's root: %s", strerror(errno));
+		fail("cannot open the container's root: %s: contact the cluster operator",
+		     strerror(errno));
 	restrict_tree(fd, "/", MOUNT_ATTR_RDONLY, false);
 	(void)close(fd);
 }
@@ -400,5 +409,6 @@ void hide_directory(const char *path)
 
 	if (mount("tmpfs", path, "tmpfs", flags, "mode=0755") < 0 && errno != ENOENT &&
 	    errno != ENOTDIR)
-		fail("cannot hide %s in the container: %s", path, strerror(errno));
+		fail("cannot hide %s in the container: %s: contact the cluster operator",
+		     path, strerror(errno));
 }

@@ -259,12 +259,12 @@ static int open_directory(int parent_fd, const char *name)
 	int fd;
 
 	if (mkdirat(parent_fd, name, PRIVATE_MODE) < 0 && errno != EEXIST)
-		fail("cannot make the directory %s of the job's containers: %s", name,
-		     strerror(errno));
+		fail("cannot make the directory %s of the job's containers: %s: "
+		     "check the free space of /tmp in the job", name, strerror(errno));
 	fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		fail("cannot open the directory %s of the job's containers: %s", name,
-		     strerror(errno));
+		fail("cannot open the directory %s of the job's containers: %s: "
+		     "start the job again", name, strerror(errno));
 	return fd;
 }
 
@@ -274,7 +274,8 @@ static int lock_container(int container_fd)
 	int fd = openat(container_fd, "lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0)
-		fail("cannot open the container's lock: %s", strerror(errno));
+		fail("cannot open the container's lock: %s: "
+		     "check the free space of /tmp in the job", strerror(errno));
 	lock_file(fd, "the container");
 	return fd;
 }
@@ -316,7 +317,8 @@ static void write_report(int container_fd, const struct surroundings *surroundin
 	if (dprintf(fd, "%s%c", surroundings->directory, '\0') < 0 ||
 	    write(fd, surroundings->variables, surroundings->length) !=
 		    (ssize_t)surroundings->length)
-		fail("cannot write the container's variables: %s", strerror(errno));
+		fail("cannot write the container's variables: %s: "
+		     "check the free space of /tmp in the job", strerror(errno));
 	(void)close(fd);
 }
 
@@ -333,7 +335,8 @@ static void answer(int answer_fd, int container_fd, pid_t keeper)
 		fail("cannot read the container's variables: %s", strerror(errno));
 	if (dprintf(answer_fd, "%d %d%c", (int)keeper, request.kinds, '\0') < 0 ||
 	    write(answer_fd, report, length) != (ssize_t)length)
-		fail("cannot write the step's answer file: %s", strerror(errno));
+		fail("cannot write the step's answer file: %s: "
+		     "check the free space of /tmp in the job", strerror(errno));
 	free(report);
 }
 
@@ -586,7 +589,8 @@ static void record_options(int container_fd)
 
 	for (size_t i = 0; i < n; i++) {
 		if (dprintf(fd, "%s%c", list[i], '\0') < 0)
-			fail("cannot record the container's options: %s", strerror(errno));
+			fail("cannot record the container's options: %s: "
+			     "check the free space of /tmp in the job", strerror(errno));
 		free(list[i]);
 	}
 	(void)close(fd);
