@@ -23,7 +23,8 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
     for path in paths:
         if path not in found:
             raise UnknownError(
-                f"{path} was not read: the reader's output has no line for this path"
+                f"{path} was not read: the reader's output has no line for this path; run the "
+                "check again"
             )
         used, used_inodes, mode = found[path]
         if mode == "missing":
@@ -68,7 +69,10 @@ def clock(jail: str, *, max_offset: float) -> str | None:
     ahead = float(found["ahead"])
     if abs(ahead) <= max_offset:
         return None
-    return f"the clock is {-ahead:+.1f} s off the clock of the jail's storage"
+    return (
+        f"the clock is {-ahead:+.1f} s off the clock of the jail's storage; check the time service "
+        "(NTP) of the machine"
+    )
 
 
 def jail(text: str, *, generation: int | None) -> str | None:
@@ -79,7 +83,10 @@ def jail(text: str, *, generation: int | None) -> str | None:
     """
     found = dict(rows(text, 2))
     if "generation" not in found:
-        return "the jail is not mounted, or was never populated"
+        return (
+            "the jail is not mounted, or was never populated; check the jail's volume, and the Job "
+            "that populates it"
+        )
     if found["written"] not in ("yes", "full"):
         return f"the jail is not writable: {found['written']}"
     settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
@@ -107,9 +114,9 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
     for kind, value, name in rows(text, 3):
         job = name.removeprefix("ended.").partition(".")[0]
         if kind == "shm" and not running and int(value) > max_shm_mib:
-            found.append(f"{value} MiB in {name} without a job")
+            found.append(f"{value} MiB are in use in {name} although no job runs")
         elif kind == "job" and job not in running and int(value) > min_age:
-            found.append(f"directories of the ended job {job}")
+            found.append(f"directories of the ended job {job} remain")
     return listed(found)
 
 

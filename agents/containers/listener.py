@@ -77,7 +77,8 @@ def _try_write(counts: Counts, file: Path, *, quiet: bool) -> bool:
     except OSError as error:
         if not quiet:
             print(
-                f"cannot write the counts of images to {file}: {error}",
+                f"cannot write the counts of images to {file}: {error}; trying again at the next "
+                "report",
                 file=sys.stderr,
                 flush=True,
             )
