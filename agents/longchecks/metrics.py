@@ -22,7 +22,8 @@ _LABELS = ("check", "node")
 VALUE = Metric(
     "slurmstack_longcheck_value",
     "Newest value that the check measured on the node.",
-    *("the check's", _LABELS),
+    "the check's",
+    _LABELS,
 )
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
@@ -37,12 +38,14 @@ GOOD = Metric(
 MINIMUM = Metric(
     "slurmstack_longcheck_minimum",
     "Threshold below which a value is bad; missing if the check has no such threshold.",
-    *("the check's", _LABELS),
+    "the check's",
+    _LABELS,
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
     "Threshold above which a value is bad; only checks that count faults have this metric.",
-    *("the check's", _LABELS),
+    "the check's",
+    _LABELS,
 )
 METRICS = (VALUE, TIMESTAMP, GOOD, MINIMUM, MAXIMUM)
 
