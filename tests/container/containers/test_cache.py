@@ -156,7 +156,7 @@ def test_only_the_site_account_can_share_layers(site: Site, image: str) -> None:
     finally:
         site.node.root(f"rm -r {shared}")
 
-    assert "cannot use /images/blobs: Permission denied" in output
+    assert "cannot write to /images/blobs, the directory for shared layers: Permission denied" in output
 
 
 def test_cached_image_starts_without_the_registry(site: Site, image: str) -> None:
@@ -340,4 +340,4 @@ def test_refuses_an_image_outside_the_permitted_patterns(site: Site, image: str)
     with settings(site, allowed=["nvcr.io/*"]):
         output = refusal(site, f"--nodelist=cpu-0 --container-image={image}")
 
-    assert "this site permits nvcr.io/*" in output
+    assert "this site permits only nvcr.io/*" in output
