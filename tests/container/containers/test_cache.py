@@ -156,7 +156,10 @@ def test_only_the_site_account_can_share_layers(site: Site, image: str) -> None:
     finally:
         site.node.root(f"rm -r {shared}")
 
-    assert "cannot write to /images/blobs, the directory for shared layers: Permission denied" in output
+    assert (
+        "cannot write to /images/blobs, the directory for shared layers: Permission denied"
+        in output
+    )
 
 
 def test_cached_image_starts_without_the_registry(site: Site, image: str) -> None:
