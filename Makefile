@@ -72,7 +72,7 @@ check: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Lint, typ
 		$(PY) -m pytest tests/unit tests/policy --lane check -q --numprocesses=auto --dist=worksteal; status=$$?; \
 		wait $$types || { cat .local/types; exit 1; }; exit $$status
 
-# Each worker runs the tests of one folder at a time. Folders are started in the order of their
+# Each worker runs the tests of one folder at a time. pytest starts the folders in the order of their
 # names, and the folder that takes longest is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders whose tests have their own cluster and their own lane. A lane is one run of pytest.
@@ -107,17 +107,17 @@ stacks: TESTS := tests/cluster/two_stacks
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
 
-soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Test faults that develop only after minutes, before a release (some hours)
+soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Run the long tests, for faults that appear only after minutes (takes hours; run before a release)
 	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 3600 --lane $@ $(TIMES) $(ARGS); status=$$?; \
 		$(MAKE) --no-print-directory vm && exit $$status
 
 vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require another kernel, in an emulated Debian machine (hours)
 	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
-mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Check that the tests detect faults in copies of the code (ARGS="--tier unit --only agents")
+mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Break copies of the code on purpose, and check that the tests fail (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
-bench: .venv/ready .local/bin/docker-registry  ## Measure performance as ratios of durations in the same run; docs/benchmarks.md has results (ARGS="--only confinement")
+bench: .venv/ready .local/bin/docker-registry  ## Measure performance, mostly as ratios of two times in one run (results: docs/benchmarks.md; ARGS="--only confinement")
 	@$(PY) -m tests.bench $(ARGS)
 
 lock: .venv/ready  ## Pin the requirements again, with hashes

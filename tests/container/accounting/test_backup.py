@@ -248,7 +248,7 @@ def test_reports_a_full_store_and_keeps_its_dumps(cluster: Cluster, noise: str) 
     assert dumps.dump() == dumps.names()[-1], "incomplete dumps no longer use space"
 
 
-def test_reports_a_store_without_free_space_in_one_line(cluster: Cluster) -> None:
+def test_backup_to_a_full_store_fails_with_one_line(cluster: Cluster) -> None:
     dumps = dumping(cluster.start, cluster.database, tmpfs=small(20))
     first = dumps.dump()
     ballast = f"{c.BACKUP_DATA}/ballast"

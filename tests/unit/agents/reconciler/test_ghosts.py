@@ -41,7 +41,7 @@ def test_only_lost_dynamic_idle_unwanted_nodes_are_ghosts() -> None:
     assert ghosts(nodes, {"cpu": 1}) == ["old-1", "old-2"]
 
 
-def test_ghost_that_others_drained_is_deleted() -> None:
+def test_ghost_is_deleted_even_if_an_operator_drained_it() -> None:
     gone = node("cpu-7", "DOWN", "DRAIN", "DYNAMIC_NORM", reason="broken-fan")
 
     assert plan(observed(gone), wanted(), {}, NOW).actions == (Forget("cpu-7"),)
