@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--stack",
         default=os.environ.get("PULUMI_STACK"),
-        help="name of the stack (default: PULUMI_STACK)",
+        help="name of the stack (default: the value of the variable PULUMI_STACK)",
     )
     common.add_argument(
         "--cwd", type=Path, default=Path(), help="folder of the project (default: this folder)"
@@ -59,15 +59,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", parents=[changes], help="deploy the program")
-    preview = commands.add_parser("preview", parents=[deploys], help="show what `up` would do")
+    preview = commands.add_parser(
+        "preview", parents=[deploys], help="show what `up` would change, but change nothing"
+    )
     for command in (up, preview):
         command.add_argument(
-            "--expect-no-changes", action="store_true", help="fail if a resource changes"
+            "--expect-no-changes",
+            action="store_true",
+            help="exit with an error if any resource changes",
         )
         command.add_argument(
             "--refresh",
             action="store_true",
-            help="create objects again that were deleted by hand (ignores other edits by hand)",
+            help=(
+                "create objects again that were deleted outside Pulumi (does not undo other"
+                " changes made outside Pulumi)"
+            ),
         )
         command.add_argument(
             "--policy-pack",
@@ -78,30 +85,36 @@ def _parser() -> argparse.ArgumentParser:
             help="check the resources with the policy pack in this folder; may be repeated",
         )
     commands.add_parser("destroy", parents=[changes], help="delete all resources of the stack")
-    stack = commands.add_parser("stack", help="read the stack's state")
+    stack = commands.add_parser("stack", help="print the stack's outputs or state")
     reads = stack.add_subparsers(dest="read", required=True)
     output = reads.add_parser("output", parents=[common], help="print the stack's outputs")
-    output.add_argument("name", nargs="?", help="print only this output")
+    output.add_argument(
+        "name", nargs="?", help="name of the only output to print (default: all outputs)"
+    )
     export = reads.add_parser("export", parents=[common], help="print the state as JSON")
     for command in (output, export):
         command.add_argument(
             "--show-secrets", action="store_true", help="print secrets in plain text"
         )
     commands.add_parser(
-        "encrypt", parents=[common], help="encrypt standard input, as a value for the stack file"
+        "encrypt",
+        parents=[common],
+        help="encrypt the text on standard input, and print it as a value for the stack file",
     )
     return parser
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"'{text}': expected a whole number of 1 or more")
     return int(text)
 
 
 def _stack_name(options: argparse.Namespace) -> str:
     if not options.stack:
-        raise EngineError("--stack: is not set; pass --stack NAME or set PULUMI_STACK")
+        raise EngineError(
+            "the name of the stack is not set; pass --stack NAME, or set the variable PULUMI_STACK"
+        )
     return str(options.stack)
 
 
@@ -111,8 +124,8 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
     packs = _packs(options)
     if not options.yes and (options.json or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise EngineError(
-            "cannot ask for confirmation without a terminal or with --json; pass --yes to deploy"
-            " without a question"
+            "cannot ask for confirmation without a terminal or with --json; pass --yes, to"
+            " run without a question"
         )
     refresh = getattr(options, "refresh", False)
     # With policy packs, always preview first, to show violations before anything changes.
@@ -122,7 +135,11 @@ def _change(options: argparse.Namespace, project: Project, kind: str) -> int:
         if seen:
             return seen
     if not options.yes and not _agreed(options.command, name):
-        print("not confirmed: no resource was changed", file=sys.stderr)
+        print(
+            "stopped without confirmation: no resource was changed; to continue, run the"
+            " command again, and answer y",
+            file=sys.stderr,
+        )
         return 1
     expect = getattr(options, "expect_no_changes", False)
     request = Request(kind, False, options.parallel, expect, packs, refresh)
@@ -135,7 +152,10 @@ def _packs(options: argparse.Namespace) -> tuple[PackProject, ...]:
 
 def _agreed(command: str, stack: str) -> bool:
     try:
-        return input(f"{command} stack {stack}? [y/N] ").strip().lower() in ("y", "yes")
+        return input(f"Run `{command}` on the stack {stack!r}? [y/N] ").strip().lower() in (
+            "y",
+            "yes",
+        )
     except EOFError:
         return False
 
@@ -195,7 +215,7 @@ def _encrypt(options: argparse.Namespace, project: Project) -> int:
     name = _stack_name(options)
     text = getpass("value: ") if sys.stdin.isatty() else sys.stdin.read().removesuffix("\n")
     if not text:
-        raise EngineError("no value to encrypt: write the value to standard input")
+        raise EngineError("no text to encrypt; pass the text on standard input")
     encrypted = {"secure": encrypt(project, name, text)}
     print(json.dumps(encrypted) if options.json else f"secure: {encrypted['secure']}")
     return 0
@@ -223,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped: no resource was changed", file=sys.stderr)
+        print("stopped by Ctrl-C: no resource was changed", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         print(f"error: {describe_bug(error)}", file=sys.stderr)

@@ -50,9 +50,9 @@ class Backend:
             for suffix in (".gz", ".zst"):
                 if self.file.with_name(self.file.name + suffix).exists():
                     raise EngineError(
-                        f"{self.file}{suffix}: this engine cannot read compressed state; write the"
-                        " state again without compression: run `pulumi stack export` and `pulumi"
-                        " stack import`"
+                        f"{self.file}{suffix}: this engine cannot read compressed state; unset"
+                        " PULUMI_SELF_MANAGED_STATE_GZIP, then run `pulumi stack export --file s.json`"
+                        " and `pulumi stack import --file s.json`"
                     ) from None
             return None
         except (OSError, ValueError) as error:
@@ -66,8 +66,8 @@ class Backend:
         version = document.get("version") if isinstance(document, dict) else None
         if version is None:
             raise EngineError(
-                f"{self.file}: expected a checkpoint of Pulumi, with a `version`; restore the"
-                f" previous state from {self.file.name}.bak"
+                f"{self.file}: is not a state file of Pulumi: expected a JSON object with the key"
+                f" `version`; restore the previous state from {self.file.name}.bak"
             )
         if version != VERSION:
             raise EngineError(
@@ -81,7 +81,7 @@ class Backend:
                     "; this file is the output of `stack export`: to use it, move it to another"
                     " folder, and import it from there with `pulumi stack import --file`"
                 )
-            raise EngineError(f"{self.file}: expected the key `checkpoint`; {remedy}")
+            raise EngineError(f"{self.file}: the state has no key `checkpoint`; {remedy}")
         deployment = document["checkpoint"].get("latest") or {}
         provider = deployment.get("secrets_providers") or {}
         if provider.get("type") not in (None, "", "passphrase"):

@@ -95,8 +95,8 @@ def _opened(value: ConfigValue, crypter: Decrypter | None) -> ConfigValue:
     if isinstance(value, Ciphertext):
         if crypter is None:
             raise EngineError(
-                "the value is encrypted, but the stack file has no encryptionsalt; set the value"
-                " again with `pulumi config set --secret`"
+                "is encrypted, but the stack file has no key `encryptionsalt`, which is necessary"
+                " to decrypt it; set the value again with `pulumi config set --secret`"
             )
         return crypter.decrypt(value.text)
     if isinstance(value, dict):

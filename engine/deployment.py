@@ -135,8 +135,8 @@ class Deployment:
             )
         if goal.parent and goal.parent not in self._goals:
             raise EngineError(
-                f"its parent {short(goal.parent)} does not exist yet; create the parent before this"
-                " resource"
+                f"its parent {short(goal.parent)} does not exist yet; in the program, create the"
+                " parent before this resource"
             )
         self._goals[urn] = goal
 
@@ -204,8 +204,8 @@ class Deployment:
         broken = await self._policies.analyze(self._subject(urn, goal, inputs))
         if broken and not self._work.options.preview:
             raise EngineError(
-                f"violates mandatory policies: {', '.join(broken)}; fix the violations that"
-                " this run reports"
+                f"violates the mandatory policies {', '.join(broken)}; this run reports each"
+                " violation: correct the resource in the program or in the stack file"
             )
 
     def _subject(self, urn: str, goal: Goal, properties: Properties) -> Subject:
@@ -229,8 +229,8 @@ class Deployment:
         broken = self._policies.broken
         if broken:
             raise EngineError(
-                f"the stack violates mandatory policies: {', '.join(broken)}; fix the violations"
-                " that this run reports"
+                f"the stack violates the mandatory policies {', '.join(broken)}; this run reports"
+                " each violation: correct the program or the stack file"
             )
 
     # -- carrying out a plan -------------------------------------------------------------------
@@ -406,7 +406,8 @@ class Deployment:
         )
         if found is None:
             raise EngineError(
-                f"id {resource_id!r}: no resource has this id; correct the id in the program"
+                f"no resource with the id {resource_id!r} exists; correct the id that the program"
+                " uses to look up the resource"
             )
         new = _wanted(urn, goal, found[1], old)
         new = replace(new, id=found[0], external=True, outputs=_secret(new, manager, found[2]))
@@ -459,8 +460,8 @@ class Deployment:
             self._journal.end(begun)
             self._work.display.message(
                 Severity.WARNING,
-                "an interrupted run may have created this resource, and the engine cannot check"
-                " this; look for the resource, and delete it by hand",
+                "an interrupted run may have created this resource, but did not record its id;"
+                " check whether the resource exists, and if it exists, delete it by hand",
                 begun.urn,
             )
 

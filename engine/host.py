@@ -270,8 +270,8 @@ class Monitor(resource_pb2_grpc.ResourceMonitorServicer):
         if resource is None:
             await _refuse(
                 context,
-                f"{_GET_RESOURCE}: the program has not created the resource {urn}; create it"
-                " before this call",
+                f"{_GET_RESOURCE}: the program looks up the resource {urn} before it creates this"
+                " resource; in the program, create the resource first",
             )
         answer: Properties = {"urn": resource.urn, "id": resource.id, "state": resource.outputs}
         return resource_pb2.ResourceInvokeResponse(**{"return": to_struct(answer)})

@@ -52,8 +52,8 @@ class Managers:
         stored = self._work.journal.find(urn, provider_id)
         if stored is None:
             raise EngineError(
-                f"its provider {short(urn)} is neither in the program nor in the state; create the"
-                " provider before this resource"
+                f"its provider {short(urn)} is neither in the program nor in the state; in the"
+                " program, create the provider before this resource"
             )
         return stored
 
@@ -71,7 +71,7 @@ class Managers:
             if not preview:
                 raise
             # This run may create the provider's target, such as a cluster: plan without it.
-            note = f"{error}; the preview uses only the program and the state"
+            note = f"{error}; the preview continues, but compares the program only with the state"
             self._work.display.message(Severity.WARNING, note, stored.urn)
             return await self._work.ask(load, {**config, error.key: UNKNOWN})
 

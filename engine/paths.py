@@ -36,8 +36,8 @@ def parse_path(text: str) -> Path:
         match = _STEP.match(text, position)
         if match is None:
             raise EngineError(
-                f"property path {text!r}: invalid at column {position + 1}; expected a path such as"
-                ' spec.ports[0].name or data["a.b"]'
+                f"property path {text!r}: invalid at column {position + 1}; correct this path in"
+                ' the program: expected for example spec.ports[0].name or data["a.b"]'
             )
         position = match.end()
         if match["name"] is not None:

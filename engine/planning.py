@@ -154,9 +154,9 @@ def refuse_replacing_protected(
     """Raise EngineError if the resource is protected: a replacement would delete it."""
     if old.protect and protect:
         raise EngineError(
-            f"this change would replace the resource, but the resource is"
-            f" protected{_cause(old, settings)}; revert the change, or first deploy only"
-            " slurmstack:protect_data: false (protect=False), and then this change"
+            "this change would replace the resource, but the resource is"
+            f" protected{_cause(old, settings)}; revert the change, or deploy twice: first"
+            " only with slurmstack:protect_data: false (protect=False), then with this change"
         )
 
 
@@ -166,8 +166,8 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource], settings: Set
     if held:
         names = ", ".join(sorted(f"{r.type} {name_of(r.urn)}{_cause(r, settings)}" for r in held))
         raise EngineError(
-            f"no resource was deleted, because these resources are protected: {names}; first deploy"
-            " slurmstack:protect_data: false (protect=False), and then delete them"
+            f"no resource was deleted, because these resources are protected: {names}; to"
+            " delete them, first deploy with slurmstack:protect_data: false (protect=False)"
         )
 
 

@@ -100,6 +100,8 @@ async def _after_deletion(begun: StoredResource, work: Work, managers: Managers)
     )
     if found is None:
         work.display.message(
-            Severity.INFO, f"{short(old.urn)}: an interrupted run has deleted this resource"
+            Severity.INFO,
+            f"{short(old.urn)}: an interrupted run deleted this resource; this run removes it"
+            " from the state",
         )
         work.journal.drop(old)

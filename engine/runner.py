@@ -114,7 +114,8 @@ def _run(pulumi: Any, settings: dict[str, Any]) -> int:
             pulumi.log.error(error.code)
         else:
             pulumi.log.error(
-                f"the Pulumi program ended early, because it called sys.exit({error.code})"
+                f"the Pulumi program ended early, because it called sys.exit({error.code}); read"
+                " its output above"
             )
     except Exception as error:
         pulumi.log.error("the Pulumi program failed:\n" + _user_traceback(error, main))

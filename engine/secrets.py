@@ -108,13 +108,15 @@ class PassphraseCrypter:
                     )
                 except (InvalidTag, ValueError) as error:
                     raise EngineError(
-                        "a secret cannot be decrypted, because it is damaged or was encrypted for"
-                        " another stack; set the secret again"
+                        "a secret cannot be decrypted, because it is damaged or was encrypted for another"
+                        " stack; if the secret is in the stack file, set it again; if it is in the state,"
+                        " restore the state from its .bak file"
                     ) from error
                 return opened.decode()
         raise EngineError(
-            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; set the secret again"
-            " with the passphrase of this stack"
+            "a secret cannot be decrypted: expected v1:<nonce>:<ciphertext>; if the secret is"
+            " in the stack file, set it again; if it is in the state, restore the state from"
+            " its .bak file"
         )
 
 

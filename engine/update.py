@@ -90,7 +90,8 @@ def encrypt(project: Project, name: str, text: str) -> str:
     file = project.read_stack(name)
     if not file.path.exists():
         raise EngineError(
-            f"stack {name!r}: the stack file {file.path.name} does not exist; create it first"
+            f"stack {name!r}: the stack file {file.path.name} does not exist; create this"
+            " file, or correct the name of the stack"
         )
     passphrase = passphrase_from_environment()
     if file.encryption_salt:
@@ -212,7 +213,8 @@ def _exit_code(result: Result, request: Request) -> int:
     changed = sum(n for op, n in result.counts.items() if op not in (Op.SAME, Op.READ))
     if request.expect_no_changes and changed:
         print(
-            f"error: --expect-no-changes: {changed} resources change; review the changes above",
+            f"error: --expect-no-changes: {changed} resources change; review the changes"
+            " above, or omit this option, to accept them",
             file=sys.stderr,
         )
         return 1
@@ -271,7 +273,8 @@ def _leave_at_once(report: Report, lock: Path | None) -> None:
     """Exit immediately. The next run checks the running operations, which the state lists."""
     report.__exit__(None, None, None)
     print(
-        "stopped immediately; the next run checks the operations that were interrupted",
+        "stopped immediately; run the command again: the next run checks the operations"
+        " that were interrupted",
         file=sys.stderr,
     )
     sys.stdout.flush()

@@ -48,13 +48,13 @@ def parse(arguments: Sequence[str]) -> Command:
     parser.add_argument("--stack", default="dev", help="name of the stack (default: dev)")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for verb, text in (
-        ("up", "start the local cluster, or change a running one to match the stack file"),
-        ("stop", "stop the local cluster; `up` starts it again with the same data"),
+        ("up", "start the local cluster, or change the running cluster to match the stack file"),
+        ("stop", "stop the local cluster and keep its data; `up` starts it again"),
         ("down", "remove the local cluster and all its data"),
         ("clear", "remove all local clusters on this host, also those of other checkouts"),
         ("status", "list the nodes; exit with 0 if all nodes are ready, otherwise with 1"),
-        ("load", "load images from Docker into all nodes of the local cluster"),
-        ("kubeconfig", "print the kubectl command, with its options, for the cluster"),
+        ("load", "load images of this host's Docker into all nodes of the local cluster"),
+        ("kubeconfig", "print the command, with its options, that runs kubectl on the cluster"),
         ("kubectl", "run kubectl on the cluster"),
     ):
         command = verbs.add_parser(verb, help=text)
@@ -110,7 +110,7 @@ def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
 def up(stack: str, settings: Settings, progress: Progress) -> int:
     """Start the cluster. Load the images into its nodes if all images are built."""
     if not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"the cluster of stack '{stack}' is not local: nothing to start")
+        progress.note(f"stack '{stack}': the cluster is not local, so no cluster was started")
         return 0
     with locked(LOCK, progress.note):
         with progress.phase("Docker"):
@@ -125,7 +125,7 @@ def up(stack: str, settings: Settings, progress: Progress) -> int:
 def down(stack: str, settings: Settings, progress: Progress) -> int:
     """Remove the cluster. Stop Docker if this tool started it and no container is left."""
     if not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"the cluster of stack '{stack}' is not local: nothing to remove")
+        progress.note(f"stack '{stack}': the cluster is not local, so no cluster was removed")
         return 0
     with locked(LOCK, progress.note):
         client = host.engine(progress.note)
@@ -149,7 +149,7 @@ def stop(stack: str, settings: Settings, progress: Progress) -> int:
     """Stop the cluster and keep its data."""
     client = host.connect()
     if client is None or not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}' has no running local cluster: nothing to stop")
+        progress.note(f"stack '{stack}': no local cluster is running, so no cluster was stopped")
         return 0
     with locked(LOCK, progress.note):
         Cluster.of(client, stack, settings).stop(progress)
@@ -227,7 +227,8 @@ def _own_kubeconfig(stack: str) -> Path:
     config = State(stack).kubeconfig
     if not config.is_file():
         raise LocalError(
-            f"stack '{stack}' has no cluster yet; create it: python -m local up --stack {stack}"
+            f"stack '{stack}' has no cluster yet; create it with `python -m local up --stack"
+            f" {stack}`"
         )
     return config
 
@@ -237,8 +238,8 @@ def _written_kubeconfig(stack: str) -> Path:
     kubeconfig = outputs.read(stack).get("kubeconfig")
     if kubeconfig is None:
         raise LocalError(
-            f"stack '{stack}': the stack has no output `kubeconfig` yet; deploy the stack:"
-            f" make up STACK={stack}"
+            f"stack '{stack}': the stack has no output `kubeconfig` yet; deploy it with `make"
+            f" up STACK={stack}`"
         )
     config = State(stack).kubeconfig
     write(config, str(kubeconfig))
@@ -276,9 +277,15 @@ def main(arguments: Sequence[str]) -> int:
     except (LocalError, SettingsError, tags.ContextError) as error:
         message = str(error)
     except (DockerException, RequestException) as error:
-        message = f"request to Docker failed: {' '.join(str(error).split())}"
+        message = (
+            f"a request to Docker failed: {' '.join(str(error).split())}; check that Docker"
+            " runs (`docker info`), then run the command again"
+        )
     except ApiError as error:
-        message = f"request to the Kubernetes API failed: {error}; run the command again"
+        message = (
+            f"a request to the API of the local cluster failed: {error}; check the nodes with"
+            " `python -m local status`, then run the command again"
+        )
     except KeyboardInterrupt:
         print("interrupted; run the command again to continue", file=sys.stderr)
         return 130

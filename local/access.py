@@ -86,12 +86,12 @@ def entry_of(stack: str, settings: Settings, outputs: Mapping[str, Any]) -> Entr
     address, port = outputs.get("login_address"), outputs.get("login_port")
     if port is None:
         raise LocalError(
-            f"stack '{stack}' has no login node yet; deploy the stack first: make up STACK={stack}"
+            f"stack '{stack}' has no login node yet; deploy the stack with `make up STACK={stack}`"
         )
     if address is None and settings.login.service == "LoadBalancer":
         raise LocalError(
-            f"login.service: LoadBalancer: the load balancer of stack '{stack}' had no address yet"
-            f" at the last deploy; deploy the stack again: make up STACK={stack}"
+            f"login.service: LoadBalancer: the load balancer of stack '{stack}' had no address"
+            f" yet at the last deploy; deploy the stack again with `make up STACK={stack}`"
         )
     if not isinstance(settings.cluster, LocalCluster):
         return Entry(address, int(port))
@@ -143,7 +143,7 @@ def absent(wanted: Sequence[str], found: Mapping[str, str] | None) -> list[str]:
     if found is None:
         return [f"{name}: slurmctld does not answer" for name in wanted]
     return [
-        f"{name}: {found.get(name, 'Slurm does not list it')}"
+        f"{name}: {found.get(name, 'Slurm does not list this node')}"
         for name in wanted
         if name not in found or not is_up(found[name])
     ]
@@ -160,7 +160,7 @@ def wait_for_nodes(config: Path, wanted: Sequence[str]) -> list[str]:
         state = (
             "the login node does not answer yet"
             if found is None
-            else f"{up} of {len(wanted)} nodes are up"
+            else f"{up} of {len(wanted)} Slurm nodes are up"
         )
         if state != printed:
             print(f"[{time.monotonic() - start:5.1f} s] {state}", file=sys.stderr, flush=True)
@@ -206,8 +206,8 @@ def main(arguments: Sequence[str]) -> int:
     if missing:
         states = "; ".join(missing)
         print(
-            f"error: {len(missing)} of {len(wanted)} nodes are not up: {states}; for details, run"
-            f" `make status STACK={stack}`",
+            f"error: {len(missing)} of {len(wanted)} Slurm nodes are not up: {states}; for"
+            f" details, run `make status STACK={stack}`",
             file=sys.stderr,
         )
     print(f"Log in:  ssh -F {config.relative_to(ROOT)} login")

@@ -1,4 +1,4 @@
-"""The cluster's programs, built from pinned Go modules and cached by a digest of the sources."""
+"""Builds the cluster's programs from pinned Go modules. Caches them by a digest of the sources."""
 
 import hashlib
 import os
@@ -18,9 +18,10 @@ from local.paths import CACHE, KUBECTL, ROOT
 GO = ROOT / "local" / "go"
 KUBERNETES_VERSION = "v1.34.4"
 KUBERNETES = "kubernetes"
-"""One binary for all Kubernetes servers, etcd and kubectl.
+"""Name of the binary that contains all Kubernetes servers, etcd and kubectl.
 
-Each program has a symbolic link to the binary, and the name of the called link selects the program.
+Each of these programs has a symbolic link to the binary. The binary runs the program by whose name
+it was called.
 """
 REPORT_EVERY = 100
 _PACKAGE = re.compile(r"[\w.~/-]+")
@@ -29,7 +30,7 @@ UNFINISHED = "go-unfinished-"
 
 @dataclass(frozen=True)
 class Build:
-    """A binary: its Go module's directory, its package, and the variables that the linker sets."""
+    """A binary, with its Go module's directory, its package, and the variables that the linker sets."""
 
     binary: str
     module: str

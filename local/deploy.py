@@ -238,7 +238,7 @@ def main(arguments: Sequence[str]) -> int:
     own, extra = split_at_dashes(arguments)
     options = parser.parse_args(own)
     if (options.json or options.markdown) and options.verb != "preview":
-        parser.error("--json and --markdown are valid only for the command preview")
+        parser.error("--json and --markdown are valid only for the command `preview`; omit them")
     program: Path | None = options.program and options.program.resolve()
     root = program or ROOT
     try:

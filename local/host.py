@@ -195,7 +195,7 @@ def go_version() -> str:
     Raises LocalError if Go is missing or too old.
     """
     wanted = f"Go {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer"
-    remedy = f"to build the local Kubernetes, install {wanted} and add `go` to PATH"
+    remedy = f"to build the Kubernetes of the local cluster, install {wanted} and add `go` to PATH"
     try:
         result = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True)
     except FileNotFoundError:

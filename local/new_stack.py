@@ -71,8 +71,8 @@ def put(document: Document, key: Key, value: Any) -> None:
             here = here.setdefault(step, inner)
         else:
             raise SettingsError(
-                f"{'.'.join(key)}: '{step}': expected the name of a setting or, in a list, the"
-                " index of an item or the next free index (the first index is 0)"
+                f"{'.'.join(key)}: '{step}': expected the name of a setting; in a list, expected"
+                " the index of an item, or the next free index (the first index is 0)"
             )
 
 
@@ -131,7 +131,7 @@ class Interview:
             text = self._reply(f"{'.'.join(key)}{'' if default is None else f' [{default}]'}: ")
             value = _understood(field, text.strip()) if text.strip() else default
             if value is None and field.is_required():
-                self._say(f"{'.'.join(key)}: this setting needs a value; type one")
+                self._say(f"{'.'.join(key)}: this setting has no default; type a value")
                 continue
             problems = [] if value is None else _problems(field, value)
             if not problems:
@@ -185,7 +185,10 @@ class Interview:
 
     def _change(self) -> bool:
         """Ask for one change until it is valid; return False if the answer is empty."""
-        question = "type a change as key=value, or only Enter to stop without a file: "
+        question = (
+            "type one change as key=value, or press only Enter, to stop without writing the"
+            " stack file: "
+        )
         while text := self._reply(question).strip():
             try:
                 put(self.document, *parse_option(text))
@@ -203,7 +206,9 @@ class Interview:
         while kind not in models:
             kind = self._reply("cluster.kind: ").strip()
             if kind not in models:
-                problem = f"'{kind}' is not a kind of cluster" if kind else "type a kind of cluster"
+                problem = (
+                    f"'{kind}' is not a kind of cluster" if kind else "no kind of cluster was typed"
+                )
                 self._say(f"cluster.kind: {problem}; {known_names(kind, models)}")
         put(self.document, ("cluster", "kind"), kind)
         for name, field in models[kind].model_fields.items():
@@ -402,7 +407,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set a value, and do not ask for it; may be repeated",
+        help="set a value without a question; may be repeated",
     )
     options = parser.parse_args(arguments)
     path = root / f"Pulumi.{options.name}.yaml"

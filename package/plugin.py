@@ -29,7 +29,9 @@ class Provider(provider.Provider):
     ) -> provider.ConstructResult:
         """Create the component. Raises `InputPropertiesError` for invalid settings."""
         if resource_type != TYPE:
-            raise _invalid(f"type: {resource_type}: unknown type; use {TYPE}")
+            raise _invalid(
+                f"type: {resource_type}: this plugin does not have this type; use {TYPE}"
+            )
         try:
             made = SlurmCluster(name, cast(SlurmClusterArgs, inputs), options)
         except pulumi.RunError as error:

@@ -40,16 +40,28 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("text", "show", "check", "post", "fetch"):
         command = commands.add_parser(name)
-        command.add_argument("file", type=Path, help="file to read; for fetch, the file to write")
+        command.add_argument(
+            "file",
+            type=Path,
+            help=(
+                "file with the output of `pulumi preview --json`; for the command fetch, the file"
+                " to write"
+            ),
+        )
         if name != "check":
             command.add_argument("--stack", required=True, help="name of the stack")
         if name != "fetch":
             command.add_argument(
-                "--status", type=int, default=0, help="exit code of the preview command"
+                "--status",
+                type=int,
+                default=0,
+                help="exit code of the command that made the preview",
             )
         if name in ("text", "show"):
             command.add_argument(
-                "--skip-empty", action="store_true", help="print no error if the input is empty"
+                "--skip-empty",
+                action="store_true",
+                help="if the input is empty, end without an error message",
             )
     return parser
 

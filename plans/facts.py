@@ -82,7 +82,7 @@ def share(step: Step) -> str:
         return "only in a maintenance reservation of Slurm"
     if roll.get("share"):
         return f"at most {100 * roll['share']:g} % of them (or one node) at the same time"
-    return "only a part of them at the same time (reconciler.share)"
+    return "only a part of them at the same time (setting reconciler.share)"
 
 
 def changes_guard(step: Step) -> bool:
@@ -125,7 +125,7 @@ def reused_uids(step: Step) -> list[str]:
     before, after = _uids_of(step)
     owners = {uid: name for name, uid in before.items()}
     return [
-        f"{name} ({uid}, before: {owners[uid]})"
+        f"{name} (uid {uid}, before: {owners[uid]})"
         for name, uid in after.items()
         if owners.get(uid, name) != name
     ]
@@ -170,7 +170,7 @@ def changed_steps(step: Step) -> list[str]:
         for inputs in (step.old, step.new)
     )
     return [
-        f"{after[key]} {whose} (before: {before[key]})"
+        f"{after[key]} steps {whose} (before: {before[key]})"
         for key, whose in _STEPS.items()
         if key in before and key in after and before[key] != after[key]
     ]

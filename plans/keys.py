@@ -33,9 +33,9 @@ def refused_keys(stored: Iterable[str], rotations: Iterable[datetime]) -> list[s
 def refused_key(since: int) -> str:
     """Return the refusal to remove a key that pods use; `since` is its Unix time."""
     return (
-        f"auth.rotations: {datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}: pods still use"
-        " the key of this time; add the time to the list again, and remove it only five minutes"
-        " after a later time in the list"
+        f"auth.rotations: {datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%SZ}: pods"
+        " still use the key of this time; add the time to the list again. To remove it"
+        " later, wait until five minutes after the next time in the list"
     )
 
 

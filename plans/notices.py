@@ -45,8 +45,8 @@ from plans.reading import Preview, Step, rolls_pods
 
 NOTHING: Final = "Users and running jobs notice nothing."
 UNDESCRIBED: Final = (
-    "The preview cannot say what users notice when these resources change: {}. Read the changes of"
-    " these resources in this preview."
+    "The preview cannot say what users notice when these resources change: {}. Read"
+    " the changes of these resources in this preview."
 )
 
 
@@ -276,8 +276,8 @@ _RULES: Final = (
     _Rule(
         _NODES,
         _removes_static_nodes,
-        "If the leaving nodes of the static nodeset {0} have jobs, the deploy fails, and no node"
-        " leaves.",
+        "If the leaving nodes of the static nodeset {0} have jobs, the deploy fails, and"
+        " no node leaves.",
     ),
     _Rule(_NODESET, _grows, "Nodeset {0} grows from {before} to {after} nodes."),
     _Rule(_NODESET, _is(Op.CREATE), "Nodeset {0} is added with {after} nodes."),
@@ -361,8 +361,8 @@ _RULES: Final = (
     _Rule(
         "accounts-wanted",
         lambda step: bool(removed_associations(step, with_jobs=False)),
-        "Slurm removes: {kept}. If jobs use one of these entries, the deploy fails, and accounts,"
-        " limits and QOS stay as they are.",
+        "Slurm removes these entries: {kept}. If jobs use one of these entries, the"
+        " deploy fails, and accounts, limits and QOS stay as they are.",
     ),
     _Rule(
         "accounts-wanted",
@@ -391,8 +391,9 @@ _RULES: Final = (
     _Rule(
         "users-accounts",
         lambda step: bool(reused_uids(step)),
-        "These users get a uid that belonged to another user, and therefore own the other user's"
-        " old files: {reused}.",
+        "These users get a uid that belonged to another user, and therefore own the other"
+        " user's old files: {reused}. Choose unused uids, or change the owner of the old"
+        " files before the deploy.",
     ),
     _Rule(
         "users-keys",
@@ -452,7 +453,7 @@ _RULES: Final = (
     _Rule(
         "nodeset-(.+)-isolation",
         lambda step: bool(changed_steps(step)),
-        "Each node of nodeset {0} limits simultaneous steps to {steps}.",
+        "Each node of nodeset {0} runs at most {steps} at the same time.",
     ),
     _Rule(
         "nodeset-(.+)-isolation",
@@ -515,7 +516,7 @@ _RULES: Final = (
     _Rule(
         "hosts",
         _is(Op.CREATE, Op.UPDATE, Op.REPLACE),
-        "The names of pods change: a connection to an old name may fail.",
+        "The names of pods change: connections to an old name may fail.",
     ),
     _Rule(
         _CILIUM,
@@ -559,8 +560,8 @@ _RULES: Final = (
     _Rule(
         "secret-(.+)",
         _changes,
-        "The Secret {0} changes; some programs read the new value by themselves, others only at"
-        " their next start.",
+        "The Secret {0} changes: some programs read the new value by themselves, others"
+        " only after a restart.",
     ),
     _Rule(
         ".+",

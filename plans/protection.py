@@ -20,13 +20,14 @@ from plans.reading import Preview, Step
 from policy.holding import HOLDS_DATA
 
 _PROTECTED: Final = (
-    "`make up` would refuse this; revert the edit, or take a backup and deploy by hand three times:"
-    " first only slurmstack:protect_data: false, which unprotects all data of the stack; then this"
-    " edit; then protect_data: true"
+    "`make up` would refuse this change; revert the edit, or take a backup and deploy"
+    " three times by hand: first with slurmstack:protect_data: false as the only"
+    " change, which unprotects all data of the stack; second with this edit; third"
+    " with protect_data: true"
 )
 _UNPROTECTED: Final = (
-    "`make up` would do this, because protect_data does not protect this resource; revert the edit,"
-    " or take a backup and deploy the edit by hand"
+    "`make up` would carry out this change, because protect_data does not protect"
+    " this resource; revert the edit, or take a backup and deploy the edit by hand"
 )
 _SETTINGS: Final[Mapping[str, list[str]]] = yaml.safe_load(
     (Path(__file__).parents[1] / "protected.yaml").read_text()
@@ -95,7 +96,10 @@ def _smaller_volume(step: Step) -> Iterator[str]:
     if sizes[0] is not None and sizes[1] is not None and sizes[1] < sizes[0]:
         _, key = _HELD.get(step.name, ("", step.name))
         small, large = _size(sizes[1], after), _size(sizes[0], before)
-        yield f"{key}: {small}: a volume cannot shrink; set the size back to {large}"
+        yield (
+            f"{key}: {small}: a volume cannot shrink; set the size back to {large}, or to a"
+            " larger value"
+        )
 
 
 def _size(size: Decimal, text: str) -> str:
@@ -108,7 +112,7 @@ def _size(size: Decimal, text: str) -> str:
 
 _CONFIGURATION: Final = "config-candidate"
 _FIXED: Final = (
-    ("ClusterName", "cluster_name", "the queue and the accounting records have the old name"),
+    ("ClusterName", "cluster_name", "the queue and the accounting records use the old name"),
     ("AuthType", "auth.type", "the running daemons use the old type"),
 )
 """Parameters of slurm.conf that cannot change, each with its setting and the reason."""
@@ -118,7 +122,10 @@ def _fixed_parameters(step: Step) -> Iterator[str]:
     for parameter, key, reason in _FIXED:
         before, after = (_parameter(inputs, parameter) for inputs in (step.old, step.new))
         if before and after and before != after:
-            yield f"{key}: {after}: this setting cannot change: {reason}; set it back to {before}"
+            yield (
+                f"{key}: {after}: this setting cannot change after the first deploy, because"
+                f" {reason}; set it back to {before}"
+            )
 
 
 def _parameter(inputs: Mapping[str, Any] | None, name: str) -> str | None:

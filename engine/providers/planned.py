@@ -1,4 +1,4 @@
-"""A substitute for unsupported providers, which plans their resources in a preview."""
+"""Plans the resources of providers that this engine does not support. Works only in a preview."""
 
 from __future__ import annotations
 

@@ -157,15 +157,18 @@ def _kind(resource_type: str) -> _Kind:
     kind = _KINDS.get(resource_type.rpartition(":")[2])
     if kind is None:
         raise EngineError(
-            f"{resource_type}: the random provider has no such type (known:"
-            f" {', '.join(sorted(_KINDS))}); correct the type"
+            f"{resource_type}: this type is not supported (supported:"
+            f" {', '.join(sorted(_KINDS))}); correct the type in the program"
         )
     return kind
 
 
 def _check_type(name: str, expected: str | None, value: Value) -> None:
     if expected is None:
-        raise CheckError(name, "this type has no such input; correct the name, or remove the input")
+        raise CheckError(
+            name,
+            "the resource type has no input with this name; correct the name, or remove the input",
+        )
     if value is None or isinstance(value, Unknown):
         return
     kinds = _TYPES[expected]
@@ -179,7 +182,9 @@ def _check_values(kind: _Kind, given: Properties) -> None:
         if isinstance(size, int) and size < 1:
             raise CheckError(name, f"{size}: expected 1 or more")
     if kind.inputs.keys() >= {"min", "max"} and cast(int, given["min"]) > cast(int, given["max"]):
-        raise CheckError("min", f"{given['min']}: expected at most max ({given['max']})")
+        raise CheckError(
+            "min", f"{given['min']}: expected at most {given['max']}, the value of the input `max`"
+        )
     if "overrideSpecial" in kind.inputs:
         _check_text(given)
 
@@ -188,7 +193,9 @@ def _check_text(given: Inputs) -> None:
     least = sum(given[name] or 0 for name in ("minLower", "minNumeric", "minSpecial", "minUpper"))
     if least > given["length"]:
         raise CheckError(
-            "length", f"{given['length']}: expected at least the sum of all min* inputs, {least}"
+            "length",
+            f"{given['length']}: expected at least {least}, the sum of minLower, minUpper,"
+            " minNumeric and minSpecial",
         )
     if not _alphabet(given):
         raise CheckError(

@@ -15,14 +15,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; list stale files, and exit with 1 if there are any",
+        help="write no file; list stale files, and exit with 1 if there are any",
     )
     if not parser.parse_args(arguments).check:
         write()
         return 0
     names = stale()
     for name in names:
-        print(f"{BUILT / name}: stale: run `make dashboards`", file=sys.stderr)
+        print(
+            f"{BUILT / name}: this dashboard differs from its source; run `make dashboards`",
+            file=sys.stderr,
+        )
     return 1 if names else 0
 
 

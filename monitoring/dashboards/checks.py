@@ -20,8 +20,8 @@ def _values(check: str, title: str, unit: str, about: str) -> Builder[Panel]:
     of_check = f'{{check="{check}"}}'
     return graph(
         title,
-        f"{about} The dashed line is the lowest limit of all nodes. The table *Long checks* shows "
-        "the limit of each node.",
+        f"{about} The dashed line is the lowest limit of all nodes. The table *Long"
+        " checks* shows the limit of each node.",
         unit,
         Query(f"max by (node) (slurmstack_longcheck_value{of_check})", "{{node}}"),
         Query(f"min({queries.limit(of_check)})", "limit"),
@@ -82,41 +82,46 @@ DASHBOARD = board(
         "nccl",
         "NCCL, on a node",
         units.GigabytesPerSecond,
-        "Bus bandwidth of an all-reduce over a node's GPUs (`nccl`). A node below the others has a "
-        "bad NVLink, or a slow GPU.",
+        "Bus bandwidth of an all-reduce over the GPUs of one node (check `nccl`). A node"
+        " below the others has a faulty NVLink, or a slow GPU.",
     ),
     _values(
         "nccl-pair",
         "NCCL, between two nodes",
         units.GigabytesPerSecond,
-        "Bus bandwidth of an all-reduce over two nodes (`nccl-pair`). If one node is below the "
-        "others, check its cards, cables and switch port. If many are low, check the fabric.",
+        "Bus bandwidth of an all-reduce over the GPUs of two nodes (check `nccl-pair`)."
+        " If one node is below the others, check its network cards, cables and switch"
+        " port. If many nodes are low, check the switches.",
     ),
     _values(
         "gpu-memory",
         "GPU and host memory",
         units.GigabytesPerSecond,
-        "The slowest copy between a GPU's memory and the host's memory (`gpu-memory`). A low value "
-        "means a PCIe link with too few lanes, or with a low speed.",
+        "Bandwidth of the slowest copy between a GPU's memory and the host's memory"
+        " (check `gpu-memory`). A low value means that a PCIe link uses too few lanes, or"
+        " a low speed.",
     ),
     _values(
         "cpu-memory",
         "CPU memory",
         units.MegabytesPerSecond,
-        "Memory bandwidth of all CPUs together (`cpu-memory`). If the bandwidth of a node falls, a "
-        "memory module has failed, or the memory settings have changed.",
+        "Memory bandwidth of all CPUs together (check `cpu-memory`). If the bandwidth of"
+        " a node falls, a memory module has failed, or the memory settings of the"
+        " firmware have changed.",
     ),
     _values(
         "network",
         "Network, between two nodes",
         units.GigabitsPerSecond,
-        "TCP bandwidth from one node to another (`network`). If a node has half the bandwidth of "
-        "others, a card runs at a lower speed, or a bond has lost a link.",
+        "TCP bandwidth from one node to another (check `network`). If a node has half the"
+        " bandwidth of others, a network card runs at a lower speed, or a bond has lost a"
+        " link.",
     ),
     graph(
         "GPU faults",
-        "Number of failed tests (`dcgm`), and number of GPUs that computed wrong results "
-        "(`gpu-burn`). If a value is not 0, find the faulty GPU of the node and replace it.",
+        "Number of failed tests (check `dcgm`), and number of GPUs that computed wrong"
+        " results (check `gpu-burn`). If a value is not 0, find the faulty GPU of the"
+        " node and replace it.",
         units.Short,
         Query('max by (node) (slurmstack_longcheck_value{check="dcgm"})', "{{node}} dcgm"),
         Query('max by (node) (slurmstack_longcheck_value{check="gpu-burn"})', "{{node}} gpu-burn"),

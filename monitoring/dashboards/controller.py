@@ -57,16 +57,18 @@ DASHBOARD = board(
     ),
     stat(
         "Messages to nodes",
-        "Messages that slurmctld has not yet sent to nodes. The number rises if many nodes do not "
-        "answer, or if thousands of jobs start at once. It should fall within minutes.",
+        "Messages that slurmctld has not yet sent to nodes. The number rises if many"
+        " nodes do not answer, or if thousands of jobs start at once. It should fall"
+        " within minutes.",
         units.Short,
         "max(slurm_agent_queue_length)",
         steps=rising(100, 1000),
     ),
     stat(
         "Records for slurmdbd",
-        "Accounting records that wait for slurmdbd. If the number grows, slurmdbd or its database "
-        "is down. slurmctld loses no record until `MaxDBDMsgs` records wait.",
+        "Accounting records that wait for slurmdbd. If the number grows, slurmdbd or its"
+        " database is down. slurmctld starts to discard records only when `MaxDBDMsgs`"
+        " records wait.",
         units.Short,
         "max(slurm_dbd_agent_queue_length)",
         steps=rising(100, 5000),
@@ -82,16 +84,16 @@ DASHBOARD = board(
     ),
     graph(
         "Duration of a call",
-        "Mean duration of calls, by type. If all types are slow, slurmctld waits for a lock or its "
-        "disk; if only one is slow, its answers are large.",
+        "Mean duration of calls, by type. If all types are slow, slurmctld waits for a"
+        " lock or its disk. If only one type is slow, its answers contain much data.",
         units.Seconds,
         Query(f"{_TIME} / ({_CALLS} > 0)", "{{type}}"),
         none="no calls",
     ),
     graph(
         "Busy threads, by type of call",
-        "Mean number of threads that calls of each type keep busy. If the threads are exhausted, "
-        "reduce the calls of the top type.",
+        "Mean number of threads that calls of each type keep busy. If all 64 threads are"
+        " busy, find the user who sends most calls of the top type in *Calls, by user*.",
         units.Short,
         Query(f"{_TIME} > 0", "{{type}}"),
         none="no calls",
@@ -118,8 +120,9 @@ DASHBOARD = board(
     ),
     graph(
         "Queues",
-        "Waiting messages to nodes, waiting accounting records, and busy threads. If a queue only "
-        "grows, its receiver (nodes or slurmdbd) does not answer.",
+        "Waiting messages to nodes, waiting accounting records, and busy threads. If the"
+        " number of waiting messages only grows, nodes do not answer. If the number of"
+        " waiting records only grows, slurmdbd does not answer.",
         units.Short,
         Query("max(slurm_agent_queue_length)", "messages to nodes"),
         Query("max(slurm_dbd_agent_queue_length)", "records for slurmdbd"),

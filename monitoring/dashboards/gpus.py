@@ -49,8 +49,8 @@ DASHBOARD = board(
     ),
     stat(
         "Hottest",
-        "Temperature of the hottest GPU. Near 90 °C, GPUs slow down: find the node, and check its "
-        "neighbours in the rack.",
+        "Temperature of the hottest GPU. Near 90 °C, GPUs slow down: find the node in"
+        " *Temperature, by node*, and check its cooling.",
         units.Celsius,
         f"max({_TEMPERATURE})",
         none="no GPUs",
@@ -58,8 +58,8 @@ DASHBOARD = board(
     ),
     stat(
         "Power",
-        "Power that all GPUs together use. If the power falls but the utilisation does not, a "
-        "power limit is the cause.",
+        "Power that all GPUs together use. If the power falls but the utilisation does"
+        " not, a power limit is the cause: see *Power, by node*.",
         units.Watt,
         f"sum({_POWER})",
         none="no GPUs",
@@ -134,8 +134,8 @@ DASHBOARD = board(
     ),
     graph(
         "Clock, by node",
-        "Clock rate of the slowest busy GPU of each node. A slow GPU slows down its whole job: "
-        "look for heat, a power limit or a fault.",
+        "Clock rate of the slowest busy GPU of each node. A slow GPU slows down its whole"
+        " job: look for a high temperature, a power limit or a fault of this GPU.",
         units.Hertz,
         Query(
             of_nodes(
@@ -148,8 +148,8 @@ DASHBOARD = board(
     ),
     graph(
         "PCIe replays, by node",
-        "Retransmissions between a node's GPUs and CPUs. More than a few per minute indicate a bad "
-        "slot, riser or cable.",
+        "Retransmissions on the PCIe bus between the node's GPUs and its host. More than"
+        " a few per minute indicate a bad slot, riser or cable.",
         "suffix: /min",
         Query(
             of_nodes(

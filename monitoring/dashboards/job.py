@@ -42,8 +42,8 @@ DASHBOARD = board(
     "when it ran. On shared nodes, the figures include other jobs.",
     stat(
         "Nodes",
-        "Nodes of the job in the shown time. If there are none, choose the time when the job ran. "
-        "The exporter does not report small jobs (`monitoring.exporter.jobs`).",
+        "Nodes of the job in the shown time. If the number is 0, choose the time when the"
+        " job ran. The exporter does not report small jobs (`monitoring.exporter.jobs`).",
         units.Short,
         f"count(max by (node) ({_EVER}))",
         none="no data",
@@ -58,15 +58,17 @@ DASHBOARD = board(
     ),
     stat(
         "CPUs",
-        "Mean utilisation of the CPUs of the job's nodes. If it is low for a CPU job, the job "
-        "waits for files or other processes, or has more CPUs than threads.",
+        "Mean utilisation of the CPUs of the job's nodes. If it is low although the job"
+        " computes on CPUs, the job waits for files or other processes, or has more CPUs"
+        " than threads.",
         units.PercentUnit,
         _on_average(queries.CPU_USED),
     ),
     stat(
         "Peak memory",
-        "Highest memory use of one of the job's nodes. Near 100 %, Slurm kills the job's steps. If "
-        "the value is far below 100 %, the job could request less memory and start sooner.",
+        "Highest memory use of one of the job's nodes. Near 100 %, Slurm kills the job's"
+        " steps. If the value is far below 100 %, users should request less memory: the"
+        " job may then start sooner.",
         units.PercentUnit,
         _at_most(queries.MEMORY_USED),
     ),
@@ -81,8 +83,9 @@ DASHBOARD = board(
     ),
     stat(
         "Peak GPU memory",
-        "Highest GPU memory use of one of the job's nodes. Near 100 %, larger batches will fail. "
-        "If the value is far below 100 %, larger batches fit.",
+        "Highest GPU memory use of one of the job's nodes. If the value is near 100 %,"
+        " the GPUs have no memory for larger batches. If it is far below, users can"
+        " choose larger batches.",
         units.PercentUnit,
         _at_most(queries.gpu_memory_used(queries.CHOSEN)),
         none="no GPUs",
@@ -98,8 +101,8 @@ DASHBOARD = board(
     ),
     graph(
         "Memory, by node",
-        "Memory use of each node. If it rises without end, the job has a memory leak: when the use "
-        "reaches the limit, the step is killed.",
+        "Memory use of each node. If it rises without end, the job has a memory leak:"
+        " when the use reaches the job's limit, Slurm kills the step.",
         units.PercentUnit,
         Query(_of_job(queries.MEMORY_USED), "{{node}}"),
         none="no data",
@@ -116,8 +119,8 @@ DASHBOARD = board(
     ),
     graph(
         "GPU memory, by node",
-        "GPU memory use of each node. If the values differ, the nodes hold different parts of the "
-        "model, or a node has a leftover process.",
+        "GPU memory use of each node. If the values differ, the nodes may hold different"
+        " parts of the model, or a node has a leftover process from another job.",
         units.PercentUnit,
         Query(_of_job(queries.gpu_memory_used(queries.CHOSEN)), "{{node}}"),
         none="no GPUs",

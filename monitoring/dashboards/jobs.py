@@ -98,10 +98,10 @@ DASHBOARD = board(
     ),
     stat(
         "Recently failed",
-        "Share of the ended jobs on record (by default for half an hour) that failed, ran out of "
-        "memory or time, or lost their node. Cancelled jobs are excluded. If jobs of many users "
-        "fail at once, the cluster is at fault: see *Failed jobs, by node* on the dashboard "
-        "*Nodes*.",
+        "Share of the recently ended jobs that failed, ran out of memory or time, or lost"
+        " their node. Slurm keeps ended jobs on record for half an hour by default."
+        " Cancelled jobs are excluded. If jobs of many users fail at once, the cluster is"
+        " at fault: see *Failed jobs, by node* on the dashboard *Nodes*.",
         units.PercentUnit,
         f"{_on_record(_FAILED)} / ({_on_record(f'completed|{_FAILED}')} > 0)",
         none="no job ended",
@@ -131,9 +131,9 @@ DASHBOARD = board(
     ),
     graph(
         "Wait so far, by partition",
-        "90 % of the waiting jobs that could start have waited at most this long. A gap means that "
-        "no job waits. A partition far above the others is too small, or its nodes are out of "
-        "service.",
+        "90 % of the waiting jobs that could start have waited at most this long. If the"
+        " line has a gap, no job waited then. A partition far above the others is too"
+        " small, or its nodes are out of service.",
         units.Seconds,
         Query(_wait("0.9", "partition"), "{{partition}}"),
         none="no job waits",
@@ -158,9 +158,10 @@ DASHBOARD = board(
     ),
     graph(
         "Jobs per minute",
-        "Jobs that users submit, and jobs that start or end, per minute. *ended* includes failed "
-        "jobs, but not cancelled jobs. If, for hours, users submit more jobs than start, the queue "
-        "grows. If jobs fail on their node, slurmd has an error: read its log.",
+        "Jobs that users submit, and jobs that start or end, per minute. *ended* includes"
+        " failed jobs, but not cancelled jobs. If users submit more jobs than start for"
+        " hours, the queue grows. If *failed on their node* is not 0, read the log of"
+        " slurmd on that node.",
         PER_MINUTE,
         *(
             Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
@@ -175,9 +176,9 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by account",
-        "CPUs allocated to the jobs of each account. `other` is the sum of all smaller accounts. "
-        "If users call the distribution unfair, compare it with the shares of the accounts "
-        "(`sshare`).",
+        "CPUs allocated to the jobs of each account. `other` is the sum of all smaller"
+        " accounts. If users complain that the distribution is unfair, compare it with"
+        " the shares of the accounts (`sshare`).",
         units.Short,
         Query(f"{_USED} > 0", "{{account}}"),
         none="none in use",
@@ -185,9 +186,9 @@ DASHBOARD = board(
     ),
     graph(
         "CPUs in use, by user",
-        "CPUs allocated to the jobs of each user. `other` is the sum of all users with fewer CPUs. "
-        "If one user has most of the cluster while others wait, set a limit in an account or a "
-        "QOS.",
+        "CPUs allocated to the jobs of each user. `other` is the sum of all users with"
+        " fewer CPUs. If one user has most of the cluster while others wait, limit this"
+        " user's CPUs with an account or a QOS.",
         units.Short,
         Query(f"{_sum('slurm_user_cpus_allocated', 'user')} > 0", "{{user}}"),
         none="none in use",
@@ -195,19 +196,20 @@ DASHBOARD = board(
     ),
     graph(
         "Fairness",
-        "An account's share of the CPUs in use, divided by its share of the demand (CPUs in use or "
-        "requested by waiting jobs). At 1, the account gets as much as others. If the value stays "
-        "below 1, its jobs wait longer: see its limits and its share (`sshare`).",
+        "An account's share of the CPUs in use, divided by its share of the demand (CPUs"
+        " in use or requested by waiting jobs). At 1, the account gets the same part of"
+        " its demand as others. If the value stays below 1, its jobs wait longer: see its"
+        " limits and its share (`sshare`).",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
         none="none in use",
     ),
     table(
         "Accounts",
-        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If fair share "
-        "works, small accounts run jobs while large accounts wait. *Median wait* and *Longest "
-        "wait* cover waiting jobs that could start. *Median wait before start* covers jobs that "
-        "started in the last half hour.",
+        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If"
+        " fair share works, small accounts run jobs while large accounts wait. *Median"
+        " wait* and *Longest wait* cover waiting jobs that could start. *Median wait"
+        " before start* covers jobs that started in the last half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share of use", units.PercentUnit),

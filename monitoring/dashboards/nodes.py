@@ -34,7 +34,8 @@ DASHBOARD = board(
     "All nodes: their resources, the resources that jobs use, and unhealthy nodes.",
     stat(
         "Nodes",
-        "Nodes in Slurm, in any state. The number should match the settings.",
+        "Nodes in Slurm, in any state. The number should equal the number of nodes of all nodesets "
+        "in the settings. If it does not, see the dashboard *Cluster health*.",
         units.Short,
         "sum(slurm_nodes)",
     ),

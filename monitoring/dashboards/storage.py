@@ -56,10 +56,10 @@ DASHBOARD = board(
     ),
     stat(
         "Jail files in use",
-        "Used share of a volume's inodes, of the volume where this share is highest. The panel "
-        "names the volume: `jail` is the shared root, other names are volumes mounted in it. Each "
-        "file needs one inode. At 100 %, users cannot create files, even if space is free: look "
-        "for millions of small files.",
+        "The highest used share of inodes of all volumes. The panel names the volume:"
+        " `jail` is the shared root, other names are volumes mounted in it. Each file"
+        " needs one inode. At 100 %, users cannot create files, even if space is free:"
+        " look for millions of small files.",
         units.PercentUnit,
         f"topk(1, {_FILES_USED})",
         legend=_VOLUME,
@@ -98,8 +98,8 @@ DASHBOARD = board(
     ),
     graph(
         "Used space in the jail",
-        "Used space of the shared root (`jail`), and of each volume in it. One job or user causes "
-        "a steep rise: find out which.",
+        "Used space of the shared root (`jail`), and of each volume in it. If a line"
+        " rises steeply, find the job or user with the most new data (`du -xsh /home/*`).",
         units.BytesIEC,
         Query(f"{_SIZE} - {_FREE}", _VOLUME),
         none="not known",

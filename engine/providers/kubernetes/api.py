@@ -376,7 +376,8 @@ def _connect(cluster: Cluster) -> ApiClient:
             )
     except config.ConfigException as error:
         raise EngineError(
-            f"kubeconfig: not valid: {' '.join(str(error).split())}; correct the file"
+            f"kubeconfig: contains an invalid value: {' '.join(str(error).split())}; correct"
+            " the file"
         ) from error
     if is_loopback(cluster.server):
         settings.proxy = None
@@ -420,7 +421,8 @@ def explain(status: int, answer: Any, about: str) -> str:
         return prefix + _explain_conflict(body, message, reason)
     if status == 401:
         return prefix + (
-            "the cluster rejects the credentials in the kubeconfig; renew the credentials"
+            "the cluster rejects the credentials in the kubeconfig; renew these credentials,"
+            " then deploy again"
         )
     if status == 403:
         return prefix + message

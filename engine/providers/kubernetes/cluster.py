@@ -61,8 +61,8 @@ def read_settings(config: Properties) -> Settings:
         for key in ("kubeconfig", "context"):
             if not config.get(key):
                 raise EngineError(
-                    f"kubernetes provider: {key}: is required with strictMode; set {key}, or remove"
-                    " strictMode"
+                    f"kubernetes provider: {key}: is required with strictMode: true; set {key}, or"
+                    " remove strictMode"
                 )
     identity = (config.get("kubeconfig"), config.get("context"))
     return Settings(

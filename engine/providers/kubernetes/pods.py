@@ -132,7 +132,10 @@ class Pods:
             if any(_waits_for(c) in _HOPELESS_AFTER or _crashes(c) for c in _containers(pod)):
                 name = str(metadata(pod)["name"])
                 self.api.delete(Ref(POD, metadata(pod)["namespace"], name), "Background")
-                return f"deleted the broken pod {name}, which has the old revision"
+                return (
+                    f"deleted the broken pod {name} of the old revision, so that the StatefulSet"
+                    " creates it again"
+                )
         return ""
 
     def _busy_with(self, pod: Manifest) -> str:
@@ -149,7 +152,7 @@ class Pods:
                 return f"{container['name']}: {_waiting(container)}"
         for container in _containers(pod):
             if at(container, ("state", "running")) and not container.get("ready"):
-                return f"waiting for {container['name']} to be ready"
+                return f"waiting for the container {container['name']} to be ready"
         return self._starting(pod) if scheduled else ""
 
     def _starting(self, pod: Manifest) -> str:

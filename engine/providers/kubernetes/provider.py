@@ -167,7 +167,8 @@ class KubernetesProvider:
                 return
             raise EngineError(
                 f"{target.ref}: cannot be deleted: {reason}; if the cluster no longer exists, set"
-                " deleteUnreachable on the provider, to only remove the objects from the state"
+                " deleteUnreachable: true on the provider: the engine then only removes the"
+                " objects from the state"
             )
         api = self._connected()
         try:
@@ -419,8 +420,9 @@ def _without_old(
 
 def _taken(ref: Ref) -> EngineError:
     return EngineError(
-        f"{ref}: already exists, and this stack did not create it; delete the object, choose"
-        " another name, or set upsertExistingObjects on the provider, to take the object over"
+        f"{ref}: already exists, and this stack did not create it; delete the object, or"
+        " choose another name. To manage the existing object with this stack, set"
+        " upsertExistingObjects: true on the provider"
     )
 
 

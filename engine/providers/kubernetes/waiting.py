@@ -116,8 +116,8 @@ def until_ready(
             seen = api.get(ref)
             if seen is None:
                 raise NotReady(
-                    f"{ref}: another client deleted the object before it was ready; run the command"
-                    " again",
+                    f"{ref}: another client deleted the object before it was ready; deploy again, to"
+                    " create the object again",
                     live,
                 )
             live = seen
@@ -141,7 +141,8 @@ def until_gone(
             if time.monotonic() >= deadline:
                 raise NotReady(
                     f"{ref}: still exists {_seconds(op, inputs)} after the request to delete it:"
-                    f" {note}",
+                    f" {note}; find out what prevents the deletion with `kubectl describe`, then run"
+                    " the command again",
                     live,
                 )
             if not _pause(changed, op, next(looks, _POLL)):
@@ -201,7 +202,7 @@ def _timed_out(
     trouble = around.pods(live).trouble() if ref.kind.kind in _WITH_PODS else ""
     why = trouble or progress.detail
     line = f"{ref}: not ready after {_seconds(op, inputs)}: {progress.note}"
-    remedy = "fix the cause, then deploy again: the deploy continues to wait"
+    remedy = "fix the cause, then deploy again: the engine then continues to wait for this object"
     return f"{line}; {why}; {remedy}" if why else f"{line}; {remedy}"
 
 
@@ -218,7 +219,7 @@ def _why_still_there(api: Api, live: Manifest) -> str:
         left = len(Pods.of(api, live).items)
         if left:
             return f"waiting for {left} {'pod' if left == 1 else 'pods'} to terminate"
-    return "waiting until Kubernetes deletes the object"
+    return "waiting until Kubernetes has deleted the object"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -349,12 +350,12 @@ def _job(live: Manifest, around: Around) -> Progress:
     failed = _condition(live, "Failed")
     pods = around.pods(live)
     if failed.get("status") == "True":
-        line = f"the job failed ({failed.get('reason')}): {failed.get('message', '')}"
+        line = f"the Job failed ({failed.get('reason')}): {failed.get('message', '')}"
         trouble = pods.trouble()
         return Progress(failure=f"{line}; {trouble}" if trouble else line)
     succeeded = _number(live, "status", "succeeded")
     wanted = _number(live, "spec", "completions", default=1)
-    note = f"{succeeded} of {wanted} completions"
+    note = f"{succeeded} of {wanted} pods of the Job succeeded"
     tries = _number(live, "status", "failed")
     note += f", {tries} failed" if tries else ""
     return Progress(note=note, detail=pods.note(), failure=pods.failure())
@@ -402,7 +403,12 @@ def _claim(live: Manifest, around: Around) -> Progress:
         return Progress(note="waiting for a volume")
     storage = around.api.get(Ref(Kind("storage.k8s.io/v1", "StorageClass"), None, name))
     if storage is None:
-        return Progress(note=f"waiting for a volume, but StorageClass {name!r} does not exist")
+        return Progress(
+            note=(
+                f"waiting for a volume, but the StorageClass {name!r} does not exist; create it,"
+                " or correct the name in the claim"
+            )
+        )
     if storage.get("volumeBindingMode") == "WaitForFirstConsumer":
         return DONE  # the volume is bound when a pod needs it
     return Progress(note=f"waiting for {storage.get('provisioner')} to provision a volume")
@@ -441,7 +447,11 @@ def _definition(live: Manifest, _around: Around) -> Progress:
         return DONE
     refused = _condition(live, "NamesAccepted")
     if refused.get("status") == "False":
-        failure = refused.get("message", "another CustomResourceDefinition has the same names")
+        failure = refused.get(
+            "message",
+            "another CustomResourceDefinition has the same names; delete one of the two, or"
+            " rename one",
+        )
         return Progress(failure=str(failure))
     return Progress(note="waiting for the API to serve the new kind")
 
