@@ -51,8 +51,8 @@ class Backend:
                 if self.file.with_name(self.file.name + suffix).exists():
                     raise EngineError(
                         f"{self.file}{suffix}: this engine cannot read compressed state; unset"
-                        " PULUMI_SELF_MANAGED_STATE_GZIP, then run `pulumi stack export --file s.json`"
-                        " and `pulumi stack import --file s.json`"
+                        " PULUMI_SELF_MANAGED_STATE_GZIP, then run `pulumi stack export --file"
+                        " s.json` and `pulumi stack import --file s.json`"
                     ) from None
             return None
         except (OSError, ValueError) as error:

@@ -119,8 +119,8 @@ class Removal:
                 await self._remove_for_replacement(dependent)
             except EngineError as error:
                 raise EngineError(
-                    f"cannot be replaced, because the resource {short(dependent.urn)}, which depends"
-                    f" on it, must be deleted first; this deletion failed: {error}"
+                    f"cannot be replaced, because the resource {short(dependent.urn)}, which"
+                    f" depends on it, must be deleted first; this deletion failed: {error}"
                 ) from error
         return await self._remove_for_replacement(old)
 

@@ -108,9 +108,9 @@ class PassphraseCrypter:
                     )
                 except (InvalidTag, ValueError) as error:
                     raise EngineError(
-                        "a secret cannot be decrypted, because it is damaged or was encrypted for another"
-                        " stack; if the secret is in the stack file, set it again; if it is in the state,"
-                        " restore the state from its .bak file"
+                        "a secret cannot be decrypted, because it is damaged or was encrypted"
+                        " for another stack; if the secret is in the stack file, set it again;"
+                        " if it is in the state, restore the state from its .bak file"
                     ) from error
                 return opened.decode()
         raise EngineError(

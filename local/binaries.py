@@ -30,7 +30,7 @@ UNFINISHED = "go-unfinished-"
 
 @dataclass(frozen=True)
 class Build:
-    """A binary, with its Go module's directory, its package, and the variables that the linker sets."""
+    """A binary, with the directory of its Go module, its package, and the linker's variables."""
 
     binary: str
     module: str

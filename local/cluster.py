@@ -237,8 +237,9 @@ class Cluster:
         except ApiError as error:
             if error.status != 404:
                 raise LocalError(
-                    f"stack '{self.stack}': a request to the Kubernetes API failed: {error}; check the"
-                    f" nodes with `make status STACK={self.stack}`, then run the command again"
+                    f"stack '{self.stack}': a request to the Kubernetes API failed: {error};"
+                    f" check the nodes with `make status STACK={self.stack}`, then run the"
+                    " command again"
                 ) from error
         with progress.phase("add-ons applied"):
             document = {"apiVersion": "v1", "kind": "List", "items": [*objects, record]}
@@ -250,9 +251,9 @@ class Cluster:
             if result.returncode != 0:
                 reason = result.stderr.strip().splitlines()[-1:]
                 raise LocalError(
-                    f"kubectl cannot apply the add-ons of the local cluster of stack '{self.stack}':"
-                    f" {''.join(reason)}; check the nodes with `python -m local status --stack"
-                    f" {self.stack}`, then run the command again"
+                    "kubectl cannot apply the add-ons of the local cluster of stack"
+                    f" '{self.stack}': {''.join(reason)}; check the nodes with `python -m"
+                    f" local status --stack {self.stack}`, then run the command again"
                 )
 
     def kubectl(

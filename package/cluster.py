@@ -103,9 +103,9 @@ class SlurmCluster(pulumi.ComponentResource):
         def refuse(is_secret: bool) -> None:
             if is_secret:
                 raise pulumi.RunError(
-                    f"{self._name}: an argument other than `secrets` and `kubeconfig` is secret, but"
-                    " the state contains these arguments in plain text; move the secret value to the"
-                    " argument `secrets`"
+                    f"{self._name}: an argument other than `secrets` and `kubeconfig` is"
+                    " secret, but the state contains these arguments in plain text; move"
+                    " the secret value to the argument `secrets`"
                 )
 
         is_secret: pulumi.Input[bool] = ensure_future(pulumi.Output.is_secret(output))

@@ -116,8 +116,8 @@ def until_ready(
             seen = api.get(ref)
             if seen is None:
                 raise NotReady(
-                    f"{ref}: another client deleted the object before it was ready; deploy again, to"
-                    " create the object again",
+                    f"{ref}: another client deleted the object before it was ready; deploy"
+                    " again, to create the object again",
                     live,
                 )
             live = seen
@@ -140,9 +140,9 @@ def until_gone(
             status.show(note)
             if time.monotonic() >= deadline:
                 raise NotReady(
-                    f"{ref}: still exists {_seconds(op, inputs)} after the request to delete it:"
-                    f" {note}; find out what prevents the deletion with `kubectl describe`, then run"
-                    " the command again",
+                    f"{ref}: still exists {_seconds(op, inputs)} after the request to delete"
+                    f" it: {note}; find out what prevents the deletion with `kubectl"
+                    " describe`, then run the command again",
                     live,
                 )
             if not _pause(changed, op, next(looks, _POLL)):

@@ -1443,7 +1443,7 @@ NAMED: Mapping[str, Callable[[Effect], object]] = {
 effect must have this sentence."""
 NOTICED: Mapping[str, str] = {
     "nodes get more CPUs": "at most 20 % of them (or one node) at the same time. A node",
-    "jobs may have more steps at once": "limits simultaneous steps to 500 of one job (before: 256)",
+    "jobs may have more steps at once": "runs at most 500 steps of one job (before: 256)",
     "health checks are disabled": "nodes of nodeset cpu no longer run the stack's health checks",
     "the jail is filled again": "The jail's system files change (jail.refresh: 0 to 1);",
     "the jail gets an additional volume": "The jail gets mount points: /data.",

@@ -128,7 +128,7 @@ def test_error_for_unsupported_content_names_file_and_key(
 
 def test_error_names_the_key_of_a_secret_without_passphrase(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: x}}")
-    with pytest.raises(EngineError, match="p:a: the value is encrypted"):
+    with pytest.raises(EngineError, match="p:a: is encrypted"):
         read_stack_file(file).decrypted(None)
 
 

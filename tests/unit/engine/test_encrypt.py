@@ -46,8 +46,8 @@ def test_encrypted_value_is_decrypted_by_the_next_deploy(
 @pytest.mark.parametrize(
     ("text", "stack", "passphrase", "message"),
     [
-        ("", "lab", "correct", "no value to encrypt: write the value"),
-        ("x", "other", "correct", "Pulumi.other.yaml does not exist; create it first"),
+        ("", "lab", "correct", "no text to encrypt; pass the text"),
+        ("x", "other", "correct", "Pulumi.other.yaml does not exist; create this file"),
         ("x", "lab", "wrong", "incorrect passphrase"),
     ],
 )

@@ -59,10 +59,10 @@ def test_ssh_finds_the_host_key_at_any_address_and_port(
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ({}, "has no login node yet; deploy the stack first: make up STACK=lab"),
+        ({}, "has no login node yet; deploy the stack with `make up STACK=lab`"),
         (
             {"login_address": None, "login_port": 22},
-            "had no address yet at the last deploy; deploy the stack again: make up STACK=lab",
+            "had no address yet at the last deploy; deploy the stack again with `make up STACK=",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
     assert absent(["cpu-0", "cpu-2"], states) == []
     assert absent(["cpu-1", "cpu-3"], states) == [
         "cpu-1: down* Not responding",
-        "cpu-3: Slurm does not list it",
+        "cpu-3: Slurm does not list this node",
     ]
     assert absent(["cpu-0"], None) == ["cpu-0: slurmctld does not answer"]
 

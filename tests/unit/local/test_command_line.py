@@ -84,4 +84,7 @@ def test_error_of_kubernetes_is_one_line_with_the_remedy(
     assert main(["up"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert error.endswith("HTTP 403: forbidden; run the command again\n")
+    assert error.endswith(
+        "HTTP 403: forbidden; check the nodes with `python -m local status`, then run the command"
+        " again\n"
+    )

@@ -274,7 +274,9 @@ def test_only_preview_accepts_json_and_markdown(
 ) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
-    assert "--json and --markdown are valid only for the command preview" in capsys.readouterr().err
+    assert (
+        "--json and --markdown are valid only for the command `preview`" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

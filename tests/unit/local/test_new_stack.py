@@ -158,7 +158,7 @@ def test_question_is_repeated_after_an_invalid_answer() -> None:
         interview.stack("mine")
 
     assert document["nodesets"] == [{"name": "cpu", "replicas": 2, "cpus": 2, "memory": "1GiB"}]
-    assert "nodesets.0.cpus: this setting needs a value; type one" in lines
+    assert "nodesets.0.cpus: this setting has no default; type a value" in lines
     wrong = [line for line in lines if line.startswith("nodesets[")]
     assert [re.split(r", |; |: '", line)[0] for line in wrong] == [
         'nodesets[0].name: "CPU!": expected a DNS label: at most 63 lower-case letters',
@@ -281,7 +281,7 @@ def test_interview_offers_every_kind_of_cluster() -> None:
     assert {"existing", "local"} <= set(clusters())
     assert any(all(kind in line for kind in clusters()) for line in lines)
     assert lines[-2:] == [
-        "cluster.kind: type a kind of cluster; known: eks, existing, local, metal, nebius",
+        "cluster.kind: no kind of cluster was typed; known: eks, existing, local, metal, nebius",
         "cluster.kind: 'metall' is not a kind of cluster; did you mean 'metal'?",
     ]
 

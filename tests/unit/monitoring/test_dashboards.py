@@ -136,7 +136,9 @@ def test_check_option_reports_stale_files_and_writes_nothing(
     monkeypatch.setattr("monitoring.dashboards.__main__.stale", lambda: ["slurmstack-job.json"])
 
     assert main(["--check"]) == 1
-    assert capsys.readouterr().err.endswith("slurmstack-job.json: stale: run `make dashboards`\n")
+    assert capsys.readouterr().err.endswith(
+        "slurmstack-job.json: this dashboard differs from its source; run `make dashboards`\n"
+    )
     assert stale() == []
 
 

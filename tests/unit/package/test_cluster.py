@@ -121,7 +121,9 @@ def test_values_of_secrets_stay_secret(whole: bool) -> None:
 
 
 def test_secret_settings_are_refused() -> None:
-    with pytest.raises(pulumi.RunError, match=r"lab: .* move the secret value to `secrets`"):
+    with pytest.raises(
+        pulumi.RunError, match=r"lab: .* move the secret value to the argument `secrets`"
+    ):
         record_program(lambda: make(registry=pulumi.Output.secret("registry.lab")))
 
 

@@ -284,7 +284,7 @@ def test_removed_nodeset_changes_no_packet_filter() -> None:
         ('{"share": 0.2, "in_maintenance": true}', "replaced, only in a maintenance reservation"),
         (
             UNKNOWN_STRING,
-            "only a part of them at the same time (reconciler.share). A node is replaced when",
+            "only a part of them at the same time (setting reconciler.share). A node is replaced",
         ),
     ],
 )
@@ -428,7 +428,8 @@ def test_sentence_says_whose_files_a_reused_uid_owns() -> None:
     assert texts[-1] == (
         "These users get a uid that belonged to another user, and therefore own the other user's"
         " old files:"
-        " ada (3, before: eve), dan (1, before: ada)."
+        " ada (uid 3, before: eve), dan (uid 1, before: ada). Choose unused uids, or change the"
+        " owner of the old files before the deploy."
     )
 
 
@@ -746,7 +747,7 @@ def test_sentence_does_not_report_unknown_health_checks_as_disabled(after: dict[
     assert "The health checks" in isolation(checks(disk={}), after)[0]
 
 
-STEPS = "Each node of nodeset cpu limits simultaneous steps to 128 of one job (before: 64)."
+STEPS = "Each node of nodeset cpu runs at most 128 steps of one job (before: 64) at the same time."
 ISOLATED = (
     "The isolation of jobs on nodeset cpu changes for jobs that start at least a minute after"
     " the deploy; running jobs keep the old isolation."

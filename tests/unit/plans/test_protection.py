@@ -67,10 +67,15 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
         (line,) = refusals(preview(step("replace", CLAIM, "jail-claim", {}, {}, **old)))
         return line
 
-    assert "`make up` would refuse this" in refusal(protect=True)
-    assert "three times: first only slurmstack:protect_data: false, which" in refusal(protect=True)
+    assert "`make up` would refuse this change" in refusal(protect=True)
+    assert "three times by hand: first with slurmstack:protect_data: false as" in refusal(
+        protect=True
+    )
     assert "jail-claim (users' homes and files): would be replaced, but" in refusal(protect=True)
-    assert "`make up` would do this, because protect_data does not protect this" in refusal()
+    assert (
+        "`make up` would carry out this change, because protect_data does not protect this"
+        in refusal()
+    )
     assert "revert the edit, or take a backup and deploy the edit by hand" in refusal()
     assert "holds data (settings: jail.storage_class);" in refusal()
 
@@ -82,16 +87,16 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
             "ClusterName=lab\nAuthType=auth/munge\n",
             "ClusterName=lab2\nAuthType=auth/munge\n",
             (
-                "cluster_name: lab2: this setting cannot change: the queue and the accounting"
-                " records have the old name; set it back to lab"
+                "cluster_name: lab2: this setting cannot change after the first deploy, because the"
+                " queue and the accounting records use the old name; set it back to lab"
             ),
         ),
         (
             "ClusterName=lab\nAuthType=auth/munge\n",
             "ClusterName=lab\nAuthType=auth/slurm\n",
             (
-                "auth.type: slurm: this setting cannot change: the running daemons use the old"
-                " type; set it back to munge"
+                "auth.type: slurm: this setting cannot change after the first deploy, because the"
+                " running daemons use the old type; set it back to munge"
             ),
         ),
     ],
@@ -205,8 +210,8 @@ def test_removed_key_in_use_is_refused(
     times = [datetime.fromtimestamp(NOW + ahead, UTC).isoformat() for ahead in refused]
     assert refusals(changes) == [
         f"auth.rotations: {time.replace('+00:00', 'Z')}: pods still use the key of this time;"
-        " add the time to the list again, and remove it only five minutes after a later time in the"
-        " list"
+        " add the time to the list again. To remove it later, wait until five minutes after the"
+        " next time in the list"
         for time in times
     ]
 

@@ -97,8 +97,8 @@ def test_up_and_destroy_require_yes_if_there_is_no_terminal(command: Command) ->
         assert refused.returncode == 1
         assert (
             refused.stderr
-            == "error: cannot ask for confirmation without a terminal or with --json; pass --yes to"
-            " deploy without a question\n"
+            == "error: cannot ask for confirmation without a terminal or with --json; pass --yes, to"
+            " run without a question\n"
         )
         assert refused.stdout == ""
 
@@ -129,7 +129,7 @@ def test_number_of_operations_must_be_positive(command: Command, number: str) ->
     refused = command("up", f"--parallel={number}")
 
     assert refused.returncode == 2
-    assert f"{number}: expected a whole number of 1 or more" in refused.stderr
+    assert f"'{number}': expected a whole number of 1 or more" in refused.stderr
 
 
 def test_wrong_passphrase_is_reported_in_one_line(command: Command) -> None:

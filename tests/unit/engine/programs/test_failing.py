@@ -267,9 +267,7 @@ def test_destroy_warns_about_an_interrupted_create_with_an_unknown_id(
     sandbox.write("pass")
     outcome = sandbox.destroy()
     assert outcome.code == 0
-    assert any(
-        "look for the resource, and delete it" in text for _, text in outcome.record.messages
-    )
+    assert any("but did not record its id" in text for _, text in outcome.record.messages)
     assert "pending_operations" not in sandbox.state
 
 

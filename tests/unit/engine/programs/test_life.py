@@ -202,4 +202,4 @@ def test_external_resource_is_read_and_never_deleted(sandbox: Sandbox) -> None:
 def test_reading_a_missing_external_resource_fails(sandbox: Sandbox) -> None:
     outcome = sandbox.up('Thing("there", opts=Options(id="there-9"))')
     assert outcome.code == 1
-    assert "'there-9': no resource has this id" in outcome.errors[0]
+    assert "no resource with the id 'there-9' exists" in outcome.errors[0]

@@ -122,8 +122,8 @@ def test_update_stops_before_the_create_of_a_forbidden_resource(judged: Sandbox)
     assert outcome.code == 1
     assert judged.world.drain() == ["create first"]
     assert outcome.record.failures == {
-        "bad": "violates mandatory policies: non-root, privileged, requests;"
-        " fix the violations that this run reports"
+        "bad": "violates the mandatory policies non-root, privileged, requests; this run reports each"
+        " violation: correct the resource in the program or in the stack file"
     }
     assert set(judged.stored) >= {"first"}
     assert "bad" not in judged.stored
@@ -166,8 +166,8 @@ def test_update_judges_values_that_are_unknown_in_the_preview(judged: Sandbox) -
     assert all("can't be known during preview" in v.message for v in preview.violations)
 
     assert judged.up().record.failures == {
-        "namespace": "violates mandatory policies: namespaces; fix the violations that this run"
-        " reports"
+        "namespace": "violates the mandatory policies namespaces; this run reports each violation:"
+        " correct the resource in the program or in the stack file"
     }
     assert judged.world.drain() == ["create thing"]
 
@@ -222,7 +222,10 @@ def test_stack_policies_run_after_all_resources_are_registered(small: Sandbox) -
 
     assert preview.code == 1
     assert preview.errors == [
-        ("the stack violates mandatory policies: company; fix the violations that this run reports")
+        (
+            "the stack violates the mandatory policies company; this run reports each violation:"
+            " correct the program or the stack file"
+        )
     ]
     assert {v.urn.split("::")[-1] for v in preview.violations} == {"a", "sandbox-dev"}
     assert small.world.things == {}

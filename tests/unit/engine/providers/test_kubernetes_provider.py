@@ -416,7 +416,7 @@ def test_option_deleteunreachable_removes_objects_of_lost_clusters_from_the_stat
 ) -> None:
     fake.port = 1
     old = Resource(URN, TOKEN, "settings", "slurm/settings", inputs(), {})
-    with pytest.raises(EngineError, match="set deleteUnreachable on the provider"):
+    with pytest.raises(EngineError, match="set deleteUnreachable: true on the provider"):
         provider().delete(old, Operation())
     provider(deleteUnreachable="true").delete(old, Operation())
 
@@ -442,7 +442,7 @@ def test_object_that_does_not_become_ready_stays_in_the_state(
     assert error.value.outputs["__inputs"] == claim
     assert error.value.reason == (
         "PersistentVolumeClaim slurm/settings: not ready after 0.05 s: waiting for a volume;"
-        " fix the cause, then deploy again: the deploy continues to wait"
+        " fix the cause, then deploy again: the engine then continues to wait for this object"
     )
     assert shown == ["waiting for a volume", ""]
 

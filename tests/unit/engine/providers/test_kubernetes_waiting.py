@@ -338,7 +338,7 @@ def test_job_is_ready_when_it_is_complete() -> None:
     assert look(JOB, {"status": complete}).done
     assert look(JOB, {"spec": {"suspend": True}}).done
     progress = look(JOB, {"spec": {"completions": 3}, "status": {"succeeded": 1, "failed": 1}})
-    assert str(progress) == "1 of 3 completions, 1 failed"
+    assert str(progress) == "1 of 3 pods of the Job succeeded, 1 failed"
 
 
 def test_error_of_a_failed_job_shows_how_its_pod_ended() -> None:
@@ -355,7 +355,7 @@ def test_error_of_a_failed_job_shows_how_its_pod_ended() -> None:
     ended = {"name": "main", "ready": False, "state": CRASHED}
     cluster = Cluster({"Pod": [pod(phase="Failed", containers=[ended])]}, logs="disk full")
     assert look(JOB, live, cluster).failure == (
-        "the job failed (BackoffLimitExceeded): limit;"
+        "the Job failed (BackoffLimitExceeded): limit;"
         " pod slurm/it-0, container main: Error, exit code 2; last log line: disk full"
     )
 

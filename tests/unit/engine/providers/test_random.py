@@ -230,14 +230,18 @@ REFUSED: list[tuple[str, Properties, str]] = [
     ("RandomBytes", {"length": "16"}, "length: '16': expected a number"),
     ("RandomBytes", {"length": True}, "length: True: expected a number"),
     ("RandomBytes", {"length": 0}, "length: 0: expected 1 or more"),
-    ("RandomBytes", {"length": 1, "kepers": {}}, "kepers: this type has no such input"),
+    (
+        "RandomBytes",
+        {"length": 1, "kepers": {}},
+        "kepers: the resource type has no input with this name",
+    ),
     ("RandomString", {"length": 3, "minUpper": 4}, "length: 3: expected at least"),
     (
         "RandomString",
         {"length": 3, "upper": False, "lower": False, "numeric": False, "special": False},
         "lower: false: set at least one of lower, upper",
     ),
-    ("RandomInteger", {"min": 3, "max": 2}, "min: 3: expected at most max"),
+    ("RandomInteger", {"min": 3, "max": 2}, "min: 3: expected at most 2"),
 ]
 
 
