@@ -96,10 +96,7 @@ def _smaller_volume(step: Step) -> Iterator[str]:
     if sizes[0] is not None and sizes[1] is not None and sizes[1] < sizes[0]:
         _, key = _HELD.get(step.name, ("", step.name))
         small, large = _size(sizes[1], after), _size(sizes[0], before)
-        yield (
-            f"{key}: {small}: a volume cannot shrink; set the size back to {large}, or to a"
-            " larger value"
-        )
+        yield f"{key}: {small}: a volume cannot shrink; set the size back to {large}"
 
 
 def _size(size: Decimal, text: str) -> str:

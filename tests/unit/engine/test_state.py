@@ -168,8 +168,8 @@ def test_error_for_a_damaged_state_names_the_backup(backend: Backend) -> None:
     [
         ({"version": 2}, "version 2 of the state's format is not supported"),
         ({"version": 3}, "the state has no key `checkpoint`; restore the previous state"),
-        ({"version": 3, "deployment": {}}, r"expected the key `checkpoint`; .* stack import"),
-        ([], r"dev\.json: is not a state file of Pulumi, .* dev\.json\.bak"),
+        ({"version": 3, "deployment": {}}, r"the state has no key `checkpoint`; .* stack import"),
+        ([], r"dev\.json: is not a state file of Pulumi: .* dev\.json\.bak"),
         ({"deployment": {}}, "is not a state file of Pulumi"),
         (
             {"version": 3, "checkpoint": {"latest": {"secrets_providers": {"type": "service"}}}},

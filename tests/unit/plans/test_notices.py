@@ -454,8 +454,8 @@ def test_removed_account_with_jobs_fails_the_deploy() -> None:
     texts = notices(preview(step("update", CONFIG_MAP, "accounts-wanted", before, after)))
 
     assert texts[1] == (
-        "Slurm removes: account old, user eve account lab. If jobs use one of these entries, the"
-        " deploy fails, and accounts, limits and QOS stay as they are."
+        "Slurm removes these entries: account old, user eve account lab. If jobs use one of these"
+        " entries, the deploy fails, and accounts, limits and QOS stay as they are."
     )
 
 
@@ -760,7 +760,7 @@ ISOLATED = (
         ("overlay=no\nsteps=128\nnode_steps=64\n", [STEPS]),
         (
             "overlay=no\nsteps=128\nnode_steps=256\n",
-            [STEPS.replace(").", "), 256 of all jobs (before: 64).")],
+            [STEPS.replace("4) at", "4), 256 steps of all jobs (before: 64) at")],
         ),
         ("overlay=yes\nsteps=64\nnode_steps=64\n", [ISOLATED]),
         ("overlay=yes\nsteps=128\nnode_steps=64\n", [ISOLATED, STEPS]),

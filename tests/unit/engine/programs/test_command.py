@@ -97,8 +97,8 @@ def test_up_and_destroy_require_yes_if_there_is_no_terminal(command: Command) ->
         assert refused.returncode == 1
         assert (
             refused.stderr
-            == "error: cannot ask for confirmation without a terminal or with --json; pass --yes, to"
-            " run without a question\n"
+            == "error: cannot ask for confirmation without a terminal or with --json; pass --yes,"
+            " to run without a question\n"
         )
         assert refused.stdout == ""
 

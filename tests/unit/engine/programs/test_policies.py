@@ -122,8 +122,8 @@ def test_update_stops_before_the_create_of_a_forbidden_resource(judged: Sandbox)
     assert outcome.code == 1
     assert judged.world.drain() == ["create first"]
     assert outcome.record.failures == {
-        "bad": "violates the mandatory policies non-root, privileged, requests; this run reports each"
-        " violation: correct the resource in the program or in the stack file"
+        "bad": "violates the mandatory policies non-root, privileged, requests; this run reports"
+        " each violation: correct the resource in the program or in the stack file"
     }
     assert set(judged.stored) >= {"first"}
     assert "bad" not in judged.stored
