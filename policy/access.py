@@ -98,7 +98,7 @@ NETWORK_POLICIES = StackRule(
         "network-policies",
         "Network policies cover both directions of every workload's traffic",
         "pods without a network policy can reach everything, and everything can reach them",
-        "give the pods labels that a policy selects, or add a policy for them",
+        "give the pods labels that a network policy selects, or add a network policy for the pods",
     ),
     _network_policies,
 )
@@ -123,10 +123,10 @@ def _rbac(resource: Resource, _: Allowed) -> Iterator[str]:
 def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:
     for key in ("apiGroups", "nonResourceURLs", "resources", "verbs"):
         if any("*" in one for one in rule.get(key) or ()):
-            yield f"a rule has a wildcard in {key}"
+            yield f"a rule of the role has a wildcard (*) in '{key}'"
     for verb in rule.get("verbs") or ():
         if verb in _TAKES_OVER:
-            yield f"a rule has the verb {verb}"
+            yield f"a rule of the role has the verb '{verb}'"
 
 
 RBAC = Rule(

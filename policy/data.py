@@ -16,7 +16,10 @@ def _protected_data(resource: Resource, _: Allowed) -> Iterator[str]:
     if resource.type.removesuffix("Patch") in HOLDS_DATA and not resource.protected:
         yield "the resource holds data and is not protected"
     if kind(resource) == STATEFUL_SET and at(resource.props, "spec", "volumeClaimTemplates"):
-        yield "the deploy cannot protect claims that Kubernetes creates from volumeClaimTemplates"
+        yield (
+            "the deploy cannot protect the PersistentVolumeClaims that Kubernetes creates from "
+            "volumeClaimTemplates"
+        )
 
 
 PROTECTED_DATA = Rule(
@@ -24,8 +27,9 @@ PROTECTED_DATA = Rule(
         "protected-data",
         "Volumes of jail, state and accounting are protected, and so is their namespace",
         "protection stops an edit that would delete or replace the data",
-        "set protect (protect_data in the stack's config sets it for all), and declare claims"
-        " instead of volumeClaimTemplates",
+        "set the resource option protect: true, or protect_data: true in the stack's config for "
+        "all such resources; if a StatefulSet uses volumeClaimTemplates, declare "
+        "PersistentVolumeClaims instead",
     ),
     _protected_data,
 )
@@ -48,7 +52,10 @@ def _replaced_data(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[
             list(strings(workload.props))
             yield (
                 workload,
-                f"the deploy would replace the only workload that mounts claim {own[0][1]}",
+                (
+                    "the deploy would replace the only workload that mounts the "
+                    f"PersistentVolumeClaim {own[0][1]}"
+                ),
             )
 
     return over(lasting, judge)

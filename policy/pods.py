@@ -19,9 +19,9 @@ def _unbounded(container: Container) -> Iterator[str]:
     if container.rights("privileged"):
         yield f"{container.name} is privileged"
     if "ALL" in container.capabilities("add"):
-        yield f"container {container.name} has every capability"
+        yield f"{container.name} has every capability (ALL)"
     if "ALL" not in container.capabilities("drop"):
-        yield f"container {container.name} does not drop the capability ALL"
+        yield f"{container.name} does not drop all capabilities (ALL)"
 
 
 PRIVILEGED = Rule(
@@ -29,7 +29,8 @@ PRIVILEGED = Rule(
         "privileged",
         "No container is privileged, and each has only the capabilities that it lists",
         "a privileged container is root on its node, and users run their own code in containers",
-        "set privileged: false, drop all capabilities (ALL), and add only the needed ones",
+        "set 'privileged: false' and capabilities.drop: [ALL], and list the needed capabilities "
+        "in capabilities.add",
     ),
     _privileged,
 )
@@ -87,8 +88,8 @@ HOST_PATHS = Rule(
     About(
         "host-paths",
         "No volume mounts a path of a node, except allowed paths",
-        "a container that reads or writes files of the node is no longer isolated from it",
-        "use a claim, or add the path to policy.host_paths in the stack's config",
+        "a container that reads or writes files of the node is no longer isolated from the node",
+        "mount a PersistentVolumeClaim, or add the path to policy.host_paths in the stack's config",
     ),
     _host_paths,
 )
@@ -102,7 +103,7 @@ def _may_be_root(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
         yield f"container {container.name} runs as root"
     elif not container.rights("runAsNonRoot"):
-        yield f"container {container.name} runs as the user of its image, which may be root"
+        yield f"{container.name} runs as the user of its image, which may be root"
 
 
 NON_ROOT = Rule(
@@ -129,15 +130,17 @@ def _powerful(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
         yield f"container {container.name} runs as root"
     if added := container.capabilities("add"):
-        yield f"container {container.name} has the capabilities {', '.join(added)}"
+        yield f"{container.name} has the capabilities {', '.join(added)}"
 
 
 ADDED_CONTAINERS = Rule(
     About(
         "added-containers",
         "Containers that an operator adds to a nodeset do not run as root or have capabilities",
-        "the exceptions for slurmd cover its whole pod, but only slurmd may use them",
-        "remove user and capabilities from the container, or add the nodeset to policy.exceptions",
+        "the exceptions for slurmd cover its whole pod, but only slurmd may run as root or have "
+        "capabilities",
+        "remove 'user' and 'capabilities' from the container, or add the nodeset to "
+        "policy.exceptions",
     ),
     _added_containers,
 )
@@ -156,7 +159,7 @@ def _unreserved(container: Container) -> Iterator[str]:
     both = [at(container.spec, "resources", key) or {} for key in ("requests", "limits")]
     for quantity in ("cpu", "memory"):
         if not any(one.get(quantity) for one in both):
-            yield f"container {container.name} requests no {quantity}"
+            yield f"{container.name} requests no {quantity}"
 
 
 REQUESTS = Rule(
@@ -187,15 +190,14 @@ def _limits(resource: Resource, _: Allowed) -> Iterator[str]:
 def _unlimited(container: Container) -> Iterator[str]:
     becomes_others = {"SETUID", "ALL"} & {*container.capabilities("add")}
     if becomes_others and not at(container.spec, "resources", "limits", "memory"):
-        yield f"container {container.name} may run users' processes and has no memory limit"
+        yield f"{container.name} may run users' processes, but has no memory limit"
 
 
 LIMITS = Rule(
     About(
         "limits",
         "Containers that run users' processes, and volumes in memory, have a memory limit",
-        "one user's processes could take all memory of the node; daemons only reserve memory,"
-        " because reaching a limit would kill a service that all users need",
+        "without a memory limit, the processes of one user could take all memory of the node",
         "set resources.limits.memory, and sizeLimit for an emptyDir in memory",
     ),
     _limits,

@@ -61,7 +61,7 @@ OPEN_SECRETS = Rule(
         "open-secrets",
         "Private keys, passwords and tokens are only in Secrets",
         "every account that can read pods, ConfigMaps or logs could read the secret",
-        "move the value to a Secret, and mount the Secret",
+        "move the value to a Secret, and mount this Secret in the pod",
     ),
     _open_secrets,
 )

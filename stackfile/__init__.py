@@ -46,13 +46,19 @@ def read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StackFileError(f"cannot be read: {error.strerror}; make it a readable file") from None
+        raise StackFileError(
+            f"cannot read the file: {error.strerror}; check that the file exists and that you may "
+            "read it"
+        ) from None
     except UnicodeDecodeError:
         raise StackFileError("expected text in UTF-8; save the file as UTF-8") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise StackFileError("expected a mapping with the key `config`")
+        raise StackFileError(
+            "expected a mapping at the top level of the file; put the settings under the key "
+            "'config'"
+        )
     unknown = sorted(str(key) for key in document if key not in _FIELDS)
     if unknown:
         close = difflib.get_close_matches(unknown[0].lower(), _FIELDS, n=1, cutoff=0.8)
@@ -74,7 +80,9 @@ def parse(text: str) -> Any:
     except yaml.YAMLError as error:
         raise StackFileError(f"invalid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise StackFileError("invalid YAML: nested too deeply") from None
+        raise StackFileError(
+            "invalid YAML: the values are nested too deeply; write them with fewer levels"
+        ) from None
     except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
         # PyYAML's own constructors raise these errors, for example for '!!bool maybe'.
         raise StackFileError(
@@ -87,7 +95,10 @@ _EARLIER: Final = ("could not find expected ':'", "found unexpected end of strea
 """Problems of PyYAML that begin in an earlier line, with the key or the quote."""
 _PROBLEMS: Final = (
     (r"(could not find expected ':')", r"\1; put a blank after the ':' of a key"),
-    (r"found unexpected end of stream", "a quote is not closed; close it"),
+    (
+        r"found unexpected end of stream",
+        ("the text that begins here has no closing quote; add the quote"),
+    ),
     (
         r"expected <block end>, but found .*",
         "the indentation fits no line above; indent this line like the other lines of its block",
@@ -100,7 +111,7 @@ _PROBLEMS: Final = (
         ),
     ),
     (r"sequence entries are not allowed here", "a list must begin in its own line; move '-' there"),
-    (r"found character '\\t' .*", "a tab; indent with blanks"),
+    (r"found character '\\t' .*", "YAML allows no tab here; indent this line with blanks"),
     (r"found character ('.') .*", r"text cannot begin with \1; put it in quotes"),
     (r"(expected ',' or '\]'), but got .*", r"\1; close the list, or separate its items"),
     (r"(expected ',' or '\}'), but got .*", r"\1; close the mapping, or separate its keys"),
@@ -134,7 +145,10 @@ def parse_config(config: Any, namespace: str | None = None) -> dict[str, ConfigV
             )
         key = _key(written, namespace)
         if key in parsed:
-            raise StackFileError(f"config: {written}: is another form of {key}; keep one")
+            raise StackFileError(
+                f"config: {written}: the file has the key '{key}' twice, in two spellings; keep "
+                "only one of them"
+            )
         try:
             parsed[key] = _value(str(written), value)
         except RecursionError:

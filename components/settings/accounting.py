@@ -137,8 +137,8 @@ class Keep(Model):
         if not any((self.last, self.daily, self.weekly, self.monthly)):
             raise cross_field(
                 "last",
-                "0: last, daily, weekly and monthly are all 0, so no dump would be kept; set at "
-                "least one of them above 0",
+                "0: 'last', 'daily', 'weekly' and 'monthly' are all 0, so the deploy would keep "
+                "no dump; set one of these settings to 1 or more",
             )
         return self
 
@@ -146,7 +146,11 @@ class Keep(Model):
 def _refuse_settings_of_disabled(model: "Backup | Accounting") -> None:
     chosen = model.model_fields_set - {"enabled"}
     if not model.enabled and chosen:
-        raise cross_field(min(chosen), "has no effect with enabled: false; remove one of the two")
+        raise cross_field(
+            min(chosen),
+            "has no effect, because 'enabled' in the same section is false; remove this setting, "
+            "or remove 'enabled: false'",
+        )
 
 
 class Backup(Model):
@@ -179,11 +183,15 @@ class Backup(Model):
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) > 1:
             raise cross_field(
-                given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
+                given[0],
+                f"cannot be combined with {' and '.join(map(repr, given[1:]))}, because dumps "
+                "have one store; keep only one of these settings",
             )
         if given and given[0] != "storage_class" and "size" in self.model_fields_set:
             raise cross_field(
-                "size", f"{self.size} MiB: has no effect with {given[0]}; remove size"
+                "size",
+                f"{self.size} MiB: has no effect, because '{given[0]}' is set and determines "
+                "the store of the dumps; remove 'size'",
             )
         return self
 
@@ -237,14 +245,20 @@ class Accounting(Model):
     @model_validator(mode="after")
     def _is_one_database(self) -> Self:
         if self.external and "database" in self.model_fields_set:
-            raise cross_field("database", "cannot be combined with external; keep one")
+            raise cross_field(
+                "database",
+                "cannot be combined with accounting.external, because slurmdbd uses only one "
+                "database; keep only one of the two settings",
+            )
         return self
 
     @model_validator(mode="after")
     def _archive_has_something_to_keep(self) -> Self:
         if self.archive and not self.purge.model_fields_set:
             raise cross_field(
-                "archive", "has no effect without purge; add purge, or remove archive"
+                "archive",
+                "has no effect, because slurmdbd archives only records that it purges; add "
+                "accounting.purge, or remove accounting.archive",
             )
         return self
 
@@ -254,18 +268,22 @@ class Accounting(Model):
         check_defaults(self.accounts)
         if self.default_account == ROOT:
             raise cross_field(
-                "default_account", f"'{ROOT}': is reserved by Slurm; choose another name"
+                "default_account",
+                f"'{ROOT}': Slurm reserves this name for the root of the account tree; choose "
+                "another account name",
             )
         for name in sorted({*self.operators} & {*self.administrators}):
             raise cross_field(
-                "operators", f"'{name}': is also in administrators; keep the user in only one"
+                "operators",
+                f"user '{name}' is also in accounting.administrators; keep the user in only "
+                "one of the two lists",
             )
         for thing in self.remove_with_jobs:
             if thing in things(self.accounts, self.qos):
                 raise cross_field(
                     "remove_with_jobs",
-                    f"'{thing}': accounts or qos still has this object; remove it from there, or "
-                    "from remove_with_jobs",
+                    f"'{thing}': the deploy would remove an object that accounting.accounts or "
+                    "accounting.qos still lists; remove the object from there, or from this list",
                 )
         return self
 

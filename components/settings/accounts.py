@@ -45,7 +45,8 @@ def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise PydanticCustomError(
             "account_name",
-            "expected a name of at most 40 lower-case letters, digits and '_', '.', '-'",
+            "expected an account or QOS name of at most 40 lower-case letters, digits and '_', "
+            "'.', '-'",
         )
     return value
 
@@ -85,7 +86,8 @@ def _thing(value: str) -> str:
         raise PydanticCustomError(
             "thing",
             "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account "
-            "NAME partition NAME'; copy the text from the deploy's error",
+            "NAME partition NAME'; copy the text from the deploy's error about jobs that use the "
+            "object",
         )
     return value
 
@@ -167,7 +169,8 @@ class _Association(Limits):
         if self.default_qos and self.qos and self.default_qos not in self.qos:
             raise cross_field(
                 "default_qos",
-                f"'{self.default_qos}': is not in qos of the same account or user; add it to qos",
+                f"'{self.default_qos}': this QOS is not in the setting 'qos' of the same account "
+                "or user; add it to 'qos'",
             )
         return self
 
@@ -201,7 +204,11 @@ class Account(_Association):
     @model_validator(mode="after")
     def _is_not_slurms_own(self) -> Self:
         if self.name == ROOT:
-            raise cross_field("name", f"'{ROOT}': is reserved by Slurm; choose another name")
+            raise cross_field(
+                "name",
+                f"'{ROOT}': Slurm reserves this name for the root of the account tree; choose "
+                "another account name",
+            )
         for name in duplicates(user.name for user in self.users):
             raise cross_field("users", f"'{name}' is listed twice; keep one")
         for index, user in enumerate(self.users):
@@ -265,8 +272,8 @@ class Qos(Limits):
             if least[name] > most[name]:
                 raise cross_field(
                     f"min_tres_per_job.{name}",
-                    f"{least[name]}: expected at most max_tres_per_job.{name}, which is "
-                    f"{most[name]}",
+                    f"{least[name]}: expected at most max_tres_per_job.{name} of the same QOS, "
+                    f"which is {most[name]}; lower the minimum, or raise the maximum",
                 )
         return self
 
@@ -287,13 +294,16 @@ def check_names(accounts: Sequence[Account], qos: Sequence[Qos]) -> None:
     for key, names in _qos_named(accounts, qos):
         for name in names:
             if name not in known:
-                raise cross_field(key, f"'{name}' is not a QOS; {known_names(name, known)}")
+                raise cross_field(
+                    key, f"'{name}' is not a QOS in accounting.qos; {known_names(name, known)}"
+                )
     parents = {account.name: account.parent for account in accounts}
     for index, account in enumerate(accounts):
         if account.parent not in (ROOT, *parents):
             raise cross_field(
                 f"accounts[{index}].parent",
-                f"'{account.parent}' is not an account; {known_names(account.parent, parents)}",
+                f"'{account.parent}' is not an account in accounting.accounts; "
+                f"{known_names(account.parent, parents)}",
             )
     _refuse_cycle("accounts", {name: (parent,) for name, parent in parents.items()})
     _refuse_cycle("qos", {one.name: one.preempt for one in qos})
@@ -324,8 +334,14 @@ def granted(accounts: Iterable[Account]) -> Iterable[tuple[str, tuple[str, ...]]
 def _refuse_cycle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse an object that refers to itself, directly or through others."""
     problem = {
-        "accounts": "is its own parent, directly or through other accounts; change one parent",
-        "qos": "preempts itself, directly or through other QOS; remove one from preempt",
+        "accounts": (
+            "the account is its own parent, directly or through other accounts; change 'parent' "
+            "of one of these accounts"
+        ),
+        "qos": (
+            "the QOS preempts itself, directly or through other QOS; remove one of these QOS from "
+            "'preempt' of another"
+        ),
     }[key]
     if name := in_cycle(above):
         raise cross_field(key, f"'{name}' {problem}")
@@ -341,8 +357,8 @@ def check_defaults(accounts: Iterable[Account]) -> None:
             if user.name in found:
                 raise cross_field(
                     "accounts",
-                    f"'{user.name}' has two default accounts, '{found[user.name]}' and "
-                    f"'{account.name}'; keep default: true in only one",
+                    f"user '{user.name}' has two default accounts, '{found[user.name]}' and "
+                    f"'{account.name}'; keep 'default: true' in only one of these accounts",
                 )
             found[user.name] = account.name
 

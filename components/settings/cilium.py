@@ -34,10 +34,15 @@ class Hubble(Model):
         if self.relay and not self.enabled:
             raise cross_field(
                 "relay",
-                "true: has no effect with enabled: false; remove one of the two",
+                "true: has no effect, because hubble.enabled is false; remove this setting, or "
+                "remove 'enabled: false'",
             )
         if self.ui and not self.relay:
-            raise cross_field("ui", "true: requires relay; add relay: true")
+            raise cross_field(
+                "ui",
+                "true: Hubble's web page gets its data from the relay; add 'relay: true' in the "
+                "same section",
+            )
         return self
 
 
@@ -98,29 +103,35 @@ class Cilium(Model):
             if key in self.model_fields_set:
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: the plugin of '{self.chained}' controls this; "
-                    f"remove {key}",
+                    f"{getattr(self, key)}: has no effect, because the network plugin in "
+                    f"'chained', '{self.chained}', controls this; remove '{key}'",
                 )
         if self.encryption == "ipsec":
             raise cross_field(
                 "encryption",
-                "ipsec: cannot be combined with chained; expected wireguard or none",
+                "ipsec: Cilium cannot use IPsec on top of the plugin in 'chained'; set "
+                "'encryption' to 'wireguard' or 'none'",
             )
         if self.bbr:
-            raise cross_field("bbr", "true: cannot be combined with chained; remove bbr")
+            raise cross_field(
+                "bbr", "true: Cilium cannot use BBR on top of the plugin in 'chained'; remove 'bbr'"
+            )
         return self
 
     @model_validator(mode="after")
     def _native_routing_knows_its_range(self) -> Self:
         if self.routing == "native" and not self.native_cidr:
             raise cross_field(
-                "native_cidr", "is required with routing: native; add the address range of pods"
+                "native_cidr",
+                "is required, because 'routing' is 'native'; add the address range that the "
+                "underlying network routes to pods",
             )
         routes = "true" if self.node_routes else None
         for key, value in (("native_cidr", self.native_cidr), ("node_routes", routes)):
             if self.routing != "native" and value:
                 raise cross_field(
-                    key, f"{value}: has no effect without routing: native; remove {key}"
+                    key,
+                    f"{value}: has no effect, because 'routing' is not 'native'; remove '{key}'",
                 )
         return self
 
@@ -129,15 +140,15 @@ class Cilium(Model):
         if self.kube_proxy_replacement and not self.api_host:
             raise cross_field(
                 "api_host",
-                "is required with kube_proxy_replacement; add the host name or address of the "
-                "Kubernetes API",
+                "is required with 'kube_proxy_replacement: true'; add the host name or address of "
+                "the Kubernetes API",
             )
         for key in ("api_host", "api_port"):
             if key in self.model_fields_set and not self.kube_proxy_replacement:
                 raise cross_field(
                     key,
-                    f"{getattr(self, key)}: has no effect without kube_proxy_replacement; "
-                    f"remove {key}",
+                    f"{getattr(self, key)}: has no effect without 'kube_proxy_replacement: true'; "
+                    f"remove '{key}'",
                 )
         return self
 
@@ -150,11 +161,12 @@ class Cilium(Model):
             return self
         for key in ("bandwidth_manager", "kube_proxy_replacement"):
             if not getattr(self, key):
-                raise cross_field("bbr", f"true: requires {key}; add {key}: true")
+                raise cross_field("bbr", f"true: requires '{key}: true' in network.cilium; add it")
         if self.encryption == "ipsec":
             raise cross_field(
                 "bbr",
-                "true: cannot be combined with encryption: ipsec; expected wireguard or none",
+                "true: cannot be combined with 'encryption: ipsec'; set 'encryption' to "
+                "'wireguard' or 'none'",
             )
         return self
 
@@ -163,18 +175,18 @@ class Cilium(Model):
         if self.encryption == "ipsec" and not self.ipsec_secret:
             raise cross_field(
                 "ipsec_secret",
-                "is required with encryption: ipsec; add the name of the Secret with the key",
+                "is required with 'encryption: ipsec'; add the name of the Secret with the key",
             )
         if self.ipsec_secret and self.encryption != "ipsec":
             raise cross_field(
                 "ipsec_secret",
-                f"'{self.ipsec_secret}': has no effect without encryption: ipsec; "
-                "remove ipsec_secret",
+                f"'{self.ipsec_secret}': has no effect without 'encryption: ipsec'; remove "
+                "'ipsec_secret'",
             )
         if self.host_firewall and self.encryption == "ipsec":
             # Source: Cilium's documentation, "IPsec Transparent Encryption", limitations.
             raise cross_field(
                 "host_firewall",
-                "true: cannot be combined with encryption: ipsec; remove host_firewall",
+                "true: cannot be combined with 'encryption: ipsec'; remove 'host_firewall'",
             )
         return self

@@ -33,7 +33,9 @@ def _cache(value: str) -> str:
         )
     if not value.startswith("~/") and "%u" not in value:
         raise PydanticCustomError(
-            "cache", "is the same path for all users; add %u, which becomes the user's name"
+            "cache",
+            "all users would share this cache; add %u, which becomes the user's name, such as "
+            "'/local/%u'",
         )
     return value
 
@@ -114,20 +116,26 @@ class Containers(Model):
         if not value:
             raise PydanticCustomError(
                 "allowed",
-                "would permit all images; add patterns such as 'nvcr.io/*', or set "
-                "containers.enabled: false",
+                "an empty list would permit all images; add patterns such as 'nvcr.io/*', or set "
+                "containers.enabled to false",
             )
         return value
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         for name in duplicates(registry.name for registry in self.registries):
-            raise cross_field("registries", f"'{name}' is defined twice; remove one")
+            raise cross_field(
+                "registries",
+                f"environment variable '{name}' is defined twice; remove one definition",
+            )
         return self
 
     @model_validator(mode="after")
     def _values_are_lines(self) -> Self:
         for name, value in self.environment.items():
             if not value.isprintable():
-                raise cross_field(f"environment.{name}", "has unprintable characters; remove them")
+                raise cross_field(
+                    f"environment.{name}",
+                    "the value contains unprintable characters; remove these characters",
+                )
         return self

@@ -36,7 +36,7 @@ def _registries(text: str) -> str | None:
     if not any(entry.get("auth") or entry.get("username") for entry in entries):
         # With credsStore, `docker login` writes the credentials into the machine's own store, so
         # the file has none.
-        return f"auths has no credentials: {_REGISTRIES}"
+        return f"the JSON has no credentials under the key 'auths': {_REGISTRIES}"
     return None
 
 
@@ -49,7 +49,7 @@ def _receivers(text: str) -> str | None:
     except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError):
         return _RECEIVERS
     if first not in names:
-        return f"route.receiver is not the name of a receiver in receivers: {_RECEIVERS}"
+        return f"'route.receiver' does not name an entry of 'receivers': {_RECEIVERS}"
     return None
 
 

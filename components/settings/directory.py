@@ -58,13 +58,15 @@ class Directory(Model):
         if self.password_secret and not self.bind_dn:
             raise cross_field(
                 "password_secret",
-                "has no effect without bind_dn; add bind_dn",
+                "has no effect without directory.bind_dn; add directory.bind_dn, or remove this "
+                "setting",
             )
         # Without a password, servers treat the bind as anonymous (RFC 4513, section 5.1.2).
         if self.bind_dn and not self.password_secret:
             raise cross_field(
                 "password_secret",
-                "is required with bind_dn; add the Secret with its password, or remove bind_dn",
+                "is required with directory.bind_dn; add the name of the Secret with the password "
+                "of bind_dn, or remove bind_dn",
             )
         return self
 

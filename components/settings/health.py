@@ -42,8 +42,8 @@ class Health(Model):
         if not {"any", "idle"} & set(self.node_states):
             raise cross_field(
                 "node_states",
-                f"{list(self.node_states)}: add any or idle; otherwise drained nodes run no "
-                "checks and stay drained",
+                f"{list(self.node_states)}: without the state 'any' or 'idle', drained nodes run "
+                "no checks and stay drained; add 'any' or 'idle'",
             )
         return self
 

@@ -45,14 +45,14 @@ class Isolation(Model):
         if "shared" in given and not self.overlay:
             raise cross_field(
                 "shared",
-                f"{list(self.shared)}: has no effect without overlay: true; "
-                "set overlay, or remove shared",
+                f"{list(self.shared)}: has no effect without 'overlay: true'; set 'overlay' to "
+                "true, or remove 'shared'",
             )
         if self.devices and not self.private_devices:
             raise cross_field(
                 "devices",
-                f"{list(self.devices)}: has no effect without private_devices: true; "
-                "set private_devices, or remove devices",
+                f"{list(self.devices)}: has no effect without 'private_devices: true'; set "
+                "'private_devices' to true, or remove 'devices'",
             )
         return self
 

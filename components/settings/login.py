@@ -75,13 +75,14 @@ class Login(Model):
         if self.node_port is not None and self.service != "NodePort":
             raise cross_field(
                 "node_port",
-                f"{self.node_port}: has no effect without service: NodePort; "
-                "set service, or remove node_port",
+                f"{self.node_port}: has no effect, because login.service is not 'NodePort'; set "
+                "login.service to 'NodePort', or remove login.node_port",
             )
         if self.source_ranges and self.service != "LoadBalancer":
             raise cross_field(
                 "source_ranges",
-                f"{', '.join(self.source_ranges)}: has no effect without service: LoadBalancer; "
-                "set service, or remove source_ranges",
+                f"{', '.join(self.source_ranges)}: has no effect, because login.service is not "
+                "'LoadBalancer'; set login.service to 'LoadBalancer', or remove "
+                "login.source_ranges",
             )
         return self

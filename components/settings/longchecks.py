@@ -54,7 +54,9 @@ class LongCheck(Model):
     def _history_is_enough(self) -> Self:
         if self.least > self.history:
             raise cross_field(
-                "least", f"{self.least}: expected at most history, which is {self.history}"
+                "least",
+                f"{self.least}: expected at most the setting 'history', which is "
+                f"{self.history}; lower 'least', or raise 'history'",
             )
         return self
 
@@ -82,7 +84,7 @@ class LongChecks(Model):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         for name in duplicates(check.name for check in self.checks):
-            raise cross_field("checks", f"two checks are named '{name}'; keep one")
+            raise cross_field("checks", f"two checks are named '{name}'; remove one of them")
         return self
 
     @model_validator(mode="after")
@@ -91,7 +93,8 @@ class LongChecks(Model):
             if check.history > self.keep:
                 raise cross_field(
                     f"checks[{index}].history",
-                    f"{check.history}: expected at most keep, which is {self.keep}",
+                    f"{check.history}: expected at most long_checks.keep, which is {self.keep}; "
+                    "lower 'history', or raise 'keep'",
                 )
         return self
 
@@ -113,10 +116,13 @@ class LongChecks(Model):
                         f"'{name}' is not a nodeset; {known_names(name, known)}",
                     )
                 elif not check.fits(known[name]):
-                    problem = f"{check.name} requires nodes with {needed}; remove this nodeset"
+                    problem = (
+                        f"check '{check.name}' requires nodes with {needed}; remove this nodeset "
+                        "from the check"
+                    )
                     yield f"{key}.nodesets", f"'{name}': {problem}"
             if not self.nodesets_of(check, nodesets):
                 yield (
                     f"{key}.name",
-                    f"'{check.name}': no nodeset has nodes with {needed}; remove the check",
+                    f"check '{check.name}': no nodeset has nodes with {needed}; remove the check",
                 )

@@ -134,11 +134,15 @@ class Jail(Model):
         given = [kind for kind in kinds if getattr(self, kind) is not None]
         if len(given) > 1:
             raise cross_field(
-                given[0], f"cannot be combined with {' and '.join(given[1:])}; keep one"
+                given[0],
+                f"cannot be combined with {' and '.join(map(repr, given[1:]))}, because the "
+                "jail has one source; keep only one of these settings",
             )
         if self.claim and "size" in self.model_fields_set:
             raise cross_field(
-                "size", f"{self.size} MiB: the existing claim determines the size; remove size"
+                "size",
+                f"{self.size} MiB: has no effect, because the existing claim in jail.claim "
+                "determines the size; remove jail.size",
             )
         return self
 
@@ -186,7 +190,11 @@ class Snapshots(Model):
     @model_validator(mode="after")
     def _has_a_class(self) -> Self:
         if not (self.jail or self.state):
-            raise cross_field("jail", "is not set; set snapshots.jail or snapshots.state")
+            raise cross_field(
+                "jail",
+                "the section takes no snapshots, because it names no VolumeSnapshotClass; set "
+                "snapshots.jail or snapshots.state, or remove the section",
+            )
         return self
 
 
@@ -262,7 +270,9 @@ class Rest(Model):
     def _claim_has_jwks(self) -> Self:
         if self.user_claim and not self.jwks:
             raise cross_field(
-                "user_claim", f"'{self.user_claim}': has no effect without jwks; add jwks"
+                "user_claim",
+                f"'{self.user_claim}': has no effect without jwt.jwks; add jwt.jwks, or "
+                "remove jwt.user_claim",
             )
         return self
 
@@ -308,7 +318,9 @@ class Network(Model):
         # allows. NetworkPolicies would therefore allow all destinations again.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
-                "names", f"has no effect with policies: {self.policies}; set policies: cilium"
+                "names",
+                f"has no effect, because network.policies is '{self.policies}'; set "
+                "network.policies to 'cilium', or remove this setting",
             )
         return self
 
@@ -390,7 +402,8 @@ class Settings(Model):
         if self.namespace == "default" or self.namespace.startswith("kube-"):
             raise cross_field(
                 "namespace",
-                f"'{self.namespace}': belongs to Kubernetes; choose a namespace for this stack",
+                f"'{self.namespace}': this namespace belongs to Kubernetes; choose a namespace "
+                "that only this stack uses",
             )
         return self
 
@@ -401,7 +414,9 @@ class Settings(Model):
         for key, name in named.items():
             if name in SYSTEM_ACCOUNTS:
                 raise cross_field(
-                    key, f"'{name}': is an account of the operating system; choose another name"
+                    key,
+                    f"'{name}': an account of the operating system has this name; choose "
+                    "another name",
                 )
         return self
 
@@ -416,11 +431,12 @@ class Settings(Model):
             if name in OWN_SECRETS:
                 raise cross_field(
                     f"secrets.{name}",
-                    "is the name of a Secret that the stack itself creates; choose another name",
+                    "the stack itself creates a Secret with this name; choose another name",
                 )
             if not entries:
                 raise cross_field(
-                    f"secrets.{name}", "has no entries; add an entry, or remove the Secret"
+                    f"secrets.{name}",
+                    "the Secret has no entries; add an entry, or remove the Secret",
                 )
             for entry, text in entries.items():
                 if problem := contents.problem(entry, text.get_secret_value()):
@@ -435,7 +451,7 @@ class Settings(Model):
                 if given is not None and entry not in given:
                     raise cross_field(
                         key,
-                        f"'{name}': expected a Secret with the entry '{entry}'; add this entry to "
+                        f"Secret '{name}' does not have the entry '{entry}'; add this entry to "
                         f"secrets.{name}",
                     )
         return self
@@ -447,7 +463,7 @@ class Settings(Model):
         if self.jail.server and not self.jail.server.machines and policies != "cilium":
             raise cross_field(
                 "jail.server.machines",
-                f"is required with network.policies: {policies}; add the address ranges of the "
+                f"is required with network.policies '{policies}'; add the address ranges of the "
                 "Kubernetes nodes, such as [10.0.0.0/16]",
             )
         return self
@@ -472,11 +488,15 @@ class Settings(Model):
                 key = f"nodesets[{index}].volumes"
                 if volume.name in names:
                     raise cross_field(
-                        key, f"'{volume.name}': is already in jail.volumes; choose another name"
+                        key,
+                        f"'{volume.name}': a volume in jail.volumes already has this name; "
+                        "choose another name",
                     )
                 if volume.path in paths:
                     raise cross_field(
-                        key, f"'{volume.path}': is already in jail.volumes; choose another path"
+                        key,
+                        f"'{volume.path}': a volume in jail.volumes is already mounted at "
+                        "this path; choose another path",
                     )
         return self
 
@@ -494,7 +514,8 @@ class Settings(Model):
         if len(defaults) > 1:
             raise cross_field(
                 "partitions",
-                f"{' and '.join(defaults)} have default: true; keep it in only one partition",
+                f"partitions {' and '.join(defaults)} have 'default: true'; keep it in only one "
+                "partition",
             )
         return self
 
@@ -508,12 +529,13 @@ class Settings(Model):
             if group.name in users:
                 raise cross_field(
                     f"groups[{index}].name",
-                    f"'{group.name}' is the name of a user's own group; choose another name",
+                    f"'{group.name}': a user's own group already has this name; choose another "
+                    "group name",
                 )
             if str(group.gid) in own:
                 raise cross_field(
                     f"groups[{index}].gid",
-                    f"{group.gid} is the id of a user's own group; choose another gid",
+                    f"{group.gid}: a user's own group already has this id; choose another gid",
                 )
             for name in group.members:
                 if name not in users:
@@ -531,8 +553,8 @@ class Settings(Model):
             if self.accounting.enabled and partition.qos and partition.qos not in known:
                 raise cross_field(
                     f"partitions[{index}].qos",
-                    f"'{partition.qos}' is not a QOS; add it to accounting.qos; "
-                    f"{known_names(partition.qos, known)}",
+                    f"'{partition.qos}' is not a QOS; add it to accounting.qos, or correct the "
+                    f"name; {known_names(partition.qos, known)}",
                 )
         return self
 
@@ -588,8 +610,8 @@ class Settings(Model):
                     if value is not None:
                         raise cross_field(
                             f"partitions[{index}].{field}",
-                            f"{value}: has no effect with slurm.preemption.type: none; "
-                            "set slurm.preemption.type: partition_prio",
+                            f"{value}: has no effect, because slurm.preemption.type is 'none'; "
+                            "set slurm.preemption.type to 'partition_prio', or remove this setting",
                         )
         return self
 
@@ -602,7 +624,8 @@ class Settings(Model):
         if not chosen:
             raise cross_field(
                 "on_demand.ceiling",
-                f"{ceiling:g}: has no effect, because no nodeset has on_demand; remove ceiling",
+                f"{ceiling:g}: has no effect, because no nodeset has nodes on demand; remove "
+                "on_demand.ceiling",
             )
         for index, on_demand in chosen:
             if on_demand.price is None:
@@ -642,7 +665,8 @@ class Settings(Model):
                 if node not in owner:
                     raise cross_field(
                         key,
-                        f"'{node}' in '{group.name}' is not a node; {known_names(node, owner)}",
+                        f"'{node}' in switch or block '{group.name}' is not a node; "
+                        f"{known_names(node, owner)}",
                     )
                 # slurmctld 24.11 does not know a dynamic node before the node's first start. With
                 # such a node in a block, slurmctld dies. With such a node below a switch, slurmctld
@@ -650,14 +674,14 @@ class Settings(Model):
                 if owner[node] not in static:
                     raise cross_field(
                         key,
-                        f"'{node}' in '{group.name}' is a dynamic node: expected static nodes; "
-                        f"set kind: static in nodeset '{owner[node]}'",
+                        f"node '{node}' in '{group.name}' is dynamic, but a topology requires "
+                        f"static nodes; set 'kind: static' in nodeset '{owner[node]}'",
                     )
                 if node in wired:
                     raise cross_field(
                         key,
-                        f"'{node}' is in both '{wired[node]}' and '{group.name}'; keep it in only "
-                        "one",
+                        f"node '{node}' is in both '{wired[node]}' and '{group.name}'; keep the "
+                        "node in only one of them",
                     )
                 wired[node] = group.name
             # topology.conf leaves out a block without nodes, so slurmctld accepts such a block.
@@ -665,8 +689,9 @@ class Settings(Model):
             if topology.block_sizes and 0 < number < topology.block_sizes[0]:
                 raise cross_field(
                     key,
-                    f"'{group.name}' has {number} nodes: expected at least "
-                    f"{topology.block_sizes[0]}, which is the first of block_sizes; add nodes",
+                    f"block '{group.name}' has {number} nodes: expected at least "
+                    f"{topology.block_sizes[0]}, which is the first number in block_sizes; add "
+                    "nodes to the block, or lower this number",
                 )
         return self
 
@@ -680,15 +705,16 @@ class Settings(Model):
             if nodeset.kind != "static":
                 raise cross_field(
                     f"nodesets[{index}].kind",
-                    f"{nodeset.kind}: slurm.topology.labels require static nodes; set kind: static",
+                    f"{nodeset.kind}: slurm.topology.labels requires static nodes; set 'kind: "
+                    "static' in this nodeset",
                 )
             # A node that has never been awake would be in no block. Slurm would give it no job, so
             # the node would never wake.
             if nodeset.on_demand and self.slurm.topology.kind == "block":
                 raise cross_field(
                     f"nodesets[{index}].on_demand",
-                    "a node that was never awake has no labels, so it is in no block and gets no "
-                    "jobs; set slurm.topology.kind: tree, or list the blocks in "
+                    "a node on demand that was never awake has no labels, so it is in no block "
+                    "and gets no jobs; set slurm.topology.kind to 'tree', or list the blocks in "
                     "slurm.topology.blocks",
                 )
         return self
@@ -706,7 +732,7 @@ class Settings(Model):
         for key, (name, names) in named.items():
             if name in names:
                 raise cross_field(
-                    key, f"'{name}': is reserved for long checks; choose another name"
+                    key, f"'{name}': this name is reserved for long checks; choose another name"
                 )
         return self
 
@@ -756,8 +782,9 @@ class Settings(Model):
             if nodeset.gpus and wanted and wanted > nodeset.gpus.count:
                 raise cross_field(
                     f"{key}.{GPU_COUNT}.count",
-                    f"{wanted:g}: nodeset '{nodeset.name}' has only {nodeset.gpus.count} GPUs, so "
-                    "the check would drain its nodes; remove count",
+                    f"{wanted:g}: nodes of nodeset '{nodeset.name}' have only "
+                    f"{nodeset.gpus.count} GPUs, so the check would drain these nodes; remove "
+                    "'count' from the check",
                 )
         return self
 
@@ -772,7 +799,7 @@ class Settings(Model):
                     raise cross_field(
                         f"nodesets[{index}].gpus.mig",
                         f"{profile}: {slices}: expected a multiple of gpus.count ({gpus.count}), "
-                        "because all GPUs of a machine have the same slices; change the number",
+                        "because all GPUs of a machine have the same slices; change this number",
                     )
         return self
 
@@ -816,7 +843,8 @@ class Settings(Model):
                     f"{key}.min_nodes",
                     (
                         f"{partition.min_nodes}: no job can start, because the partition's "
-                        f"nodesets have only {nodes} nodes; lower min_nodes, or add nodes"
+                        f"nodesets have only {nodes} nodes; lower min_nodes, or add nodes to "
+                        "these nodesets"
                     ),
                 )
 
@@ -827,8 +855,8 @@ class Settings(Model):
                 yield (
                     "containers.allowed",
                     (
-                        f"'{pattern}' permits only the image with exactly this name; to permit all"
-                        " images below it, add /*"
+                        f"'{pattern}': permits only the image with exactly this name; to permit "
+                        f"all images whose names begin with it, write '{pattern}/*'"
                     ),
                 )
 
@@ -855,8 +883,8 @@ class Settings(Model):
                 yield (
                     f"accounting.qos[{qos.name}].preempt",
                     (
-                        f"{', '.join(qos.preempt)}: has no effect with slurm.preemption.type: "
-                        f"{kind}; set slurm.preemption.type: qos"
+                        f"{', '.join(qos.preempt)}: has no effect, because slurm.preemption.type "
+                        f"is '{kind}'; set slurm.preemption.type to 'qos', or remove 'preempt'"
                     ),
                 )
         if self.accounting.enabled:
@@ -877,8 +905,8 @@ class Settings(Model):
                 yield (
                     key,
                     (
-                        f"{shown}: has no effect without accounting; remove it, or set "
-                        "accounting.enabled: true"
+                        f"{shown}: has no effect, because accounting.enabled is false; remove "
+                        "this setting, or set accounting.enabled to true"
                     ),
                 )
 
@@ -888,7 +916,13 @@ class Settings(Model):
             close = difflib.get_close_matches(name, self.secrets, n=1, cutoff=0.75)
             likely = close or self._unused_secrets(key)
             if name not in self.secrets and likely:
-                yield key, f"'{name}' is not in secrets; did you mean '{likely[0]}'?"
+                yield (
+                    key,
+                    (
+                        f"'{name}' is not a Secret in the setting 'secrets'; did you mean "
+                        f"'{likely[0]}'?"
+                    ),
+                )
         environments = {
             "containers.environment": self.containers.environment,
             **{
@@ -901,7 +935,10 @@ class Settings(Model):
                 if _CREDENTIAL.search(variable):
                     yield (
                         f"{key}.{variable}",
-                        "looks like a credential, and all users can read it; remove it",
+                        (
+                            "the value looks like a credential, and all users can read this "
+                            "setting; remove it"
+                        ),
                     )
 
     def _unused_secrets(self, key: str) -> list[str]:
@@ -945,9 +982,9 @@ class Settings(Model):
                     yield (
                         f"partitions[{partition.name}].allow_accounts",
                         (
-                            f"'{name}' is not in accounting.accounts, so jobs of this account start"
-                            " only if an administrator created it with sacctmgr;"
-                            f" {known_names(name, known)}"
+                            f"account '{name}' is not in accounting.accounts, so its jobs start "
+                            "only if an administrator created it with sacctmgr; add it to "
+                            f"accounting.accounts, or correct the name; {known_names(name, known)}"
                         ),
                     )
 

@@ -82,8 +82,9 @@ class Bundled(Model):
         if self.webhook and self.alertmanager_secret:
             raise cross_field(
                 "webhook",
-                "has no effect with alertmanager_secret; add this URL to the Secret's "
-                "alertmanager.yml instead",
+                "has no effect, because the Secret in alertmanager_secret contains the "
+                "configuration; add this URL to alertmanager.yml in that Secret, and remove "
+                "'webhook'",
             )
         return self
 
@@ -97,8 +98,8 @@ class Bundled(Model):
                 # Show only the host: the rest of the URL may be a credential.
                 raise cross_field(
                     "webhook",
-                    f"{host}: does not accept Alertmanager's own format; use {kind} in the "
-                    "alertmanager.yml of alertmanager_secret instead",
+                    f"{host}: does not accept Alertmanager's own format; set alertmanager_secret "
+                    f"to a Secret whose alertmanager.yml uses {kind}, and remove 'webhook'",
                 )
         return self
 
@@ -140,8 +141,8 @@ class Logs(Model):
         if "?" in self.endpoint or self.endpoint.rstrip("/").endswith("/v1/logs"):
             raise cross_field(
                 "endpoint",
-                f"{self.endpoint}: expected a URL without /v1/logs and without a query; remove "
-                "them",
+                f"{self.endpoint}: expected a URL without a query and without /v1/logs, which the "
+                "stack adds; remove these parts",
             )
         return self
 
@@ -168,18 +169,20 @@ class Monitoring(Model):
         for part in ("bundled", "operator"):
             if part in self.model_fields_set and self.kind != part:
                 raise cross_field(
-                    part, f"has no effect without kind: {part}; set kind, or remove {part}"
+                    part,
+                    f"has no effect, because monitoring.kind is not '{part}'; set "
+                    f"monitoring.kind to '{part}', or remove monitoring.{part}",
                 )
         if self.dcgm_namespace and self.kind != "bundled":
             raise cross_field(
                 "dcgm_namespace",
-                f"{self.dcgm_namespace}: has no effect without kind: bundled; "
-                "remove dcgm_namespace",
+                f"{self.dcgm_namespace}: has no effect, because monitoring.kind is not 'bundled'; "
+                "remove monitoring.dcgm_namespace",
             )
         if self.kind != "none" and not self.exporter.enabled:
             raise cross_field(
                 "exporter.enabled",
-                f"false: monitoring.kind: {self.kind} requires the exporter; remove enabled, or "
-                "set kind: none",
+                f"false: monitoring.kind '{self.kind}' requires the exporter; remove 'enabled: "
+                "false', or set monitoring.kind to 'none'",
             )
         return self

@@ -84,7 +84,9 @@ class Gpus(Model):
     @model_validator(mode="after")
     def _shards_are_of_whole_gpus(self) -> Self:
         if self.mig and self.shards:
-            raise cross_field("shards", f"{self.shards}: MIG slices have no shards; remove shards")
+            raise cross_field(
+                "shards", f"{self.shards}: GPUs with MIG slices have no shards; remove gpus.shards"
+            )
         return self
 
     @model_validator(mode="after")
@@ -95,15 +97,16 @@ class Gpus(Model):
             mig = ", ".join(f"{profile}: {number}" for profile, number in self.mig.items())
             raise cross_field(
                 "mig",
-                f"{mig}: these are {shares} compute slices; expected at most {most}, because "
-                f"gpus.count is {self.count} and each GPU has {_MIG_SHARES}; lower the numbers",
+                f"{mig}: these profiles need {shares} compute slices; expected at most {most}, "
+                f"because gpus.count is {self.count} and each GPU has {_MIG_SHARES}; lower the "
+                "numbers of slices",
             )
         return self
 
     @model_validator(mode="after")
     def _slices_are_nvidias(self) -> Self:
         if self.mig and self.vendor() == AMD:
-            raise cross_field("mig", f"GPUs of {AMD} have no MIG; remove mig")
+            raise cross_field("mig", f"GPUs of {AMD} do not support MIG; remove gpus.mig")
         return self
 
     def number(self) -> int:
@@ -226,7 +229,7 @@ class Nodeset(Model):
     @model_validator(mode="after")
     def _kept_machines_fit(self) -> Self:
         if self.keep_machine and self.kind != "static":
-            said = f"{self.kind}: nodes with keep_machine must be static; remove kind"
+            said = f"{self.kind}: nodes with 'keep_machine' are always static; remove 'kind'"
             raise cross_field("kind", said)
         return self
 
@@ -238,19 +241,23 @@ class Nodeset(Model):
         if "roll" in self.model_fields_set:
             raise cross_field(
                 "roll",
-                "has no effect: nodes on demand are replaced when they are idle; remove roll",
+                "has no effect, because the deploy replaces nodes on demand when they are idle; "
+                "remove 'roll'",
             )
         if self.keep_machine:
             raise cross_field(
                 "keep_machine",
-                "true: nodes on demand have no machine while they sleep; remove keep_machine",
+                "true: nodes on demand have no machine while they sleep; remove 'keep_machine'",
             )
         if self.kind != "static":
-            raise cross_field("kind", f"{self.kind}: nodes on demand must be static; remove kind")
+            raise cross_field(
+                "kind", f"{self.kind}: nodes on demand are always static; remove 'kind'"
+            )
         if chosen.largest_min() > self.replicas:
             raise cross_field(
                 "on_demand",
-                f"min: {chosen.largest_min()}: expected at most replicas, which is {self.replicas}",
+                f"min: {chosen.largest_min()}: expected at most 'replicas' of the nodeset, which "
+                f"is {self.replicas}",
             )
         names = node_names(self.name, self.replicas)
         for name in chosen.keep:
@@ -264,7 +271,9 @@ class Nodeset(Model):
     def _request_fits_size(self) -> Self:
         if self.cpu_request is not None and self.cpu_request > self.cpus:
             raise cross_field(
-                "cpu_request", f"{self.cpu_request:g}: expected at most cpus, which is {self.cpus}"
+                "cpu_request",
+                f"{self.cpu_request:g}: expected at most 'cpus' of the nodeset, which is "
+                f"{self.cpus}",
             )
         return self
 
@@ -273,8 +282,8 @@ class Nodeset(Model):
         if self.exclusive_cpus and self.requested_cpus != self.cpus:
             raise cross_field(
                 "cpu_request",
-                f"{self.cpu_request:g}: a node with exclusive_cpus reserves all its cpus, which "
-                f"are {self.cpus}; remove cpu_request",
+                f"{self.cpu_request:g}: with 'exclusive_cpus: true', a node reserves all its "
+                f"{self.cpus} CPUs; remove 'cpu_request'",
             )
         return self
 
@@ -284,8 +293,8 @@ class Nodeset(Model):
             if name in self.pod.resources:
                 raise cross_field(
                     "pod.resources",
-                    f"'{name}': the stack derives this resource from gpus; remove it from "
-                    "pod.resources",
+                    f"'{name}': the stack derives this resource from 'gpus' of the nodeset; "
+                    "remove it from pod.resources",
                 )
         return self
 
@@ -294,8 +303,8 @@ class Nodeset(Model):
         if self.isolation.in_memory() > self.memory:
             raise cross_field(
                 "isolation",
-                f"tmp, var_tmp and shm use {self.isolation.in_memory()} MiB of memory: "
-                f"expected at most the nodeset's memory, {self.memory} MiB; lower the sizes",
+                f"'tmp', 'var_tmp' and 'shm' use {self.isolation.in_memory()} MiB of memory: "
+                f"expected at most the memory of a node, {self.memory} MiB; lower these sizes",
             )
         return self
 
@@ -306,8 +315,8 @@ class Nodeset(Model):
             if space and space.medium == "memory" and (space.size or 0) > self.memory:
                 raise cross_field(
                     f"volumes[{index}].empty.size",
-                    f"{space.size} MiB: expected at most the nodeset's memory, {self.memory} MiB, "
-                    "because files with medium: memory use the pod's memory; lower size",
+                    f"{space.size} MiB: expected at most the memory of a node, {self.memory} MiB, "
+                    "because files with 'medium: memory' use the pod's memory; lower this size",
                 )
         return self
 
@@ -317,8 +326,8 @@ class Nodeset(Model):
         if self.cpus % parts:
             raise cross_field(
                 "cpus",
-                f"{self.cpus}: expected a multiple of sockets times threads_per_core, "
-                f"which is {parts}",
+                f"{self.cpus}: expected a multiple of {parts}, which is 'sockets' times "
+                "'threads_per_core'; change one of these numbers",
             )
         return self
 
@@ -328,12 +337,13 @@ class Nodeset(Model):
         if FEATURE_ON_DEMAND in self.features:
             raise cross_field(
                 "features",
-                f"'{FEATURE_ON_DEMAND}': nodes on demand always have this feature; remove it",
+                f"'{FEATURE_ON_DEMAND}': nodes on demand always have this feature; remove it from "
+                "'features'",
             )
         for feature in duplicates((self.name, *self.features)):
-            said = "is the nodeset's name, which is always a feature; remove it"
+            said = "the nodeset's name is always a feature of its nodes; remove it from 'features'"
             if feature != self.name:
-                said = "is listed twice; remove one"
+                said = "the feature is listed twice; remove one of the entries"
             raise cross_field("features", f"'{feature}': {said}")
         return self
 

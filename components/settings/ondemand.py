@@ -67,5 +67,9 @@ class OnDemandLimits(Model):
     @model_validator(mode="after")
     def _is_positive(self) -> Self:
         if self.ceiling == 0:
-            raise cross_field("ceiling", "0: no node could start; set a price, or remove ceiling")
+            raise cross_field(
+                "ceiling",
+                "0: no node with a price could start; set the highest price for an hour, or "
+                "remove on_demand.ceiling",
+            )
         return self

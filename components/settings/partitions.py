@@ -91,8 +91,8 @@ class Partition(Model):
         if self.name == "default":
             raise cross_field(
                 "name",
-                "'default': is reserved by Slurm; choose another name (default: true makes a "
-                "partition the default)",
+                "'default': Slurm reserves this name; choose another name. To make a partition "
+                "the default, set 'default: true' in it",
             )
         return self
 
@@ -100,20 +100,27 @@ class Partition(Model):
     def _limits_fit(self) -> Self:
         if self.default_time and parse_time(self.default_time) > parse_time(self.max_time):
             raise cross_field(
-                "default_time", f"'{self.default_time}': expected at most max_time, {self.max_time}"
+                "default_time",
+                f"'{self.default_time}': expected at most max_time of the partition, which is "
+                f"{self.max_time}",
             )
         if self.min_nodes and self.max_nodes and self.min_nodes > self.max_nodes:
             raise cross_field(
-                "min_nodes", f"{self.min_nodes}: expected at most max_nodes, {self.max_nodes}"
+                "min_nodes",
+                f"{self.min_nodes}: expected at most max_nodes of the partition, which is "
+                f"{self.max_nodes}",
             )
         if self.allow_qos and self.deny_qos:
             raise cross_field(
                 "deny_qos",
-                f"{', '.join(self.deny_qos)}: cannot be combined with allow_qos; keep one",
+                f"{', '.join(self.deny_qos)}: cannot be combined with allow_qos, because Slurm "
+                "uses only one of the two lists; keep only one",
             )
         if self.exclusive and self.over_subscribe != "no":
             raise cross_field(
-                "over_subscribe", f"{self.over_subscribe}: conflicts with exclusive: true; keep one"
+                "over_subscribe",
+                f"{self.over_subscribe}: conflicts with 'exclusive: true', which allocates "
+                "whole nodes to jobs; remove one of the two settings",
             )
         return self
 

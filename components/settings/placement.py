@@ -53,18 +53,22 @@ class Toleration(Model):
     @model_validator(mode="after")
     def _fits_kubernetes(self) -> Self:
         if self.operator == "Equal" and (self.key is None or self.value is None):
-            raise cross_field("operator", "Equal: requires a key and a value; add them")
+            raise cross_field(
+                "operator",
+                "Equal: this operator compares the value of a taint, so it needs 'key' and "
+                "'value'; add both, or set 'operator' to 'Exists'",
+            )
         if self.operator == "Exists" and self.value is not None:
             raise cross_field(
                 "value",
-                f"'{self.value}': has no effect without operator: Equal; "
-                "set operator, or remove value",
+                f"'{self.value}': has no effect, because 'operator' is not 'Equal'; set "
+                "'operator' to 'Equal', or remove 'value'",
             )
         if self.seconds is not None and self.effect != "NoExecute":
             raise cross_field(
                 "seconds",
-                f"{self.seconds}: has no effect without effect: NoExecute; "
-                "set effect, or remove seconds",
+                f"{self.seconds}: has no effect, because 'effect' is not 'NoExecute'; set "
+                "'effect' to 'NoExecute', or remove 'seconds'",
             )
         return self
 
@@ -94,8 +98,8 @@ def check_placement(placement: Placement) -> None:
         if getattr(default, name) is not None:
             raise cross_field(
                 f"placement.{DEFAULT}.{name}",
-                f"{getattr(default, name)}: cannot be set for all services; set it for each"
-                f" service, such as placement.controller.{name}",
+                f"{getattr(default, name)}: placement.default cannot set '{name}' for all "
+                f"services; set it for each service, such as placement.controller.{name}",
             )
 
 

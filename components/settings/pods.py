@@ -33,7 +33,7 @@ _OURS: Final[Mapping[str, str]] = {
     "DRAIN_GRACE": "use drain_grace",
     "LIMITS": "use limits",
     "MACHINE": "remove it: the stack sets it to the name of the pod's machine",
-    "NODE_CONF": "use the nodeset's own settings",
+    "NODE_CONF": "remove it, and use the nodeset's settings 'cpus', 'memory' and 'gpus'",
     "NODE_NAME": "remove it: the stack sets it to the pod's name",
     "NODE_SHAPE": "use cpus, sockets, threads_per_core and gpus",
     "POD_IP": "remove it: the stack sets it to the pod's address",
@@ -51,7 +51,9 @@ def _variable(value: str) -> str:
         raise PydanticCustomError("variable", "is reserved; {instead}", {"instead": _OURS[value]})
     if value.startswith(_PREFIXES):
         raise PydanticCustomError(
-            "variable", "would change slurmd, which runs as root; set the variable in jobs instead"
+            "variable",
+            "this variable would change slurmd, which runs as root; remove it here, and set "
+            "it in the jobs",
         )
     return value
 

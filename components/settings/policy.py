@@ -44,6 +44,6 @@ class Policy(Model):
         for name in self.exceptions:
             if name not in POLICIES:
                 raise cross_field(
-                    f"exceptions.{name}", f"is not a policy; {known_names(name, POLICIES)}"
+                    f"exceptions.{name}", f"'{name}' is not a policy; {known_names(name, POLICIES)}"
                 )
         return self

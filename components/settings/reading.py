@@ -54,7 +54,9 @@ def read_stack(stack: str, root: Path) -> Settings:
     if document is None:
         raise _absent(stack, root)
     if not document:
-        raise SettingsError(f"{name}: add a mapping 'config' with {_PREFIX}… keys")
+        raise SettingsError(
+            f"{name}: the file has no settings; add a mapping 'config' with {_PREFIX}… keys"
+        )
     return _settings({key: as_text(value) for key, value in document.items()}, name)
 
 
@@ -165,7 +167,9 @@ def _settings(config: Mapping[str, str], source: str) -> Settings:
         # A longer name, such as `slurmstack-web`, may be another project's.
         is_ours = name in Settings.model_fields and PROJECT not in namespace
         if is_ours and likeness > _SIMILAR:
-            raise SettingsError(f"{source}: {key}: unknown prefix; did you mean '{_PREFIX}{name}'?")
+            raise SettingsError(
+                f"{source}: {key}: unknown prefix of a setting; did you mean '{_PREFIX}{name}'?"
+            )
     values = {
         key.removeprefix(_PREFIX): _decode(f"{source}: {key}", value)
         for key, value in config.items()
@@ -195,8 +199,11 @@ def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Set
         found = error.errors(include_url=False)
         reported = [details for details in found if not _is_result(details, found)]
         problems = [prefix + explained(details, values) for details in reported]
-        more = [f"{len(problems) - _MOST} more problems"] if len(problems) > _MOST else []
-        raise SettingsError(*(f"{source}: {text}" for text in problems[:_MOST] + more)) from None
+        if (left := len(problems) - _MOST) > 0:
+            problems[_MOST:] = [
+                f"{left} more problems are not shown; correct those above, and run the command again"
+            ]
+        raise SettingsError(*(f"{source}: {text}" for text in problems)) from None
 
 
 # --- Errors for users ----------------------------------------------------------------------------

@@ -91,8 +91,9 @@ class Reconciler(Model):
         if "Ready" in self.conditions:
             raise cross_field(
                 "conditions.Ready",
-                "is true for healthy nodes, so the reconciler would drain all nodes; remove Ready, "
-                "because the reconciler drains nodes that are not ready in any case",
+                "the condition Ready is true for healthy nodes, so the reconciler would drain all "
+                "nodes; remove it, because the reconciler drains nodes that are not ready in any "
+                "case",
             )
         causes = {*CHECKS, *REPAIRED, *self.conditions.values()}
         for name in self.ladders:
@@ -100,7 +101,7 @@ class Reconciler(Model):
                 known = known_names(name, causes)
                 raise cross_field(
                     f"ladders.{name}",
-                    f"is not a check or problem that the reconciler can repair; {known}",
+                    f"'{name}' is not a check or problem that the reconciler can repair; {known}",
                 )
         return self
 
@@ -112,7 +113,11 @@ class Reconciler(Model):
             "replace_servers": servers,
         }.items():
             if value and not self.replace:
-                raise cross_field(key, f"{value}: has no effect without replace; add replace")
+                raise cross_field(
+                    key,
+                    f"{value}: has no effect, because reconciler.replace is not set; set "
+                    "reconciler.replace to a command, or remove this setting",
+                )
         return self
 
     def steps(self) -> frozenset[str]:

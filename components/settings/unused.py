@@ -30,7 +30,10 @@ def _disabled_containers(settings: Settings) -> Warnings:
         for name in _set(settings.containers, "enabled"):
             yield (
                 f"containers.{name}",
-                "has no effect with containers.enabled: false; remove it, or enable containers",
+                (
+                    "has no effect, because containers.enabled is false; remove this setting, or "
+                    "set containers.enabled to true"
+                ),
             )
 
 
@@ -44,7 +47,13 @@ def _disabled_checks(settings: Settings) -> Warnings:
     keys = [f"health.{name}" for name in names if name in health.model_fields_set]
     keys += [f"nodesets[{each.name}].checks" for each in settings.nodesets if each.checks]
     for key in keys:
-        yield key, "has no effect with health.enabled: false; remove it, or enable the checks"
+        yield (
+            key,
+            (
+                "has no effect, because health.enabled is false; remove this setting, or set "
+                "health.enabled to true"
+            ),
+        )
 
 
 def _long_checks(settings: Settings) -> Warnings:
@@ -52,7 +61,10 @@ def _long_checks(settings: Settings) -> Warnings:
         for name in _set(settings.long_checks, "checks"):
             yield (
                 f"long_checks.{name}",
-                "has no effect without long_checks.checks; remove it, or add checks",
+                (
+                    "has no effect, because long_checks.checks is empty; remove this setting, or "
+                    "add checks to long_checks.checks"
+                ),
             )
 
 

@@ -143,8 +143,8 @@ class Source(Model):
         if len(given) != 1:
             raise cross_field(
                 "name",
-                f"'{self.name}': this volume has {' and '.join(given) or 'no source'}; "
-                f"set exactly one of {', '.join(sources)}",
+                f"volume '{self.name}' has {' and '.join(given) or 'no source'}; set exactly one "
+                f"of {', '.join(sources)}",
             )
         return self
 
@@ -203,7 +203,9 @@ class Submount(Source):
             raise cross_field("name", f"'{self.name}': expected at most {_NAME_LENGTH} characters")
         if self.path == "/home" and self.empty:
             raise cross_field(
-                "path", "'/home': with empty, each node has separate homes; use claim instead"
+                "path",
+                "'/home': cannot use the setting 'empty', because each node would then have "
+                "its own, separate homes; set 'claim' instead",
             )
         _refuse_system(self.path, self.path)
         return self

@@ -25,7 +25,10 @@ def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
         if blocked.version == network.version and blocked.overlaps(network):
             yield (
                 "network.refuse",
-                f"'{value}': contains addresses of pods ({pods}); choose smaller ranges",
+                (
+                    f"'{value}': contains addresses of pods ({pods}), so these pods would count "
+                    "as Kubernetes nodes; choose smaller ranges"
+                ),
             )
 
 
@@ -50,8 +53,8 @@ def unreachable_machines(stack: Settings) -> Iterator[Problem]:
         yield (
             f"{place}.node_selector.{LABEL_NODESET}",
             (
-                f"'{name}': only machines of this nodeset have this label, and the pods do not "
-                "tolerate the taint of these machines; remove the label from node_selector"
+                f"'{name}': only machines of nodeset '{name}' have this label, and the pods do "
+                "not tolerate the taint of these machines; remove the label from 'node_selector'"
             ),
         )
 

@@ -63,7 +63,8 @@ def _size_problems(type_: str, nodeset: Nodeset) -> Iterator[Problem]:
             "type",
             (
                 f"'{type_}': has {cpus} CPUs; expected a type with more than the nodeset's "
-                f"{nodeset.requested_cpus:g}, because kubelet and other daemons also need CPUs"
+                f"{nodeset.requested_cpus:g} CPUs, because kubelet and other daemons also need "
+                "CPUs"
             ),
         )
     if gib is None:
@@ -88,8 +89,8 @@ def _card_problems(machines: EksMachines, nodeset: Nodeset) -> Iterator[Problem]
         yield (
             "type",
             (
-                f"'{type_}': has only {gpus} of the nodeset's {wanted} GPUs (gpus.count); expected "
-                "a larger type"
+                f"'{type_}': has {gpus} GPUs, but each node of the nodeset needs {wanted} "
+                "(gpus.count); choose a larger type, or lower gpus.count"
             ),
         )
     if adapters is not None and machines.efa and machines.efa > adapters:
@@ -98,7 +99,7 @@ def _card_problems(machines: EksMachines, nodeset: Nodeset) -> Iterator[Problem]
         yield (
             "efa",
             (
-                f"{machines.efa}: {type_} has {number} Elastic Fabric Adapters; "
+                f"{machines.efa}: instance type '{type_}' has {number} Elastic Fabric Adapters; "
                 f"{remedy}, or choose another type"
             ),
         )
@@ -109,7 +110,11 @@ class EksReservation(Model):
 
     id: Annotated[
         str,
-        matches(_RESERVATION, "reservation", "a reservation's id, such as 'cr-0123456789abcdef0'"),
+        matches(
+            _RESERVATION,
+            "reservation",
+            "the id of a Capacity Reservation, such as 'cr-0123456789abcdef0'",
+        ),
     ]
     """Id of the Capacity Reservation."""
     kind: Literal["on-demand", "block"] = "on-demand"
@@ -132,7 +137,9 @@ class EksMachines(Machines):
     def _is_not_spot(self) -> Self:
         if self.spot and self.reservation:
             raise cross_field(
-                "spot", "true: cannot be combined with reservation; remove one of the two"
+                "spot",
+                "true: spot machines cannot use the capacity of 'reservation'; remove 'spot' "
+                "or 'reservation'",
             )
         return self
 
@@ -209,8 +216,9 @@ class EksCluster(CloudCluster):
             yield (
                 "type",
                 (
-                    f"'{machines.type}': its GPUs are not of the vendor in the nodeset's "
-                    f"gpus.resource, '{nodeset.gpus.resource}'; change one of the two"
+                    f"'{machines.type}': the GPUs of this instance type are not of the vendor in "
+                    f"gpus.resource of the nodeset, '{nodeset.gpus.resource}'; change one of the "
+                    "two"
                 ),
             )
 
@@ -223,14 +231,18 @@ class EksCluster(CloudCluster):
                 yield (
                     f"{key}.type",
                     (
-                        f"'{machines.type}': has {gpus} GPUs, but the nodeset's gpus.count is "
-                        f"{nodeset.gpus.count}, so jobs cannot use the others; set gpus.count: "
-                        f"{gpus}, or choose a smaller type"
+                        f"'{machines.type}': has {gpus} GPUs, but gpus.count of the nodeset is "
+                        f"{nodeset.gpus.count}, so jobs cannot use the other GPUs; set gpus.count "
+                        f"to {gpus}, or choose a smaller type"
                     ),
                 )
             if nodeset.replicas > 1 and machines.efa is None and _FAST.match(machines.type):
                 number = ec2.adapters(machines.type)
-                remedy = f"add efa: {number}" if number else "add efa with their number"
+                remedy = (
+                    f"add efa: {number}"
+                    if number
+                    else ("set 'efa' to the number of adapters that each node needs")
+                )
                 yield (
                     f"{key}.efa",
                     (
@@ -276,7 +288,7 @@ class EksCluster(CloudCluster):
                 yield (
                     "network.policies",
                     (
-                        f"{stack.network.policies}: EKS comes without Cilium; "
+                        f"'{stack.network.policies}': requires Cilium, but EKS comes without it; "
                         f"add network.cilium: {{chained: {AWS_CNI}}}"
                     ),
                 )
@@ -285,12 +297,15 @@ class EksCluster(CloudCluster):
             chained = f"'{cilium.chained}'" if cilium.chained else "none"
             yield (
                 "network.cilium.chained",
-                f"{chained}: expected {AWS_CNI}, because EKS has Amazon's own network plugin",
+                f"{chained}: expected '{AWS_CNI}', because EKS has Amazon's own network plugin",
             )
         if cilium.kube_proxy_replacement:
             yield (
                 "network.cilium.kube_proxy_replacement",
-                "true: EKS runs kube-proxy; remove kube_proxy_replacement",
+                (
+                    "true: Cilium cannot replace kube-proxy, because EKS runs kube-proxy; remove "
+                    "'kube_proxy_replacement'"
+                ),
             )
 
     def _snapshot_problems(self, stack: Settings) -> Iterator[Problem]:
@@ -301,8 +316,9 @@ class EksCluster(CloudCluster):
             yield (
                 "snapshots.state",
                 (
-                    f"'{state}': with controller.standby, the state is on EFS, which has no "
-                    "VolumeSnapshots; remove snapshots.state, or set controller.storage_class"
+                    f"'{state}': because controller.standby is true, the controller's state is on "
+                    "EFS, which has no VolumeSnapshots; remove snapshots.state, or set "
+                    "controller.storage_class"
                 ),
             )
 

@@ -30,8 +30,9 @@ class ExistingCluster(BaseCluster):
             yield (
                 "cluster.context",
                 (
-                    "is not set, so the deploy uses the kubeconfig's current context, which "
-                    "`kubectl config use-context` changes; set it to the name of the context"
+                    "is not set, so the deploy uses the current context of the kubeconfig, which "
+                    "`kubectl config use-context` changes; set cluster.context to the name of "
+                    "this cluster's context"
                 ),
             )
         if stack.registry is None:
@@ -39,6 +40,6 @@ class ExistingCluster(BaseCluster):
                 "registry",
                 (
                     "is not set, so no pod starts unless you load the images into each Kubernetes "
-                    "node; add registry"
+                    "node; set 'registry' to a registry that the nodes can reach"
                 ),
             )

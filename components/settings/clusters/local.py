@@ -43,17 +43,26 @@ class LocalCluster(BaseCluster):
         if service != "NodePort":
             yield (
                 "login.service",
-                f"{service}: a local cluster supports only NodePort; set NodePort",
+                (
+                    f"{service}: a local cluster has no load balancer for login nodes; set "
+                    "login.service to 'NodePort'"
+                ),
             )
         if stack.login.node_port is None:
             yield (
                 "login.node_port",
-                "is required on a local cluster; add a port from 30000 to 32767",
+                "is required on a local cluster; set login.node_port to a port from 30000 to 32767",
             )
         if self.api_port == self.ssh_port:
-            yield "cluster.ssh_port", f"{self.ssh_port}: is the same as api_port; choose another"
+            yield (
+                "cluster.ssh_port",
+                (f"{self.ssh_port}: is the same port as cluster.api_port; choose another port"),
+            )
         if stack.network.cilium:
-            yield "network.cilium", "a local cluster has its own network; remove network.cilium"
+            yield (
+                "network.cilium",
+                ("a local cluster installs its own network plugin; remove network.cilium"),
+            )
         chosen = stack.network.policies
         if chosen in ("cilium", "both"):
             expected = "expected kubernetes or none"
@@ -68,15 +77,16 @@ class LocalCluster(BaseCluster):
                 yield (
                     f"{key}.{'cpu_request' if nodeset.cpu_request else 'cpus'}",
                     (
-                        f"{nodeset.requested_cpus:g}: this machine has {cpus} CPUs, so the pods"
-                        " stay pending; lower it, or set a lower cpu_request"
+                        f"{nodeset.requested_cpus:g}: this machine has {cpus} CPUs, so the pods "
+                        "of the nodeset stay pending; lower this number, or set 'cpu_request' to "
+                        "a lower number"
                     ),
                 )
             if nodeset.gpus:
                 yield (
                     f"{key}.gpus",
                     (
-                        f"{nodeset.gpus.count}: a local cluster offers no GPUs, so the pods stay"
-                        " pending unless you install a device plugin; remove gpus"
+                        f"{nodeset.gpus.count}: a local cluster offers no GPUs, so the pods of "
+                        "the nodeset stay pending; remove 'gpus', or install a device plugin"
                     ),
                 )

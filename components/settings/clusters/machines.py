@@ -56,7 +56,11 @@ class Autoscaling(Model):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise cross_field("min", f"{self.min}: expected at most max, which is {self.max}")
+            raise cross_field(
+                "min",
+                f"{self.min}: expected at most the setting 'max', which is {self.max}; lower "
+                "'min', or raise 'max'",
+            )
         return self
 
 
@@ -113,7 +117,13 @@ class CloudCluster(BaseCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry."""
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add registry"  # type: ignore[attr-defined]
+            yield (
+                "registry",
+                (
+                    f"is required with cluster.kind '{self.kind}', because the machines pull the "
+                    "images; set 'registry' to a registry that the machines can reach"
+                ),
+            )  # type: ignore[attr-defined]
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",
@@ -132,8 +142,8 @@ class CloudCluster(BaseCluster):
                 yield (
                     f"nodesets[{index}].name",
                     (
-                        f"'{SYSTEM}': is reserved for the machines without workers; choose "
-                        "another name"
+                        f"'{SYSTEM}': this name is reserved for the group of machines without "
+                        "workers; choose another name for the nodeset"
                     ),
                 )
         for name in groups:
@@ -142,7 +152,10 @@ class CloudCluster(BaseCluster):
                 yield f"cluster.machines.{name}", f"'{name}' is not a nodeset; {known}"
         for name, nodeset in nodesets.items():
             if name not in groups:
-                problem = f"nodeset '{name}' has no machines; add cluster.machines.{name}"
+                problem = (
+                    f"nodeset '{name}' has no machines, so its pods could not start; add "
+                    f"cluster.machines.{name}"
+                )
                 yield "cluster.machines", problem
                 continue
             for key, problem in (*self._bound_problems(nodeset), *self.machine_problems(nodeset)):
@@ -161,8 +174,8 @@ class CloudCluster(BaseCluster):
                 yield (
                     f"nodesets[{index}].ephemeral_storage",
                     (
-                        f"{wanted / 1024:g}GiB: expected less than the disk of its machines, "
-                        f"{machines.disk / 1024:g}GiB; lower it, or raise "
+                        f"{wanted / 1024:g}GiB: expected less than the disk of the nodeset's "
+                        f"machines, {machines.disk / 1024:g}GiB; lower this size, or raise "
                         f"cluster.machines.{nodeset.name}.disk"
                     ),
                 )
@@ -172,13 +185,16 @@ class CloudCluster(BaseCluster):
         if bounds and bounds.max < nodeset.replicas:
             yield (
                 "autoscaling.max",
-                f"{bounds.max}: expected at least the nodeset's replicas, {nodeset.replicas}",
+                (
+                    f"{bounds.max}: expected at least nodesets[{nodeset.name}].replicas, which is "
+                    f"{nodeset.replicas}; raise 'max', or lower 'replicas'"
+                ),
             )
         if bounds and not bounds.min and self.has_cards(nodeset):
             yield (
                 "autoscaling.min",
                 (
-                    "0: expected at least 1, because without a running machine, the autoscaler "
-                    "cannot know which GPUs and network cards new machines have"
+                    "0: expected at least 1: without a running machine, the autoscaler cannot "
+                    "know which GPUs and network cards a new machine has"
                 ),
             )

@@ -140,12 +140,16 @@ class MetalCluster(BaseCluster):
             raise cross_field("control_planes", f"'{name}' is listed twice; keep one")
         count = len(self.control_planes)
         if count not in _QUORUMS:
-            raise cross_field("control_planes", f"{count} machines: expected one or three")
+            raise cross_field(
+                "control_planes",
+                f"{count} machines: etcd needs one or three control planes; list one or three "
+                "machines",
+            )
         if count > 1 and self.endpoint is None:
             raise cross_field(
                 "endpoint",
-                f"is required with {count} control planes; "
-                "add a name or address that leads to all of them",
+                f"is required with {count} control planes; set it to a name or address that leads "
+                "to all of them",
             )
         return self
 
@@ -189,7 +193,9 @@ class MetalCluster(BaseCluster):
             for field in fields:
                 if field in _OURS[kind]:
                     raise cross_field(
-                        f"kubeadm.{kind}", f"'{field}' is reserved; use {_OURS[kind][field]}"
+                        f"kubeadm.{kind}",
+                        f"the deploy sets the kubeadm field '{field}' itself; use "
+                        f"{_OURS[kind][field]} instead",
                     )
         return self
 
@@ -204,7 +210,13 @@ class MetalCluster(BaseCluster):
         yield from unreachable_machines(stack)
         yield from self._jail_problems(stack)
         if stack.registry is None:
-            yield "registry", f"is required with cluster.kind: {self.kind}; add registry"
+            yield (
+                "registry",
+                (
+                    f"is required with cluster.kind '{self.kind}', because the machines pull the "
+                    "images; set 'registry' to a registry that the machines can reach"
+                ),
+            )
         nodesets = {nodeset.name for nodeset in stack.nodesets}
         for index, machine in enumerate(self.machines):
             if machine.nodeset is not None and machine.nodeset not in nodesets:
@@ -217,8 +229,8 @@ class MetalCluster(BaseCluster):
             yield (
                 "cluster.machines",
                 (
-                    "every machine has a nodeset; add a machine without a nodeset, for everything "
-                    "except workers"
+                    "each machine is reserved for a nodeset, so the other services have no "
+                    "machine; add a machine without the setting 'nodeset'"
                 ),
             )
         for index, nodeset in enumerate(stack.nodesets):
@@ -252,8 +264,8 @@ class MetalCluster(BaseCluster):
                 "jail.server.machines",
                 (
                     f"{', '.join(ranges)}: does not contain the address of machine '{first.name}' "
-                    f"({first.address}){also}, so {affected} could not mount the "
-                    f"jail; add {first.address}/32, or a range with all machines"
+                    f"({first.address}){also}, so {affected} could not mount the jail; add "
+                    f"{first.address}/32, or a range that contains all machines"
                 ),
             )
 
@@ -264,8 +276,8 @@ class MetalCluster(BaseCluster):
                 "network.cilium",
                 (
                     "is not set, and kubeadm installs no network plugin, so nodes do not become "
-                    "ready unless the machines have another plugin's configuration; "
-                    "add network.cilium: {}"
+                    "ready; add 'network.cilium: {}', or install another network plugin on the "
+                    "machines"
                 ),
             )
         yield from _storage_warnings(stack)
@@ -275,9 +287,10 @@ class MetalCluster(BaseCluster):
             yield (
                 "login.service",
                 (
-                    f"is not set, so it is {stack.login.service}, but kubeadm installs no load "
-                    "balancer, so the deploy would wait for an address, and fail; set NodePort and "
-                    "login.node_port, or set LoadBalancer if you install a load balancer yourself"
+                    f"is not set, so its default '{stack.login.service}' applies. kubeadm "
+                    "installs no load balancer, so the deploy would wait for an address and fail. "
+                    "Set login.service to 'NodePort' and add login.node_port. If you install a "
+                    "load balancer yourself, set it to 'LoadBalancer'"
                 ),
             )
 
@@ -305,9 +318,9 @@ class MetalCluster(BaseCluster):
                 yield (
                     f"nodesets[{nodeset.name}].replicas",
                     (
-                        f"{nodeset.replicas}: only {left} machines remain without the lost ones "
-                        f"({', '.join(lost)}), so pods stay pending; lower replicas, or add "
-                        "machines"
+                        f"{nodeset.replicas}: only {left} machines of the nodeset remain, because "
+                        f"{', '.join(lost)} are marked as lost, so pods stay pending; lower "
+                        "'replicas', or add machines"
                     ),
                 )
 

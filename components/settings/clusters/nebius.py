@@ -97,21 +97,25 @@ class NebiusCluster(CloudCluster):
             yield (
                 "platform",
                 (
-                    f"'{machines.platform}': has GPUs of NVIDIA, but the nodeset's gpus.resource "
-                    f"is '{nodeset.gpus.resource}'; expected '{NVIDIA}/gpu'"
+                    f"'{machines.platform}': has GPUs of NVIDIA, but gpus.resource of the nodeset "
+                    f"is '{nodeset.gpus.resource}'; set gpus.resource to '{NVIDIA}/gpu'"
                 ),
             )
         elif size.gpus != gpus:
             yield (
                 "preset",
-                f"'{machines.preset}': expected a preset with {gpus} GPUs, as the nodeset has",
+                (
+                    f"'{machines.preset}': expected a preset with {gpus} GPUs, the number in "
+                    "gpus.count of the nodeset"
+                ),
             )
         if size.cpus <= nodeset.requested_cpus:
             yield (
                 "preset",
                 (
-                    f"'{machines.preset}': expected more CPUs than the nodeset's "
-                    f"{nodeset.requested_cpus:g}, because kubelet and other daemons also need CPUs"
+                    f"'{machines.preset}': expected a preset with more than the nodeset's "
+                    f"{nodeset.requested_cpus:g} CPUs, because kubelet and other daemons also "
+                    "need CPUs"
                 ),
             )
         most = size.memory - least_overhead(size.memory)
@@ -127,7 +131,10 @@ class NebiusCluster(CloudCluster):
         if machines.fabric and size.gpus != 8:
             yield (
                 "fabric",
-                f"'{machines.fabric}': connects only machines with 8 GPUs; remove fabric",
+                (
+                    f"'{machines.fabric}': a fabric connects only machines with 8 GPUs; remove "
+                    "'fabric', or choose a preset with 8 GPUs"
+                ),
             )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
@@ -140,17 +147,17 @@ class NebiusCluster(CloudCluster):
                 yield (
                     f"cluster.machines.{nodeset.name}.fabric",
                     (
-                        f"'{fabric}': the ports of the nodes are not checked; add "
-                        f"features: [{INFINIBAND}] to nodeset {nodeset.name}"
+                        f"'{fabric}': the nodes have InfiniBand, but do not check their ports; "
+                        f"add 'features: [{INFINIBAND}]' to nodeset '{nodeset.name}'"
                     ),
                 )
             elif has_checks and machines and not fabric:
                 yield (
                     f"nodesets[{nodeset.name}].features",
                     (
-                        f"{INFINIBAND}: the machines have no fabric, so the checks of InfiniBand "
-                        f"ports fail; add cluster.machines.{nodeset.name}.fabric, or remove this "
-                        "feature"
+                        f"{INFINIBAND}: the machines of nodeset '{nodeset.name}' are in no "
+                        "fabric, so the checks of InfiniBand ports fail; add "
+                        f"cluster.machines.{nodeset.name}.fabric, or remove this feature"
                     ),
                 )
 
@@ -161,8 +168,8 @@ class NebiusCluster(CloudCluster):
             yield (
                 "network.cilium",
                 (
-                    "the cloud installs Cilium in its clusters; remove network.cilium "
-                    "(network.policies: cilium does not require this key)"
+                    "Nebius already installs Cilium in its clusters; remove network.cilium. The "
+                    "setting network.policies: cilium works without it"
                 ),
             )
         seen: dict[str, tuple[str, str]] = {}
@@ -174,8 +181,8 @@ class NebiusCluster(CloudCluster):
                 yield (
                     f"cluster.machines.{name}.fabric",
                     (
-                        f"'{machines.fabric}': nodeset {first} already uses this fabric with "
-                        f"platform {platform}, and a fabric connects machines of only one platform;"
-                        " choose another fabric"
+                        f"'{machines.fabric}': nodeset '{first}' already uses this fabric with "
+                        f"platform '{platform}', and a fabric connects machines of only one "
+                        "platform; choose another fabric"
                     ),
                 )

@@ -98,7 +98,10 @@ def test_stack_without_network_settings_installs_no_cilium(monkeypatch: pytest.M
     [
         (
             {"cilium": {}},
-            "network.cilium: a local cluster has its own network; remove network.cilium",
+            (
+                "network.cilium: a local cluster installs its own network plugin; remove "
+                "network.cilium"
+            ),
         ),
         ({"policies": "cilium"}, "network.policies: cilium: a local cluster has no Cilium; "),
         ({"policies": "both"}, "network.policies: both: a local cluster has no Cilium; "),

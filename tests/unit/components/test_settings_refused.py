@@ -641,7 +641,7 @@ _OPTION = "expected a mount option"
 _LINE = "expected one line of text that is not empty"
 _LINES = "expected text that is not empty and has no control characters"
 _AGE = "expected an age, such as '24months'"
-_ACCOUNT = "expected a name of at most 40 lower-case letters"
+_ACCOUNT = "expected an account or QOS name of at most 40 lower-case letters"
 _PROJECT = "expected an id of a Nebius project"
 _SHARES = "expected a whole number of at least 0, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account"
@@ -803,7 +803,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "placement.controller.node_selector.pool": {True: _TEXT, 5: _TEXT},
     "placement.controller.priority_class": {"High!": _OBJECT},
     "placement.controller.memory": {"4GB": _UNIT},
-    "cluster.machines.gpu.reservation.id": {"p5": "expected a reservation's id"},
+    "cluster.machines.gpu.reservation.id": {"p5": "expected the id of a Capacity Reservation"},
     "nodesets[0].volumes[0].name": {"My Data": _LABEL},
     "nodesets[0].volumes[0].path": {"data": _PATH, "/a/../b": _PATH, "/a b": _PATH, "/": _PATH},
     "nodesets[0].volumes[0].claim": {"My Data": _LABEL},
@@ -1234,36 +1234,43 @@ RULES: list[tuple[str, object, str, str, str]] = [
     # Each row begins with the edited key and its new value. The row ends with three texts that the
     # error must contain: a key, the value and the remedy.
     ("nodesets[1].on_demand", {}, "nodesets[1].roll", "",
-     "has no effect: nodes on demand are replaced when they are idle; remove roll"),
+     (
+         "has no effect, because the deploy replaces nodes on demand when they are idle; remove "
+         "'roll'"
+     )),
     ("nodesets[0].on_demand.min", 3, "nodesets[0].on_demand", "min: 3",
-     "expected at most replicas, which is 2"),
+     "min: 3: expected at most 'replicas' of the nodeset, which is 2"),
     ("nodesets[0].on_demand.schedule[0].min", 5, "nodesets[0].on_demand", "min: 5",
-     "expected at most replicas, which is 2"),
+     "min: 5: expected at most 'replicas' of the nodeset, which is 2"),
     ("nodesets[0].on_demand.keep[0]", "cpu-2", "nodesets[0].on_demand.keep", "'cpu-2'",
      "did you mean 'cpu-1'?"),
     ("nodesets[0].on_demand.start", "20m", "nodesets[0].on_demand.start", '"20m"',
      "did you mean 1200?"),
     ("secrets", {"registry": {"password": {"secure": "v1:abc"}}}, "pull_secrets[0]", "'registry'",
-     "expected a Secret with the entry '.dockerconfigjson'"),
+     "add this entry to secrets.registry"),
     ("reconciler.conditions", {"Ready": "not-ready"}, "reconciler.conditions.Ready",
-     "is true for healthy nodes", "remove Ready"),
-    ("on_demand.ceiling", 0, "on_demand.ceiling", "0", "remove ceiling"),
+     "is true for healthy nodes", (
+         "remove it, because the reconciler drains nodes that are not ready in any case"
+     )),
+    ("on_demand.ceiling", 0, "on_demand.ceiling", "0", (
+        "set the highest price for an hour, or remove on_demand.ceiling"
+    )),
     ("on_demand.ceiling", 2, "nodesets[0].on_demand.price", "2.5", "raise on_demand.ceiling"),
     ("on_demand.ceiling", 4, "on_demand.ceiling", "4", "lower the numbers of nodes"),
     ("nodesets[0].on_demand.schedule[0].days", [], "nodesets[0].on_demand.schedule[0].days", "[]",
      "1 or more items"),
     ("nodesets[0].features", ["on-demand"], "nodesets[0].features", "'on-demand'", "remove it"),
-    ("nodesets[0].on_demand", None, "on_demand.ceiling", "10", "remove ceiling"),
+    ("nodesets[0].on_demand", None, "on_demand.ceiling", "10", "remove on_demand.ceiling"),
     ("nodesets[0].on_demand.price", None, "nodesets[0].on_demand.price", "is required",
      "add the price of a node"),
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
      "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
-     "expected at most max, which is 8"),
+     "lower 'min', or raise 'max'"),
     ("cluster.machines.gpu.autoscaling.min", 0, "cluster.machines.gpu.autoscaling.min", "0",
      "expected at least 1"),
     ("cluster.machines.gpu.autoscaling", {"max": 3}, "cluster.machines.gpu.autoscaling.max", "3",
-     "expected at least the nodeset's replicas, 4"),
+     "raise 'max', or lower 'replicas'"),
     ("cluster.machines.gpus", {"platform": "cpu-d3", "preset": "4vcpu-16gb"},
      "cluster.machines.gpus", "'gpus' is not a nodeset", "did you mean 'gpu'?"),
     ("cluster.machines", {}, "cluster.machines", "'gpu'", "add cluster.machines.gpu"),
@@ -1272,7 +1279,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.machines.slices.preset", "8gpu-128vcpu-1600gb", "cluster.machines.slices.preset",
      "'8gpu-128vcpu-1600gb'", "expected a preset with 1 GPUs"),
     ("cluster.machines.gpu.preset", "8gpu-32vcpu-1600gb", "cluster.machines.gpu.preset",
-     "'8gpu-32vcpu-1600gb'", "expected more CPUs than the nodeset's 63.5"),
+     "'8gpu-32vcpu-1600gb'", (
+         "'8gpu-32vcpu-1600gb': expected a preset with more than the nodeset's 63.5 CPUs"
+     )),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-500gb", "cluster.machines.gpu.preset",
      "'8gpu-128vcpu-500gb'", "leaves pods at most 492.1 GiB of memory, because kubelet"),
     ("cluster.machines.gpu.preset", "8gpu-128vcpu-512gb", "cluster.machines.gpu.preset",
@@ -1295,17 +1304,17 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "give each a unique name"),
     ("cluster.machines[0].address", "192.0.2.2", "cluster.machines",
      "two machines have the address '192.0.2.2'", "give each a unique address"),
-    ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "every machine has a nodeset",
-     "add a machine without a nodeset"),
+    ("cluster.machines[1].nodeset", "cpu", "cluster.machines", "",
+     "add a machine without the setting 'nodeset'"),
     ("cluster.control_planes", ["d"], "cluster.control_planes", "'d' is not a machine",
      "known: a, b, c"),
     ("cluster.control_planes", ["a", "b"], "cluster.control_planes", "2 machines",
-     "expected one or three"),
+     "list one or three machines"),
     ("cluster.control_planes", ["a", "b", "a"], "cluster.control_planes", "'a'", "keep one"),
     ("cluster.control_planes", [], "cluster.control_planes", "[]",
      "expected a list with 1 or more items"),
     ("cluster.endpoint", None, "cluster.endpoint", "3 control planes",
-     "add a name or address that leads to all of them"),
+     "set it to a name or address that leads to all of them"),
     ("cluster.pods", "10.128.0.0/25", "cluster.pods", "'10.128.0.0/25'", "from /8 to /24"),
     ("cluster.pods", "10.128.0.0/24", "cluster.pods", "is enough for only 1 of 3 machines",
      "choose a larger range"),
@@ -1320,21 +1329,27 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("cluster.kubeadm", {"InitConfiguration": {}}, "cluster.kubeadm.InitConfiguration",
      "InitConfiguration", "expected 'ClusterConfiguration'"),
     ("cluster.kubeadm", {"ClusterConfiguration": {"networking": {}}},
-     "cluster.kubeadm.ClusterConfiguration", "'networking' is reserved", "use cluster.pods"),
+     "cluster.kubeadm.ClusterConfiguration", "", "use cluster.pods"),
     ("cluster.kubeadm", {"nodeRegistration": {"taints": []}},
-     "cluster.kubeadm.nodeRegistration", "'taints' is reserved", "use cluster.machines[].nodeset"),
+     "cluster.kubeadm.nodeRegistration", "", "use cluster.machines[].nodeset"),
     ("cluster.zones", ["eu-central-1a"] * 2, "cluster.zones", "'eu-central-1a'", "keep one"),
     ("operators.install", "perhaps", "operators.install", '"perhaps"', "expected true or false"),
     ("operators.driver", "perhaps", "operators.driver", '"perhaps"', "expected true or false"),
     ("nodesets[0].gpus", {"type": "mi300x", "count": 8, "resource": "amd.com/gpu",
-                          "mig": {"1g.10gb": 8}}, "nodesets[0].gpus.mig", "amd.com", "no MIG"),
+                          "mig": {"1g.10gb": 8}}, "nodesets[0].gpus.mig", "amd.com", (
+                              "remove gpus.mig"
+                          )),
     ("cluster.api_port", 12222, "cluster.ssh_port", "12222",
-     "is the same as api_port; choose another"),
-    ("login", {}, "login.service", "LoadBalancer", "supports only NodePort; set NodePort"),
-    ("login", {"service": "NodePort"}, "login.node_port", "", "add a port from 30000 to 32767"),
-    ("login.service", "ClusterIP", "login.node_port", "32222", "or remove node_port"),
+     "choose another port"),
+    ("login", {}, "login.service", "LoadBalancer", "set login.service to 'NodePort'"),
+    ("login", {"service": "NodePort"}, "login.node_port", "", (
+        "set login.node_port to a port from 30000 to 32767"
+    )),
+    ("login.service", "ClusterIP", "login.node_port", "32222", (
+        "set login.service to 'NodePort', or remove login.node_port"
+    )),
     ("login.source_ranges", ["192.0.2.0/24"], "login.source_ranges", "192.0.2.0/24",
-     "has no effect without service: LoadBalancer"),
+     "set login.service to 'LoadBalancer', or remove login.source_ranges"),
     ("login.limits.cpus", 0.05, "login.limits.cpus", "0.05", "expected at least 0.1"),
     ("login.limits.cpus", 4097, "login.limits.cpus", "4097", "expected at most 4096"),
     ("login.limits.cpus", True, "login.limits.cpus", "true", "expected a number"),
@@ -1345,46 +1360,46 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("long_checks.checks[0].fall", 0, "long_checks.checks[0].fall", "0", "expected more than 0"),
     ("long_checks.checks[0].fall", 1, "long_checks.checks[0].fall", "1", "expected less than 1"),
     ("long_checks.checks[0].least", 31, "long_checks.checks[0].least", "31",
-     "expected at most history, which is 30"),
+     "lower 'least', or raise 'history'"),
     ("long_checks.checks[0].history", 201, "long_checks.checks[0].history", "201",
-     "expected at most keep, which is 200"),
-    ("long_checks.checks[1].name", "nccl", "long_checks.checks", "'nccl'", "keep one"),
+     "lower 'history', or raise 'keep'"),
+    ("long_checks.checks[1].name", "nccl", "long_checks.checks", "'nccl'", "remove one of them"),
     ("long_checks.checks[0].nodesets", ["cpus"], "long_checks.checks[0].nodesets", "'cpus'",
      "is not a nodeset"),
     ("long_checks.checks[0].nodesets", ["slices"], "long_checks.checks[0].nodesets", "'slices'",
-     "nccl requires nodes with 2 or more whole GPUs"),
+     "remove this nodeset from the check"),
     ("partitions[1].name", "slurmstack-checks", "partitions", "'slurmstack-checks'",
      "is reserved for long checks; choose another name"),
     ("users", [*FULL["users"], {"name": "slurmstack-checks", "uid": 2002}], "users",
      "'slurmstack-checks'", "is reserved for long checks; choose another name"),
     ("directory.bind_dn", None, "directory.password_secret", "",
-     "has no effect without bind_dn; add bind_dn"),
-    ("directory.password_secret", None, "directory.password_secret", "is required with bind_dn",
+     "has no effect without directory.bind_dn; add directory.bind_dn, or remove this setting"),
+    ("directory.password_secret", None, "directory.password_secret", "",
      "remove bind_dn"),
     ("policy.exceptions", {"non-rot": {"login-sshd": "b"}}, "policy.exceptions.non-rot",
      "is not a policy", "did you mean 'non-root'?"),
     ("cluster.machines.gpu.type", "p5.4xlarge", "cluster.machines.gpu.type", "'p5.4xlarge'",
-     "has only 1 of the nodeset's 8 GPUs (gpus.count); expected a larger type"),
+     "choose a larger type, or lower gpus.count"),
     ("directory.user_filter", "a=b", "directory.user_filter", "'a=b'",
      "expected one filter in balanced parentheses"),
     ("directory.user_filter", "(&(a=b)", "directory.user_filter", "'(&(a=b)'",
      "expected one filter in balanced parentheses"),
     ("directory.uris", [], "directory.uris", "[]", "a list with 1 or more items"),
     ("jail", {"claim": "mine", "size": "10MiB"}, "jail.size", "10 MiB",
-     "the existing claim determines the size; remove size"),
+     "remove jail.size"),
     ("jail", {"nfs": STORAGES["nfs"]["jail"]["nfs"], "claim": "x"}, "jail.nfs",
-     "cannot be combined with claim", "keep one"),
+     "cannot be combined with 'claim'", "keep only one of"),
     ("jail.size", "1MiB", "jail.size", "1MiB", "expected at least 1GiB"),
     ("nodesets[0].memory", "127MiB", "nodesets[0].memory", "127MiB", "expected at least 128MiB"),
     ("jail", {"storage_class": "a", "host_path": "/x"}, "jail.storage_class",
-     "cannot be combined with host_path", "keep one"),
+     "", "keep only one of these settings"),
     ("jail", {"claim": "x", "server": {"machines": ["10.0.0.0/16"]}}, "jail.claim",
-     "cannot be combined with server", "keep one"),
-    ("snapshots", {"keep": 5}, "snapshots.jail", "is not set",
+     "", "keep only one of these settings"),
+    ("snapshots", {"keep": 5}, "snapshots.jail", "",
      "set snapshots.jail or snapshots.state"),
     ("jail.server.machines", ["fd00::/112"], "jail.server.machines", "fd00::/112",
      "expected prefix lengths up to /99"),
-    ("jail", {"server": {}}, "jail.server.machines", "network.policies: kubernetes",
+    ("jail", {"server": {}}, "jail.server.machines", "",
      "add the address ranges of the Kubernetes nodes"),
     ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
      "set exactly one of claim, host_path, nfs, empty, config_map, secret"),
@@ -1397,11 +1412,11 @@ RULES: list[tuple[str, object, str, str, str]] = [
     *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",
        f"{path} belongs to the jail's system; choose a path elsewhere")
       for path in ("/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var")),
-    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "use claim instead"),
+    ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "set 'claim' instead"),
     ("nodesets[0].volumes[1].name", "jail-homes", "nodesets[0].volumes", "'jail-homes'",
-     "is already in jail.volumes; choose another name"),
+     "choose another name"),
     ("nodesets[0].volumes[1].path", "/mnt/jail/home", "nodesets[0].volumes", "'/mnt/jail/home'",
-     "is already in jail.volumes; choose another path"),
+     "choose another path"),
     ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a unique name"),
     ("placement.controller.cpus", 0, "placement.controller.cpus", "0", "expected more than 0"),
     ("placement.controller.cpus", "two", "placement.controller.cpus", '"two"', "expected a number"),
@@ -1409,25 +1424,27 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("placement.default.memory", "1GiB", "placement.default.memory", "1024",
      "set it for each"),
     ("placement.worker", {}, "placement.worker", '"worker"', "expected 'default', 'accounting'"),
-    ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", "at most cpus, which is 64"),
+    ("nodesets[0].cpu_request", 65, "nodesets[0].cpu_request", "65", (
+        "65: expected at most 'cpus' of the nodeset, which is 64"
+    )),
     ("nodesets[0].cpu_request", 0, "nodesets[0].cpu_request", "0", "expected more than 0"),
     ("nodesets[0].cpu_request", "two", "nodesets[0].cpu_request", '"two"', "expected a number"),
     ("nodesets[0].cpu_request", True, "nodesets[0].cpu_request", "true", "expected a number"),
-    ("nodesets[0].exclusive_cpus", True, "nodesets[0].cpu_request", "63.5", "remove cpu_request"),
-    ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "a multiple of sockets times"),
+    ("nodesets[0].exclusive_cpus", True, "nodesets[0].cpu_request", "63.5", "remove 'cpu_request'"),
+    ("nodesets[0].sockets", 3, "nodesets[0].cpus", "64", "change one of these numbers"),
     ("nodesets[0].features", ["a", "a"], "nodesets[0].features", "'a'", "remove one"),
-    ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "is the nodeset's name"),
-    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove shards"),
+    ("nodesets[0].features", ["gpu"], "nodesets[0].features", "'gpu'", "remove it from 'features'"),
+    ("nodesets[0].gpus.mig", {"1g.10gb": 1}, "nodesets[0].gpus.shards", "4", "remove gpus.shards"),
     ("nodesets[0].gpus.mig", {"big": 1}, "nodesets[0].gpus.mig.big", '"big"', "a MIG profile"),
     ("nodesets[1].gpus.mig", {"1g.10gb": 2, "3g.40gb": 2}, "nodesets[1].gpus.mig",
-     "1g.10gb: 2, 3g.40gb: 2: these are 8 compute slices",
+     "",
      "expected at most 7, because gpus.count is 1 and each GPU has 7; lower the numbers"),
     ("nodesets[0].tolerations[0].operator", "Exists", "nodesets[0].tolerations[0].value", "'yes'",
-     "has no effect without operator: Equal"),
+     "set 'operator' to 'Equal', or remove 'value'"),
     ("nodesets[0].tolerations[0].value", None, "nodesets[0].tolerations[0].operator", "Equal",
-     "requires a key and a value; add them"),
+     "add both, or set 'operator' to 'Exists'"),
     ("nodesets[0].tolerations[1].effect", "NoSchedule", "nodesets[0].tolerations[1].seconds", "60",
-     "has no effect without effect: NoExecute"),
+     "set 'effect' to 'NoExecute', or remove 'seconds'"),
     ("nodesets[0].volumes[0].secret", "s", "nodesets[0].volumes[0].name", "claim and secret",
      "set exactly one of claim, host_path, nfs, empty, config_map, secret"),
     ("nodesets[0].volumes[0].claim", None, "nodesets[0].volumes[0].name", "no source",
@@ -1446,23 +1463,26 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].volumes[1].name", "data", "nodesets[0].volumes", "'data'", "a unique name"),
     ("nodesets[0].volumes[1].path", "/fast", "nodesets[0].volumes", "'/fast'", "a unique path"),
     ("nodesets[0].isolation.overlay", False, "nodesets[0].isolation.shared", "['/home']",
-     "has no effect without overlay: true"),
+     "set 'overlay' to true, or remove 'shared'"),
     ("nodesets[0].isolation.private_devices", False, "nodesets[0].isolation.devices", "['vfio']",
-     "has no effect without private_devices: true"),
+     "set 'private_devices' to true, or remove 'devices'"),
     ("nodesets[0].isolation.tmp", "500GiB", "nodesets[0].isolation", "578560 MiB",
-     "expected at most the nodeset's memory, 524288 MiB"),
+     "lower these sizes"),
     ("nodesets[0].pod.resources.gpu", 1, "nodesets[0].pod.resources.gpu", '"gpu"',
      "such as 'nvidia"),
     ("nodesets[0].pod.hugepages.pages", "1GiB", "nodesets[0].pod.hugepages.pages", '"pages"',
      "expected a page size, such as 'hugepages-2Mi'"),
     ("containers.allowed", [], "containers.allowed", "[]",
-     "would permit all images; add patterns such as 'nvcr.io/*', or set containers.enabled: false"),
+     (
+         "an empty list would permit all images; add patterns such as 'nvcr.io/*', or set "
+         "containers.enabled to false"
+     )),
     ("containers.environment.SLURM_JOB_ID", "1", "containers.environment.SLURM_JOB_ID",
      "is reserved by Slurm", "choose another"),
     ("containers.environment.A-B", "1", "containers.environment.A-B", "expected a variable name",
      "such as"),
-    ("containers.environment.A", "1\n2", "containers.environment.A", "has unprintable characters",
-     "remove them"),
+    ("containers.environment.A", "1\n2", "containers.environment.A", "",
+     "remove these characters"),
     ("containers.registries", [{"name": "r.lab"}, {"name": "r.lab"}], "containers.registries",
      "'r.lab' is defined twice", "remove one"),
     *(("nodesets[0].pod.environment." + name, "x", "nodesets[0].pod.environment." + name,
@@ -1471,13 +1491,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ("A-B", "expected a variable name, such as 'NCCL_DEBUG'"),
           ("NODE_NAME", "is reserved; remove it: the stack sets it to the pod's name"),
           ("LIMITS", "is reserved; use limits"),
-          ("PYTHONPATH", "would change slurmd, which runs as root; set the variable in jobs"),
-          ("LD_PRELOAD", "which runs as root; set the variable in jobs instead"),
+          ("PYTHONPATH", "remove it here, and set it in the jobs"),
+          ("LD_PRELOAD", "remove it here, and set it in the jobs"),
       )),
     ("nodesets[0].pod.annotations.{slurmstack.dev/x}", "x",
      "nodesets[0].pod.annotations.slurmstack.dev/x", '"slurmstack.dev/x"', "choose another prefix"),
     ("nodesets[0].pod.resources.{nvidia.com/gpu}", 1, "nodesets[0].pod.resources",
-     "'nvidia.com/gpu'", "the stack derives this resource from gpus; remove it"),
+     "'nvidia.com/gpu'", "remove it from pod.resources"),
     ("nodesets[0].pod.annotations.a b", "x", "nodesets[0].pod.annotations.a b", '"a b"',
      _KEY_OF_KUBERNETES),
     ("nodesets[0].pod.init_containers",
@@ -1490,23 +1510,23 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected a Kubernetes key"),
     ("partitions[1].name", "main", "partitions", "'main'", "give each a unique name"),
     ("partitions[1].default", True, "partitions",
-     "main and rest have default: true", "keep it in only one partition"),
+     "", "keep it in only one partition"),
     ("partitions[0].nodesets", [], "partitions[0].nodesets", "[]", "a list with 1 or more items"),
     ("partitions[0].nodesets", ["gpus"], "partitions[0].nodesets", "'gpus'", "did you mean 'gpu'?"),
     ("partitions[0].nodesets", ["x\ny"], "partitions[0].nodesets", r"'x\ny'", "known: gpu, slices"),
     ("partitions[0].default_time", "8-0", "partitions[0].default_time", "'8-0'",
-     "expected at most max_time, 7-00:00:00"),
+     "'8-0': expected at most max_time of the partition, which is 7-00:00:00"),
     ("partitions[0].deny_qos", ["low"], "partitions[0].deny_qos", "low",
-     "cannot be combined with allow_qos; keep one"),
+     "keep only one"),
     ("partitions[0]", {"name": "x", "nodesets": ["gpu"], "exclusive": True,
                        "over_subscribe": "force"},
-     "partitions[0].over_subscribe", "force", "conflicts with exclusive: true; keep one"),
+     "partitions[0].over_subscribe", "force", "remove one of the two settings"),
     ("partitions[0].parameters.Nodes", "ALL", "partitions[0].parameters.Nodes", "ALL",
      "use nodesets"),
     ("partitions[0].parameters.a-b", 1, "partitions[0].parameters.a-b", '"a-b"', _PARAMETER),
     ("partitions[0].allow_groups", ["lap"], "partitions[0].allow_groups", "'lap'", "mean 'lab'?"),
     ("slurm.preemption.type", "none", "partitions[0].preempt_mode", "off",
-     "set slurm.preemption.type: partition_prio"),
+     "set slurm.preemption.type to 'partition_prio', or remove this setting"),
     ("slurm.timeouts.unkillable_step", 299, "slurm.timeouts.unkillable_step", "299",
      "expected at least 300, which is five times message (60)"),
     ("slurm.priority", {"age": 9}, "slurm.priority.age", "9",
@@ -1528,7 +1548,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "add the function slurm_job_submit, which slurmctld calls"),
     ("health.script", {"file": "/x"}, "health.script.file", '"/x"', _INSIDE),
     ("health.node_states", [], "health.node_states", "[]", "1 or more items"),
-    ("health.node_states", ["alloc"], "health.node_states", "['alloc']", "add any or idle"),
+    ("health.node_states", ["alloc"], "health.node_states", "['alloc']", "add 'any' or 'idle'"),
     *((f"{place}checks", {name: choice}, f"{place}checks.{key}", shown, expected)
       for place in ("health.", "nodesets[0].")
       for name, choice, key, shown, expected in (
@@ -1570,13 +1590,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**_LABELS, "labels": [f"level-{i}" for i in range(9)]},
      "slurm.topology.labels", "level-0", "at most 8"),
     ("slurm", {"topology": _LABELS, "extra": {"topology.conf": ["A=1"]}},
-     "slurm.extra.topology.conf", "has no effect with slurm.topology.labels", "remove one"),
+     "slurm.extra.topology.conf", "has no effect, because slurm.topology.labels", "remove one"),
     ("slurm.topology", {**_BLOCK, "blocks": [_BLOCK["blocks"][0]] * 2}, "slurm.topology.blocks",
      "'one'", "give each a unique name"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
      "expected the first size, 2, times 1, 2, 4, …"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
-     "expected at least 4, which is the first of block_sizes; add nodes"),
+     "add nodes to the block, or lower this number"),
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
      "slurm.topology.blocks[0].name", "'one'", "has no nodes; set nodes or nodesets"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
@@ -1599,7 +1619,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology.switches[0].nodes", "gpu-9", "slurm.topology.switches", "'gpu-9'",
      "is not a node; did you mean 'gpu-"),
     ("slurm.topology.switches[0].nodes", "gpu-2", "slurm.topology.switches", "'gpu-2'",
-     "is in both 'left' and 'right'; keep it in only one"),
+     "keep the node in only one of them"),
     ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
     ("slurm.extra", {"slrum.conf": []}, "slurm.extra.slrum.conf", '"slrum.conf"', "'slurm.conf'"),
     *(("slurm.extra.{slurm.conf}", [f"{key}=x"], "slurm.extra.slurm.conf", f"'{key.lower()}'",
@@ -1610,7 +1630,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("jail.csi.options", ["ro"], "jail.csi.options", "'ro'", "remove 'ro'"),
     ("nodesets[0].volumes[2].empty", {"size": "513GiB", "medium": "memory"},
      "nodesets[0].volumes[2].empty.size", "525312 MiB",
-     "expected at most the nodeset's memory, 524288 MiB"),
+     "lower this size"),
     ("slurm.extra.{slurm.conf}", ["ClusterName=x"], "slurm.extra.slurm.conf", "'clustername'",
      "use cluster_name"),
     ("slurm.extra.{slurm.conf}",
@@ -1628,10 +1648,15 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
      "expected different times, oldest first"),
     ("accounting", {"enabled": False, "energy": "gpu"}, "accounting.energy", "",
-     "has no effect with enabled: false"),
+     "remove this setting, or remove 'enabled: false'"),
     ("accounting", {"database": {"size": "1GiB"}, **EXTERNAL["accounting"]},
-     "accounting.database", "", "cannot be combined with external; keep one"),
-    ("accounting", {"archive": {}}, "accounting.archive", "", "has no effect without purge"),
+     "accounting.database", "", (
+         "cannot be combined with accounting.external, because slurmdbd uses only one database; "
+         "keep only one of the two settings"
+     )),
+    ("accounting", {"archive": {}}, "accounting.archive", "", (
+        "add accounting.purge, or remove accounting.archive"
+    )),
     *(
         (f"accounting.qos[0].{field}", value, f"accounting.qos[0].{field}", str(value), remedy)
         for field in ("usage_factor", "usage_threshold", "limit_factor")
@@ -1647,37 +1672,45 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.accounts[0].grp_tres", {"cpu": -1}, "accounting.accounts[0].grp_tres.cpu", "-1",
      "expected at least 0"),
     ("accounting.accounts[0].name", "root", "accounting.accounts[0].name", "'root'",
-     "is reserved by Slurm; choose another name"),
+     "Slurm reserves this name for the root of the account tree"),
     ("accounting.default_account", "root", "accounting.default_account", "'root'",
-     "is reserved by Slurm; choose another name"),
+     "Slurm reserves this name for the root of the account tree"),
     ("accounting.accounts[1].name", "physics", "accounting.accounts", "'physics'",
      "give each a unique name"),
     ("accounting.accounts[0].parent", "sciences", "accounting.accounts[0].parent", "'sciences'",
      "did you mean 'science'?"),
     ("accounting.accounts[1].parent", "physics", "accounting.accounts", "'physics'",
-     "is its own parent, directly or through other accounts; change one parent"),
+     (
+         "the account is its own parent, directly or through other accounts; change 'parent' of "
+         "one of these accounts"
+     )),
     ("accounting.accounts[0].users[1].name", "ada", "accounting.accounts[0].users", "'ada'",
      "keep one"),
     ("accounting.accounts[1].users[0].default", True, "accounting.accounts", "'ada'",
-     "has two default accounts, 'physics' and 'science'; keep default: true in only one"),
+     "keep 'default: true' in only one of these accounts"),
     ("accounting.accounts[0].qos", ["low"], "accounting.accounts[0].default_qos", "'high'",
-     "is not in qos of the same account or user; add it to qos"),
+     "add it to 'qos'"),
     ("accounting.accounts[0].users[0].qos", ["high", "hihg"], "accounting.accounts[0].users[0].qos",
      "'hihg'", "did you mean 'high'?"),
     ("accounting.accounts[1].default_qos", "low", "accounting.accounts[1].default_qos", "'low'",
      "is not a QOS"),
     ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is not a QOS"),
     ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
-     "preempts itself, directly or through other QOS; remove one from preempt"),
+     (
+         "the QOS preempts itself, directly or through other QOS; remove one of these QOS from "
+         "'preempt' of another"
+     )),
     ("accounting.accounts[0].users[0].partitions[0].name", "mian",
      "accounting.accounts[0].users[0].partitions[0].name", "'mian'", "did you mean 'main'?"),
     ("accounting.accounts[0].users[0].partitions", [{"name": "main"}, {"name": "main"}],
      "accounting.accounts[0].users[0].partitions", "'main'", "is listed twice; keep one"),
-    ("namespace", "kube-system", "namespace", "'kube-system'", "choose a namespace for this stack"),
+    ("namespace", "kube-system", "namespace", "'kube-system'", (
+        "choose a namespace that only this stack uses"
+    )),
     ("users[1].name", "slurm", "users[1].name", "'slurm'", "choose another name"),
     ("groups[0].name", "sudo", "groups[0].name", "'sudo'", "choose another name"),
     ("partitions[0].name", "default", "partitions[0].name", "'default'",
-     "is reserved by Slurm; choose another name"),
+     "choose another name. To make a partition the default, set 'default: true' in it"),
     ("partitions[0].min_nodes", 5, "partitions[0].min_nodes", "5", "at most max_nodes"),
     ("health.checks.disk", {"max_percent": 0.9}, "health.checks.disk.max_percent", "0.9",
      "expected a percentage from 1 to 100; did you mean 90?"),
@@ -1688,9 +1721,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("health.checks.memory", {"min_percent": 100}, "health.checks.memory.min_percent", "100",
      "expected a percentage from 0 to 99"),
     ("nodesets[0].checks.gpu-count", {"count": 9}, "nodesets[0].checks.gpu-count.count", "9",
-     "nodeset 'gpu' has only 8 GPUs, so the check would drain its nodes; remove count"),
+     "nodes of nodeset 'gpu' have only 8 GPUs, so the check would drain these nodes"),
     ("health.checks.gpu-count", {"count": 9}, "health.checks.gpu-count.count", "9",
-     "nodeset 'gpu' has only 8 GPUs, so the check would drain its nodes; remove count"),
+     "nodes of nodeset 'gpu' have only 8 GPUs, so the check would drain these nodes"),
     ("directory.base", "example.org", "directory.base", "example.org",
      "did you mean 'dc=example,dc=org'?"),
     ("directory.base", "dc=lab?sub", "directory.base", "dc=lab?sub", "a distinguished name"),
@@ -1708,49 +1741,49 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.accounts[0].users[1]", "ada", "accounting.accounts[0].users[1]", "ada",
      "such as {name: ada}"),
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
-     "is also in administrators; keep the user in only one"),
+     "keep the user in only one of the two lists"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
-     "'account physics'", "accounts or qos still has this object; remove it from there"),
+     "'account physics'", "remove the object from there, or from this list"),
     ("accounting.qos[0].min_tres_per_job", {"mem": "1GiB", "cpu": 65},
      "accounting.qos[0].min_tres_per_job.cpu", "65",
-     "expected at most max_tres_per_job.cpu, which is 64"),
+     "lower the minimum, or raise the maximum"),
     ("accounting.operators", ["eve"], "accounting.operators", "'eve'", "known: ada, bob"),
     ("partitions[0].qos", "hihg", "partitions[0].qos", "'hihg'", "did you mean 'high'?"),
     ("accounting.backup", {"enabled": False, "restore": "latest"}, "accounting.backup.restore", "",
-     "has no effect with enabled: false"),
+     "remove this setting, or remove 'enabled: false'"),
     ("accounting.backup", {"claim": "mine", "size": "10MiB"}, "accounting.backup.size", "10 MiB",
-     "has no effect with claim; remove size"),
+     "remove 'size'"),
     ("accounting.backup", {"claim": "mine", "storage_class": "slow"},
-     "accounting.backup.storage_class", "cannot be combined with claim", "keep one"),
+     "accounting.backup.storage_class", "cannot be combined with 'claim'", "keep only one of"),
     ("accounting.backup.keep", dict.fromkeys(("last", "daily", "weekly", "monthly"), 0),
      "accounting.backup.keep.last", "0",
-     "so no dump would be kept; set at least one of them above 0"),
+     "set one of these settings to 1 or more"),
     ("secrets", {"My Secret": {"key": "a"}}, "secrets.My Secret", '"My Secret"', _OBJECT),
     ("secrets", {"oncall": {"my key": "a"}}, "secrets.oncall.my key", '"my key"',
      "expected a Secret's key"),
     ("secrets", {"jwt-key": {"key": "a"}}, "secrets.jwt-key", "", "choose another name"),
     ("secrets", {"oncall": {}}, "secrets.oncall", "has no entries", "add an entry, or remove"),
     ("monitoring.bundled.alertmanager_secret", "alerts", "monitoring.bundled.webhook", "",
-     "add this URL to the Secret's alertmanager.yml instead"),
+     "add this URL to alertmanager.yml in that Secret, and remove 'webhook'"),
     *(("monitoring.bundled.webhook", f"https://{host}/services/1", "monitoring.bundled.webhook",
-       host, f"use {kind}_configs in the alertmanager.yml of alertmanager_secret instead")
+       host, f"to a Secret whose alertmanager.yml uses {kind}_configs, and remove 'webhook'")
       for host, kind in (("hooks.slack.com", "slack"), ("lab.webhook.office.com", "msteams"))),
     ("monitoring", {"kind": "none", "bundled": {}}, "monitoring.bundled", "has no effect",
-     "without kind: bundled; set kind, or remove bundled"),
+     "set monitoring.kind to 'bundled', or remove monitoring.bundled"),
     ("monitoring", {"operator": {}}, "monitoring.operator", "has no effect",
-     "without kind: operator; set kind, or remove operator"),
+     "set monitoring.kind to 'operator', or remove monitoring.operator"),
     ("monitoring", {"kind": "operator", "dcgm_namespace": "gpu"}, "monitoring.dcgm_namespace",
-     "gpu", "has no effect without kind: bundled; remove dcgm_namespace"),
+     "gpu", "remove monitoring.dcgm_namespace"),
     ("monitoring", {"exporter": {"enabled": False}}, "monitoring.exporter.enabled", "false",
-     "monitoring.kind: bundled requires the exporter; remove enabled, or set kind: none"),
+     "remove 'enabled: false', or set monitoring.kind to 'none'"),
     ("monitoring.logs.endpoint", "http://collector:4318/v1/logs/", "monitoring.logs.endpoint",
-     "collector", "expected a URL without /v1/logs and without a query; remove them"),
+     "collector", "remove these parts"),
     ("monitoring.logs.endpoint", "http://loki.lab:3100/loki/api/v1/push",
      "monitoring.logs.endpoint", "/loki/api/v1/push",
      "expected Loki's path for OpenTelemetry: http://loki.lab:3100/otlp"),
     ("monitoring.logs.endpoint", "https://loki.lab/otlp?to=x", "monitoring.logs.endpoint",
-     "loki.lab", "expected a URL without /v1/logs and without a query; remove them"),
-    ("rest.jwks", None, "rest.user_claim", "'name'", "has no effect without jwks; add jwks"),
+     "loki.lab", "remove these parts"),
+    ("rest.jwks", None, "rest.user_claim", "'name'", "add jwt.jwks, or remove jwt.user_claim"),
     ("users[1].name", "ada", "users", "'ada'", "give each a unique name"),
     ("users[1].uid", 2000, "users", "2000", "give each a unique uid"),
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
@@ -1759,52 +1792,58 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[1].roll.share", 0, "nodesets[1].roll.share", "0", "expected more than 0"),
     ("nodesets[1].roll.share", 1.5, "nodesets[1].roll.share", "1.5", "expected at most 1"),
     ("reconciler.replace", [], "reconciler.replace_secret", "cloud",
-     "has no effect without replace"),
+     "set reconciler.replace to a command, or remove this setting"),
     ("reconciler.share", 0, "reconciler.share", "0", "expected more than 0"),
     ("reconciler.share", 1.5, "reconciler.share", "1.5", "expected at most 1"),
-    ("network.policies", "both", "network.names", "policies: both",
-     "set policies: cilium"),
+    ("network.policies", "both", "network.names", "",
+     "set network.policies to 'cilium', or remove this setting"),
     *(("network.cilium", {**CILIUM, key: value}, f"network.cilium.{named}", shown, remedy)
       for key, value, named, shown, remedy in (
-          ("native_cidr", None, "native_cidr", "", "is required with routing: native"),
+          ("native_cidr", None, "native_cidr", "", (
+              "add the address range that the underlying network routes to pods"
+          )),
           ("routing", "tunnel", "native_cidr", "10.244.0.0/16",
-           "has no effect without routing: native"),
+           "remove 'native_cidr'"),
           ("kube_proxy_replacement", False, "api_host", "10.0.0.5",
-           "has no effect without kube_proxy"),
-          ("api_host", None, "api_host", "", "is required with kube_proxy_replacement"),
-          ("bandwidth_manager", False, "bbr", "true", "add bandwidth_manager: true"),
+           "remove 'api_host'"),
+          ("api_host", None, "api_host", "", "add the host name or address of the Kubernetes API"),
+          ("bandwidth_manager", False, "bbr", "true", "add it"),
           ("chained", "aws-cni", "routing", "native",
-           "the plugin of 'aws-cni' controls this; remove routing"),
+           "remove 'routing'"),
           ("ipsec_secret", "keys", "ipsec_secret", "'keys'",
-           "has no effect without encryption: ipsec"),
-          ("hubble", {"ui": True}, "hubble.ui", "true", "requires relay; add relay: true"),
+           "remove 'ipsec_secret'"),
+          ("hubble", {"ui": True}, "hubble.ui", "true", "add 'relay: true' in the same section"),
           ("hubble", {"enabled": False, "relay": True}, "hubble.relay", "true",
-           "remove one of the two"),
+           "remove this setting, or remove 'enabled: false'"),
       )),
     *(("network.cilium", given, f"network.cilium.{named}", shown, remedy)
       for given, named, shown, remedy in (
-          ({"node_routes": True}, "node_routes", "true", "has no effect without routing: native"),
-          ({"api_port": 443}, "api_port", "443", "has no effect without kube_proxy_replacement"),
-          ({"bbr": True, "bandwidth_manager": True}, "bbr", "true", "add kube_proxy_replacement"),
+          ({"node_routes": True}, "node_routes", "true", "remove 'node_routes'"),
+          ({"api_port": 443}, "api_port", "443", "remove 'api_port'"),
+          ({"bbr": True, "bandwidth_manager": True}, "bbr", "true", "add it"),
           ({"chained": "a", "pod_cidr": "10.0.0.0/8"}, "pod_cidr", "10.0.0.0/8",
-           "of 'a' controls this; remove pod_cidr"),
-          ({"chained": "a", **_IPSEC}, "encryption", "ipsec", "expected wireguard or none"),
+           "remove 'pod_cidr'"),
+          ({"chained": "a", **_IPSEC}, "encryption", "ipsec", (
+              "set 'encryption' to 'wireguard' or 'none'"
+          )),
           ({"chained": "a", "bbr": True}, "bbr", "true",
-           "cannot be combined with chained; remove bbr"),
-          ({"encryption": "ipsec"}, "ipsec_secret", "", "is required with encryption: ipsec"),
+           "remove 'bbr'"),
+          ({"encryption": "ipsec"}, "ipsec_secret", "", "add the name of the Secret with the key"),
           ({**_IPSEC, "host_firewall": True}, "host_firewall", "true",
-           "cannot be combined with encryption: ip"),
+           "remove 'host_firewall'"),
           ({"bbr": True, "bandwidth_manager": True, "kube_proxy_replacement": True,
-            "api_host": "api.lab", **_IPSEC}, "bbr", "true", "expected wireguard or none"),
+            "api_host": "api.lab", **_IPSEC}, "bbr", "true", (
+                "set 'encryption' to 'wireguard' or 'none'"
+            )),
       )),
     ("reconciler.share", True, "reconciler.share", "true", "expected a number"),
     ("reconciler.ladder", ["recheck"] * 9, "reconciler.ladder", "recheck", "at most 8"),
     ("groups[0].gid", 0, "groups[0].gid", "0", "expected at least 1000"),
     ("groups[0].gid", 60_000, "groups[0].gid", "60000", "expected less than 60000"),
     ("groups[0].gid", 2000, "groups[0].gid", "2000",
-     "is the id of a user's own group; choose another"),
+     "choose another gid"),
     ("groups[0].name", "ada", "groups[0].name", "'ada'",
-     "is the name of a user's own group; choose another"),
+     "choose another group name"),
     ("groups[0].members", ["eve"], "groups[0].members", "'eve'", "known: ada, bob"),
     ("groups", [{"name": "lab", "gid": gid} for gid in (5000, 5001)], "groups", "'lab'",
      "unique name"),
@@ -1962,13 +2001,17 @@ _REGISTRIES = "expected JSON with the credentials of registries"
         (".dockerconfigjson", "ada:pass4711", _REGISTRIES),
         (".dockerconfigjson", '{"registry.lab": {"auth": "pass4711"}}', _REGISTRIES),
         (".dockerconfigjson", '{"auths": ["pass4711"]}', _REGISTRIES),
-        (".dockerconfigjson", '{"auths": {"pass4711": {}}}', "auths has no credentials"),
+        (
+            ".dockerconfigjson",
+            '{"auths": {"pass4711": {}}}',
+            ("has no credentials under the key 'auths'"),
+        ),
         ("alertmanager.yml", "pass4711", "expected Alertmanager's configuration in YAML"),
         ("alertmanager.yml", "receivers: [{name: pass4711}]", "with route and receivers"),
         (
             "alertmanager.yml",
             "{route: {receiver: pass4711}, receivers: [{name: b}]}",
-            "route.receiver is not the name of a receiver in receivers",
+            "'route.receiver' does not name an entry of 'receivers'",
         ),
     ],
 )
@@ -2006,7 +2049,9 @@ def test_topology_with_labels_requires_static_nodes() -> None:
     put(dynamic, "nodesets[1].kind", "dynamic")
     put(dynamic, "nodesets[1].keep_machine", False)
 
-    with pytest.raises(SettingsError, match="labels require static nodes; set kind: static") as one:
+    with pytest.raises(
+        SettingsError, match=("labels requires static nodes; set 'kind: static'")
+    ) as one:
         from_config(config(base=dynamic))
 
     assert f"slurmstack:{named(LABELLED, 'nodesets[1].kind')}: dynamic: " in str(one.value)
@@ -2019,7 +2064,7 @@ def test_block_topology_with_labels_refuses_nodes_on_demand() -> None:
 
     put(asleep, "slurm.topology.kind", "block")
 
-    with pytest.raises(SettingsError, match="a node that was never awake has no labels"):
+    with pytest.raises(SettingsError, match="a node on demand that was never awake has no labels"):
         settings(base=asleep)
 
 
@@ -2058,7 +2103,7 @@ def refuses(values: Values, **fields: Any) -> bool:
 def test_cloud_cluster_requires_a_registry(values: Values) -> None:
     without = {key: value for key, value in values.items() if key != "registry"}
 
-    assert "slurmstack:registry: is required with cluster.kind: " in refused(without)
+    assert "slurmstack:registry: is required with cluster.kind '" in refused(without)
 
 
 @pytest.mark.parametrize("kind", ["nfs", "host_path"])
@@ -2087,7 +2132,10 @@ def test_snapshots_of_a_controller_state_on_efs_are_refused() -> None:
     given = {**ON_EFS, "snapshots": {"state": "fast"}}
 
     text = refused(given, controller={"standby": True})
-    assert "snapshots.state: 'fast': with controller.standby, the state is on EFS" in text
+    assert (
+        "snapshots.state: 'fast': because controller.standby is true, the controller's state is "
+        "on EFS"
+    ) in text
     settings(base={**given, "controller": {"standby": False}})
     settings(base={**given, "controller": {"standby": True, "storage_class": "shared"}})
 
@@ -2123,9 +2171,9 @@ def test_nodeset_of_a_cloud_cluster_may_not_be_named_system() -> None:
     given = {"cluster_name": "lab", "registry": "r.lab", "cluster": cluster, "nodesets": [nodeset]}
 
     assert (
-        "nodesets[system].name: 'system': is reserved for the machines without workers"
-        in refused(given)
-    )
+        "nodesets[system].name: 'system': this name is reserved for the group of machines "
+        "without workers"
+    ) in refused(given)
 
 
 def test_more_nodes_than_machines_are_refused() -> None:
@@ -2151,7 +2199,7 @@ def test_nodesets_that_share_a_fabric_need_the_same_platform() -> None:
     settings(base=joined())
     text = refused(joined(platform="gpu-h200-sxm"))
     key = "cluster.machines.more.fabric"
-    assert f"{key}: 'fabric-6': nodeset gpu already uses this fabric with platform gpu" in text
+    assert f"{key}: 'fabric-6': nodeset 'gpu' already uses this fabric with platform 'gpu" in text
 
 
 @pytest.mark.parametrize("size", ["100GiB", "1201GiB", "2TiB"])
@@ -2177,14 +2225,14 @@ def test_standby_controller_on_eks_requires_shared_storage() -> None:
 @pytest.mark.parametrize(
     ("cilium", "problem"),
     [
-        ({}, "network.cilium.chained: none: expected aws-cni"),
-        ({"chained": "ptp"}, "network.cilium.chained: 'ptp': expected aws-cni"),
+        ({}, "network.cilium.chained: none: expected 'aws-cni'"),
+        ({"chained": "ptp"}, "network.cilium.chained: 'ptp': expected 'aws-cni'"),
         ({"routing": "native", "native_cidr": "10.0.0.0/8"}, "network.cilium.chained: none: "),
         (
             {"chained": "aws-cni", "kube_proxy_replacement": True, "api_host": "api.lab"},
             (
-                "network.cilium.kube_proxy_replacement: true: EKS runs kube-proxy; "
-                "remove kube_proxy_replacement"
+                "network.cilium.kube_proxy_replacement: true: Cilium cannot replace kube-proxy, "
+                "because EKS runs kube-proxy; remove 'kube_proxy_replacement'"
             ),
         ),
     ],
@@ -2202,7 +2250,9 @@ def test_cilium_policies_require_cilium(policies: str) -> None:
     network = {"policies": policies}
     text = refused(EKS, network=network)
 
-    assert f"slurmstack:network.policies: {policies}: EKS comes without Cilium; add " in text
+    assert (
+        f"slurmstack:network.policies: {policies}: requires Cilium, but EKS comes without it; add "
+    ) in text
     settings(base={**EKS, "network": {**network, "cilium": {"chained": "aws-cni"}}})
     settings(base={**NEBIUS, "network": network})
 
@@ -2211,9 +2261,9 @@ def test_cilium_on_nebius_is_refused_because_nebius_installs_it() -> None:
     text = refused(NEBIUS, network={"policies": "cilium", "cilium": {}})
 
     assert (
-        "slurmstack:network.cilium: the cloud installs Cilium in its clusters; "
-        "remove network.cilium" in text
-    )
+        "slurmstack:network.cilium: Nebius already installs Cilium in its clusters; remove "
+        "network.cilium"
+    ) in text
 
 
 @pytest.mark.parametrize("values", [NEBIUS, EKS])
@@ -2300,7 +2350,7 @@ def test_node_must_leave_memory_for_kubelet_and_linux(
         (
             "gpu",
             {"type": "g6.12xlarge", "efa": None},
-            "type: 'g6.12xlarge': has only 4 of the nodeset's 8 GPUs (gpus.count); expected",
+            "type: 'g6.12xlarge': has 4 GPUs, but each node of the nodeset needs 8 (gpus.count)",
         ),
         ("gpu", {"type": "g6.48xlarge", "efa": 1}, None),
         ("gpu", {"type": "p6-b200.48xlarge", "efa": 8}, None),
@@ -2308,14 +2358,24 @@ def test_node_must_leave_memory_for_kubelet_and_linux(
         (
             "gpu",
             {"type": "p5en.48xlarge"},
-            "efa: 32: p5en.48xlarge has at most 16 Elastic Fabric Adapters; lower efa to 16, or",
+            (
+                "efa: 32: instance type 'p5en.48xlarge' has at most 16 Elastic Fabric Adapters; "
+                "lower efa to 16, or"
+            ),
         ),
         (
             "cpu",
             {"efa": 1},
-            "efa: 1: m7i.4xlarge has no Elastic Fabric Adapters; remove efa, or choose",
+            (
+                "efa: 1: instance type 'm7i.4xlarge' has no Elastic Fabric Adapters; remove efa, "
+                "or choose"
+            ),
         ),
-        ("cpu", {"type": "m7i.48xlarge", "efa": 3}, "efa: 3: m7i.48xlarge has at most 2 Elastic"),
+        (
+            "cpu",
+            {"type": "m7i.48xlarge", "efa": 3},
+            ("efa: 3: instance type 'm7i.48xlarge' has at most 2 Elastic"),
+        ),
         ("cpu", {"type": "c5n.9xlarge", "efa": 1}, None),
         ("cpu", {"type": "m6i.metal", "efa": 1}, None),
         ("cpu", {"type": "hpc7a.12xlarge", "efa": 2}, None),
@@ -2362,9 +2422,13 @@ def test_network_on_eks_must_have_addresses_for_all_workers(
     ("disk", "space", "problem"),
     [
         (None, "255GiB", None),
-        (None, "256GiB", "256GiB: expected less than the disk of its machines, 256GiB"),
+        (None, "256GiB", "256GiB: expected less than the disk of the nodeset's machines, 256GiB"),
         ("1TiB", "500GiB", None),
-        ("400GiB", "500GiB", "500GiB: expected less than the disk of its machines, 400GiB"),
+        (
+            "400GiB",
+            "500GiB",
+            ("500GiB: expected less than the disk of the nodeset's machines, 400GiB"),
+        ),
     ],
 )
 @pytest.mark.parametrize("values", [CLOUD_EKS, CLOUD_NEBIUS], ids=["eks", "nebius"])
@@ -2378,7 +2442,7 @@ def test_disk_limit_of_a_pod_must_be_below_its_machines_disk(
 
     assert refuses(values) == (problem is not None)
     if problem:
-        remedy = "lower it, or raise cluster.machines.cpu.disk"
+        remedy = "lower this size, or raise cluster.machines.cpu.disk"
         assert f"nodesets[cpu].ephemeral_storage: {problem}; {remedy}" in refused(values)
 
 
@@ -2423,9 +2487,9 @@ def test_pods_outside_a_nodeset_cannot_select_its_machines(
     if refused_:
         key = place.replace("[0]", "[gpu]")
         assert refused(values).endswith(
-            f"slurmstack:{key}.node_selector.{_OWN_LABEL}: 'cpu': only machines of this nodeset "
-            "have this label, and the pods do not tolerate the taint of these machines; remove the "
-            "label from node_selector"
+            f"slurmstack:{key}.node_selector.{_OWN_LABEL}: 'cpu': only machines of nodeset 'cpu' "
+            "have this label, and the pods do not tolerate the taint of these machines; remove "
+            "the label from 'node_selector'"
         )
 
 
@@ -2447,9 +2511,9 @@ def test_default_toleration_lets_a_service_use_machines_of_a_nodeset() -> None:
         (
             ["192.0.3.0/24"],
             (
-                "192.0.3.0/24: does not contain the address of machine 'head' (192.0.2.10), "
-                "nor of gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare, so these machines "
-                "could not mount the jail; add 192.0.2.10/32, or a range with all machines"
+                "192.0.3.0/24: does not contain the address of machine 'head' (192.0.2.10), nor "
+                "of gpu-a, gpu-b, cpu-a, cpu-b, cpu-c, cpu-d, spare, so these machines could not "
+                "mount the jail; add 192.0.2.10/32, or a range that contains all machines"
             ),
         ),
         (["192.0.2.8/29"], "machine 'cpu-d' (192.0.2.16), nor of spare, so these machines"),
@@ -2528,7 +2592,9 @@ def test_field_of_another_kind_of_cluster_is_named_with_its_kind() -> None:
 def test_misspelled_prefix_is_refused() -> None:
     values = {**config(), "slurmstak:login": "{}"}
 
-    with pytest.raises(SettingsError, match="slurmstak:login: unknown prefix; did you mean"):
+    with pytest.raises(
+        SettingsError, match=("slurmstak:login: unknown prefix of a setting; did you mean")
+    ):
         from_config(values)
 
 
@@ -2743,7 +2809,13 @@ def written(text: str, folder: Path) -> str:
     ("text", "message"),
     [
         ("", "add a mapping 'config' with slurmstack:… keys"),
-        ("- a\n", "expected a mapping with the key `config`"),
+        (
+            "- a\n",
+            (
+                "expected a mapping at the top level of the file; put the settings under the key "
+                "'config'"
+            ),
+        ),
         ("confg: {}\n", "confg: unknown key; did you mean 'config'?"),
         ("Config: {}\n", "Config: unknown key; did you mean 'config'?"),
         ("slurmstack:jail: {}\n", "slurmstack:jail: unknown key; move it under `config`"),
@@ -2756,22 +2828,31 @@ def written(text: str, folder: Path) -> str:
         ("config:\n  a:\n    - b: 1\n    c: 2\n", f"line 4, column 5: {_BLANKS}"),
         ("config:\n  a: 1\n    b: 2\n", f"line 3, column 6: {_COLON}"),
         ("config:\n  a: b: c\n", f"line 2, column 7: {_COLON}"),
-        ("config:\n\ta: 1\n", "line 2, column 1: a tab; indent with blanks"),
+        (
+            "config:\n\ta: 1\n",
+            ("line 2, column 1: YAML allows no tab here; indent this line with blanks"),
+        ),
         ("config:\n  a: @b\n", "line 2, column 6: text cannot begin with '@'; put it in quotes"),
         ("config:\n  a: [b\n  c: 1\n", "line 3, column 4: expected ',' or ']'; close the list"),
         ("config:\n  a: {b: 1\n  c: 1\n", "line 3, column 4: expected ',' or '}'; close the"),
-        ("config:\n  a: 'b\n", "line 2, column 6: a quote is not closed; close it"),
+        (
+            "config:\n  a: 'b\n",
+            ("line 2, column 6: the text that begins here has no closing quote; add the quote"),
+        ),
         ("config:\n\tslurmstack:cluster_name: a\n", "invalid YAML: line 2, column 1: "),
         ("config: &a [*b]\n", "invalid YAML: line 1, column 13: found undefined alias 'b'"),
         ("config: {a: \x00}\n", "invalid YAML: unacceptable character"),
-        ("config: " + "[" * 5000, "invalid YAML: nested too deeply"),
+        (
+            "config: " + "[" * 5000,
+            ("invalid YAML: the values are nested too deeply; write them with fewer levels"),
+        ),
         ("config: {slurmstack:a: !!bool maybe}\n", "invalid YAML: a value does not fit its tag"),
         ("config: {slurmstack:a: !!python/object:os.x {}}\n", "could not determine a constructor"),
         ("config: {slurmstack:a: 1, slurmstack:a: 2}\n", "duplicate key 'slurmstack:a'; keep one"),
         ("config: {a:b: {c: 1, d: 2, c: 3}}\n", "duplicate key 'c'; keep one"),
         (
             "config: {slurmstack:a: 1, slurmstack:config:a: 2}\n",
-            "slurmstack:config:a: is another form of slurmstack:a; keep one",
+            "slurmstack:config:a: the file has the key 'slurmstack:a' twice, in two spellings",
         ),
         ("config: {nodesets: []}\n", "nodesets: expected a key of the form <namespace>:<name>"),
         ("config: {login: {replicas: 2}}\n", "before it, such as slurmstack:login"),

@@ -27,7 +27,7 @@ def test_complete_settings_cause_no_warning(values: Values) -> None:
 def test_existing_cluster_without_a_registry_causes_a_warning() -> None:
     (warning,) = warnings(EXISTING)
     assert warning.startswith("slurmstack:registry: is not set")
-    assert warning.endswith("; add registry")
+    assert warning.endswith("set 'registry' to a registry that the nodes can reach")
     assert warnings(EXISTING, registry="registry.example.org") == []
 
 
@@ -36,8 +36,9 @@ def test_existing_cluster_without_a_context_causes_a_warning(kubeconfig: str | N
     cluster = {"kind": "existing", "kubeconfig": kubeconfig}
     (warning,) = warnings(EXISTING, cluster=cluster, registry="registry.example.org")
     assert warning == (
-        "slurmstack:cluster.context: is not set, so the deploy uses the kubeconfig's current "
-        "context, which `kubectl config use-context` changes; set it to the name of the context"
+        "slurmstack:cluster.context: is not set, so the deploy uses the current context of the "
+        "kubeconfig, which `kubectl config use-context` changes; set cluster.context to the name "
+        "of this cluster's context"
     )
 
 
@@ -110,7 +111,9 @@ def test_volume_without_class_on_own_machines_causes_a_warning(
 
 def test_own_machines_with_the_default_login_service_cause_a_warning() -> None:
     (warning,) = warnings(ON_CLASSES, login={})
-    assert warning.startswith("slurmstack:login.service: is not set, so it is LoadBalancer")
+    assert warning.startswith(
+        "slurmstack:login.service: is not set, so its default 'LoadBalancer' applies"
+    )
     assert warnings(ON_CLASSES, login={"service": "NodePort", "node_port": 30022}) == []
 
 
@@ -125,9 +128,9 @@ def test_more_gpus_than_the_nodes_use_cause_a_warning() -> None:
     nodesets = [{**EKS["nodesets"][0], "gpus": {"type": "h100", "count": 4}}, *EKS["nodesets"][1:]]
     (warning,) = warnings(EKS, nodesets=nodesets)
     assert warning == (
-        "slurmstack:cluster.machines.gpu.type: 'p5.48xlarge': has 8 GPUs, but the nodeset's "
-        "gpus.count is 4, so jobs cannot use the others; set gpus.count: 8, or choose a smaller "
-        "type"
+        "slurmstack:cluster.machines.gpu.type: 'p5.48xlarge': has 8 GPUs, but gpus.count of the "
+        "nodeset is 4, so jobs cannot use the other GPUs; set gpus.count to 8, or choose a "
+        "smaller type"
     )
 
 
@@ -135,13 +138,16 @@ def test_fabric_without_checks_or_checks_without_fabric_cause_a_warning() -> Non
     plain = [{**nodeset, "features": []} for nodeset in NEBIUS["nodesets"]]
     (warning,) = warnings(NEBIUS, nodesets=plain)
     assert warning == (
-        "slurmstack:cluster.machines.gpu.fabric: 'fabric-6': the ports of the nodes are not"
-        " checked; add features: [infiniband] to nodeset gpu"
+        "slurmstack:cluster.machines.gpu.fabric: 'fabric-6': the nodes have InfiniBand, but do "
+        "not check their ports; add 'features: [infiniband]' to nodeset 'gpu'"
     )
 
     checked = [{**nodeset, "features": ["infiniband"]} for nodeset in NEBIUS["nodesets"]]
     (warning,) = warnings(NEBIUS, nodesets=checked)
-    assert warning.startswith("slurmstack:nodesets[cpu].features: infiniband: the machines have no")
+    assert warning.startswith(
+        "slurmstack:nodesets[cpu].features: infiniband: the machines of nodeset 'cpu' are in no "
+        "fabric"
+    )
 
 
 def test_partition_for_an_unknown_account_causes_a_warning() -> None:
@@ -154,12 +160,14 @@ def test_partition_for_an_unknown_account_causes_a_warning() -> None:
     accounts = {"accounts": [{"name": "physics", "description": "P"}]}
     (warning,) = warnings(VALID, partitions=[partition], accounting=accounts)
     assert warning == (
-        "slurmstack:partitions[main].allow_accounts: 'physic' is not in accounting.accounts, so "
-        "jobs of this account start only if an administrator created it with sacctmgr; did you "
-        "mean 'physics'?"
+        "slurmstack:partitions[main].allow_accounts: account 'physic' is not in "
+        "accounting.accounts, so its jobs start only if an administrator created it with "
+        "sacctmgr; add it to accounting.accounts, or correct the name; did you mean 'physics'?"
     )
     (warning,) = warnings(VALID, partitions=[partition])
-    assert warning.endswith("an administrator created it with sacctmgr; known: root, users")
+    assert warning.endswith(
+        "add it to accounting.accounts, or correct the name; known: root, users"
+    )
 
 
 @pytest.mark.parametrize("accounts", [[], [{"name": "physics"}]])
@@ -204,7 +212,9 @@ def test_settings_that_require_accounting_cause_a_warning_without_it(
     edit: Values, key: str
 ) -> None:
     (warning,) = warnings(VALID, accounting={"enabled": False}, **edit)
-    assert warning.startswith(f"slurmstack:{key}: has no effect without accounting")
+    assert warning.startswith(
+        f"slurmstack:{key}: has no effect, because accounting.enabled is false"
+    )
 
 
 def test_scheduler_parameter_that_slurm_ignores_causes_a_warning() -> None:
@@ -230,8 +240,8 @@ def test_qos_with_preempt_causes_a_warning_if_preemption_is_disabled() -> None:
     accounting = {"qos": qos, "accounts": [USERS]}
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
-        "slurmstack:accounting.qos[high].preempt: normal: has no effect with "
-        "slurm.preemption.type: none; set slurm.preemption.type: qos"
+        "slurmstack:accounting.qos[high].preempt: normal: has no effect, because "
+        "slurm.preemption.type is 'none'; set slurm.preemption.type to 'qos', or remove 'preempt'"
     )
 
 
@@ -274,7 +284,8 @@ def test_misspelled_name_of_a_secret_causes_a_warning() -> None:
     secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
     (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["regsitry"])
     assert warning == (
-        "slurmstack:pull_secrets[0]: 'regsitry' is not in secrets; did you mean 'registry'?"
+        "slurmstack:pull_secrets[0]: 'regsitry' is not a Secret in the setting 'secrets'; did you "
+        "mean 'registry'?"
     )
 
 
@@ -282,7 +293,8 @@ def test_warning_suggests_an_unused_secret_with_the_required_entries() -> None:
     secrets = {"registry": {".dockerconfigjson": {"secure": "v1:a"}}}
     (warning,) = warnings(VALID, secrets=secrets, pull_secrets=["docker-login"])
     assert warning == (
-        "slurmstack:pull_secrets[0]: 'docker-login' is not in secrets; did you mean 'registry'?"
+        "slurmstack:pull_secrets[0]: 'docker-login' is not a Secret in the setting 'secrets'; did "
+        "you mean 'registry'?"
     )
     both = ["registry", "docker-login"]
     assert warnings(VALID, secrets=secrets, pull_secrets=both) == []
@@ -302,14 +314,16 @@ def test_warning_does_not_suggest_the_secret_of_a_volume() -> None:
 def test_credential_in_the_environment_of_jobs_causes_a_warning(name: str) -> None:
     containers = {"enabled": True, "environment": {name: "abc", "TOKENIZERS_PARALLELISM": "true"}}
     (warning,) = warnings(VALID, containers=containers)
-    assert warning.startswith(f"slurmstack:containers.environment.{name}: looks like a credential")
+    assert warning.startswith(
+        f"slurmstack:containers.environment.{name}: the value looks like a credential"
+    )
     assert "abc" not in warning
 
 
 def test_allowed_image_name_without_tag_or_pattern_causes_a_warning() -> None:
     allowed = ["nvcr.io/nvidia", "docker.io/*", "quay.io/a/b:1"]
     (warning,) = warnings(VALID, containers={"enabled": True, "allowed": allowed})
-    assert warning.startswith("slurmstack:containers.allowed: 'nvcr.io/nvidia' permits only")
+    assert warning.startswith("slurmstack:containers.allowed: 'nvcr.io/nvidia': permits only")
 
 
 LIMITED: Values = {
@@ -474,7 +488,7 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
 def test_setting_without_effect_causes_a_warning(edit: Values, key: str, problem: str) -> None:
     (warning,) = warnings(VALID, **edit)
     assert warning.startswith(f"slurmstack:{key}: ")
-    assert (problem or "has no effect with") in warning
+    assert (problem or "has no effect, because") in warning
 
 
 @pytest.mark.parametrize(
@@ -717,8 +731,8 @@ def test_nodes_on_lost_machines_cause_a_warning() -> None:
     login = {"service": "LoadBalancer"}
     (warning,) = warnings(ON_CLASSES, cluster=cluster, login=login)
     assert warning == (
-        "slurmstack:nodesets[cpu].replicas: 4: only 2 machines remain without the lost ones"
-        " (cpu-a, cpu-b), so pods stay pending; lower replicas, or add machines"
+        "slurmstack:nodesets[cpu].replicas: 4: only 2 machines of the nodeset remain, because "
+        "cpu-a, cpu-b are marked as lost, so pods stay pending; lower 'replicas', or add machines"
     )
     gpu, cpu = METAL["nodesets"]
     nodesets = [gpu, {**cpu, "replicas": 2}]

@@ -102,13 +102,22 @@ def test_key_without_namespace_belongs_to_the_project() -> None:
 REFUSED = [
     ("config: {name: x}", "config: name: expected a key of the form"),
     ("config: [1]", "config: expected a mapping"),
-    ("[]", "expected a mapping with the key `config`"),
+    (
+        "[]",
+        (
+            "expected a mapping at the top level of the file; put the settings"
+            " under the key 'config'"
+        ),
+    ),
     ("conifg: {}", "conifg: unknown key"),
     ("config: {'a:b': [", "invalid YAML: line 1"),
     ("config: {'a:b': !!binary aGk=}", "a:b: unsupported type bytes"),
     ("config: {'a:b': 1e400}", "a:b: inf: expected a finite number"),
     ("config: {'a:b': 1, 'a:b': 2}", "duplicate key 'a:b'; keep one"),
-    ("config: {'a:b': 1, 'a:config:b': 2}", "a:config:b: is another form of a:b; keep one"),
+    (
+        "config: {'a:b': 1, 'a:config:b': 2}",
+        ("a:config:b: the file has the key 'a:b' twice, in two spellings"),
+    ),
     ("secretsprovider: awskms://x", "secretsprovider: 'awskms://x'"),
     ("environment: [base]", "environment"),
 ]
