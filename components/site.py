@@ -16,8 +16,7 @@ from components.storage.volumes import shown, submount_mounts, submount_volumes
 
 @dataclass(frozen=True)
 class Site:
-    """Values that nearly every component needs, and those parts of a pod that let it look up
-    users."""
+    """Values that nearly every component needs, and the parts that a pod needs to look up users."""
 
     namespace: pulumi.Input[str]
     images: pods.Images
@@ -116,5 +115,5 @@ class MountedJail:
         return [pods.mount("jail", c.JAIL), *submount_mounts(self.submounts)]
 
     def shown(self, further: Iterable[Volume] = ()) -> list[str]:
-        """Return the mounts that `agents.mounts` must show in the jail, as `source=target`."""
+        """Return the mounts that `agents.mounts` must make in the jail, as `source=target`."""
         return shown(self.submounts, further)

@@ -35,7 +35,7 @@ class Database(pulumi.ComponentResource):
     """
 
     password_secret: pulumi.Output[str]
-    """Name of the Secret with the password, in the entry `password`. Pulumi knows this output only
+    """Name of the Secret. Its entry `password` contains the password. Pulumi knows this output only
     after the database is ready."""
 
     def __init__(

@@ -200,9 +200,7 @@ def from_values(values: Mapping[str, Any], source: str, prefix: str = "") -> Set
         reported = [details for details in found if not _is_result(details, found)]
         problems = [prefix + explained(details, values) for details in reported]
         if (left := len(problems) - _MOST) > 0:
-            problems[_MOST:] = [
-                f"{left} more problems are not shown; correct those above, and run the command again"
-            ]
+            problems[_MOST:] = [f"{left} more problems are not shown; correct those above first"]
         raise SettingsError(*(f"{source}: {text}" for text in problems)) from None
 
 

@@ -487,7 +487,7 @@ class Slurm(Model):
         if self.topology.labels and "topology.conf" in self.extra:
             raise cross_field(
                 "extra.topology.conf",
-                "has no effect with slurm.topology.labels; remove one of the two",
+                "has no effect, because slurm.topology.labels is set; remove one of the two settings",
             )
         return self
 

@@ -49,7 +49,7 @@ class Jail(pulumi.ComponentResource):
     deploy fails at this ConfigMap, before it changes anything else of the jail."""
     claim: pulumi.Output[str]
     """Name of the PersistentVolumeClaim. Pulumi knows this output only after both Jobs have ended,
-    so it creates pods that use this output after that."""
+    so Pulumi creates pods with this claim only when the jail is ready."""
 
     def __init__(
         self, name: str, args: JailArgs, opts: pulumi.ResourceOptions | None = None
@@ -86,8 +86,8 @@ class Jail(pulumi.ComponentResource):
                 "args": ["agents.homes", f"{c.EXTRAUSERS}/passwd", c.JAIL],
                 "volumeMounts": [
                     pods.mount("jail", c.JAIL),
-                    # Here, volumes may be mounted inside the jail, where users can create symbolic
-                    # links: such a link leads to nothing else in this pod.
+                    # Mount the volumes inside the jail. Users can create symbolic links there,
+                    # but such a link leads to no other file of this pod.
                     *(
                         pods.mount(f"jail-{v.name}", f"{c.JAIL}{v.path}", read_only=v.read_only)
                         for v in sorted(homes_own, key=lambda v: v.path)
@@ -100,8 +100,8 @@ class Jail(pulumi.ComponentResource):
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
-        # Depend on the Job's namespace, because a preview also knows it. Otherwise, the preview
-        # would show changes that do not happen.
+        # Depend on the Job's namespace, because a preview also knows the namespace. With an
+        # unknown value, the preview would show changes that do not happen.
         self.claim = once_known(claim, homes.metadata.namespace)
         self.register_outputs({"claim": self.claim})
 

@@ -2251,7 +2251,7 @@ def test_cilium_policies_require_cilium(policies: str) -> None:
     text = refused(EKS, network=network)
 
     assert (
-        f"slurmstack:network.policies: {policies}: requires Cilium, but EKS comes without it; add "
+        f"slurmstack:network.policies: '{policies}': requires Cilium, but EKS comes without it; "
     ) in text
     settings(base={**EKS, "network": {**network, "cilium": {"chained": "aws-cni"}}})
     settings(base={**NEBIUS, "network": network})
@@ -2906,7 +2906,9 @@ def test_unreadable_stack_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.dir.yaml").mkdir()
     (tmp_path / "Pulumi.latin.yaml").write_bytes(b"config: {a: \xe9}")
 
-    with pytest.raises(SettingsError, match=r"Pulumi\.dir\.yaml: cannot be read: Is a directory"):
+    with pytest.raises(
+        SettingsError, match=r"Pulumi\.dir\.yaml: cannot read the file: Is a directory"
+    ):
         read_stack("dir", tmp_path)
     with pytest.raises(SettingsError, match=r"Pulumi\.latin\.yaml: expected text in UTF-8"):
         read_stack("latin", tmp_path)
@@ -2972,7 +2974,9 @@ def test_error_lists_at_most_ten_mistakes() -> None:
         from_config(config(lambda values: values.update(nodesets=nodesets)))
 
     assert str(caught.value).count("expected at least 0") == 10
-    assert str(caught.value).split("\n")[10:] == ["the stack's configuration: 3 more problems"]
+    assert str(caught.value).split("\n")[10:] == [
+        "the stack's configuration: 3 more problems are not shown; correct those above first"
+    ]
 
 
 # --- Arbitrary values -----------------------------------------------------------------------------
