@@ -487,7 +487,7 @@ class Slurm(Model):
         if self.topology.labels and "topology.conf" in self.extra:
             raise cross_field(
                 "extra.topology.conf",
-                "has no effect, because slurm.topology.labels is set; remove one of the two settings",
+                "has no effect, because slurm.topology.labels is set; remove one of the two",
             )
         return self
 
