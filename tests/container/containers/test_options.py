@@ -377,7 +377,10 @@ def test_container_without_infiniband_starts_on_a_node_without_infiniband(
         ("--container-mounts=umount:/a --container-image={image}", "cannot open /a to unmount"),
         ("--container-unshare=pid --container-image=x", "expected net, ipc or uts"),
         ("--container-readonly --container-writable --container-image=x", "are both set"),
-        ("--container-env=A,, --container-image=x", "--container-env=A,,: one of the words is empty"),
+        (
+            "--container-env=A,, --container-image=x",
+            "--container-env=A,,: one of the words is empty",
+        ),
         ("--container-save=/tmp/ --container-image=x", "expected the path of a file"),
         ("--container-name=none", "add --container-image"),
         ("--container-image=A@@B", "expected [USER@][REGISTRY#]IMAGE[:TAG]"),
