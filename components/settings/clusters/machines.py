@@ -117,13 +117,12 @@ class CloudCluster(BaseCluster):
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry."""
         if stack.registry is None:
+            kind = self.kind  # type: ignore[attr-defined]
             yield (
                 "registry",
-                (
-                    f"is required with cluster.kind '{self.kind}', because the machines pull the "
-                    "images; set 'registry' to a registry that the machines can reach"
-                ),
-            )  # type: ignore[attr-defined]
+                f"is required with cluster.kind '{kind}', because the machines pull the images; "
+                "set 'registry' to a registry that the machines can reach",
+            )
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",
