@@ -120,8 +120,10 @@ class CloudCluster(BaseCluster):
             kind = self.kind  # type: ignore[attr-defined]
             yield (
                 "registry",
-                f"is required with cluster.kind '{kind}', because the machines pull the images; "
-                "set 'registry' to a registry that the machines can reach",
+                (
+                    f"is required with cluster.kind '{kind}', because the machines pull the "
+                    "images; set 'registry' to a registry that the machines can reach"
+                ),
             )
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
