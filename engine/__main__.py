@@ -85,6 +85,19 @@ def _parser() -> argparse.ArgumentParser:
             help="check the resources with the policy pack in this folder; may be repeated",
         )
     commands.add_parser("destroy", parents=[changes], help="delete all resources of the stack")
+    _add_stack_command(commands, common)
+    commands.add_parser(
+        "encrypt",
+        parents=[common],
+        help="encrypt the text on standard input, and print it as a value for the stack file",
+    )
+    return parser
+
+
+def _add_stack_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    common: argparse.ArgumentParser,
+) -> None:
     stack = commands.add_parser("stack", help="print the stack's outputs or state")
     reads = stack.add_subparsers(dest="read", required=True)
     output = reads.add_parser("output", parents=[common], help="print the stack's outputs")
@@ -96,12 +109,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--show-secrets", action="store_true", help="print secrets in plain text"
         )
-    commands.add_parser(
-        "encrypt",
-        parents=[common],
-        help="encrypt the text on standard input, and print it as a value for the stack file",
-    )
-    return parser
 
 
 def _count(text: str) -> int:
