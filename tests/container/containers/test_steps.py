@@ -146,14 +146,17 @@ def test_step_joins_a_running_container(site: Site, image: str) -> None:
     )
     link = "readlink /proc/self/ns/mnt"
 
-    first = eventually("the step runs", lambda: try_to(site, f"{step}:exec", link))
+    def step_runs() -> bool:
+        steps = f"squeue --noheader --steps --jobs={job} --format=%i"
+        return f"{job}.0" in site.node.user(steps).split()
+
+    # Otherwise, an attempt to join could become step 0.
+    eventually("step 0 runs", step_runs)
+    first = eventually("another step joins", lambda: try_to(site, f"{step}:exec", link))
     second = run(site, step, link)
     refused = refusal(site, f"{step}:no_exec")
     site.node.user(f"scancel {job}.0")
-    steps = f"squeue --noheader --steps --jobs={job} --format=%i"
-    becomes(
-        "whether step 0 runs", lambda: f"{job}.0" in site.node.user(steps).split(), wanted=False
-    )
+    becomes("whether step 0 runs", step_runs, wanted=False)
     run(site, f"{step}:no_exec", "true")
 
     assert first == second
