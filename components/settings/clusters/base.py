@@ -17,6 +17,18 @@ Problem = tuple[str, str]
 """A key of the stack file, and the problem with its value."""
 
 
+def missing_registry(stack: Settings) -> Iterator[Problem]:
+    """Require a registry, for clusters whose machines pull the images."""
+    if stack.registry is None:
+        yield (
+            "registry",
+            (
+                f"is required with cluster.kind '{stack.cluster.kind}', because the machines pull "
+                "the images; set 'registry' to a registry that the machines can reach"
+            ),
+        )
+
+
 def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
     """Refuse `network.refuse` with addresses of pods, because users' pods must reach other pods."""
     network = ipaddress.ip_network(pods)

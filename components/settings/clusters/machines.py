@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self
 from pydantic import Field, model_validator
 
 from components.conventions import CLUSTER_DOMAIN, MAX_REPLICAS
-from components.settings.clusters.base import BaseCluster, Problem, unreachable_machines
+from components.settings.clusters.base import (
+    BaseCluster,
+    Problem,
+    missing_registry,
+    unreachable_machines,
+)
 from components.settings.types import (
     Cidr,
     KubernetesVersion,
@@ -116,15 +121,7 @@ class CloudCluster(BaseCluster):
 
     def problems(self, stack: Settings) -> Iterator[Problem]:
         """Require machines that fit each nodeset, and a registry."""
-        if stack.registry is None:
-            kind = self.kind  # type: ignore[attr-defined]
-            yield (
-                "registry",
-                (
-                    f"is required with cluster.kind '{kind}', because the machines pull the "
-                    "images; set 'registry' to a registry that the machines can reach"
-                ),
-            )
+        yield from missing_registry(stack)
         if stack.snapshots and stack.snapshots.jail and not stack.jail.is_elsewhere():
             yield (
                 "snapshots.jail",

@@ -13,6 +13,7 @@ from components.settings.clusters.base import (
     BaseCluster,
     Problem,
     blocked_pods,
+    missing_registry,
     unreachable_machines,
 )
 from components.settings.types import (
@@ -209,14 +210,7 @@ class MetalCluster(BaseCluster):
         yield from blocked_pods(stack, self.pods)
         yield from unreachable_machines(stack)
         yield from self._jail_problems(stack)
-        if stack.registry is None:
-            yield (
-                "registry",
-                (
-                    f"is required with cluster.kind '{self.kind}', because the machines pull the "
-                    "images; set 'registry' to a registry that the machines can reach"
-                ),
-            )
+        yield from missing_registry(stack)
         nodesets = {nodeset.name for nodeset in stack.nodesets}
         for index, machine in enumerate(self.machines):
             if machine.nodeset is not None and machine.nodeset not in nodesets:
