@@ -58,7 +58,7 @@ class Jail(pulumi.ComponentResource):
         self.origin = _origin(name, args, self)
         claim = self._claim(name, args)
         places = sorted(volume.path for volume in args.settings.volumes)
-        # Of the additional volumes, the Job for homes needs only those below /home.
+        # The Job for homes needs only the additional volumes below /home.
         homes_own = [v for v in args.settings.volumes if f"{v.path}/".startswith("/home/")]
         populate = self._job(
             f"{name}-populate",
