@@ -6,6 +6,7 @@ A mutant is a small fault in a copy of the code. The test that it names must det
 import ast
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,7 @@ def functions(file: str) -> frozenset[str]:
 def problem_of(*command: str | Path, text: str | None = None) -> str:
     """Return the errors of a compiler or shell, or an empty string if it succeeds."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    return done.stderr if done.returncode else ""
+    return done.stdout + done.stderr if done.returncode else ""
 
 
 # --- The table of mutants ------------------------------------------------------------------------
@@ -79,11 +80,14 @@ def test_every_mutant_has_a_short_and_unique_name() -> None:
 
 
 def test_file_with_a_fault_still_compiles(tmp_path: Path) -> None:
-    """A failed test proves nothing if the file does not compile, because then every test fails."""
+    """A failed test proves nothing if the file does not compile or names something that does not
+    exist, because then every test fails."""
+    undefined_names = (sys.executable, "-m", "ruff", "check", "--quiet", "--select=F821", "-")
     for fault in FAULTS:
         text, path = faulty(fault), ROOT / fault.file
         if path.suffix == ".py":
             compile(text, fault.file, "exec")
+            assert problem_of(*undefined_names, text=text) == "", fault.name
         elif text.startswith(("#!/bin/sh", "#!/bin/bash")):
             assert problem_of("bash", "-n", text=text) == "", fault.name
         elif path.suffix in (".c", ".h"):

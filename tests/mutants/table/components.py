@@ -63,12 +63,8 @@ FAULTS: Final = (
         "components/identity/auth.py",
         "        self.secret = secret.metadata.name\n",
         "        self.secret = secret.metadata.name\n"
-        "        k8s.core.v1.ConfigMap(\n"
-        '            f"{name}-copy",\n'
-        '            metadata={"namespace": args.namespace},\n'
-        "            data=secret.string_data,\n"
-        "            opts=child,\n"
-        "        )\n",
+        "        data = secret.string_data\n"
+        '        pods.config_map(f"{name}-copy", "copy", args.namespace, data, child)\n',
         f"{_GRAPH}::test_munge_key_and_ssh_host_keys_are_always_secret",
     ),
     Fault(
