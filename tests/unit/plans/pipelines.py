@@ -136,6 +136,7 @@ class Machine:
             env={
                 "PATH": f"{self._stubs}:{os.environ['PATH']}",
                 "HOME": str(self.folder),
+                "TMPDIR": str(self.folder),
                 "RUNNER_TEMP": str(self.folder),
                 "GITHUB_PATH": str(self.folder / "path"),
                 "GITHUB_ENV": str(self.folder / "env"),
