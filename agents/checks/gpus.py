@@ -53,7 +53,9 @@ class Gpu:
         """
         value = self.get(*paths)
         if is_broken(value):
-            raise UnknownError(f"{self}: {paths[0]} is '{value}'")
+            raise UnknownError(
+                f"{self} does not answer: its value '{paths[0]}' is '{value}'; restart the machine"
+            )
         try:
             return float(value.partition(" ")[0])
         except ValueError:
@@ -75,7 +77,9 @@ def report(text: str) -> list[Gpu]:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
     found = list(_gpus(text))
     if len(found) != int(attached[1]):
-        raise UnknownError(f"nvidia-smi reported only {len(found)} of {attached[1]} GPUs")
+        raise UnknownError(
+            f"nvidia-smi reported only {len(found)} of {attached[1]} GPUs; restart the machine"
+        )
     return found
 
 
@@ -116,19 +120,27 @@ def present(smi: str) -> str | None:
 
 def _lost(gpu: Gpu) -> str | None:
     if is_broken(gpu.get("Temperature/GPU Current Temp")) or is_broken(gpu.get("Product Name")):
-        return "does not answer"
+        return "does not answer; restart the machine"
     if gpu.get("GPU Reset Status/Reset Required") == "Yes":
-        return "requires a reset"
+        return "requires a reset; reset the GPU or restart the machine"
     if gpu.get("GPU Reset Status/Drain and Reset Recommended") == "Yes":
-        return "should be drained and reset"
+        return "requires a reset; reset the GPU or restart the machine"
     action = gpu.get("GPU Recovery Action")
-    return f"requires: {action}" if action not in ("", "None", "N/A") else None
+    return (
+        f"requires the action '{action}', according to nvidia-smi"
+        if action not in ("", "None", "N/A")
+        else None
+    )
 
 
 def count(smi: str, *, count: int | None) -> str | None:
     """Check that the node has at least as many GPUs as the nodeset's settings say."""
     found = 0 if "No devices were found" in smi else len(report(smi))
-    return f"{found} GPUs found, expected {count}" if count is not None and found < count else None
+    return (
+        f"the node has {found} GPUs, expected {count}; restart or repair the machine"
+        if count is not None and found < count
+        else None
+    )
 
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
@@ -146,9 +158,14 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
             if "Uncorrectable" in path or path.endswith("Double Bit/Total")
         ]
         if sum(uncorrectable) > most:
-            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors"
+            yield (
+                f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors since the driver "
+                f"was loaded, expected at most {most:g}; reset the GPU"
+            )
         elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
-            yield f"{gpu}: errors in SRAM (on-chip memory) exceed NVIDIA's threshold"
+            yield (
+                f"{gpu}: errors in SRAM (on-chip memory) exceed NVIDIA's threshold; replace the GPU"
+            )
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
@@ -170,7 +187,10 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
                 "restart the machine"
             )
         elif pages > most:
-            yield f"{gpu}: {pages:.0f} retired memory pages, expected at most {most:g}"
+            yield (
+                f"{gpu}: {pages:.0f} retired memory pages, expected at most {most:g}; replace the "
+                "GPU"
+            )
 
 
 def row_remap(smi: str) -> str | None:
@@ -214,7 +234,10 @@ def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
                 gpu.get(f"Clocks Event Reasons/{name}", f"Clocks Throttle Reasons/{name}")
                 == "Active"
             ):
-                yield f"{gpu}: clocks are reduced ({name.rpartition('/')[2]})"
+                yield (
+                    f"{gpu}: the GPU reduces its clocks because of '{name.rpartition('/')[2]}'; "
+                    "check its cooling and power"
+                )
                 break
 
 
@@ -234,8 +257,8 @@ def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
         state, outcome = gpu.get("Fabric/State"), gpu.get("Fabric/Status")
         if state not in ("", "N/A", "Completed") or outcome not in ("", "N/A", "Success"):
             yield (
-                f"{gpu}: NVLink fabric has state {state} and status {outcome}, expected Completed "
-                "and Success"
+                f"{gpu}: NVLink fabric has the state '{state}' and the status '{outcome}', "
+                "expected 'Completed' and 'Success'; check nvidia-fabricmanager"
             )
 
 
@@ -254,8 +277,11 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
     expected = wanted if wanted is not None else max(up.values(), default=0)
     for gpu in gpus:
         if up[gpu.index] < expected:
-            names = f" ({','.join(down[gpu.index])} inactive)" if down[gpu.index] else ""
-            yield f"{gpu}: {up[gpu.index]} of {expected} NVLink links are active{names}"
+            names = f" (inactive: {','.join(down[gpu.index])})" if down[gpu.index] else ""
+            yield (
+                f"{gpu}: {up[gpu.index]} of {expected} NVLink links are active{names}; reset the "
+                "GPU or repair the machine"
+            )
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
@@ -272,7 +298,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
             "Power Readings/Power Limit",
         )
         if is_broken(gpu.get(*paths)):
-            yield f"{gpu}: power limit cannot be read"
+            yield f"{gpu}: nvidia-smi cannot read the power limit; restart the machine"
         elif (limit := gpu.number(*paths)) is not None:
             limits[gpu.index] = limit
     for gpu in gpus:
@@ -283,7 +309,10 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
         ]
         wanted = max([*likes, least or 0], default=0)
         if limits.get(gpu.index, wanted) < wanted:
-            yield f"{gpu}: power limit {limits[gpu.index]:g} W, expected {wanted:g} W"
+            yield (
+                f"{gpu}: power limit {limits[gpu.index]:g} W, expected {wanted:g} W; set the "
+                "limit with nvidia-smi --power-limit"
+            )
 
 
 def temperature(smi: str, *, max_celsius: float | None) -> str | None:
@@ -309,9 +338,12 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
             or (slow is not None and current >= slow)
             or (left is not None and slow_left is not None and left <= slow_left)
         ):
-            yield f"{gpu}: the GPU is too hot ({current:g} °C)"
+            yield f"{gpu}: the GPU is too hot ({current:g} °C); check the cooling of the machine"
         elif memory is not None and memory_most is not None and memory > memory_most:
-            yield f"{gpu}: the GPU's memory is too hot ({memory:g} °C)"
+            yield (
+                f"{gpu}: the GPU's memory is too hot ({memory:g} °C); check the cooling of the "
+                "machine"
+            )
 
 
 def busy(
@@ -328,7 +360,9 @@ def busy(
         ordered = enumerate(_in_order_of_slurm(gpus, gres))
         free = {gpu.index for place, gpu in ordered if place in places}
     elif jobs(processes):
-        raise UnknownError("jobs are running; this check requires a node without jobs")
+        raise UnknownError(
+            "jobs run on this node, but this check requires a node without jobs; no action needed"
+        )
     else:
         free = {gpu.index for gpu in gpus}
     return listed(_held(gpus, free, max_mib))
@@ -354,4 +388,7 @@ def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:
         own = [name for name in names if not name.endswith(_MPS)]
         if gpu.index in free and (own or used > most):
             whose = f" by {len(own)} processes" if own else ""
-            yield f"{gpu}: {used:g} MiB are in use{whose} although no job uses the GPU"
+            yield (
+                f"{gpu}: {used:g} MiB of memory are in use{whose} although no job uses the GPU; "
+                "end the processes that nvidia-smi shows"
+            )

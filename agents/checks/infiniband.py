@@ -36,17 +36,23 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
     }
     up = {name: port for name, port in found.items() if port["state"].endswith("ACTIVE")}
     slow = [
-        f"{name} at {rate:g} Gb/s, expected {min_gbits or 0:g}"
+        (
+            f"port {name} runs at {rate:g} Gb/s, expected at least {min_gbits or 0:g}; check its "
+            "cable and switch"
+        )
         for name, port in up.items()
         if (rate := float(port["rate"].partition(" ")[0])) < (min_gbits or 0)
     ]
     down = [
-        f"{name} is {port['state'].partition(': ')[2]} ({port['phys_state'].partition(': ')[2]})"
+        (
+            f"port {name} is in the state {port['state'].partition(': ')[2]} "
+            f"({port['phys_state'].partition(': ')[2]}); check its cable and switch"
+        )
         for name, port in found.items()
         if name not in up
     ]
     if ports is not None:
-        down = [f"{len(up)} of {ports} ports are up", *down] if len(up) < ports else []
+        down = [f"{len(up)} of {ports} InfiniBand ports are up", *down] if len(up) < ports else []
     return listed([*down, *slow])
 
 
@@ -79,7 +85,10 @@ def _errors(
             new = int(port[counter]) if new < 0 else new
             limit = max_downed if counter == DOWNED else max_errors
             if new / hours > limit:
-                yield f"{name}: {counter} rose by {new}, expected at most {limit:g} per hour"
+                yield (
+                    f"port {name}: the counter '{counter}' rose by {new}, expected at most "
+                    f"{limit:g} per hour; check the cable"
+                )
 
 
 def _ports(text: str) -> dict[str, Port]:
@@ -90,7 +99,7 @@ def _ports(text: str) -> dict[str, Port]:
     ports = {name: port for name, port in found.items() if port.get("link_layer") == "InfiniBand"}
     if not ports:
         raise UnknownError(
-            "no InfiniBand port in /sys/class/infiniband; "
-            "check the driver, or remove the feature infiniband"
+            "/sys/class/infiniband contains no InfiniBand port; check the driver, or remove "
+            "the feature 'infiniband' from the nodeset"
         )
     return ports

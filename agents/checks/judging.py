@@ -39,7 +39,7 @@ def earlier(text: str) -> tuple[str, str, float]:
     """
     now, marked, before = text.partition(EARLIER)
     if not marked:
-        raise UnknownError("there is no earlier reading to compare with; run the check again")
+        raise UnknownError("this check has no earlier reading to compare with; run the check again")
     age, _, before = before.partition("\n")
     return now, before, float(age)
 

@@ -54,11 +54,11 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
             word = "less" if rule.higher_is_better else "more"
             change = abs(value / usual - 1)
             return Verdict.BAD, (
-                f"{measured}, {change:.1%} {word} than {_shown(usual)}, the median of the last "
-                f"{len(recent)} values, expected at most {rule.fall:.0%} {word}"
+                f"{measured}, {change:.1%} {word} than {_shown(usual)}, the median of the "
+                f"last {len(recent)} values, expected at most {rule.fall:.0%} {word}"
             )
     if rule.threshold is None and usual <= 0:
-        reason = f"the check has no threshold, and the node only {len(recent)} earlier values"
+        reason = f"the check has no threshold, and the node has only {len(recent)} earlier values"
         return Verdict.UNJUDGED, f"{measured}, not judged: {reason}"
     return Verdict.GOOD, measured
 

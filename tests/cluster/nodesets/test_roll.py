@@ -130,7 +130,7 @@ def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -
         said = f"deploy/{c.RECONCILER}"
         eventually(
             "the reconciler logs that four nodes wait",
-            lambda: "roll: nodes that wait for new settings: 4" in cluster.kubectl("logs", said),
+            lambda: "roll: nodes that still have old settings: 4" in cluster.kubectl("logs", said),
         )
         assert updated(cluster, before) == set()
         slurm(

@@ -135,8 +135,8 @@ def test_other_limits_work_if_a_controller_is_missing(root: Path, proc: Path) ->
     assert found.missing.keys() == {"CPUs"}
     assert str(found) == (
         "cgroups of version 2: jobs can be confined to their memory, swap, devices and number of "
-        "processes; jobs cannot be confined to their CPUs: the container runtime must delegate the "
-        "controller cpuset"
+        "processes; jobs cannot be confined to their CPUs: the cgroup controller 'cpuset' is "
+        "missing; configure the container runtime to delegate it"
     )
 
 
@@ -151,7 +151,7 @@ def test_usage_is_not_accounted_if_the_memory_hierarchy_is_missing(root: Path, p
     assert found.missing.keys() == {"memory", "swap", "use of resources"}
     expected = (
         f"jobs cannot be confined to their memory: {root / 'memory'} is missing; "
-        "enable the hierarchy memory"
+        "enable the cgroup hierarchy 'memory'"
     )
     assert expected in str(found)
 
@@ -165,7 +165,7 @@ def test_unlimited_swap_is_reported_only_if_swap_exists(root: Path, proc: Path) 
     none = prepare(root, proc, ANY, NODE)
 
     assert some.missing.keys() == none.missing.keys() == {"swap"}
-    assert some.unconfined() == {"swap": "start the machine's kernel with swapaccount=1"}
+    assert some.unconfined() == {"swap": "start the kernel of the machine with swapaccount=1"}
     assert none.unconfined() == {}
     assert str(none).endswith("confined to their CPUs, memory, devices and number of processes")
 
@@ -205,10 +205,10 @@ def groups_of_others(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (no_cgroups, "{root} has no cgroups: enable them in the machine's kernel"),
+        (no_cgroups, "{root} contains no cgroups: enable cgroups in the kernel of the machine"),
         (
             groups_of_others,
-            "{root}/freezer: the container runtime must mount the container's own cgroup",
+            "{root}/freezer is not the container's own cgroup",
         ),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),

@@ -14,7 +14,7 @@ from tests.unit.agents.checks.processes import BUSY, IDLE
 H100, H200 = "h100-535.183.01", "h200-550.90.12"
 IDLE_H100S = "h100-535.161.08-power-brake"
 RESET = "reset the GPU or restart the machine"
-JOINED = "expected Completed and Success"
+JOINED = "expected 'Completed' and 'Success'; check nvidia-fabricmanager"
 HEALTHY = [H200, "rtx5090-570.124.06"]
 BROKEN = {
     "a10-535.129.03-rows-pending": {"gpu-row-remap"},
@@ -119,36 +119,54 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "gpu-row-remap",
             ": a faulty memory row could not be replaced by a spare row: replace the GPU",
         ),
-        ("HW Slowdown", "Active", "", "gpu-throttle", ": clocks are reduced (HW Slowdown)"),
+        (
+            "HW Slowdown",
+            "Active",
+            "",
+            "gpu-throttle",
+            ": the GPU reduces its clocks because of 'HW Slowdown'; check its cooling and power",
+        ),
         (
             "HW Thermal Slowdown",
             "Active",
             "",
             "gpu-throttle",
-            ": clocks are reduced (HW Thermal Slowdown)",
+            (
+                ": the GPU reduces its clocks because of 'HW Thermal Slowdown'; check its "
+                "cooling and power"
+            ),
         ),
         (
             "State",
             "In Progress",
             "Fabric",
             "gpu-nvlink",
-            f": NVLink fabric has state In Progress and status Success, {JOINED}",
+            f": NVLink fabric has the state 'In Progress' and the status 'Success', {JOINED}",
         ),
         (
             "Status",
             "Timeout",
             "Fabric",
             "gpu-nvlink",
-            f": NVLink fabric has state Completed and status Timeout, {JOINED}",
+            f": NVLink fabric has the state 'Completed' and the status 'Timeout', {JOINED}",
         ),
-        ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": power limit cannot be read"),
+        (
+            "Current Power Limit",
+            "[Unknown Error]",
+            "",
+            "gpu-power",
+            ": nvidia-smi cannot read the power limit; restart the machine",
+        ),
         ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": the GPU is too hot (28 °C)"),
         (
             "Used",
             "40960 MiB",
             "FB Memory Usage",
             "gpu-busy",
-            ": 40960 MiB are in use although no job uses the GPU",
+            (
+                ": 40960 MiB of memory are in use although no job uses the GPU; end the "
+                "processes that nvidia-smi shows"
+            ),
         ),
     ],
 )
@@ -190,8 +208,14 @@ def test_truncated_or_unexpected_output_gives_no_verdict(check: Check, text: str
 
 
 def test_missing_gpu_fails_and_an_extra_gpu_passes() -> None:
-    assert gpus.count(recorded(H100), count=9) == "8 GPUs found, expected 9"
-    assert gpus.count("No devices were found", count=8) == "0 GPUs found, expected 8"
+    assert (
+        gpus.count(recorded(H100), count=9)
+        == "the node has 8 GPUs, expected 9; restart or repair the machine"
+    )
+    assert (
+        gpus.count("No devices were found", count=8)
+        == "the node has 0 GPUs, expected 8; restart or repair the machine"
+    )
     assert gpus.count(recorded(H100), count=8) is None
     assert gpus.count(recorded(H100), count=4) is None
 
@@ -233,7 +257,10 @@ GPU 00000000:00:1E.0
         Enforced Power Limit            : 100.00 W
 """
 
-    assert gpus.throttle(smi) == "GPU 0 (00:1E.0): clocks are reduced (HW Slowdown)"
+    assert gpus.throttle(smi) == (
+        "GPU 0 (00:1E.0): the GPU reduces its clocks because of 'HW Slowdown'; check its cooling "
+        "and power"
+    )
     assert gpus.power(smi, min_watts=300) == "GPU 0 (00:1E.0): power limit 100 W, expected 300 W"
     assert gpus.power(smi, min_watts=100) is None
 
@@ -318,9 +345,9 @@ def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
     with pytest.raises(UnknownError):
         busy(smi, BUSY, "")
     assert busy(smi, BUSY, "1") is None
-    assert (
-        busy(smi, BUSY, "0,1")
-        == "GPU 0 (53:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(smi, BUSY, "0,1") == (
+        "GPU 0 (53:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
 
 
@@ -341,13 +368,13 @@ def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
     crossed = with_minors(smi, [2, 3, 0, 1, 6, 7, 4, 5])
 
     assert busy(crossed, BUSY, "0", "AutoDetect=off\n") is None
-    assert (
-        busy(crossed, BUSY, "1,2", "AutoDetect=off\n")
-        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(crossed, BUSY, "1,2", "AutoDetect=off\n") == (
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
-    assert (
-        busy(crossed, BUSY, "0", "AutoDetect=nvml\n")
-        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(crossed, BUSY, "0", "AutoDetect=nvml\n") == (
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
     assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
 
@@ -358,9 +385,9 @@ def test_gaps_between_device_files_do_not_change_the_gpu_order() -> None:
     three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]
     gaps = with_minors(re.sub("(Attached GPUs *:) 8", r"\1 3", three), [5, 3, 7])
 
-    assert (
-        busy(gaps, BUSY, "1", "AutoDetect=off\n")
-        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(gaps, BUSY, "1", "AutoDetect=off\n") == (
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
     assert busy(gaps, BUSY, "0,2", "AutoDetect=off\n") is None
 

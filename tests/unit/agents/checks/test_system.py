@@ -29,7 +29,7 @@ def test_disk_fails_if_full_or_read_only_or_out_of_inodes(text: str, wrong: str 
 
 
 def test_disk_that_was_not_read_gives_no_verdict() -> None:
-    with pytest.raises(UnknownError, match="/data was not read"):
+    with pytest.raises(UnknownError, match="'/data' was not read"):
         disk("1 1 rw /\n", "/data")
 
 
@@ -46,7 +46,10 @@ def memory(text: str, processes: str = IDLE) -> str | None:
         ("limit 1000\nfree 800\n", None),
         (
             "limit 1000\nfree 799\n",
-            "799 of 1000 MiB are free on an idle node, expected at least 80 %",
+            (
+                "799 of 1000 MiB of memory are free on a node without jobs, expected at least 80 "
+                "%; end leftover processes"
+            ),
         ),
     ],
 )
@@ -61,7 +64,7 @@ def test_memory_of_a_busy_node_gives_no_verdict() -> None:
 
 def test_jobs_of_an_earlier_reading_are_ignored() -> None:
     assert memory("limit 1000\nfree 1\n", f"{IDLE}{EARLIER}22\n{BUSY}")
-    with pytest.raises(UnknownError, match="jobs are running"):
+    with pytest.raises(UnknownError, match="jobs run on this node"):
         memory("limit 1000\nfree 1\n", f"{BUSY}{EARLIER}22\n{IDLE}")
 
 
@@ -94,13 +97,15 @@ def test_jail_that_is_not_mounted_fails() -> None:
 
 @pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
 def test_unwritable_jail_fails_and_the_message_says_why(why: str) -> None:
-    assert jail(text(written=why, ahead="")) == f"the jail is not writable: {why}"
+    assert jail(text(written=why, ahead="")) == (
+        f"the node cannot write to the jail: {why}; check the mount options and the storage of the "
+        "jail's volume"
+    )
 
 
 def test_wrong_jail_generation_fails_only_after_a_delay() -> None:
-    assert (
-        jail(text(), generation=4)
-        == "the jail has generation 3, expected 4, the value of jail.refresh"
+    assert jail(text(), generation=4) == (
+        "the jail has generation 3, but 'jail.refresh' is 4; check the Job that populates the jail"
     )
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
@@ -117,7 +122,7 @@ def test_clock_check_fails_above_the_maximum_offset(ahead: str, wrong: str | Non
     found = system.clock(text(ahead=ahead), max_offset=2)
 
     shown = found and found.partition(";")[0]
-    assert shown == (wrong and f"the clock is {wrong} the clock of the jail's storage")
+    assert shown == (wrong and f"the node's clock is {wrong} the clock of the jail's storage")
 
 
 def test_clock_check_needs_a_jail_for_a_verdict() -> None:
@@ -183,7 +188,7 @@ def stuck(now: str, before: str, age: float = 60) -> str | None:
 
 
 def test_process_that_stays_blocked_in_the_kernel_fails_the_check() -> None:
-    assert stuck(IDLE + STUCK, STUCK) == "python3 (pid 77) hangs"
+    assert stuck(IDLE + STUCK, STUCK) == "the process python3 (pid 77) hangs in the kernel"
 
 
 @pytest.mark.parametrize(

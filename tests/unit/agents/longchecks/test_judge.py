@@ -29,7 +29,7 @@ values = st.floats(1, 1e6)
             [200] * 4,
             FREE,
             Verdict.UNJUDGED,
-            "not judged: the check has no threshold, and the node only 4 earlier values",
+            "not judged: the check has no threshold, and the node has only 4 earlier values",
         ),
         (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than 200, the median"),
         (500, [200] * 5, FREE, Verdict.GOOD, "500 GB/s"),

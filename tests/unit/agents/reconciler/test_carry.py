@@ -137,7 +137,7 @@ def test_reason_that_others_set_meanwhile_is_not_overwritten(record: Object) -> 
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
-    assert note.startswith("skipped 'cpu-1: drained: ")
+    assert note.startswith("did not carry out 'drain node cpu-1: ")
     assert world.changes == []
 
 
@@ -344,7 +344,10 @@ def test_event_reports_that_a_person_is_needed() -> None:
     ((_, path, event),) = world.changes
     assert path == "/api/v1/namespaces/slurm/events"
     assert (event["type"], event["reason"]) == ("Warning", "PersonNeeded")
-    assert event["message"] == "cpu-1: a person is needed, no repair step remains: gpu-xid: Xid 79"
+    assert event["message"] == (
+        "report that a person must repair node cpu-1, because no repair step remains: "
+        "gpu-xid: Xid 79"
+    )
     about = {"apiVersion": "batch/v1", "kind": "Job", "name": "after", "namespace": "slurm"}
     assert event["involvedObject"] == about
 

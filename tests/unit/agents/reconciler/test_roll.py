@@ -292,4 +292,6 @@ def test_update_continues_without_waiting_only_on_nodes_without_jobs(
 
 def test_actions_are_one_line_each() -> None:
     actions: tuple[Action, ...] = made(seen()).actions
-    assert str(actions[1]) == "cpu-0: pod replaced: its settings have changed"
+    assert str(actions[1]) == (
+        "replace the pod of node cpu-0, because the node's settings have changed"
+    )
