@@ -100,6 +100,8 @@ class Cgroups:
         if PROCESSES in lacking:
             return f"{name}: jobs cannot be confined: {lacking[PROCESSES]}"
         text = f"{name}: jobs can be confined to their {_joined(confined)}"
+        if not confined:
+            text = f"{name}: Slurm can find the processes of jobs, but cannot limit their resources"
         reasons = (
             f"jobs cannot be confined to their {thing}: {why}" for thing, why in lacking.items()
         )

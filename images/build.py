@@ -260,7 +260,7 @@ def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
         if "error" in message:
             failed = EXIT_CODE.search(message["error"])
             problem = (
-                (f"the command of this step ended with exit code {failed[1]}")
+                f"the command of this step ended with exit code {failed[1]}"
                 if failed
                 else message["error"]
             )

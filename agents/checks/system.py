@@ -34,7 +34,7 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
         elif float(used) > most:
             yield f"{path} is full ({used} %)"
         elif float(used_inodes) > most_inodes:
-            yield (f"{path} is out of inodes ({used_inodes} %)")
+            yield f"{path} is out of inodes ({used_inodes} %)"
 
 
 def image_cache(text: str, *, max_percent: float) -> str | None:
@@ -140,9 +140,9 @@ def stuck(text: str, *, min_seconds: float) -> str | None:
             "run the check again later"
         )
     asleep = set(_waiting(before))
-    return listed((
+    return listed(
         f"the process {comm} (pid {pid}) hangs in the kernel"
-    ) for pid, start, woken, comm in _waiting(now)
+        for pid, start, woken, comm in _waiting(now)
                   if (pid, start, woken, comm) in asleep)  # fmt: skip
 
 

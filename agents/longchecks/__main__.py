@@ -94,7 +94,7 @@ def main(
         else:
             summary = runner.run(options.node, options.reservation)
     except (ValidationError, ValueError) as error:
-        return _fail(UNUSABLE, f"cannot run the long check: {error}")
+        return _fail(UNUSABLE, f"cannot carry out this command: {error}")
     except (BusyError, OSError, SlurmError) as error:
         return _fail(
             FAILED, f"the long check is not finished: {error}; then run this command again"

@@ -58,8 +58,15 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
                 f"last {len(recent)} values, expected at most {rule.fall:.0%} {word}"
             )
     if rule.threshold is None and usual <= 0:
-        reason = f"the check has no threshold, and the node has only {len(recent)} earlier values"
-        return Verdict.UNJUDGED, f"{measured}, not judged: {reason}"
+        reason = (
+            f"the node has only {len(recent)} earlier values"
+            if len(recent) < rule.least
+            else f"the median of the node's last {len(recent)} values is {_shown(median(recent))}"
+        )
+        return (
+            Verdict.UNJUDGED,
+            f"{measured}, not judged: the check has no threshold, and {reason}",
+        )
     return Verdict.GOOD, measured
 
 

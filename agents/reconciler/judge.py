@@ -333,7 +333,11 @@ def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
         text = f"machine {machine.name}: {ready.text or 'not ready'}"
         yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
     if machine.is_cordoned:
-        yield Finding(CORDONED, Kind.WISH, f"machine {machine.name}", drains=True)
+        text = (
+            f"machine {machine.name} is cordoned; to end this drain, run `kubectl uncordon` for "
+            "this machine"
+        )
+        yield Finding(CORDONED, Kind.WISH, text, drains=True)
     keys = {*machine.annotations, *(taint["key"] for taint in machine.taints)}
     for key in sorted(keys & wanted.maintenance):
         yield Finding(

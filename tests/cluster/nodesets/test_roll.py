@@ -104,8 +104,8 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
         eventually(
             "the reconciler logs that roll-0 is not back",
             lambda: (
-                "roll-0: roll: has not returned after its update; nodes with old settings: 3"
-                in cluster.kubectl(*log)
+                "roll-0: roll: the node has not returned after its update; nodes of this "
+                "nodeset with old settings: 3" in cluster.kubectl(*log)
             ),
             LIMIT + 60,
         )

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from agents.cgroups import SCOPE, Calls, prepare
+from agents.cgroups import (
+    CPUS,
+    DEVICES,
+    MEMORY,
+    NUMBER,
+    SCOPE,
+    SWAP,
+    Calls,
+    Cgroups,
+    prepare,
+)
 
 NODE = "cpu-0"
 JOBS = SCOPE.format(node=NODE)
@@ -137,6 +147,15 @@ def test_other_limits_work_if_a_controller_is_missing(root: Path, proc: Path) ->
         "cgroups of version 2: jobs can be confined to their memory, swap, devices and number of "
         "processes; jobs cannot be confined to their CPUs: the cgroup controller 'cpuset' is "
         "missing; configure the container runtime to delegate it"
+    )
+
+
+def test_message_names_no_resources_if_cgroups_can_limit_none() -> None:
+    found = Cgroups(1, {MEMORY: "no hierarchy", **dict.fromkeys((CPUS, SWAP, DEVICES, NUMBER), "")})
+
+    assert str(found) == (
+        "cgroups of version 1: Slurm can find the processes of jobs, but cannot limit their "
+        "resources; jobs cannot be confined to their memory: no hierarchy"
     )
 
 

@@ -31,6 +31,13 @@ values = st.floats(1, 1e6)
             Verdict.UNJUDGED,
             "not judged: the check has no threshold, and the node has only 4 earlier values",
         ),
+        (
+            50,
+            [0] * 5,
+            FREE,
+            Verdict.UNJUDGED,
+            "not judged: the check has no threshold, and the median of the node's last 5 values is 0",
+        ),
         (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than 200, the median"),
         (500, [200] * 5, FREE, Verdict.GOOD, "500 GB/s"),
         # The oldest values are outside the history, and the median ignores an outlier.

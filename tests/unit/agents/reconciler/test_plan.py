@@ -50,7 +50,10 @@ def test_healthy_nodes_need_no_action_and_no_memory() -> None:
 def test_node_is_drained_for_a_finding_about_its_machine() -> None:
     seen = observed(machine("machine-1", is_cordoned=True))
 
-    reason = "slurmstack:kubernetes:cordoned: machine machine-1"
+    reason = (
+        "slurmstack:kubernetes:cordoned: machine machine-1 is cordoned; to end this drain, run "
+        "`kubectl uncordon` for this machine"
+    )
     assert actions(seen) == [Drain("cpu-1", reason)]
 
 
@@ -89,7 +92,7 @@ def test_end_of_a_drain_requires_the_same_reason_and_time() -> None:
 
     made = plan(seen, wanted(), {}, NOW)
     assert made.actions == (Lift("cpu-1", reason, moment(SINCE)),)
-    assert made.out[0].doing == "returns to service now"
+    assert made.out[0].doing == "the reconciler now returns the node to service"
 
 
 def all_cordoned(replicas: int) -> Observed:
@@ -307,7 +310,7 @@ def test_restart_waits_until_jobs_end() -> None:
     made = step({KEY: Climb(0, 0, done=True)}, observed(busy, MARKED))
 
     assert made.actions == ()
-    assert made.out[0].doing == "restart: waits until its jobs end"
+    assert made.out[0].doing == "the step 'restart' waits until the node's jobs end"
 
 
 OVER = {KEY: Climb(1, 0, done=True, target="x")}

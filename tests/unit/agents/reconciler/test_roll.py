@@ -139,7 +139,7 @@ def test_node_that_does_not_return_stops_the_update(
     stopped = made(state, memory)
     (out,) = (one for one in stopped.out if one.cause == "roll" and one.needs_person)
     assert out.node == "cpu-3"
-    assert "nodes with old settings: 3" in out.text
+    assert "nodes of this nodeset with old settings: 3" in out.text
     assert report.code(stopped) == report.PERSON
 
 
