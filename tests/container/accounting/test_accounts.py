@@ -57,7 +57,7 @@ class Accounts:
         """Apply the accounts, which must succeed, and return the actions of the plan."""
         code, output = self.apply(**accounting)
         *lines, last = output.splitlines()
-        assert (code, last) == (0, "accounts match the settings"), output
+        assert (code, last) == (0, "all accounts, users and QOS match the settings"), output
         return [line.partition(":")[0] for line in lines]
 
     def settle(self) -> None:

@@ -36,7 +36,7 @@ values = st.floats(1, 1e6)
             [0] * 5,
             FREE,
             Verdict.UNJUDGED,
-            "not judged: the check has no threshold, and the median of the node's last 5 values is 0",
+            "the check has no threshold, and the median of the node's last 5 values is 0",
         ),
         (50, [200] * 5, FREE, Verdict.BAD, "75.0% less than 200, the median"),
         (500, [200] * 5, FREE, Verdict.GOOD, "500 GB/s"),
