@@ -115,16 +115,17 @@ def present(smi: str) -> str | None:
     for line in smi.splitlines():
         if any(sentence in line for sentence in _DEAD):
             return line.strip()
-    return listed(f"{gpu} {wrong}" for gpu in report(smi) if (wrong := _lost(gpu)))
+    lost = (f"{gpu} {wrong}" for gpu in report(smi) if (wrong := _lost(gpu)))
+    return listed(lost, "restart the machine")
 
 
 def _lost(gpu: Gpu) -> str | None:
     if is_broken(gpu.get("Temperature/GPU Current Temp")) or is_broken(gpu.get("Product Name")):
-        return "does not answer; restart the machine"
+        return "does not answer"
     if gpu.get("GPU Reset Status/Reset Required") == "Yes":
-        return "requires a reset; reset the GPU or restart the machine"
+        return "requires a reset"
     if gpu.get("GPU Reset Status/Drain and Reset Recommended") == "Yes":
-        return "requires a reset; reset the GPU or restart the machine"
+        return "requires a reset"
     action = gpu.get("GPU Recovery Action")
     return (
         f"requires the action '{action}', according to nvidia-smi"
@@ -145,7 +146,9 @@ def count(smi: str, *, count: int | None) -> str | None:
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
     """Check that no GPU has had uncorrectable memory errors since the driver was loaded."""
-    return listed(_ecc(report(smi), max_uncorrectable))
+    return listed(
+        _ecc(report(smi), max_uncorrectable), "replace a GPU whose errors return after a reset"
+    )
 
 
 def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
@@ -159,13 +162,11 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
         ]
         if sum(uncorrectable) > most:
             yield (
-                f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors since the driver "
-                f"was loaded, expected at most {most:g}; reset the GPU"
+                f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors, expected at most "
+                f"{most:g}"
             )
         elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
-            yield (
-                f"{gpu}: errors in SRAM (on-chip memory) exceed NVIDIA's threshold; replace the GPU"
-            )
+            yield f"{gpu}: errors in SRAM (on-chip memory) exceed NVIDIA's threshold"
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
@@ -223,7 +224,7 @@ _SLOWDOWNS = (
 
 def throttle(smi: str) -> str | None:
     """Check that neither heat nor lack of power slows a GPU down now."""
-    return listed(_slowed(report(smi)))
+    return listed(_slowed(report(smi)), "check the cooling and the power of the machine")
 
 
 def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
@@ -234,10 +235,8 @@ def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
                 gpu.get(f"Clocks Event Reasons/{name}", f"Clocks Throttle Reasons/{name}")
                 == "Active"
             ):
-                yield (
-                    f"{gpu}: the GPU reduces its clocks because of '{name.rpartition('/')[2]}'; "
-                    "check its cooling and power"
-                )
+                reason = name.rpartition("/")[2]
+                yield f"{gpu}: the GPU reduces its clocks because of '{reason}'"
                 break
 
 
@@ -249,7 +248,10 @@ def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
     passes by default.
     """
     gpus = report(smi)
-    return listed([*_fabric(gpus), *_links(status, gpus, links)])
+    return listed(
+        [*_fabric(gpus), *_links(status, gpus, links)],
+        "check nvidia-fabricmanager, or restart the machine",
+    )
 
 
 def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
@@ -258,7 +260,7 @@ def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
         if state not in ("", "N/A", "Completed") or outcome not in ("", "N/A", "Success"):
             yield (
                 f"{gpu}: NVLink fabric has the state '{state}' and the status '{outcome}', "
-                "expected 'Completed' and 'Success'; check nvidia-fabricmanager"
+                "expected 'Completed' and 'Success'"
             )
 
 
@@ -278,15 +280,12 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
     for gpu in gpus:
         if up[gpu.index] < expected:
             names = f" (inactive: {','.join(down[gpu.index])})" if down[gpu.index] else ""
-            yield (
-                f"{gpu}: {up[gpu.index]} of {expected} NVLink links are active{names}; reset the "
-                "GPU or repair the machine"
-            )
+            yield f"{gpu}: {up[gpu.index]} of {expected} NVLink links are active{names}"
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
     """Compare each GPU's power limit with `min_watts` and with other GPUs of the same model."""
-    return listed(_power(report(smi), min_watts))
+    return listed(_power(report(smi), min_watts), "set the limit with nvidia-smi --power-limit")
 
 
 def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
@@ -298,7 +297,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
             "Power Readings/Power Limit",
         )
         if is_broken(gpu.get(*paths)):
-            yield f"{gpu}: nvidia-smi cannot read the power limit; restart the machine"
+            yield f"{gpu}: nvidia-smi cannot read the power limit"
         elif (limit := gpu.number(*paths)) is not None:
             limits[gpu.index] = limit
     for gpu in gpus:
@@ -309,10 +308,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
         ]
         wanted = max([*likes, least or 0], default=0)
         if limits.get(gpu.index, wanted) < wanted:
-            yield (
-                f"{gpu}: power limit {limits[gpu.index]:g} W, expected {wanted:g} W; set the "
-                "limit with nvidia-smi --power-limit"
-            )
+            yield f"{gpu}: power limit {limits[gpu.index]:g} W, expected {wanted:g} W"
 
 
 def temperature(smi: str, *, max_celsius: float | None) -> str | None:
@@ -322,7 +318,7 @@ def temperature(smi: str, *, max_celsius: float | None) -> str | None:
     Hopper and later GPUs do not report the slowdown temperature. Instead, they report how far the
     temperature is below it (T.Limit).
     """
-    return listed(_hot(report(smi), max_celsius))
+    return listed(_hot(report(smi), max_celsius), "check the cooling of the machine")
 
 
 def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
@@ -338,12 +334,9 @@ def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
             or (slow is not None and current >= slow)
             or (left is not None and slow_left is not None and left <= slow_left)
         ):
-            yield f"{gpu}: the GPU is too hot ({current:g} °C); check the cooling of the machine"
+            yield f"{gpu}: the GPU is too hot ({current:g} °C)"
         elif memory is not None and memory_most is not None and memory > memory_most:
-            yield (
-                f"{gpu}: the GPU's memory is too hot ({memory:g} °C); check the cooling of the "
-                "machine"
-            )
+            yield f"{gpu}: the GPU's memory is too hot ({memory:g} °C)"
 
 
 def busy(
@@ -365,7 +358,7 @@ def busy(
         )
     else:
         free = {gpu.index for gpu in gpus}
-    return listed(_held(gpus, free, max_mib))
+    return listed(_held(gpus, free, max_mib), "end the processes that nvidia-smi shows")
 
 
 def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:
@@ -388,7 +381,4 @@ def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:
         own = [name for name in names if not name.endswith(_MPS)]
         if gpu.index in free and (own or used > most):
             whose = f" by {len(own)} processes" if own else ""
-            yield (
-                f"{gpu}: {used:g} MiB of memory are in use{whose} although no job uses the GPU; "
-                "end the processes that nvidia-smi shows"
-            )
+            yield f"{gpu}: {used:g} MiB of memory are in use{whose} although no job uses the GPU"

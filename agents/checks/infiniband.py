@@ -36,24 +36,21 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
     }
     up = {name: port for name, port in found.items() if port["state"].endswith("ACTIVE")}
     slow = [
-        (
-            f"port {name} runs at {rate:g} Gb/s, expected at least {min_gbits or 0:g}; check its "
-            "cable and switch"
-        )
+        f"port {name} runs at {rate:g} Gb/s, expected at least {min_gbits or 0:g}"
         for name, port in up.items()
         if (rate := float(port["rate"].partition(" ")[0])) < (min_gbits or 0)
     ]
     down = [
         (
             f"port {name} is in the state {port['state'].partition(': ')[2]} "
-            f"({port['phys_state'].partition(': ')[2]}); check its cable and switch"
+            f"({port['phys_state'].partition(': ')[2]})"
         )
         for name, port in found.items()
         if name not in up
     ]
     if ports is not None:
         down = [f"{len(up)} of {ports} InfiniBand ports are up", *down] if len(up) < ports else []
-    return listed([*down, *slow])
+    return listed([*down, *slow], "check the cable and the switch")
 
 
 def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
@@ -64,7 +61,8 @@ def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
     now, before, age = earlier(text)
     earlier_ports = _ports(before)
     return listed(
-        _errors(_ports(now), earlier_ports, max(age, 3600) / 3600, max_downed, max_errors)
+        _errors(_ports(now), earlier_ports, max(age, 3600) / 3600, max_downed, max_errors),
+        "check the cable and the switch",
     )
 
 
@@ -87,7 +85,7 @@ def _errors(
             if new / hours > limit:
                 yield (
                     f"port {name}: the counter '{counter}' rose by {new}, expected at most "
-                    f"{limit:g} per hour; check the cable"
+                    f"{limit:g} per hour"
                 )
 
 

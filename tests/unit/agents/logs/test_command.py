@@ -490,7 +490,7 @@ def test_invalid_header_delays_lines_and_its_value_is_not_logged(
 
     def is_reported() -> bool:
         output.append(capsys.readouterr().err)
-        return "headers_secret: Authorization: expected one line" in "".join(output)
+        return "headers_secret: the value of 'Authorization' must be one line" in "".join(output)
 
     def scenario() -> None:
         eventually("the agent reports the header", is_reported)
