@@ -124,8 +124,8 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
         if kind == "shm" and not running and int(value) > max_shm_mib:
             found.append(f"{value} MiB are in use in {name} although no job runs")
         elif kind == "job" and job not in running and int(value) > min_age:
-            found.append(f"directories of the ended job {job} remain")
-    return listed(found)
+            found.append(f"directories of the ended job {job} remain in /tmp or /dev/shm")
+    return listed(found, "remove these files, or restart the pod")
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
@@ -140,10 +140,12 @@ def stuck(text: str, *, min_seconds: float) -> str | None:
             "run the check again later"
         )
     asleep = set(_waiting(before))
-    return listed(
+    hanging = (
         f"the process {comm} (pid {pid}) hangs in the kernel"
         for pid, start, woken, comm in _waiting(now)
-                  if (pid, start, woken, comm) in asleep)  # fmt: skip
+        if (pid, start, woken, comm) in asleep
+    )
+    return listed(hanging, "check the storage, or restart the machine")
 
 
 def _waiting(processes: str) -> Iterator[tuple[str, str, str, str]]:

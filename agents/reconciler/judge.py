@@ -455,11 +455,13 @@ def _of_size(view: View) -> Finding | None:
     gpus = sum(map(int, _GPUS.findall(record.gres)))
     compared = {
         "CPUs": (record.cpus, wanted.cpus),
-        "memory": (record.memory, wanted.memory),
+        "MiB of memory": (record.memory, wanted.memory),
         "GPUs": (gpus, wanted.gpus),
     }
     unlike = [
-        f"{what} {has}, expected {want}" for what, (has, want) in compared.items() if has != want
+        f"{what} in Slurm's record of the node: {has}, expected {want}"
+        for what, (has, want) in compared.items()
+        if has != want
     ]
     if record.state & INVALID:
         unlike.append(

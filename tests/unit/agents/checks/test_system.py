@@ -6,6 +6,8 @@ from agents.checks import system
 from agents.checks.judging import EARLIER, UnknownError
 from tests.unit.agents.checks.processes import BUSY, IDLE
 
+REMOVE = "; remove these files, or restart the pod"
+
 # --- Disks ---------------------------------------------------------------------------------------
 
 
@@ -155,21 +157,28 @@ def leftovers(found: str, processes: str) -> str | None:
     return system.leftovers(found, processes, max_shm_mib=1024, min_age=600)
 
 
+IN_USE = f"1025 MiB are in use in /dev/shm although no job runs{REMOVE}"
+
+
+def remains(job: int) -> str:
+    return f"directories of the ended job {job} remain in /tmp or /dev/shm{REMOVE}"
+
+
 @pytest.mark.parametrize(
     ("found", "processes", "wrong"),
     [
         ("shm 1024 /dev/shm\n", IDLE, None),
-        ("shm 1025 /dev/shm\n", IDLE, "1025 MiB are in use in /dev/shm although no job runs"),
+        ("shm 1025 /dev/shm\n", IDLE, IN_USE),
         ("shm 90000 /dev/shm\n", BUSY, None),
-        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, "directories of the ended job 41 remain"),
+        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, remains(41)),
         (
             "shm 0 /dev/shm\njob 601 ended.41.2000.0\n",
             BUSY,
-            "directories of the ended job 41 remain",
+            remains(41),
         ),
         ("shm 0 /dev/shm\njob 600 41.2000\n", BUSY, None),
         ("shm 0 /dev/shm\njob 9000 42.2000\n", BUSY, None),
-        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of the ended job 42 remain"),
+        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, remains(42)),
     ],
 )
 def test_leftovers_of_ended_jobs_fail_the_check(
@@ -188,7 +197,10 @@ def stuck(now: str, before: str, age: float = 60) -> str | None:
 
 
 def test_process_that_stays_blocked_in_the_kernel_fails_the_check() -> None:
-    assert stuck(IDLE + STUCK, STUCK) == "the process python3 (pid 77) hangs in the kernel"
+    assert stuck(IDLE + STUCK, STUCK) == (
+        "the process python3 (pid 77) hangs in the kernel; check the storage, or restart the "
+        "machine"
+    )
 
 
 @pytest.mark.parametrize(
