@@ -116,7 +116,9 @@ def test_configuration_that_is_not_valid_unicode_is_refused(
 ) -> None:
     push(programs, "one", config={"config": {"Env": ["A=\ud800"]}})
 
-    with pytest.raises(ImageError, match=r"^image docker.io/library/x:latest: the configuration"):
+    with pytest.raises(
+        ImageError, match=r"^image docker.io/library/x:latest: the image's configuration"
+    ):
         importer.find("x")
 
 
