@@ -82,7 +82,7 @@ class Pass:
         return report.code(self.plan)
 
     def actions(self) -> list[str]:
-        """Return what the pass has done, or would do in a dry run."""
+        """Return a line for each planned action, which says whether it was carried out."""
         lines = [f"{self._status(action)}: {action}" for action in self.plan.actions]
         return [*lines, *([self.topology] if self.topology else [])]
 

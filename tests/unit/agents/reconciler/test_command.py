@@ -14,10 +14,11 @@ import pytest
 from agents.kubernetes import KubernetesError
 from agents.reconciler import __main__ as command
 from agents.reconciler import report
-from agents.reconciler.__main__ import Reconciler
+from agents.reconciler.__main__ import Pass, Reconciler
+from agents.reconciler.actions import Action, Withdraw
 from agents.reconciler.carry import Place
 from agents.reconciler.memory import dumps
-from agents.reconciler.plan import plan
+from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming
 from agents.reconciler.wanted import read
 from agents.wanted import WantedError
@@ -294,6 +295,17 @@ def test_option_once_serves_no_metrics(setting: Setting, port: int) -> None:
     assert setting.run("--once") == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+
+
+@pytest.mark.parametrize(
+    ("done", "status"), [(None, "planned"), ((), "not done"), ((Withdraw("m1"),), "done")]
+)
+def test_line_of_an_action_says_whether_it_is_done(
+    done: tuple[Action, ...] | None, status: str
+) -> None:
+    made = Pass(Plan((Withdraw("m1"),), {}, (), 1, 1), {}, (), done=done)
+
+    assert made.actions() == [f"{status}: withdraw the request to reboot machine m1"]
 
 
 # --- After a deploy ------------------------------------------------------------------------------
