@@ -100,6 +100,8 @@ class Cgroups:
         if PROCESSES in lacking:
             return f"{name}: jobs cannot be confined: {lacking[PROCESSES]}"
         text = f"{name}: jobs can be confined to their {_joined(confined)}"
+        if not confined:
+            text = f"{name}: Slurm can find the processes of jobs, but cannot limit their resources"
         reasons = (
             f"jobs cannot be confined to their {thing}: {why}" for thing, why in lacking.items()
         )
@@ -124,7 +126,9 @@ def prepare(root: Path, proc: Path, calls: Calls, node: str) -> Cgroups:
             found.version = 1
             _prepare_v1(root, proc, found, calls.remount)
         else:
-            raise MissingError(f"{root} has no cgroups: enable them in the machine's kernel")
+            raise MissingError(
+                f"{root} contains no cgroups: enable cgroups in the kernel of the machine"
+            )
     except (MissingError, OSError) as why:
         found.lack((PROCESSES,), str(why))
     if SWAP in found.missing and len((proc / "swaps").read_text().splitlines()) <= 1:
@@ -138,14 +142,15 @@ def _open(group: Path, processes: Path, remount: Remount) -> None:
     """Make a group writable. Raises MissingError."""
     if str(os.getpid()) not in processes.read_text().split():
         raise MissingError(
-            f"{group}: the container runtime must mount the container's own cgroup here"
+            f"{group} is not the container's own cgroup: configure the container runtime to "
+            "mount it there"
         )
     try:
         remount(group)
     except OSError as error:
         raise MissingError(
-            f"cannot make {group} writable: {error}; give slurmd's container the capability"
-            " SYS_ADMIN"
+            f"cannot make {group} writable: {error}; give the container of slurmd the "
+            "capability SYS_ADMIN"
         ) from error
     # Slurm locks this folder. Without read permission, a job cannot open the folder and lock it.
     group.chmod(0o711)
@@ -160,7 +165,8 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
         try:
             if not group.exists():
                 raise MissingError(
-                    f"{group} is missing; enable the hierarchy {name} in the machine's kernel"
+                    f"{group} is missing; enable the cgroup hierarchy '{name}' in the kernel "
+                    "of the machine"
                 )
             _open(group, group / "cgroup.procs", remount)
         except (MissingError, OSError) as why:
@@ -173,7 +179,7 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
     if MEMORY not in found.missing:
         (root / "memory" / DAEMONS).mkdir(exist_ok=True)
     if not (root / "memory/memory.memsw.limit_in_bytes").exists():
-        found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
+        found.lack((SWAP,), "start the kernel of the machine with swapaccount=1")
 
 
 # --- Version 2: one hierarchy for all resources ---------------------------------------------------
@@ -189,13 +195,21 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
     _divide(root, system, scope, [name for name in _CONTROLLERS if name in available])
     for name, things in _CONTROLLERS.items():
         if name not in available:
-            found.lack(things, f"the container runtime must delegate the controller {name}")
+            found.lack(
+                things,
+                f"the cgroup controller '{name}' is missing; configure the container runtime to "
+                "delegate it",
+            )
     try:
         calls.load_guard()
     except OSError as why:
-        found.lack((DEVICES,), f"the kernel rejects the BPF program for devices: {why}")
+        found.lack(
+            (DEVICES,),
+            f"the kernel rejects the BPF program for devices: {why}; enable CONFIG_CGROUP_BPF in "
+            "the kernel",
+        )
     if not (root / SYSTEM / "memory.swap.max").exists():
-        found.lack((SWAP,), "start the machine's kernel with swapaccount=1")
+        found.lack((SWAP,), "start the kernel of the machine with swapaccount=1")
     # Write 0: with 1, the kernel would kill all processes of a container that exceeds its memory
     # limit.
     if (whole := root / "memory.oom.group").exists():
@@ -213,7 +227,9 @@ def _divide(root: Path, system: Path, scope: Path, controllers: list[str]) -> No
             break
         except OSError as error:
             if not left:
-                raise MissingError(f"cannot enable controllers in {root}: {error}") from error
+                raise MissingError(
+                    f"cannot enable cgroup controllers in {root}: {error}; restart the pod"
+                ) from error
     for group in (scope.parent, scope, root / DAEMONS):
         group.mkdir(exist_ok=True)
         (group / "cgroup.subtree_control").write_text(wanted)

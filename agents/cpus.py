@@ -77,8 +77,8 @@ def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
     """
     if len(usable) < wanted:
         raise ValueError(
-            f"the node needs {wanted} CPUs, but its container can use {len(usable)}; "
-            "lower nodesets[].cpus"
+            f"the node needs {wanted} CPUs, but its container can use only {len(usable)}; "
+            "lower 'nodesets[].cpus' of its nodeset"
         )
     first = place * wanted % len(usable)
     return sorted(islice((*usable[first:], *usable), wanted))

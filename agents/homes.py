@@ -73,8 +73,8 @@ def _make(jail: Tree, folder: int, name: str, uid: int, gid: int) -> None:
         # own and enter the genuine directory until the chown below.
         if made.st_uid != os.geteuid() or made.st_mode & 0o077:
             raise RefusedError(
-                f"{name}: another user replaced this new directory while it was made; make root the"
-                " owner of the folder that contains it"
+                f"home directory {name}: another user replaced this new directory while it "
+                "was made; make root the owner of the folder that contains it"
             )
         if jail.is_folder(_SKELETON):
             with jail.opened(_SKELETON, FOLDER) as skeleton:
@@ -123,7 +123,9 @@ def first_login(jail: Tree, name: str) -> int:
         # The lock of the Job would delay logins.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
-        print(f"Cannot make your home directory: {error}; contact the cluster operator")
+        print(
+            f"Cannot make your home directory: {error}; send this message to the cluster operator"
+        )
         return 1
     return 0
 
@@ -138,8 +140,8 @@ def main(arguments: list[str]) -> int:
         with alone(jail):
             for home, uid, gid in homes(Path(users).read_text()):
                 made = make_home(jail, home, uid, gid)
-                print(f"{home}: {'made' if made else 'already exists'}")
-        return "every user has a home directory"
+                print(f"home directory {home}: {'made' if made else 'already exists'}")
+        return "every user of the settings has a home directory"
 
     return job("cannot make the home directories", work)
 

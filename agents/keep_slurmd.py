@@ -76,7 +76,7 @@ class Keeper:
                 code = self._running.wait()
             if self._is_to_end or (code >= 0 and not self._jobs_run()):
                 break
-            print(f"slurmd {_why(code)}: restarting slurmd; running jobs continue", flush=True)
+            print(f"slurmd {_why(code)}; restarting slurmd; running jobs continue", flush=True)
             time.sleep(PAUSE_AFTER_FAILURE if code > 0 else PAUSE)
         return code if code >= 0 else 128 - code
 

@@ -73,9 +73,12 @@ class KubernetesError(Exception):
 
     @property
     def is_refused(self) -> bool:
-        """Whether only this change was refused, for example by an admission policy or a webhook.
+        """Whether the server refused this one change, so that other requests may still succeed.
 
-        Each webhook chooses the HTTP status of its refusals. Therefore, the text is compared too.
+        Admission policies and webhooks refuse single changes.
+
+        Each webhook chooses the HTTP status of its refusals. Therefore, this property also searches
+        the error message for the texts in `_ADMISSION`.
         """
         return self.status == httpx.codes.UNPROCESSABLE_ENTITY or self._by_admission
 
@@ -87,9 +90,12 @@ class KubernetesError(Exception):
 def _remedy(status: int | None) -> str:
     match status:
         case None:
-            return "; check that the API server runs and that nothing blocks the connection"
+            return (
+                "; check that the API server of Kubernetes runs, and that no network policy "
+                "blocks the connection"
+            )
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
-            return "; deploy again to restore the service account's permissions"
+            return "; deploy again, to restore the permissions of the service account"
     return ""
 
 
@@ -184,7 +190,9 @@ class Streams:
     async def get(
         self, path: str, query: Mapping[str, str], silence: float | None = TIMEOUT.read
     ) -> AsyncIterator[httpx.Response]:
-        """Send a GET request, and provide the open answer.
+        """Send a GET request, and yield the response before its body has arrived.
+
+        The caller reads the body.
 
         The server may be silent for `silence` seconds, or without limit if `silence` is None.
         Raises `KubernetesError`, also for errors while the caller reads the answer.
@@ -220,7 +228,9 @@ def decoded(request: str, content: bytes | str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise KubernetesError(request, f"unexpected answer: {error}", httpx.codes.OK) from error
+        raise KubernetesError(
+            request, f"the answer has an unexpected format: {error}", httpx.codes.OK
+        ) from error
 
 
 def _message(content: bytes) -> str:
@@ -244,8 +254,8 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
     except (KeyError, OSError) as error:
         raise KubernetesError(
             "credentials",
-            f"{_missing(error)}, so this is not a pod with a service account; run the program in"
-            " its pod",
+            f"{_missing(error)}, so this is not a pod with a service account; run the program "
+            "in its own pod, with kubectl exec",
             httpx.codes.OK,  # no request has failed, so add no remedy for a request
         ) from error
     # Read the token each time, because the kubelet renews it.
@@ -258,7 +268,7 @@ def credentials() -> tuple[str, Callable[[], str], ssl.SSLContext]:
 
 def _missing(error: KeyError | OSError) -> str:
     if isinstance(error, KeyError):
-        return f"the variable {error.args[0]} is not set"
+        return f"the environment variable {error.args[0]} is not set"
     return f"cannot read {ACCOUNT / 'ca.crt'}: {error.strerror}"
 
 

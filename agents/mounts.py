@@ -99,8 +99,8 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             kind = "directory" if Path(source).is_dir() else "file"
             print(
-                f"cannot mount {source} at {target} in the jail: {error.strerror}; "
-                f"make {target} a {kind}, without symbolic links in its path",
+                f"cannot mount {source} at {target} in the jail: {error.strerror}; make "
+                f"{target} in the jail a {kind}, without symbolic links in its path",
                 file=sys.stderr,
             )
             return 1
@@ -109,8 +109,8 @@ def main(arguments: Sequence[str]) -> int:
             show(jail, source, target)
         except OSError as error:
             print(
-                f"continuing without {target} in the jail: cannot mount {source} there: "
-                f"{error.strerror}",
+                f"starting without {target} in the jail, because {source} cannot be mounted "
+                f"there: {error.strerror}; correct this path in the jail, then restart the pod",
                 file=sys.stderr,
             )
     return 0

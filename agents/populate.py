@@ -76,8 +76,8 @@ def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
     def full() -> RefusedError:
         return RefusedError(
             f"the jail's volume is full: {what} needs {max(1, -(-needed // MIB))} MiB, and "
-            f"{found // MIB} MiB are free; delete files or raise jail.size, then deploy again; "
-            f"{state}"
+            f"{found // MIB} MiB are free; delete files or raise 'jail.size', then deploy "
+            f"again; {state}"
         )
 
     if found < needed:
@@ -208,13 +208,16 @@ class Jail:
         current = self.number()
         if current == wanted:
             self.furnish()
-            return f"the jail has generation {wanted} (jail.refresh); nothing to do"
+            return f"the jail already has generation {wanted} ('jail.refresh'), so nothing changes"
         if current is None or wanted > current:
             self._stage(wanted, image)
         else:
             self._recall(wanted, current)
         self._finish()
-        return f"the jail has generation {wanted} (jail.refresh); before this run: {current}"
+        return (
+            f"the jail now has generation {wanted} ('jail.refresh'); before this run: "
+            f"{'none' if current is None else current}"
+        )
 
     def furnish(self) -> None:
         """Make the mount points for nodes, and make root the owner of the jail's root.
@@ -236,8 +239,8 @@ class Jail:
             place = "/".join(parts[:n])
             if self.tree.exists(place) and not self.tree.is_folder(place):
                 raise RefusedError(
-                    f"/{place} in the jail: must be a directory, because /{path} is a mount point; "
-                    f"move /{place} away"
+                    f"/{place} in the jail: must be a directory, because nodes mount a volume "
+                    f"at /{path}; move /{place} away, then deploy again"
                 )
         self.tree.make_folder(path)
 
@@ -252,8 +255,8 @@ class Jail:
             os.close(self.tree.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
         elif not stat.S_ISREG(status.st_mode):
             raise RefusedError(
-                f"/{path} in the jail: must be a file, because nodes mount a file there; "
-                f"move /{path} away"
+                f"/{path} in the jail: must be a file, because nodes mount a file there; move "
+                f"/{path} away, then deploy again"
             )
 
     def _make_logs(self) -> None:
@@ -278,7 +281,7 @@ class Jail:
 
     @contextmanager
     def _room_for(
-        self, what: str, needed: int, state: str = "the jail is unchanged"
+        self, what: str, needed: int, state: str = "this run did not change the jail"
     ) -> Iterator[None]:
         with self.tree.opened("", FOLDER) as root, room_for(what, root, needed, state):
             yield
@@ -306,8 +309,9 @@ class Jail:
             earlier = "no earlier generation" if kept is None else f"generation {kept}"
             others = "" if kept is None else f"{kept} to restore that generation, or to "
             raise RefusedError(
-                f"jail.refresh: {number}: the jail has generation {current} and keeps {earlier}; "
-                f"set jail.refresh to {others}{current + 1} to unpack the image again"
+                f"jail.refresh: {number}: the jail has generation {current} and keeps "
+                f"{earlier}; set 'jail.refresh' to {others}{current + 1} to unpack the image "
+                "again"
             )
         self._check(self.before)
         self.tree.rename(self.before.path, self.incoming.path)
@@ -321,8 +325,9 @@ class Jail:
             foreign = [name for name in self.tree.listing(path) if f"{path}/{name}" not in system]
             if foreign:
                 raise RefusedError(
-                    f"/{path}: is a file in the new generation, but in the jail it is a directory "
-                    f"that contains '{sorted(foreign)[0]}'; move that directory away"
+                    f"/{path}: is a file in the new generation, but in the jail it is a "
+                    f"directory that contains '{sorted(foreign)[0]}'; move that directory "
+                    "away, then deploy again"
                 )
 
     def _finish(self) -> None:
@@ -335,7 +340,7 @@ class Jail:
         if current != number:
             if current is not None and self.before.number() != current:
                 self._keep(current, coming.paths())
-            with self._room_for(f"generation {number}", 0, "the next run continues from here"):
+            with self._room_for(f"generation {number}", 0, "the next deploy continues this change"):
                 self._move(coming.root, "", self.system())
                 self._clear(self.system() - coming.paths())
                 self.furnish()
@@ -389,8 +394,8 @@ class Jail:
         self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
         if self.tree.is_folder(folder):
             raise RefusedError(
-                f"/{folder}: is a file in the new generation, but in the jail it is a directory "
-                "with other files; move that directory away"
+                f"/{folder}: is a file in the new generation, but in the jail it is a "
+                "directory with other files; move that directory away, then deploy again"
             )
 
     def _clear(self, paths: Iterable[str]) -> None:
@@ -487,14 +492,14 @@ def alone(tree: Tree) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RefusedError(
-                        "another Job is still changing the jail after 600 s; deploy again when "
-                        "that Job has ended"
+                        "another Job has been changing the jail for more than 600 s; wait "
+                        "until that Job ends, then deploy again"
                     ) from None
                 time.sleep(0.5)
             except OSError as error:
                 print(
-                    f"warning: the jail's volume does not support locks: {error}; "
-                    "let each deploy end before you start the next",
+                    f"warning: the jail's volume does not support locks: {error}; let each "
+                    "deploy end before you start the next deploy",
                     flush=True,
                 )
                 break
@@ -509,8 +514,8 @@ def job(what: str, work: Callable[[], str]) -> int:
         message = str(error) if isinstance(error, RefusedError) else f"{what}: {error}"
         if isinstance(error, PermissionError):
             message += (
-                "; root must be able to own files on the jail's volume (export an NFS share with "
-                "no_root_squash)"
+                "; root must be able to own files on the jail's volume: export an NFS share "
+                "with the option no_root_squash"
             )
         print(f"error: {message}", file=sys.stderr, flush=True)
         try:

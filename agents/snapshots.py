@@ -58,7 +58,7 @@ class Snapshot(msgspec.Struct):
 
     @property
     def error(self) -> str:
-        """Return the reason for a snapshot that is not ready, in one line."""
+        """Return one line that says why the snapshot is not ready."""
         error = self.status.error if self.status else None
         return " ".join(error.message.split()) if error else "the storage reports no error"
 
@@ -86,8 +86,9 @@ def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
 def surplus(snapshots: Iterable[Snapshot], newest: str, keep: int) -> list[str]:
     """Return the names of snapshots to delete after `newest` is ready.
 
-    The latest `keep` ready snapshots stay. Snapshots after `newest` stay too, because another run
-    may be making them. Snapshots that never became ready are deleted.
+    `newest` is the snapshot that this run made. The latest `keep` ready snapshots stay. Later
+    snapshots than `newest` stay too, because another run may be making them. Snapshots that never
+    became ready are deleted.
     """
     oldest_first = sorted(snapshots, key=lambda one: one.metadata.creationTimestamp)
     names = [one.metadata.name for one in oldest_first]
@@ -135,22 +136,25 @@ def take(
         made = next((one for one in there if one.metadata.name == name), None)
         if made is None:
             raise NotReadyError(
-                f"VolumeSnapshot {name}: was deleted before it was ready; the next run makes a new"
-                " snapshot"
+                f"VolumeSnapshot {name}: it was deleted before it was ready; no action "
+                "needed: the next run makes a new snapshot"
             )
         if made.is_ready:
             break
         if clock() - began >= wait:
             raise NotReadyError(
-                f"VolumeSnapshot {name}: not ready after {wait:g} s: {made.error}; check that"
-                f" VolumeSnapshotClass '{snapshot_class}' has the volume's CSI driver; older"
-                " snapshots are kept"
+                f"VolumeSnapshot {name}: not ready after {wait:g} s: {made.error}; check that "
+                f"the VolumeSnapshotClass '{snapshot_class}' names the CSI driver of the "
+                "volume; older snapshots are kept"
             )
         sleep(PAUSE)
     gone = surplus(there, name, keep)
     for one in gone:
         snapshots.delete(one)
-    return f"VolumeSnapshot {name} is ready; claim {claim} has {len(there) - len(gone)} snapshots"
+    return (
+        f"VolumeSnapshot {name} is ready; the PersistentVolumeClaim {claim} has "
+        f"{len(there) - len(gone)} snapshots"
+    )
 
 
 def main(
@@ -176,8 +180,9 @@ def main(
     except KubernetesError as error:
         if options.check and error.status == httpx.codes.NOT_FOUND:
             fail(
-                f"snapshots: this cluster does not support VolumeSnapshots ({API}); install the "
-                "snapshot controller with its CRDs, or remove snapshots from the stack's config"
+                f"snapshots: this cluster does not support VolumeSnapshots ({API}); install "
+                "the snapshot controller with its CRDs, or remove 'snapshots' from the "
+                "stack's config"
             )
             return REFUSED
         fail(str(error))

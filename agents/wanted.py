@@ -19,6 +19,6 @@ def read(path: Path, model: type[M]) -> M:
     except (OSError, ValidationError) as error:
         said = " ".join(str(error).split())
         raise WantedError(
-            f"{path}: cannot read the settings: {said}; deploy again, with all images of the same"
-            " version"
+            f"{path}: cannot read the agent's settings: {said}; deploy again, so that all "
+            "images have the same version"
         ) from error

@@ -182,7 +182,7 @@ def references(settings: Settings) -> list[str]:
 def age(snapshot: datetime, now: datetime) -> tuple[str, str]:
     """Return a line about the age of Debian's packages in the images, and the line's colour."""
     days = (now - snapshot).days
-    text = f"Debian packages: as of {snapshot:%Y-%m-%d}, {days} days ago"
+    text = f"Debian packages of the images: as of {snapshot:%Y-%m-%d}, {days} days ago"
     if days <= OLD:
         return text, ""
     return f"{text}: run `make snapshot` to use today's packages, with security updates", "yellow"
@@ -254,12 +254,16 @@ def _build(
 
 def follow(name: str, messages: Iterable[dict[str, Any]], say: Say) -> None:
     """Read all messages of a build. Raises BuildError if a message reports an error."""
-    step = "before its first step"
+    step = "before the first step"
     output = ""
     for message in messages:
         if "error" in message:
             failed = EXIT_CODE.search(message["error"])
-            problem = f"ended with exit code {failed[1]}" if failed else message["error"]
+            problem = (
+                f"the command of this step ended with exit code {failed[1]}"
+                if failed
+                else message["error"]
+            )
             raise BuildError(
                 f"image {name!r}, {shorten(step, 120)}: {shorten(problem, 300)}", printed(output)
             )
@@ -284,8 +288,9 @@ def push(client: docker.DockerClient, reference: str, say: Say) -> None:
     for message in client.api.push(reference, stream=True, decode=True):
         if "error" in message:
             raise BuildError(
-                f"cannot push {reference}: {shorten(message['error'], 300)}; "
-                "check the registry in the stack file, and log in to it with `docker login`"
+                f"cannot push the image {reference}: {shorten(message['error'], 300)}; check "
+                "the setting 'registry' in the stack file, and log in to the registry with "
+                "`docker login`"
             )
 
 
@@ -313,7 +318,7 @@ def pin(found: Mapping[str, str], *, keep: bool, root: Path = tags.ROOT) -> str:
         raise BuildError("\n".join(differing))
     if keep or not digests.write(found, root):
         return ""
-    return f"; added the new digests to {digests.FILE}: commit it"
+    return f"; added the new digests to {digests.FILE}: commit this file"
 
 
 # --- The run -------------------------------------------------------------------------------------
@@ -344,7 +349,7 @@ def build_missing(
         with report.doing(name) as say:
             build(client, name, registry, say)
         seconds = time.monotonic() - start
-        report.line(f"{name}: built {references[name]} in {seconds:.1f} s", "green")
+        report.line(f"image {name}: built {references[name]} in {seconds:.1f} s", "green")
         return Result(name, references[name], True, round(seconds, 1))
 
     # Run two builds in parallel, because downloads take half of a build's time. Submit parents
@@ -385,30 +390,41 @@ def hand_on(
         return f"in {settings.registry}{pin(found, keep=keep_digests)}"
     if isinstance(settings.cluster, LocalCluster):
         if not Engine(client, stack).running():
-            return f"the nodes of {stack} load them when they start"
+            return f"the nodes of the stack {stack!r} load the images when they start"
         with report.doing("load") as say:
             local_images.load(client, stack, [result.reference for result in results], say)
-        return f"loaded into the nodes of {stack}"
+        return f"loaded into the nodes of the stack {stack!r}"
     raise BuildError(
-        f"stack {stack!r}: registry is not set, but the nodes are not local and can only pull "
-        "images from a registry: set slurmstack:registry in the stack file, or pass --build-only"
+        f"stack {stack!r}: 'slurmstack:registry' is not set, but the nodes are not local and "
+        "can pull images only from a registry: set it in the stack file, or pass --build-only"
     )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Return 0 if every image was built, and pushed or loaded if requested."""
     parser = argparse.ArgumentParser(prog="python -m images.build", description=__doc__)
-    parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
+    parser.add_argument(
+        "--stack", default="dev", help="name of the stack whose images to build (default: dev)"
+    )
     parser.add_argument(
         "--image",
         action="append",
         metavar="NAME",
-        help="image to build, with its parents; may be repeated (default: all images of the stack)",
+        help=(
+            "name of an image to build, with its parents; may be repeated (default: all images "
+            "of the stack)"
+        ),
     )
-    parser.add_argument("--build-only", action="store_true", help="do not push or load images")
-    parser.add_argument("--json", action="store_true", help="print the images as JSON")
     parser.add_argument(
-        "--keep-digests", action="store_true", help=f"do not record new digests in {digests.FILE}"
+        "--build-only",
+        action="store_true",
+        help="only build the images, and do not push or load them",
+    )
+    parser.add_argument("--json", action="store_true", help="print the built images as JSON")
+    parser.add_argument(
+        "--keep-digests",
+        action="store_true",
+        help=f"do not write the digests of new images to {digests.FILE}",
     )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
@@ -421,9 +437,11 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingsError, tags.ContextError, LocalError) as error:
         return _fail(console, str(error))
     except (DockerException, RequestException) as error:
-        return _fail(console, f"a request to Docker failed: {reason(error)}")
+        return _fail(
+            console, f"a request to Docker failed: {reason(error)}; check that Docker runs"
+        )
     except KeyboardInterrupt:
-        console.print("interrupted; run the command again to continue")
+        console.print("interrupted; run this command again to continue the builds")
         sys.stdout.flush()
         # Do not wait for the builds' threads: Docker cancels builds when the connection closes.
         os._exit(130)
@@ -445,7 +463,7 @@ def _run(options: argparse.Namespace, report: Report) -> list[Result]:
         results = build_missing(client, names, settings.registry, report)
         report.line(*age(tags.snapshot(), datetime.now(UTC)))
         built = sum(result.built for result in results)
-        summary = f"images: {built} built, {len(results) - built} already present"
+        summary = f"images: {built} built, {len(results) - built} already built before"
         if not options.build_only:
             where = hand_on(
                 *(client, options.stack, settings, results, report),

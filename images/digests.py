@@ -35,12 +35,13 @@ def known(root: Path = tags.ROOT) -> Mapping[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise tags.ContextError(
-            f"{FILE}: {error}; delete the file, and run `make images` to write a new one"
+            f"{FILE}: cannot read this file: {error}; delete the file, and run `make images` "
+            "to write a new file"
         ) from None
     if not isinstance(found, dict) or not all(_is_digest(digest) for digest in found.values()):
         raise tags.ContextError(
-            f"{FILE}: expected a JSON object with digests such as sha256:…; "
-            "delete the file, and run `make images` to write a new one"
+            f"{FILE}: expected a JSON object with digests such as sha256:…; delete the file, "
+            "and run `make images` to write a new file"
         )
     return found
 
@@ -53,8 +54,11 @@ def differing(found: Mapping[str, str], root: Path = tags.ROOT) -> list[str]:
     """Return an error line for each image whose digest in the registry differs from the file."""
     expected = known(root)
     return [
-        f"{reference}: the registry has {digest}, but {FILE} has {expected[reference]}; "
-        f"find out who pushed the image; to accept it, remove the line from {FILE}"
+        (
+            f"image {reference}: the registry has the digest {digest}, but {FILE} has "
+            f"{expected[reference]}; find out who pushed the image; to accept it, remove its line "
+            f"from {FILE}"
+        )
         for reference, digest in sorted(found.items())
         if expected.get(reference, digest) != digest
     ]

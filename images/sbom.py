@@ -61,9 +61,7 @@ def write(client: docker.DockerClient, reference: str, folder: Path) -> Path:
         )
     if done.returncode:
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise LocalError(
-            f"{reference}: cannot write the image's bill of materials: debsbom: {said}"
-        )
+        raise LocalError(f"image {reference}: cannot write its bill of materials: debsbom: {said}")
     return file
 
 
@@ -81,15 +79,23 @@ def _copy_status(client: docker.DockerClient, reference: str, folder: Path) -> N
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Return 0 if the bills of all images were written."""
     parser = argparse.ArgumentParser(prog="python -m images.sbom", description=__doc__)
-    parser.add_argument("--stack", default="dev", help="stack of the images (default: dev)")
+    parser.add_argument(
+        "--stack", default="dev", help="name of the stack whose images to list (default: dev)"
+    )
     parser.add_argument(
         "--image",
         action="append",
         metavar="NAME",
-        help="image to list, with its parents; may be repeated (default: all images of the stack)",
+        help=(
+            "name of an image whose packages to list, with its parents; may be repeated "
+            "(default: all images of the stack)"
+        ),
     )
     parser.add_argument(
-        "--folder", type=Path, default=FOLDER, help="folder for the files (default: .local/sbom)"
+        "--folder",
+        type=Path,
+        default=FOLDER,
+        help="folder for the bills of materials (default: .local/sbom)",
     )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
@@ -106,8 +112,8 @@ def main(arguments: Sequence[str]) -> int:
     except (DockerException, RequestException) as error:
         return _fail(
             console,
-            f"a request to Docker failed: {reason(error)}; "
-            "run `make images` to build missing images",
+            f"a request to Docker failed: {reason(error)}; check that Docker runs, and run "
+            "`make images` to build missing images",
         )
     return 0
 

@@ -87,7 +87,9 @@ def find(name: str) -> Image:
     try:
         return IMAGES[name]
     except KeyError:
-        raise ContextError(f"image {name!r}: expected one of {', '.join(sorted(IMAGES))}") from None
+        raise ContextError(
+            f"image {name!r}: there is no such image; expected one of {', '.join(sorted(IMAGES))}"
+        ) from None
 
 
 def lineage(name: str) -> list[str]:
@@ -105,12 +107,18 @@ def context_files(name: str, root: Path = ROOT) -> dict[str, Path]:
     image = find(name)
     folder = root / "images" / name
     if not (folder / "Dockerfile").is_file():
-        raise ContextError(f"image {name!r}: images/{name}/Dockerfile is missing; restore the file")
+        raise ContextError(
+            f"image {name!r}: the file images/{name}/Dockerfile is missing; restore the file with "
+            "git"
+        )
     found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
     for pattern in image.extra:
         paths = [path for match in root.glob(pattern) for path in _files(match)]
         if not paths:
-            raise ContextError(f"image {name!r}: no file matches {pattern}; restore the files")
+            raise ContextError(
+                f"image {name!r}: no file of the project matches {pattern!r}; restore the files "
+                "with git"
+            )
         for path in paths:
             archive_name = path.relative_to(root).as_posix()
             if found.setdefault(archive_name, path) != path:
@@ -133,7 +141,8 @@ def snapshot(root: Path = ROOT) -> datetime:
         return datetime.strptime(path.read_text().strip(), _MOMENT).replace(tzinfo=UTC)
     except (OSError, ValueError) as error:
         raise ContextError(
-            f"images/debian/snapshot: {error}; run `make snapshot` to write a new one"
+            f"images/debian/snapshot: cannot read this file: {error}; run `make snapshot` to "
+            "write a new file"
         ) from None
 
 

@@ -47,8 +47,8 @@ def main(
         wanted = Wanted.model_validate_json(options.wanted.read_bytes())
     except (OSError, ValidationError) as error:
         fail(
-            f"{options.wanted}: cannot read the settings: {error}; "
-            "deploy again, or correct --wanted"
+            f"{options.wanted}: cannot read the wanted accounts: {error}; deploy again to "
+            "write this file anew, or set --wanted to the right file"
         )
         return UNUSABLE
     try:
@@ -62,7 +62,9 @@ def main(
             return PENDING if made.actions else DONE
         return _follow(made, observed, wanted, run, sleep)
     except (CommandError, ValueUnknownError) as error:
-        fail(f"the accounts are not reconciled: {error}; run the command again")
+        # A value that sacctmgr shows stays the same in the next run.
+        remedy = "; then run the command again" if isinstance(error, CommandError) else ""
+        fail(f"cannot make Slurm's accounts match the settings: {error}{remedy}")
         return FAILED
 
 
@@ -79,8 +81,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="JSON file with the wanted accounts (default: $WANTED)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
-    parser.add_argument("--json", action="store_true", help="show the plan as one line of JSON")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show which accounts, users and QOS would change, and change nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="print the plan as one line of JSON")
     return parser
 
 
@@ -90,7 +96,10 @@ def _await(cluster: str, run: Run, sleep: Callable[[float], None]) -> None:
         try:
             if cluster in sacctmgr.clusters(run):
                 return
-            problem = f"slurmdbd does not know the cluster '{cluster}'; check that slurmctld runs"
+            problem = (
+                f"slurmdbd does not know the cluster '{cluster}', which slurmctld registers at "
+                "its first start; check that slurmctld runs"
+            )
         except CommandError as error:
             problem = str(error)
         sleep(1)
@@ -109,7 +118,7 @@ def _follow(
             slurmctld.await_users(observed.things, run, sleep)
             if is_changed:
                 slurmctld.look_again(run)
-            print("accounts match the settings")
+            print("all accounts, users and QOS match the settings")
             return DONE
         for action in made.actions:
             sacctmgr.do(action, wanted.cluster, run, sleep)
@@ -121,7 +130,7 @@ def _follow(
                 fail(refusal)
             return REFUSED
     left = "; ".join(map(str, made.actions))
-    raise CommandError(f"Slurm accepted these changes, but does not show them: {left}")
+    raise CommandError(f"Slurm accepted these changes of accounts, but does not show them: {left}")
 
 
 # --- Output --------------------------------------------------------------------------------------

@@ -160,13 +160,17 @@ def _amount(name: str, value: str) -> str:
     match = _AMOUNT.fullmatch(value)
     if match is None:
         raise ValueUnknownError(
-            f"sacctmgr shows '{name}={value}', expected a number with an optional unit"
+            f"cannot read the limit '{name}={value}' from sacctmgr: expected a number with an "
+            "optional unit; correct this limit with sacctmgr, or check that this Slurm "
+            "version is supported"
         )
     if name.lower() != "mem":
         # Slurm uses units only for memory.
         if match[2]:
             raise ValueUnknownError(
-                f"sacctmgr shows '{name}={value}', expected a number without a unit"
+                f"cannot read the limit '{name}={value}' from sacctmgr: expected a number "
+                "without a unit; correct this limit with sacctmgr, or check that this Slurm "
+                "version is supported"
             )
         return match[1]
     return str(round(int(match[1]) * _UNITS[match[2]]))
@@ -175,7 +179,11 @@ def _amount(name: str, value: str) -> str:
 def _seconds(shown: str) -> str:
     match = _TIME.fullmatch(shown)
     if match is None:
-        raise ValueUnknownError(f"sacctmgr shows '{shown}', expected a time such as 1-00:00:00")
+        raise ValueUnknownError(
+            f"cannot read the time limit '{shown}' from sacctmgr: expected a time such as "
+            "1-00:00:00; correct this limit with sacctmgr, or check that this Slurm version is "
+            "supported"
+        )
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return str(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 

@@ -29,8 +29,8 @@ class Plan:
     refusals: tuple[str, ...] = ()
     """One line each. A plan with a refusal is not carried out."""
     notes: tuple[str, ...] = ()
-    """One line for each thing that the settings no longer contain, but that stays because something
-    that people made depends on it."""
+    """One line for each thing that the settings no longer contain, but that stays. Such a thing
+    contains other things, which people made."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
@@ -109,7 +109,11 @@ def _change(thing: Thing, state: State, fields: Mapping[str, str], wanted: Wante
     if not changes and mark == state.mark:
         return None
     before = {field: present[field] for field in changes}
-    managed = "its list of managed fields changes" if state.mark else "now managed"
+    managed = (
+        "the list of fields that slurmstack manages changes"
+        if state.mark
+        else "slurmstack now manages it"
+    )
     note = "" if changes else managed
     return Action("~", thing, changes, before, mark.text(state.comment), note=note)
 
@@ -124,7 +128,7 @@ def _is_adopted(state: State) -> bool:
 
 def _release(thing: Thing, state: State) -> Action:
     """Remove the mark from a thing that existed before it was in the settings. The thing stays."""
-    return Action("~", thing, comment=state.comment, note="no longer managed")
+    return Action("~", thing, comment=state.comment, note="slurmstack no longer manages it")
 
 
 # --- Removals ------------------------------------------------------------------------------------
@@ -141,7 +145,10 @@ def _held(
     while True:
         staying = (observed.things.keys() - to_remove) | kept.keys()
         more = {
-            thing: f"it contains {inside}"
+            thing: (
+                f"it contains {inside}, which the settings do not manage; remove {inside} with "
+                "sacctmgr first"
+            )
             for thing in sorted(to_remove - kept.keys())
             if (inside := _inside(thing, staying, observed, wanted_things))
         }
@@ -192,9 +199,10 @@ def _removals(
             action = replace(action, interim=_interim(thing, observed, wanted))
             if not action.interim:
                 refusals.append(
-                    f"{thing}: cannot be removed: {thing.account} is the user's default account, "
-                    "and Slurm removes no limits from a default account; set default: true for "
-                    f"{thing.account}, and add the user to another account until the next deploy"
+                    f"{thing}: cannot be removed: Slurm cannot remove a partition's "
+                    f"association while {thing.account} is the user's default account; set "
+                    f"'default: true' for {thing.account}, and add the user to another "
+                    "account until the next deploy"
                 )
                 continue
         actions.append(action)
@@ -206,8 +214,9 @@ def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
 
     `thing` is an association for one partition, in the user's default account.
 
-    Returns None if the user has no other account. Also returns None if the settings do not name the
-    default account: if this run were killed, no later plan could restore the default account.
+    Returns None if the user has no other account, or if the settings do not name the default
+    account. The run changes the default account temporarily. If the run were killed then, a later
+    run would not know which account to restore.
     """
     accounts = [*wanted.users.get(thing.name, {})]
     accounts += [
@@ -257,8 +266,8 @@ def _removal_order(to_remove: set[Thing], observed: Observed) -> list[Thing]:
 def _refusal(thing: Thing, jobs: int) -> str:
     users = "1 job uses it" if jobs == 1 else f"{jobs} jobs use it"
     return (
-        f"{thing}: cannot be removed: {users}; wait for its jobs to end, or add '{thing}' to "
-        "accounting.remove_with_jobs to cancel them"
+        f"{thing}: cannot be removed: {users}; wait until the jobs end, or add '{thing}' to "
+        "'accounting.remove_with_jobs' to cancel the jobs"
     )
 
 

@@ -11,7 +11,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from agents.accounts.fields import ASSOCIATION, PERSON, QOS, read, with_defaults, write
+from agents.accounts.fields import (
+    ASSOCIATION,
+    PERSON,
+    QOS,
+    ValueUnknownError,
+    read,
+    with_defaults,
+    write,
+)
 from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
 
 TIMEOUT = 120
@@ -32,7 +40,10 @@ def run(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        raise CommandError(f"{' '.join(command)}: no answer within {TIMEOUT} s") from None
+        raise CommandError(
+            f"{' '.join(command)}: no answer within {TIMEOUT} s; check that slurmdbd and "
+            "slurmctld run"
+        ) from None
     except OSError as error:
         raise CommandError(f"cannot run {command[0]}: {error.strerror}") from None
     if done.returncode:
@@ -93,7 +104,10 @@ def _qos(run: Run) -> dict[Thing, State]:
 
 
 def _state(thing: Thing, shown: Mapping[str, str], comment: str) -> State:
-    fields = [pair for field, text in shown.items() for pair in read(field, text).items()]
+    try:
+        fields = [pair for field, text in shown.items() for pair in read(field, text).items()]
+    except ValueUnknownError as error:
+        raise ValueUnknownError(f"{thing}: {error}") from error
     return State(with_defaults(thing.kind, fields), *read_mark(comment))
 
 
@@ -105,7 +119,8 @@ def _show(run: Run, entity: str, columns: Sequence[str], *words: str) -> Iterato
         row = line.split("|", len(columns) - 1)
         if len(row) != len(columns):
             raise CommandError(
-                f"sacctmgr show {entity}: '{line}' has {len(row)} columns, expected {len(columns)}"
+                f"sacctmgr show {entity}: the line '{line}' has {len(row)} columns, expected "
+                f"{len(columns)}; check that this Slurm version is supported"
             )
         yield row
 
@@ -196,5 +211,6 @@ def _cancel(action: Action, run: Run, sleep: Callable[[float], None]) -> None:
             return
         sleep(1)
     raise CommandError(
-        f"{action.thing}: cancelled jobs have not ended after {GOING} s; wait until they end"
+        f"{action.thing}: its cancelled jobs have not ended after {GOING} s; wait until these "
+        "jobs end"
     )

@@ -78,7 +78,8 @@ def await_users(
         sleep(1)
     account, uid = min(missing)
     raise CommandError(
-        f"slurmctld does not know user id {uid} in account {account} after {KNOWS_WITHIN} s"
+        f"slurmctld does not know the user with uid {uid} in account '{account}' after "
+        f"{KNOWS_WITHIN} s; check that the controller's pod can look up this user with getent"
     )
 
 

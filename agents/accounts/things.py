@@ -161,7 +161,7 @@ class Action:
     """Account that becomes the user's default, because the old default is removed."""
     interim: str | None = None
     """Account that is the user's default only during the removal, because Slurm removes no
-    association from a default account."""
+    association while its account is the user's default account."""
 
     def __str__(self) -> str:
         details = [

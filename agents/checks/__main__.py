@@ -50,7 +50,7 @@ def main(occasion: str, arguments: Sequence[str] = ()) -> int:
         chosen = [one for one in read(SETTINGS) if occasion in one.check.when]
         code = interval(chosen) if occasion == When.INTERVAL else around_job(occasion, chosen)
     except SettingsError as error:
-        _say("error", f"cannot run the checks: {error}")
+        _say("error", f"cannot run the checks of this node: {error}")
         code = 0
     if occasion == When.INTERVAL and os.access(SCRIPT, os.X_OK):
         os.execv(SCRIPT, [str(SCRIPT)])  # noqa: S606  # the site's own script
@@ -64,17 +64,24 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say("warn", "skipping this pass: the previous pass still runs")
+        _say(
+            "warn",
+            "did not run the checks, because their previous run has not ended; no action needed: "
+            "the next pass tries again",
+        )
         return 0
     at, outcomes = int(time.time()), carry_out(chosen, state)
     _report_failures(outcomes)
     try:
         drained = slurm.settle(node_name(), outcomes, at, state)
     except slurm.SilenceError as error:
-        _say("error", f"cannot update Slurm: {error}; the next pass tries again")
+        _say(
+            "error",
+            f"cannot write the results of the checks to Slurm: {error}; the next pass tries again",
+        )
     else:
         if drained:
-            _say("warn", f"drained the node: {drained}")
+            _say("warn", f"drained this node: {drained}")
     return 0
 
 
@@ -91,7 +98,11 @@ def around_job(occasion: str, chosen: Sequence[Chosen], state: Path = STATE) -> 
     except slurm.SilenceError as error:
         # The exit code 1 makes Slurm drain the node. The drain then has a reason from Slurm, which
         # does not name the failed check.
-        _say("error", f"cannot drain the node: {error}; Slurm drains it instead")
+        _say(
+            "error",
+            f"the checks cannot drain this node: {error}; no action needed: Slurm itself drains "
+            "the node",
+        )
         return 1
     return int(occasion == When.PROLOG)
 

@@ -22,8 +22,12 @@ def show(name: str, arguments: Sequence[str]) -> int:
         return UNUSABLE
     names = {one.check.name for one in chosen}
     if unknown := sorted(set(options.checks) - names):
-        wanted = f"use one of {', '.join(sorted(names))}" if names else "this node has no checks"
-        print(f"{unknown[0]}: is not a check of this node; {wanted}", file=sys.stderr)
+        wanted = (
+            f"use one of the checks {', '.join(sorted(names))}"
+            if names
+            else "the settings enable no checks on this node"
+        )
+        print(f"'{unknown[0]}' is not a check of this node; {wanted}", file=sys.stderr)
         return UNUSABLE
     outcomes = carry_out(
         [one for one in chosen if not options.checks or one.check.name in options.checks], STATE
@@ -63,10 +67,13 @@ def _coloured(verdict: Verdict) -> str:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=name, description="Run the checks of this node. Changes nothing."
+        prog=name, description="Run the checks of this node and show the results. Changes nothing."
     )
     parser.add_argument(
-        "checks", nargs="*", metavar="CHECK", help="check to run (default: all checks of this node)"
+        "checks",
+        nargs="*",
+        metavar="CHECK",
+        help="name of a check to run (default: all checks of this node)",
     )
     parser.add_argument("--json", action="store_true", help="print the results as one JSON object")
     return parser

@@ -53,7 +53,9 @@ class Gpu:
         """
         value = self.get(*paths)
         if is_broken(value):
-            raise UnknownError(f"{self}: {paths[0]} is '{value}'")
+            raise UnknownError(
+                f"{self} does not answer: its value '{paths[0]}' is '{value}'; restart the machine"
+            )
         try:
             return float(value.partition(" ")[0])
         except ValueError:
@@ -75,7 +77,9 @@ def report(text: str) -> list[Gpu]:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
     found = list(_gpus(text))
     if len(found) != int(attached[1]):
-        raise UnknownError(f"nvidia-smi reported only {len(found)} of {attached[1]} GPUs")
+        raise UnknownError(
+            f"nvidia-smi reported only {len(found)} of {attached[1]} GPUs; restart the machine"
+        )
     return found
 
 
@@ -111,7 +115,8 @@ def present(smi: str) -> str | None:
     for line in smi.splitlines():
         if any(sentence in line for sentence in _DEAD):
             return line.strip()
-    return listed(f"{gpu} {wrong}" for gpu in report(smi) if (wrong := _lost(gpu)))
+    lost = (f"{gpu} {wrong}" for gpu in report(smi) if (wrong := _lost(gpu)))
+    return listed(lost, "restart the machine")
 
 
 def _lost(gpu: Gpu) -> str | None:
@@ -120,20 +125,30 @@ def _lost(gpu: Gpu) -> str | None:
     if gpu.get("GPU Reset Status/Reset Required") == "Yes":
         return "requires a reset"
     if gpu.get("GPU Reset Status/Drain and Reset Recommended") == "Yes":
-        return "should be drained and reset"
+        return "requires a reset"
     action = gpu.get("GPU Recovery Action")
-    return f"requires: {action}" if action not in ("", "None", "N/A") else None
+    return (
+        f"requires the action '{action}', according to nvidia-smi"
+        if action not in ("", "None", "N/A")
+        else None
+    )
 
 
 def count(smi: str, *, count: int | None) -> str | None:
     """Check that the node has at least as many GPUs as the nodeset's settings say."""
     found = 0 if "No devices were found" in smi else len(report(smi))
-    return f"{found} GPUs found, expected {count}" if count is not None and found < count else None
+    return (
+        f"the node has {found} GPUs, expected {count}; restart or repair the machine"
+        if count is not None and found < count
+        else None
+    )
 
 
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
     """Check that no GPU has had uncorrectable memory errors since the driver was loaded."""
-    return listed(_ecc(report(smi), max_uncorrectable))
+    return listed(
+        _ecc(report(smi), max_uncorrectable), "replace a GPU whose errors return after a reset"
+    )
 
 
 def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
@@ -146,7 +161,10 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
             if "Uncorrectable" in path or path.endswith("Double Bit/Total")
         ]
         if sum(uncorrectable) > most:
-            yield f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors"
+            yield (
+                f"{gpu}: {sum(uncorrectable):.0f} uncorrectable memory errors, expected at most "
+                f"{most:g}"
+            )
         elif gpu.get("ECC Errors/Aggregate/SRAM Threshold Exceeded") == "Yes":
             yield f"{gpu}: errors in SRAM (on-chip memory) exceed NVIDIA's threshold"
 
@@ -170,7 +188,10 @@ def _retired(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
                 "restart the machine"
             )
         elif pages > most:
-            yield f"{gpu}: {pages:.0f} retired memory pages, expected at most {most:g}"
+            yield (
+                f"{gpu}: {pages:.0f} retired memory pages, expected at most {most:g}; replace the "
+                "GPU"
+            )
 
 
 def row_remap(smi: str) -> str | None:
@@ -203,7 +224,7 @@ _SLOWDOWNS = (
 
 def throttle(smi: str) -> str | None:
     """Check that neither heat nor lack of power slows a GPU down now."""
-    return listed(_slowed(report(smi)))
+    return listed(_slowed(report(smi)), "check the cooling and the power of the machine")
 
 
 def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
@@ -214,7 +235,8 @@ def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
                 gpu.get(f"Clocks Event Reasons/{name}", f"Clocks Throttle Reasons/{name}")
                 == "Active"
             ):
-                yield f"{gpu}: clocks are reduced ({name.rpartition('/')[2]})"
+                reason = name.rpartition("/")[2]
+                yield f"{gpu}: the GPU reduces its clocks because of '{reason}'"
                 break
 
 
@@ -226,7 +248,10 @@ def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
     passes by default.
     """
     gpus = report(smi)
-    return listed([*_fabric(gpus), *_links(status, gpus, links)])
+    return listed(
+        [*_fabric(gpus), *_links(status, gpus, links)],
+        "check nvidia-fabricmanager, or restart the machine",
+    )
 
 
 def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
@@ -234,8 +259,8 @@ def _fabric(gpus: Sequence[Gpu]) -> Iterator[str]:
         state, outcome = gpu.get("Fabric/State"), gpu.get("Fabric/Status")
         if state not in ("", "N/A", "Completed") or outcome not in ("", "N/A", "Success"):
             yield (
-                f"{gpu}: NVLink fabric has state {state} and status {outcome}, expected Completed "
-                "and Success"
+                f"{gpu}: NVLink fabric has the state '{state}' and the status '{outcome}', "
+                "expected 'Completed' and 'Success'"
             )
 
 
@@ -254,13 +279,13 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
     expected = wanted if wanted is not None else max(up.values(), default=0)
     for gpu in gpus:
         if up[gpu.index] < expected:
-            names = f" ({','.join(down[gpu.index])} inactive)" if down[gpu.index] else ""
+            names = f" (inactive: {','.join(down[gpu.index])})" if down[gpu.index] else ""
             yield f"{gpu}: {up[gpu.index]} of {expected} NVLink links are active{names}"
 
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
     """Compare each GPU's power limit with `min_watts` and with other GPUs of the same model."""
-    return listed(_power(report(smi), min_watts))
+    return listed(_power(report(smi), min_watts), "set the limit with nvidia-smi --power-limit")
 
 
 def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
@@ -272,7 +297,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
             "Power Readings/Power Limit",
         )
         if is_broken(gpu.get(*paths)):
-            yield f"{gpu}: power limit cannot be read"
+            yield f"{gpu}: nvidia-smi cannot read the power limit"
         elif (limit := gpu.number(*paths)) is not None:
             limits[gpu.index] = limit
     for gpu in gpus:
@@ -293,7 +318,7 @@ def temperature(smi: str, *, max_celsius: float | None) -> str | None:
     Hopper and later GPUs do not report the slowdown temperature. Instead, they report how far the
     temperature is below it (T.Limit).
     """
-    return listed(_hot(report(smi), max_celsius))
+    return listed(_hot(report(smi), max_celsius), "check the cooling of the machine")
 
 
 def _hot(gpus: Sequence[Gpu], most: float | None) -> Iterator[str]:
@@ -328,10 +353,12 @@ def busy(
         ordered = enumerate(_in_order_of_slurm(gpus, gres))
         free = {gpu.index for place, gpu in ordered if place in places}
     elif jobs(processes):
-        raise UnknownError("jobs are running; this check requires a node without jobs")
+        raise UnknownError(
+            "jobs run on this node, but this check requires a node without jobs; no action needed"
+        )
     else:
         free = {gpu.index for gpu in gpus}
-    return listed(_held(gpus, free, max_mib))
+    return listed(_held(gpus, free, max_mib), "end the processes that nvidia-smi shows")
 
 
 def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:
@@ -354,4 +381,4 @@ def _held(gpus: Sequence[Gpu], free: set[int], most: float) -> Iterator[str]:
         own = [name for name in names if not name.endswith(_MPS)]
         if gpu.index in free and (own or used > most):
             whose = f" by {len(own)} processes" if own else ""
-            yield f"{gpu}: {used:g} MiB are in use{whose} although no job uses the GPU"
+            yield f"{gpu}: {used:g} MiB of memory are in use{whose} although no job uses the GPU"

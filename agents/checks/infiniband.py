@@ -36,18 +36,21 @@ def link(text: str, *, ports: int | None, min_gbits: float | None) -> str | None
     }
     up = {name: port for name, port in found.items() if port["state"].endswith("ACTIVE")}
     slow = [
-        f"{name} at {rate:g} Gb/s, expected {min_gbits or 0:g}"
+        f"port {name} runs at {rate:g} Gb/s, expected at least {min_gbits or 0:g}"
         for name, port in up.items()
         if (rate := float(port["rate"].partition(" ")[0])) < (min_gbits or 0)
     ]
     down = [
-        f"{name} is {port['state'].partition(': ')[2]} ({port['phys_state'].partition(': ')[2]})"
+        (
+            f"port {name} is in the state {port['state'].partition(': ')[2]} "
+            f"({port['phys_state'].partition(': ')[2]})"
+        )
         for name, port in found.items()
         if name not in up
     ]
     if ports is not None:
-        down = [f"{len(up)} of {ports} ports are up", *down] if len(up) < ports else []
-    return listed([*down, *slow])
+        down = [f"{len(up)} of {ports} InfiniBand ports are up", *down] if len(up) < ports else []
+    return listed([*down, *slow], "check the cable and the switch")
 
 
 def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
@@ -58,7 +61,8 @@ def errors(text: str, *, max_downed: float, max_errors: float) -> str | None:
     now, before, age = earlier(text)
     earlier_ports = _ports(before)
     return listed(
-        _errors(_ports(now), earlier_ports, max(age, 3600) / 3600, max_downed, max_errors)
+        _errors(_ports(now), earlier_ports, max(age, 3600) / 3600, max_downed, max_errors),
+        "check the cable and the switch",
     )
 
 
@@ -79,7 +83,10 @@ def _errors(
             new = int(port[counter]) if new < 0 else new
             limit = max_downed if counter == DOWNED else max_errors
             if new / hours > limit:
-                yield f"{name}: {counter} rose by {new}, expected at most {limit:g} per hour"
+                yield (
+                    f"port {name}: the counter '{counter}' rose by {new}, expected at most "
+                    f"{limit:g} per hour"
+                )
 
 
 def _ports(text: str) -> dict[str, Port]:
@@ -90,7 +97,7 @@ def _ports(text: str) -> dict[str, Port]:
     ports = {name: port for name, port in found.items() if port.get("link_layer") == "InfiniBand"}
     if not ports:
         raise UnknownError(
-            "no InfiniBand port in /sys/class/infiniband; "
-            "check the driver, or remove the feature infiniband"
+            "/sys/class/infiniband contains no InfiniBand port; check the driver, or remove "
+            "the feature 'infiniband' from the nodeset"
         )
     return ports

@@ -18,11 +18,12 @@ class UnknownError(Exception):
     """The check cannot decide whether the node is fit."""
 
 
-def listed(things: Iterable[object]) -> str | None:
-    """Return the first few things as one text, or None if there are no things."""
+def listed(things: Iterable[object], remedy: str = "") -> str | None:
+    """Return the first few things as one text with the remedy, or None if there are no things."""
     found = [str(thing) for thing in things]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return ", ".join(found[:_MOST] + more) or None
+    text = ", ".join(found[:_MOST] + more)
+    return f"{text}; {remedy}" if text and remedy else text or None
 
 
 def rows(text: str, fields: int) -> Iterator[list[str]]:
@@ -39,7 +40,7 @@ def earlier(text: str) -> tuple[str, str, float]:
     """
     now, marked, before = text.partition(EARLIER)
     if not marked:
-        raise UnknownError("there is no earlier reading to compare with; run the check again")
+        raise UnknownError("this check has no earlier reading to compare with; run the check again")
     age, _, before = before.partition("\n")
     return now, before, float(age)
 

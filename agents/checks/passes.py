@@ -61,7 +61,10 @@ def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
         return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)
     except (ArithmeticError, LookupError, ValueError) as error:
         # The text has an unknown format.
-        what = f"{'/'.join(check.reads)}: cannot parse the output: {error}"
+        what = (
+            f"{'/'.join(check.reads)}: cannot read the output, because its format is unexpected: "
+            f"{error}; check the version of this program"
+        )
         return Outcome(check.name, Verdict.UNKNOWN, what, chosen.effect)
     return Outcome(
         check.name, Verdict.FAILED if wrong else Verdict.PASSED, wrong or "", chosen.effect
@@ -80,7 +83,10 @@ def _text(reader: Reader, reading: Reading | None) -> str:
     if reading is None:
         raise _SilenceError(f"{reader.name}: no answer within {reader.seconds:g} s")
     if reading.code == bounded.MISSING:
-        raise UnknownError(f"{reader.name}: command not found")
+        raise UnknownError(
+            f"{reader.name}: the command is missing on this node; install the command in the "
+            "image or the jail"
+        )
     if reading.code == 0:
         return reading.text
     said = " ".join(reading.said.split()) or f"exit code {reading.code}"

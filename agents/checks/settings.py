@@ -33,7 +33,8 @@ def read(path: Path) -> list[Chosen]:
         return [_chosen(check, found[name]) for name, check in CHECKS.items() if name in found]
     except (OSError, TypeError, ValueError) as error:
         raise SettingsError(
-            f"{path}: cannot read the settings: {' '.join(str(error).split())}; deploy again"
+            f"{path}: cannot read the settings of the checks: {' '.join(str(error).split())}; "
+            "deploy again"
         ) from error
 
 

@@ -106,8 +106,8 @@ def _standing(node: str, state: Path) -> str:
 def _ask(name: str, command: Sequence[str], seconds: float, state: Path) -> str:
     reading = bounded.run({name: (seconds, command)}, state)[name]
     if reading is None:
-        raise SilenceError(f"Slurm does not answer within {seconds:g} s")
+        raise SilenceError(f"slurmctld did not answer {command[0]} within {seconds:g} s")
     if reading.code:
         said = " ".join(reading.said.split()) or f"exit code {reading.code}"
-        raise SilenceError(f"{command[0]} failed: {said}")
+        raise SilenceError(f"the command {command[0]} failed: {said}")
     return reading.text

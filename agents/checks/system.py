@@ -23,8 +23,8 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
     for path in paths:
         if path not in found:
             raise UnknownError(
-                f"{path} was not read: the reader's output has no line for this path; run the "
-                "check again"
+                f"'{path}' was not read: the reader's output has no line for this path; run "
+                "the check again"
             )
         used, used_inodes, mode = found[path]
         if mode == "missing":
@@ -46,13 +46,15 @@ def image_cache(text: str, *, max_percent: float) -> str | None:
 def memory(text: str, processes: str, *, min_percent: float) -> str | None:
     """Check that a node without jobs has most of its memory free."""
     if jobs(processes):
-        raise UnknownError("jobs are running; this check requires a node without jobs")
+        raise UnknownError(
+            "jobs run on this node, but this check requires a node without jobs; no action needed"
+        )
     found = {name: int(value) for name, value in rows(text, 2)}
     if found["free"] >= found["limit"] * min_percent / 100:
         return None
     return (
-        f"{found['free']} of {found['limit']} MiB are free on an idle node, "
-        f"expected at least {min_percent:g} %"
+        f"{found['free']} of {found['limit']} MiB of memory are free on a node without jobs, "
+        f"expected at least {min_percent:g} %; end leftover processes"
     )
 
 
@@ -65,13 +67,16 @@ def clock(jail: str, *, max_offset: float) -> str | None:
     """
     found = dict(rows(jail, 2))
     if "ahead" not in found:
-        raise UnknownError("the clocks cannot be compared, because the jail is not writable")
+        raise UnknownError(
+            "the clocks of node and storage cannot be compared, because the node cannot write to "
+            "the jail; see the check 'jail'"
+        )
     ahead = float(found["ahead"])
     if abs(ahead) <= max_offset:
         return None
     return (
-        f"the clock is {-ahead:+.1f} s off the clock of the jail's storage; check the time service "
-        "(NTP) of the machine"
+        f"the node's clock is {-ahead:+.1f} s off the clock of the jail's storage; check the "
+        "time service (NTP) of the machine"
     )
 
 
@@ -88,12 +93,15 @@ def jail(text: str, *, generation: int | None) -> str | None:
             "that populates it"
         )
     if found["written"] not in ("yes", "full"):
-        return f"the jail is not writable: {found['written']}"
+        return (
+            f"the node cannot write to the jail: {found['written']}; check the mount options and "
+            "the storage of the jail's volume"
+        )
     settled = min(float(found["generation_age"]), float(found["settings_age"])) > SETTLED
     if generation is not None and settled and int(found["generation"]) != generation:
         return (
-            f"the jail has generation {found['generation']}, expected {generation}, the value of "
-            "jail.refresh"
+            f"the jail has generation {found['generation']}, but 'jail.refresh' is "
+            f"{generation}; check the Job that populates the jail"
         )
     return None
 
@@ -116,8 +124,8 @@ def leftovers(text: str, processes: str, *, max_shm_mib: float, min_age: float) 
         if kind == "shm" and not running and int(value) > max_shm_mib:
             found.append(f"{value} MiB are in use in {name} although no job runs")
         elif kind == "job" and job not in running and int(value) > min_age:
-            found.append(f"directories of the ended job {job} remain")
-    return listed(found)
+            found.append(f"directories of the ended job {job} remain in /tmp or /dev/shm")
+    return listed(found, "remove these files, or restart the pod")
 
 
 def stuck(text: str, *, min_seconds: float) -> str | None:
@@ -132,8 +140,12 @@ def stuck(text: str, *, min_seconds: float) -> str | None:
             "run the check again later"
         )
     asleep = set(_waiting(before))
-    return listed(f"{comm} (pid {pid}) hangs" for pid, start, woken, comm in _waiting(now)
-                  if (pid, start, woken, comm) in asleep)  # fmt: skip
+    hanging = (
+        f"the process {comm} (pid {pid}) hangs in the kernel"
+        for pid, start, woken, comm in _waiting(now)
+        if (pid, start, woken, comm) in asleep
+    )
+    return listed(hanging, "check the storage, or restart the machine")
 
 
 def _waiting(processes: str) -> Iterator[tuple[str, str, str, str]]:

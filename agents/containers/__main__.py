@@ -19,15 +19,17 @@ from agents.containers.watch import size, tell
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="slurm-image",
-        description="Manage your cache of the images that --container-image imports.",
+        description="Manage your cache of the images that the option --container-image imports.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     find = commands.add_parser(
         "find", help="import an image unless the cache has it, and print its directory in the cache"
     )
-    find.add_argument("image", help="value of --container-image")
-    share = commands.add_parser("share", help="add an image's layers to the site's shared layers")
-    share.add_argument("image", help="value of --container-image")
+    find.add_argument("image", help="image in the form of --container-image")
+    share = commands.add_parser(
+        "share", help="add the layers of an image to the shared layers of this site"
+    )
+    share.add_argument("image", help="image in the form of --container-image")
     commands.add_parser("list", help="list the images in the cache")
     remove = commands.add_parser(
         "remove", help="remove images from the cache, the least recently used first"
@@ -36,11 +38,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--keep",
         type=float,
         default=0,
-        help="GB that may stay in the cache (default: 0; images in use always stay)",
+        help="size in GB that may stay in the cache (default: 0; images in use always stay)",
     )
     saving = commands.add_parser("save", help="save a job's container as a squashfs file")
-    saving.add_argument("--container", type=Path, required=True, help="directory of the container")
-    saving.add_argument("target", type=Path, help="path of the squashfs file")
+    saving.add_argument(
+        "--container", type=Path, required=True, help="directory of the container to save"
+    )
+    saving.add_argument("target", type=Path, help="path of the new squashfs file")
     return parser.parse_args(arguments)
 
 

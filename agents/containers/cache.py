@@ -152,7 +152,7 @@ class Cache:
             began, announced = time.monotonic(), False
             while not _try_lock(file.fileno()):
                 if not announced and time.monotonic() - began > _WAIT_UNTIL_TOLD:
-                    tell(f"{subject}: waiting because another step is importing this image")
+                    tell(f"{subject}: waiting until another step has imported this image")
                     announced = True
                 time.sleep(_POLL)
             yield
@@ -328,8 +328,8 @@ def check_files(count: int, subject: str) -> None:
     """Raise ImageError if an image has too many files."""
     if count > MOST_FILES:
         raise ImageError(
-            f"{subject}: it has more than {MOST_FILES:,} files, which is the limit: use an image "
-            "with fewer files"
+            f"{subject}: the image has more than {MOST_FILES:,} files, which is the limit: "
+            "use an image with fewer files"
         )
 
 

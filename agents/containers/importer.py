@@ -152,7 +152,10 @@ class Importer:
                 layers = (folder / "blobs").read_text() if (folder / "blobs").exists() else ""
                 if not self.cache.remove_damaged(layers.splitlines()):
                     raise
-            tell(f"{skopeo.subject}: a layer in the cache is damaged: downloading the layer again")
+            tell(
+                f"{skopeo.subject}: a layer in the cache is damaged: no action needed: "
+                "downloading this layer again"
+            )
             return self._unpack(found, skopeo, folder)
 
         image = self._bring(found.key, skopeo.subject, make)
@@ -238,7 +241,10 @@ class Importer:
             try:
                 self.cache.shrink(self.settings.cache_size, keep=image)
             except (OSError, RecursionError) as error:
-                tell(f"{subject}: cannot remove old images from the cache: {describe(error)}")
+                tell(
+                    f"{subject}: cannot remove old images from your cache: {describe(error)}: "
+                    "remove images with `slurm-image remove`"
+                )
             return image
 
     def _unusable(self, subject: str, error: OSError) -> ImageError:
@@ -251,7 +257,7 @@ class Importer:
         cached = self.cache.recorded(text)
         if cached is None or any(word in str(error).lower() for word in _DENIED):
             raise error
-        tell(f"{error}: using the image in the cache, which may be older")
+        tell(f"{error}: continuing with the image in the cache, which may be older")
         # Record the image, because each step would otherwise wait for the registry again. Ignore
         # a failure to write the record, because the step can run without it.
         with suppress(OSError):
@@ -328,8 +334,8 @@ def _limit(subject: str, limit: int, root: Path) -> Callable[[int], None]:
     def check(count: int) -> None:
         if count > limit:
             raise ImageError(
-                f"{subject}: its files exceed {size(limit)}, the limit of this site: use a smaller "
-                "image, or contact the cluster operator"
+                f"{subject}: the files of the image exceed {size(limit)}, the limit of this "
+                "site: use a smaller image, or contact the cluster operator"
             )
         progress.reached(count)
         nonlocal next_count

@@ -1,6 +1,6 @@
-"""Count imports of images, cache hits and failures on this node, from the reports of job steps.
+"""Count imports of images, cache hits and failures on this node.
 
-Each step of a job sends its report to the socket of this program (agents/containers/counts.py).
+Each step of a job reports them to the socket of this program (agents/containers/counts.py).
 `python3 -BS -m agents.containers.listener` runs as long as slurmd, and writes the counts to a file.
 The node's checks read this file (agents/checks/slurm.py). A start of slurmd resets the counts to 0.
 """
@@ -18,7 +18,7 @@ _PAUSE: Final = 0.5
 """Pause in seconds between two rounds. It limits the load if a user floods the socket."""
 _AT_ONCE: Final = 1000
 """Maximum number of reports in a round, so that a round ends even if a user floods the socket.
-Otherwise the kernel's queue is always shorter (sysctl net.unix.max_dgram_qlen)."""
+The kernel's queue is otherwise shorter than this number (sysctl net.unix.max_dgram_qlen)."""
 _RETRY: Final = 10.0
 """Seconds until the next attempt if another program uses the socket's address."""
 
@@ -57,8 +57,8 @@ def _bind(address: str) -> socket.socket:
             receiver.bind(address)
         except OSError as error:
             print(
-                f"cannot listen for the reports that steps send about images: {error}; trying "
-                f"again in {_RETRY:g} s",
+                f"cannot receive the reports of job steps about images: {error}; trying again "
+                f"in {_RETRY:g} s",
                 file=sys.stderr,
                 flush=True,
             )

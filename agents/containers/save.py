@@ -51,7 +51,7 @@ def save(container: Path, target: Path) -> str:
             written = os.fstat(descriptor).st_size
     except OSError as error:
         raise ImageError(f"{subject}: {error.strerror}: check the path") from None
-    return f"saved as {target}, {size(written)}"
+    return f"saved the container as {target}, {size(written)}"
 
 
 @contextlib.contextmanager

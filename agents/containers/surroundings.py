@@ -95,8 +95,8 @@ def valid(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise ImageError(
-            f"the configuration contains {text[:60]!a}, which is not valid Unicode: build the "
-            "image again"
+            f"the image's configuration contains {text[:60]!a}, which is not valid Unicode: "
+            "build the image again"
         ) from None
     return text
 

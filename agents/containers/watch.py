@@ -84,8 +84,8 @@ def run(
         )
     except FileNotFoundError:
         raise ImageError(
-            f"{subject}: {command[0]} is missing in the jail: ask the cluster operator to raise "
-            "jail.refresh"
+            f"{subject}: the program {command[0]} is missing in the jail: ask the cluster "
+            "operator to raise 'jail.refresh'"
         ) from None
     try:
         while True:
@@ -100,8 +100,8 @@ def run(
         raise
     if process.returncode == -signal.SIGKILL:
         raise ImageError(
-            f"{subject}: {command[0]} was killed: the job probably exceeded its memory limit: "
-            "request more memory with --mem"
+            f"{subject}: the program {command[0]} was killed: the job probably exceeded its "
+            "memory limit: request more memory with --mem"
         )
     if process.returncode != 0 and not (
         process.returncode == 2 and harmless is not None and _all_match(harmless, errors)

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--once", action="store_true", help="read all sources once, print the metrics, and exit"
+        "--once", action="store_true", help="read all data once, print the metrics, and exit"
     )
     options = parser.parse_args(arguments)
     interval = float(os.environ.get("INTERVAL", INTERVAL))

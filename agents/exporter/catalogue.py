@@ -18,48 +18,83 @@ def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
 
 # --- Nodes ---------------------------------------------------------------------------------------
 
-NODES = _gauge("slurm_nodes", "Number of nodes in each state.", "nodes", "state")
+NODES = _gauge("slurm_nodes", "Number of nodes in each state of Slurm.", "nodes", "state")
 NODES_DRAINED = _gauge(
     "slurm_nodes_drained",
-    "Drained nodes by the cause in the reason; `foreign` if slurmstack did not set the reason.",
+    "Number of drained nodes. The label `cause` comes from the drain reason: `foreign` means "
+    "that slurmstack did not set the reason.",
     "nodes",
     "cause",
 )
-NODE_STATE = _gauge("slurm_node_state", "1 for the current state of a node.", "", "node", "state")
+NODE_STATE = _gauge(
+    "slurm_node_state",
+    "1 for the current state of a node in Slurm. Other states are absent.",
+    "",
+    "node",
+    "state",
+)
 NODE_INFO = _gauge(
     "slurm_node_info",
-    "1 for the machine (Kubernetes node) on which a node's slurmd started; "
-    "a node has no series until its slurmd reports the machine.",
+    "1 for the machine (Kubernetes node) on which a node's slurmd started. This metric is "
+    "absent until slurmd reports the machine.",
     "",
     *("node", "machine"),
 )
-NODE_CPUS = _gauge("slurm_node_cpus", "CPUs of a node that jobs can use.", "CPUs", "node")
-NODE_CPUS_ALLOCATED = _gauge("slurm_node_cpus_allocated", "CPUs allocated to jobs.", "CPUs", "node")
+NODE_CPUS = _gauge("slurm_node_cpus", "Number of a node's CPUs that jobs can use.", "CPUs", "node")
+NODE_CPUS_ALLOCATED = _gauge(
+    "slurm_node_cpus_allocated",
+    "Number of a node's CPUs that are allocated to jobs.",
+    "CPUs",
+    "node",
+)
 NODE_MEMORY = _gauge(
-    "slurm_node_memory_bytes", "Memory of the node in Slurm's record (RealMemory).", "bytes", "node"
+    "slurm_node_memory_bytes",
+    "Memory of a node according to Slurm's record (RealMemory).",
+    "bytes",
+    "node",
 )
 NODE_MEMORY_ALLOCATED = _gauge(
-    "slurm_node_memory_allocated_bytes", "Memory allocated to jobs.", "bytes", "node"
+    "slurm_node_memory_allocated_bytes",
+    "Memory of a node that is allocated to jobs.",
+    "bytes",
+    "node",
 )
 NODE_MEMORY_FREE = _gauge(
-    "slurm_node_memory_free_bytes", "Free memory in slurmd's last report.", "bytes", "node"
+    "slurm_node_memory_free_bytes",
+    "Free memory of a node in the last report of its slurmd.",
+    "bytes",
+    "node",
 )
-NODE_GPUS = _gauge("slurm_node_gpus", "GPUs, or slices of GPUs (MIG).", "GPUs", "node", "type")
+NODE_GPUS = _gauge(
+    "slurm_node_gpus",
+    "Number of a node's GPUs. A slice of a GPU (MIG) counts as one GPU.",
+    "GPUs",
+    "node",
+    "type",
+)
 NODE_GPUS_ALLOCATED = _gauge(
-    "slurm_node_gpus_allocated", "GPUs allocated to jobs.", "GPUs", "node", "type"
+    "slurm_node_gpus_allocated",
+    "Number of a node's GPUs that are allocated to jobs.",
+    "GPUs",
+    "node",
+    "type",
 )
 NODE_LOAD = _gauge(
-    "slurm_node_load", "One-minute load average in slurmd's last report.", "processes", "node"
+    "slurm_node_load",
+    "Load average of a node over one minute, in the last report of its slurmd.",
+    "processes",
+    "node",
 )
 NODE_DRAINED = _gauge(
     "slurm_node_drained_seconds",
-    "Time since a node was drained; only drained and draining nodes have series.",
+    "Time since a node was drained. This metric is absent if the node is not drained or draining.",
     "seconds",
     *("node", "cause"),
 )
 NODE_JOBS_FAILED = _gauge(
     "slurm_node_jobs_failed",
-    "Failed jobs that slurmctld has on record, counted at the first node of each job.",
+    "Number of failed jobs that slurmctld still has on record. Each job counts only for its "
+    "first node.",
     "jobs",
     "node",
 )
@@ -67,29 +102,32 @@ NODE_JOBS_FAILED = _gauge(
 # --- Users' images, from reports of jobs ---------------------------------------------------------
 
 IMAGE_PULLS = _counter(
-    "slurmstack_image_pulls_total", "Images that the node imported for jobs.", "images", "node"
+    "slurmstack_image_pulls_total",
+    "Number of images that a node imported for jobs.",
+    "images",
+    "node",
 )
 IMAGE_PULL_BYTES = _counter(
     "slurmstack_image_pull_bytes_total",
-    "Bytes that the node downloaded to import images.",
+    "Bytes that a node downloaded to import images.",
     "bytes",
     "node",
 )
 IMAGE_PULL_SECONDS = _counter(
     "slurmstack_image_pull_duration_seconds_total",
-    "Time that the node spent on importing images for jobs.",
+    "Time that a node spent on importing images for jobs.",
     "seconds",
     "node",
 )
 IMAGE_HITS = _counter(
     "slurmstack_image_hits_total",
-    "Containers that started from an image that was already in the node's cache.",
+    "Number of containers that started from an image in the node's cache, without an import.",
     "containers",
     "node",
 )
 IMAGE_FAILURES = _counter(
     "slurmstack_image_failures_total",
-    "Images that the node could not find or import for a job.",
+    "Number of images that a node could not find or import for jobs.",
     "images",
     "node",
 )
@@ -98,16 +136,20 @@ IMAGE_FAILURES = _counter(
 
 JOBS = _gauge(
     "slurm_jobs",
-    "Jobs that slurmctld has on record, by state; each task of an array is one job.",
+    "Number of jobs that slurmctld has on record, by state. Each task of an array counts as "
+    "one job.",
     "jobs",
     "state",
 )
 JOBS_PENDING = _gauge(
-    "slurm_jobs_pending", "Pending jobs by the reason why they wait.", "jobs", "reason"
+    "slurm_jobs_pending",
+    "Number of pending jobs. The label `reason` is the reason why Slurm has not started them.",
+    "jobs",
+    "reason",
 )
 JOB_NODE = _gauge(
     "slurm_job_node",
-    "1 for each node of a running job; only the largest jobs have series.",
+    "1 for each node of a running job. This metric is absent for all but the largest jobs.",
     "",
     *("job_id", "node", "partition", "user", "account"),
 )
@@ -117,15 +159,17 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
     return (
         _gauge(
             f"slurm_{label}_pending_seconds",
-            f"Time that pending jobs of {whose} have waited: quantile `share`, where 1 is the "
-            "longest wait; only jobs that could start on an empty cluster.",
+            f"Time that pending jobs of {whose} have waited. The label `share` is the "
+            "quantile: 0.5 is the median, 1 the longest wait. Includes only jobs that could "
+            "start on an empty cluster.",
             "seconds",
             *(label, "share"),
         ),
         _gauge(
             f"slurm_{label}_waited_seconds",
-            f"Time that jobs of {whose} waited before their start: quantile `share`, where 1 is "
-            "the longest wait; only jobs that started in the last half hour.",
+            f"Time that jobs of {whose} waited before they started. The label `share` is the "
+            "quantile: 0.5 is the median, 1 the longest wait. Includes only jobs that "
+            "started in the last half hour.",
             "seconds",
             *(label, "share"),
         ),
@@ -135,22 +179,32 @@ def _waits(whose: str, label: str) -> tuple[Metric, ...]:
 def _of(owner: str) -> tuple[Metric, ...]:
     what = f"the largest {owner}s"
     return (
-        _gauge(f"slurm_{owner}_jobs", f"Jobs of {what} by state.", "jobs", owner, "state"),
         _gauge(
-            f"slurm_{owner}_cpus_allocated", f"CPUs allocated to jobs of {what}.", "CPUs", owner
+            f"slurm_{owner}_jobs", f"Number of jobs of {what}, by state.", "jobs", owner, "state"
         ),
         _gauge(
-            f"slurm_{owner}_cpus_requested",
-            f"CPUs requested by pending jobs of {what} that could start on an empty cluster.",
+            f"slurm_{owner}_cpus_allocated",
+            f"Number of CPUs that are allocated to jobs of {what}.",
             "CPUs",
             owner,
         ),
         _gauge(
-            f"slurm_{owner}_gpus_allocated", f"GPUs allocated to jobs of {what}.", "GPUs", owner
+            f"slurm_{owner}_cpus_requested",
+            f"Number of CPUs that pending jobs of {what} request. Includes only jobs that "
+            "could start on an empty cluster.",
+            "CPUs",
+            owner,
+        ),
+        _gauge(
+            f"slurm_{owner}_gpus_allocated",
+            f"Number of GPUs that are allocated to jobs of {what}.",
+            "GPUs",
+            owner,
         ),
         _gauge(
             f"slurm_{owner}_gpus_requested",
-            f"GPUs requested by pending jobs of {what} that could start on an empty cluster.",
+            f"Number of GPUs that pending jobs of {what} request. Includes only jobs that "
+            "could start on an empty cluster.",
             "GPUs",
             owner,
         ),
@@ -168,11 +222,16 @@ PARTITION_STATE = _gauge(
     *("partition", "state"),
 )  # fmt: skip
 PARTITION_NODES = _gauge(
-    "slurm_partition_nodes", "Nodes of a partition by state.", "nodes", "partition", "state"
+    "slurm_partition_nodes",
+    "Number of a partition's nodes in each state of Slurm.",
+    "nodes",
+    "partition",
+    "state",
 )
 PARTITION_JOBS = _gauge(
     "slurm_partition_jobs",
-    "Jobs of a partition by state; a job that waits for several partitions is in each of them.",
+    "Number of a partition's jobs, by state. A job that waits for several partitions counts "
+    "in each of them.",
     "jobs",
     *("partition", "state"),
 )
@@ -187,7 +246,10 @@ def _resource(name: str, suffix: str, words: str, unit: str) -> tuple[Metric, ..
             ("_allocated", "allocated to a partition's jobs"),
             (
                 "_requested",
-                "requested by pending jobs of a partition that could start on an empty cluster",
+                (
+                    "requested by those pending jobs of a partition that could start on an empty "
+                    "cluster"
+                ),
             ),
         )
     )
@@ -200,54 +262,78 @@ PARTITION_GPUS = _resource("gpus", "", "GPUs", "GPUs")
 # --- Reservations and licenses -------------------------------------------------------------------
 
 RESERVATION_NODES = _gauge(
-    "slurm_reservation_nodes", "Nodes of a reservation.", "nodes", "reservation"
+    "slurm_reservation_nodes", "Number of nodes in a reservation.", "nodes", "reservation"
 )
 RESERVATION_START = _gauge(
     "slurm_reservation_start_timestamp_seconds",
-    "Start of a reservation.",
+    "Time when a reservation starts.",
     "Unix time",
     "reservation",
 )
 RESERVATION_END = _gauge(
-    "slurm_reservation_end_timestamp_seconds", "End of a reservation.", "Unix time", "reservation"
+    "slurm_reservation_end_timestamp_seconds",
+    "Time when a reservation ends.",
+    "Unix time",
+    "reservation",
 )
-LICENSES = _gauge("slurm_licenses", "Total number of licenses.", "licenses", "license")
-LICENSES_USED = _gauge("slurm_licenses_used", "Licenses allocated to jobs.", "licenses", "license")
-LICENSES_FREE = _gauge("slurm_licenses_free", "Free licenses.", "licenses", "license")
+LICENSES = _gauge(
+    "slurm_licenses", "Number of licenses, free and allocated together.", "licenses", "license"
+)
+LICENSES_USED = _gauge(
+    "slurm_licenses_used", "Number of licenses that are allocated to jobs.", "licenses", "license"
+)
+LICENSES_FREE = _gauge(
+    "slurm_licenses_free", "Number of licenses that jobs can still use.", "licenses", "license"
+)
 LICENSES_RESERVED = _gauge(
-    "slurm_licenses_reserved", "Licenses held by reservations.", "licenses", "license"
+    "slurm_licenses_reserved", "Number of licenses that reservations hold.", "licenses", "license"
 )
 
 # --- slurmctld -----------------------------------------------------------------------------------
 
 STATISTICS_START = _gauge(
     "slurm_statistics_start_timestamp_seconds",
-    "Time when slurmctld last set its counters to zero: at its start, or at midnight UTC.",
+    "Time when slurmctld last set its counters to zero. It does so when it starts, and at "
+    "midnight UTC.",
     "Unix time",
 )
 SERVER_THREADS = _gauge(
-    "slurm_server_threads", "Threads of slurmctld that answer a request now.", "threads"
+    "slurm_server_threads", "Number of slurmctld's threads that are answering a request.", "threads"
 )
 AGENT_QUEUE = _gauge(
-    "slurm_agent_queue_length", "Messages that slurmctld has not sent to nodes yet.", "messages"
+    "slurm_agent_queue_length",
+    "Number of messages to nodes that slurmctld has not sent yet.",
+    "messages",
 )
 DBD_AGENT_QUEUE = _gauge(
     "slurm_dbd_agent_queue_length",
-    "Records that slurmctld has not sent to slurmdbd yet.",
+    "Number of accounting records that slurmctld has not sent to slurmdbd yet.",
     "records",
 )
-JOBS_SUBMITTED = _counter("slurm_jobs_submitted_total", "Submitted jobs.", "jobs")
-JOBS_STARTED = _counter("slurm_jobs_started_total", "Started jobs.", "jobs")
-JOBS_COMPLETED = _counter(
-    "slurm_jobs_completed_total", "Jobs that ended by themselves, successful or not.", "jobs"
-)
-JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Cancelled jobs.", "jobs")
-JOBS_FAILED = _counter(
-    "slurm_jobs_failed_total",
-    "Jobs that failed because of an error in slurmd or in Slurm itself.",
+JOBS_SUBMITTED = _counter(
+    "slurm_jobs_submitted_total",
+    "Number of jobs that users submitted since slurmctld set its counters to zero.",
     "jobs",
 )
-CYCLES = _counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler.", "cycles")
+JOBS_STARTED = _counter(
+    "slurm_jobs_started_total",
+    "Number of jobs that Slurm started since slurmctld set its counters to zero.",
+    "jobs",
+)
+JOBS_COMPLETED = _counter(
+    "slurm_jobs_completed_total",
+    "Number of jobs that ended by themselves, with any exit code.",
+    "jobs",
+)
+JOBS_CANCELED = _counter("slurm_jobs_canceled_total", "Number of jobs that were cancelled.", "jobs")
+JOBS_FAILED = _counter(
+    "slurm_jobs_failed_total",
+    "Number of jobs that failed because of an error in slurmd or in Slurm itself.",
+    "jobs",
+)
+CYCLES = _counter(
+    "slurm_scheduler_cycles_total", "Number of cycles of the main scheduler.", "cycles"
+)
 CYCLE_LAST = _gauge(
     "slurm_scheduler_cycle_last_seconds", "Duration of the main scheduler's last cycle.", "seconds"
 )
@@ -261,46 +347,64 @@ CYCLE_MAX = _gauge(
 )
 QUEUE_LENGTH = _gauge(
     "slurm_scheduler_queue_length",
-    "Pending jobs that the main scheduler found in its last cycle.",
+    "Number of pending jobs that the main scheduler found in its last cycle.",
     "jobs",
 )
-BACKFILL_ACTIVE = _gauge("slurm_backfill_active", "1 while a backfill cycle runs.", "")
+BACKFILL_ACTIVE = _gauge(
+    "slurm_backfill_active",
+    "1 while the backfill scheduler runs a cycle, 0 between two cycles.",
+    "",
+)
 BACKFILL_CYCLES = _counter(
-    "slurm_backfill_cycles_total", "Cycles of the backfill scheduler.", "cycles"
+    "slurm_backfill_cycles_total", "Number of cycles of the backfill scheduler.", "cycles"
 )
 BACKFILL_LAST = _gauge(
-    "slurm_backfill_cycle_last_seconds", "Duration of the last backfill cycle.", "seconds"
+    "slurm_backfill_cycle_last_seconds",
+    "Duration of the backfill scheduler's last cycle.",
+    "seconds",
 )
 BACKFILL_MEAN = _gauge(
-    "slurm_backfill_cycle_mean_seconds", "Mean duration of backfill cycles.", "seconds"
+    "slurm_backfill_cycle_mean_seconds",
+    "Mean duration of the backfill scheduler's cycles.",
+    "seconds",
 )
 BACKFILL_DEPTH = _gauge(
-    "slurm_backfill_depth_last", "Jobs that the last backfill cycle tried to start.", "jobs"
+    "slurm_backfill_depth_last",
+    "Number of jobs that the backfill scheduler tried to start in its last cycle.",
+    "jobs",
 )
 BACKFILL_QUEUE = _gauge(
-    "slurm_backfill_queue_length", "Pending jobs that backfill found in its last cycle.", "jobs"
+    "slurm_backfill_queue_length",
+    "Number of pending jobs that the backfill scheduler found in its last cycle.",
+    "jobs",
 )
-BACKFILL_JOBS = _counter("slurm_backfill_jobs_total", "Jobs that backfill started.", "jobs")
+BACKFILL_JOBS = _counter(
+    "slurm_backfill_jobs_total", "Number of jobs that the backfill scheduler started.", "jobs"
+)
 RPCS = _counter(
-    "slurm_rpcs_total", "Remote procedure calls that slurmctld answered.", "calls", "type"
+    "slurm_rpcs_total",
+    "Number of remote procedure calls (RPCs) that slurmctld answered.",
+    "calls",
+    "type",
 )
 RPC_SECONDS = _counter(
     "slurm_rpc_duration_seconds_total",
-    "Time that slurmctld spent on answering remote procedure calls.",
+    "Time that slurmctld spent on answering remote procedure calls (RPCs).",
     "seconds",
     "type",
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Remote procedure calls of users, daemons included; only users with the most RPC time have "
-    "series.",
+    "Number of remote procedure calls (RPCs) of a user. The users of daemons count too. This "
+    "metric is absent for all but the users whose calls take the most time.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time that slurmctld spent on calls of users, daemons included; only users with the most time "
-    "have series.",
+    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. The users of "
+    "daemons count too. This metric is absent for all but the users whose calls take the "
+    "most time.",
     "seconds",
     "user",
 )
@@ -315,19 +419,21 @@ JAIL_SIZE = _gauge(
 )
 JAIL_AVAILABLE = _gauge(
     "slurmstack_jail_available_bytes",
-    "Free space of the file system that users can fill.",
+    "Free space that users can fill in the file system of the jail, or of a volume in it.",
     "bytes",
     "volume",
 )
 JAIL_FILES = _gauge(
     "slurmstack_jail_files",
-    "Maximum number of files that the file system permits; no series without a maximum.",
+    "Number of files that the file system permits. This metric is absent if the file system "
+    "does not limit the number of files.",
     "files",
     "volume",
 )
 JAIL_FILES_FREE = _gauge(
     "slurmstack_jail_files_free",
-    "Number of files that users can still create; no series without a maximum.",
+    "Number of files that users can still create. This metric is absent if the file system "
+    "does not limit the number of files.",
     "files",
     "volume",
 )
@@ -335,29 +441,43 @@ JAIL_FILES_FREE = _gauge(
 # --- The exporter itself -------------------------------------------------------------------------
 
 UP = _gauge(
-    "slurm_up", "1 if the exporter's last reads of all Slurm sources succeeded, else 0.", ""
+    "slurm_up", "1 if the exporter last read all of Slurm's data without an error, 0 otherwise.", ""
 )
 READ_UP = _gauge(
-    "slurm_exporter_read_up", "1 if the last read of a source succeeded, else 0.", "", "source"
+    "slurm_exporter_read_up",
+    "1 if the exporter's last read of a source of data succeeded, 0 otherwise.",
+    "",
+    "source",
 )
 DATA_AGE = _gauge(
     "slurm_exporter_data_age_seconds",
-    "Time since the start of the last successful read of a source.",
+    "Time since the exporter began its last successful read of a source of data.",
     "seconds",
     "source",
 )
 READ_SECONDS = _gauge(
     "slurm_exporter_read_duration_seconds",
-    "Duration of the last read of a source.",
+    "Duration of the exporter's last read of a source of data.",
     "seconds",
     "source",
 )
-READS = _counter("slurm_exporter_reads_total", "Attempts to read a source.", "reads", "source")
+READS = _counter(
+    "slurm_exporter_reads_total",
+    "Number of times that the exporter tried to read a source of data.",
+    "reads",
+    "source",
+)
 READ_FAILURES = _counter(
-    "slurm_exporter_read_failures_total", "Failed attempts to read a source.", "reads", "source"
+    "slurm_exporter_read_failures_total",
+    "Number of times that the exporter could not read a source of data.",
+    "reads",
+    "source",
 )
 INTERVAL = _gauge(
-    "slurm_exporter_interval_seconds", "Time between two reads of a source.", "seconds", "source"
+    "slurm_exporter_interval_seconds",
+    "Time between two reads of a source of data.",
+    "seconds",
+    "source",
 )
 
 SOURCES: Mapping[str, tuple[Metric, ...]] = {

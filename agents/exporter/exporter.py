@@ -98,7 +98,7 @@ class Exporter:
             written = page(error.rest) if error.rest else None
         record = self.records[source.name]
         if said != record.said:
-            text = f"cannot read all data: {said}" if said else "all data can be read again"
+            text = f"cannot read all data: {said}" if said else "the exporter reads all data again"
             self.say("error" if said else "info", f"source {source.name}: {text}")
         with self._lock:
             record.page, record.said = written, said

@@ -127,8 +127,9 @@ def parse(lines: Iterable[str]) -> Tables:
         except (KeyError, TypeError, ValueError) as error:
             # Do not show the record itself, because it may contain names that must not be in logs.
             raise UnexpectedError(
-                f"cannot parse a record {kind[:20]!r} with {len(row)} columns; the versions of"
-                " Slurm and the exporter do not match: run `make up`"
+                f"cannot parse a record {kind[:20]!r} with {len(row)} columns; the versions "
+                "of Slurm and the exporter do not match: build and deploy all images again "
+                "with `make up`"
             ) from error
     return tables
 

@@ -1,4 +1,4 @@
-"""HTTP server: sends the metrics that the exporter read last to Prometheus, and answers the
+"""HTTP server: sends Prometheus the metrics that the exporter read last, and answers the
 kubelet's probes."""
 
 import gzip
@@ -16,8 +16,7 @@ METRICS, READY, ALIVE = "/metrics", "/ready", "/alive"
 class Server(ThreadingHTTPServer):
     """Server of an exporter on all addresses. If the port is 0, the kernel chooses a free port.
 
-    `is_alive` returns whether the exporter still tries to read its sources. Failed attempts also
-    count.
+    `is_alive` returns whether the exporter still tries to read data. Failed attempts also count.
     """
 
     daemon_threads = True

@@ -91,8 +91,8 @@ class Slurm:
                 first = error.errors(include_url=False, include_input=False)[0]
                 where = ".".join(map(str, first["loc"]))
                 raise ReadError(
-                    f"sdiag: {where}: {first['msg'].lower()}; "
-                    "the versions of Slurm and the exporter do not match: run `make up`"
+                    f"sdiag: {where}: {first['msg'].lower()}; the versions of Slurm and the "
+                    "exporter do not match: build and deploy all images again with `make up`"
                 ) from error
         return list(measure.scheduler(diagnosis.statistics, self.top, user_name))
 
@@ -160,7 +160,7 @@ class Jail:
 def _why_not(answer: object) -> str:
     if isinstance(answer, OSError):
         return str(answer.strerror)
-    return "file system does not answer; check the server of this file system"
+    return "the file system does not answer; check the server of this file system"
 
 
 def user_name(uid: int) -> str:

@@ -58,13 +58,16 @@ def main() -> int:
     try:
         api = Api(environment["NAMESPACE"], Streams(*credentials()))
     except KubernetesError as error:
-        say("error", f"cannot send log lines: {error}")
+        say("error", f"the log agent cannot start: {error}")
         return 1
     try:
         verify = ssl.create_default_context(cafile=ca) if ca else True
     except OSError as error:
-        problem = f"monitoring.logs.ca: {error}; expected a file with PEM certificates"
-        say("error", f"cannot send log lines: {problem}")
+        problem = (
+            f"monitoring.logs.ca: {error}; expected a file with PEM certificates; correct this "
+            "setting"
+        )
+        say("error", f"the log agent cannot start: {problem}")
         return 1
     receiver = Receiver(environment["ENDPOINT"], Path(headers) if headers else None, verify)
     asyncio.run(send(api, receiver, environment))

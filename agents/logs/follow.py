@@ -98,7 +98,9 @@ class Following:
 
     def _say(self, problem: str) -> None:
         if problem != self._said:
-            say("error" if problem else "info", problem or "Kubernetes answers again")
+            say(
+                "error" if problem else "info", problem or "Kubernetes again sends the list of pods"
+            )
         self._said = problem
 
     # --- Containers ------------------------------------------------------------------------------

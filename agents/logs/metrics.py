@@ -15,30 +15,31 @@ from agents.metrics import Metric
 
 LINES = Metric(
     "slurmstack_logs_lines_total",
-    "Lines that the collector has accepted, by component.",
+    "Number of log lines that the log collector has accepted from a component.",
     *("lines", ("component",), "counter"),
 )
 REFUSED = Metric(
     "slurmstack_logs_lines_refused_total",
-    "Lines that the collector has refused; the agent does not send these lines again.",
+    "Number of log lines that the log collector has refused. These lines are lost.",
     *("lines", (), "counter"),
 )
 LAST_SEND = Metric(
     "slurmstack_logs_last_send_timestamp_seconds",
-    "Time at which the collector last accepted lines.",
+    "Time at which the log collector last accepted lines.",
     "Unix time",
 )
 WAITING = Metric(
     "slurmstack_logs_waiting_seconds",
-    "Time for which the oldest unsent lines have waited; 0 if no lines wait.",
+    "Time for which the oldest unsent log line has waited, or 0 if no line waits.",
     "seconds",
 )
 CONTAINERS = Metric(
-    "slurmstack_logs_containers", "Containers whose logs the agent reads.", "containers"
+    "slurmstack_logs_containers", "Number of containers whose logs the agent reads.", "containers"
 )
 CUT = Metric(
     "slurmstack_logs_containers_cut_total",
-    "Containers that were deleted before the agent had read their last lines, which are lost.",
+    "Number of containers that were deleted before the agent had read their last log lines. "
+    "These lines are lost.",
     *("containers", (), "counter"),
 )
 METRICS = (LINES, REFUSED, LAST_SEND, WAITING, CONTAINERS, CUT)

@@ -91,12 +91,15 @@ def read_headers(folder: Path | None) -> dict[str, str]:
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         found = {path.name: path.read_bytes().strip() for path in files}
     except OSError as error:
-        problem = f"cannot read {error.filename}: {error.strerror}; check that the Secret exists"
+        problem = (
+            f"cannot read the file {error.filename}: {error.strerror}; check that the Secret exists"
+        )
         raise NotTakenError(f"monitoring.logs.headers_secret: {problem}") from error
     for name, value in found.items():
         if not all(b" "[0] <= byte <= b"~"[0] for byte in value):
             raise NotTakenError(
-                f"monitoring.logs.headers_secret: {name}: expected one line of printable ASCII"
+                f"monitoring.logs.headers_secret: the value of '{name}' must be one line of "
+                "printable ASCII; correct this entry of the Secret"
             )
     return {name: value.decode() for name, value in found.items()}
 
@@ -159,14 +162,19 @@ class Sender:
                 refused, why = await self._receiver.post(self._http, body)
                 break
             except NotTakenError as error:
-                self._say(f"cannot send log lines: {error}; trying again")
+                self._say(f"cannot send log lines to this receiver: {error}; trying again")
                 await asyncio.sleep(error.after or pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except RefusedError as error:
                 refused, why = len(self._held), str(error)
                 break
         self._say(
-            f"the receiver refuses lines: {why}; the refused lines are lost" if refused else ""
+            (
+                f"the receiver refuses log lines: {why}; the refused lines are lost; see the "
+                "receiver's own log"
+            )
+            if refused
+            else ""
         )
         self._finish_request(refused)
 
@@ -186,6 +194,6 @@ class Sender:
 
     def _say(self, problem: str) -> None:
         if problem != self._said:
-            text = f"{self._receiver.endpoint}: {problem or 'accepts lines again'}"
+            text = f"{self._receiver.endpoint}: {problem or 'the receiver accepts lines again'}"
             say("error" if problem else "info", text)
         self._said = problem

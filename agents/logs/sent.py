@@ -35,8 +35,9 @@ class Sent:
         except (OSError, msgspec.DecodeError) as error:
             say(
                 "warn",
-                f"{path}: cannot read the agent's progress: {error}; sending the lines of the last "
-                f"{LOOK_BACK // SECOND} s, some of them perhaps twice",
+                f"{path}: cannot read which log lines were sent: {error}; no action needed: "
+                f"the agent sends the lines of the last {LOOK_BACK // SECOND} s, some of them "
+                "perhaps twice",
             )
 
     def since(self, container: str) -> int:

@@ -94,9 +94,11 @@ def main(
         else:
             summary = runner.run(options.node, options.reservation)
     except (ValidationError, ValueError) as error:
-        return _fail(UNUSABLE, f"invalid input: {error}")
+        return _fail(UNUSABLE, f"cannot carry out this command: {error}")
     except (BusyError, OSError, SlurmError) as error:
-        return _fail(FAILED, f"not finished: {error}; run the command again")
+        return _fail(
+            FAILED, f"the long check is not finished: {error}; then run this command again"
+        )
     if options.json:
         print(json.dumps(asdict(summary)))
     return _code(summary)
@@ -109,20 +111,25 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="measure nodes with Slurm jobs")
-    record = commands.add_parser("record", help="record the script's output, which stdin contains")
-    script = commands.add_parser("script", help="print a check's script")
-    history = commands.add_parser("history", help="show the time series")
-    commands.add_parser("serve", help="serve the newest values as metrics")
+    run = commands.add_parser("run", help="measure nodes with Slurm jobs, and drain bad nodes")
+    record = commands.add_parser(
+        "record", help="record a measurement: the output of the check's script, read from stdin"
+    )
+    script = commands.add_parser("script", help="print the script that measures a node")
+    history = commands.add_parser("history", help="show the earlier measurements of nodes")
+    commands.add_parser("serve", help="serve the newest measurements as metrics")
     for command in (run, record, script):
         command.add_argument("name", choices=sorted(CHECKS))
     history.add_argument("name", nargs="?", choices=sorted(CHECKS))
     for command in (run, record, history):
         command.add_argument(
-            "--node", action="append", default=[], help="name of a node; can be repeated"
+            "--node",
+            action="append",
+            default=[],
+            help="name of a node to measure or show; can be repeated",
         )
         command.add_argument("--json", action="store_true", help="print JSON")
-    run.add_argument("--reservation", help="name of a reservation that contains the nodes")
+    run.add_argument("--reservation", help="name of a Slurm reservation that contains the nodes")
     return parser
 
 
@@ -130,9 +137,9 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
     """Return an environment variable. Raises ValueError if it is not set."""
     if name not in environment:
         raise ValueError(
-            f"{name}: the environment variable is not set; run the command in the pod of the long "
-            "checks, which sets it: kubectl -n NAMESPACE exec deploy/longchecks -- "
-            "python3 -m agents.longchecks COMMAND"
+            f"environment variable {name}: not set; run the command in the pod of the long "
+            "checks: kubectl -n NAMESPACE exec deploy/longchecks -- python3 -m "
+            "agents.longchecks COMMAND"
         )
     return environment[name]
 
@@ -145,7 +152,10 @@ def _connect(environment: Mapping[str, str]) -> Connect:
 
 def _target(nodes: Sequence[str], size: int) -> Sequence[str]:
     if len(nodes) != size:
-        raise ValueError(f"--node: given {len(nodes)} times, expected {size} for one measurement")
+        raise ValueError(
+            f"--node: given {len(nodes)} times, expected {size} times for one measurement of this "
+            "check"
+        )
     return nodes
 
 

@@ -54,12 +54,19 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
             word = "less" if rule.higher_is_better else "more"
             change = abs(value / usual - 1)
             return Verdict.BAD, (
-                f"{measured}, {change:.1%} {word} than {_shown(usual)}, the median of the last "
-                f"{len(recent)} values, expected at most {rule.fall:.0%} {word}"
+                f"{measured}, {change:.1%} {word} than {_shown(usual)}, the median of the "
+                f"last {len(recent)} values, expected at most {rule.fall:.0%} {word}"
             )
     if rule.threshold is None and usual <= 0:
-        reason = f"the check has no threshold, and the node only {len(recent)} earlier values"
-        return Verdict.UNJUDGED, f"{measured}, not judged: {reason}"
+        reason = (
+            f"the node has only {len(recent)} earlier values"
+            if len(recent) < rule.least
+            else f"the median of the node's last {len(recent)} values is {_shown(median(recent))}"
+        )
+        return (
+            Verdict.UNJUDGED,
+            f"{measured}, not judged: the check has no threshold, and {reason}",
+        )
     return Verdict.GOOD, measured
 
 

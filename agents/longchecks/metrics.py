@@ -21,29 +21,32 @@ from agents.say import say
 _LABELS = ("check", "node")
 VALUE = Metric(
     "slurmstack_longcheck_value",
-    "Newest value that the check measured on the node.",
+    "Newest value that a long check measured on a node.",
     "the check's",
     _LABELS,
 )
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
-    "Time when the measurement of the newest value started.",
+    "Time when the measurement of a long check's newest value on a node started.",
     *("Unix time", _LABELS),
 )
 GOOD = Metric(
     "slurmstack_longcheck_good",
-    "1 if the newest value is good, 0 if it is bad; missing if the value was not judged.",
+    "1 if a long check's newest value on a node is good, 0 if it is bad. This metric is "
+    "absent if the value was not judged.",
     *("", _LABELS),
 )
 MINIMUM = Metric(
     "slurmstack_longcheck_minimum",
-    "Threshold below which a value is bad; missing if the check has no such threshold.",
+    "Threshold below which a long check's value is bad. This metric is absent if the check "
+    "has no such threshold.",
     "the check's",
     _LABELS,
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
-    "Threshold above which a value is bad; only checks that count faults have this metric.",
+    "Threshold above which a long check's value is bad. This metric is absent if the check "
+    "does not count faults.",
     "the check's",
     _LABELS,
 )

@@ -47,7 +47,7 @@ def nccl(text: str) -> Reading:
     rows = list(_NCCL_ROW.finditer(text))
     # This line is the end of the output. If it is missing, the largest message may be missing too.
     if not rows or "# Avg bus bandwidth" not in text:
-        raise NoValueError("nccl-tests did not finish")
+        raise NoValueError("nccl-tests did not print its last line, so it did not finish")
     if len(_NCCL_DEVICE.findall(text)) < 2:
         raise NoValueError("nccl-tests ran with one GPU, expected at least two")
     found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
@@ -76,7 +76,7 @@ def dcgm(text: str) -> Reading:
             passed += 1
     if not failed and not passed:
         raise NoValueError("dcgmi ran no test, or skipped all tests")
-    return Reading(float(len(failed)), f"failed: {', '.join(failed)}" if failed else "")
+    return Reading(float(len(failed)), f"failed tests: {', '.join(failed)}" if failed else "")
 
 
 def _dcgm_tests(answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -99,16 +99,16 @@ def gpu_burn(text: str) -> Reading:
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
-        raise NoValueError("gpu_burn did not print the result of each GPU")
+        raise NoValueError("gpu_burn did not print the result of each GPU, so it did not finish")
     faulty = sorted((gpu for gpu, result in results.items() if result != "OK"), key=int)
-    return Reading(float(len(faulty)), f"faulty: GPU {', '.join(faulty)}" if faulty else "")
+    return Reading(float(len(faulty)), f"faulty GPUs: {', '.join(faulty)}" if faulty else "")
 
 
 def gpu_memory(text: str) -> Reading:
     """Return the bandwidth of the slowest copy in nvbandwidth's tests, in GB/s (10^9 bytes)."""
     cells = dict(_nvbandwidth_cells(text))
     if not cells:
-        raise NoValueError("nvbandwidth printed no result")
+        raise NoValueError("nvbandwidth printed no bandwidth")
     slowest = min(cells, key=lambda place: cells[place])
     return Reading(cells[slowest], slowest)
 
@@ -137,7 +137,7 @@ def cpu_memory(text: str) -> Reading:
     """
     found = _MEMBW.search(text)
     if found is None:
-        raise NoValueError("membw printed no result")
+        raise NoValueError("membw printed no bandwidth")
     wrong = _MEMBW_WRONG.search(text)
     return Reading(0.0, f"{wrong[1]} wrong values") if wrong else Reading(float(found[1]))
 
@@ -150,7 +150,7 @@ def network(text: str) -> Reading:
     try:
         return Reading(float(answer["end"]["sum_received"]["bits_per_second"]) / 1e9)
     except (KeyError, TypeError, ValueError):
-        raise NoValueError("iperf3 reports no received data") from None
+        raise NoValueError("iperf3 did not report the received data") from None
 
 
 def _json(text: str, program: str) -> dict[str, Any]:
@@ -161,5 +161,5 @@ def _json(text: str, program: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise NoValueError(f"{program} printed no JSON")
+        raise NoValueError(f"{program} did not print a JSON object")
     return found

@@ -165,15 +165,21 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
         taken = [name for name in target if not _is_free(seen.nodes.get(name), run)]
         if "PENDING" in state and (taken or over):
             why = (
-                f"{taken[0]} is in use" if taken else f"Slurm does not start the job: {job.reason}"
+                f"node {taken[0]} is in use"
+                if taken
+                else f"Slurm does not start the job, with the reason '{job.reason}'"
             )
             return Move("cancel", target, why)
         return Move("wait", target)
     if "PREEMPTED" in state or ("CANCELLED" in state and not job.nodes):
-        return Move("forget", target, "the job was preempted or cancelled")
+        return Move("forget", target, "Slurm preempted or cancelled the job")
     if not state & _TO_AN_END:
-        return Move("collect", target, f"the job ended in the state {', '.join(sorted(state))}")
-    return _of_output(submission, target, seen, f"no output of job {job.id}")
+        return Move(
+            "collect",
+            target,
+            f"the job ended in the state {', '.join(sorted(state))}; see its output",
+        )
+    return _of_output(submission, target, seen, f"the output of job {job.id} has not arrived")
 
 
 def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
@@ -188,11 +194,13 @@ def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:
         return Move(
             "forget" if lost else "wait",
             target,
-            "Slurm has no record of the requested job" if lost else "",
+            "Slurm has no record of the job that this run requested" if lost else "",
         )
     move = _of_output(submission, target, seen, "")
     return (
-        Move("forget", target, "the job ended without output") if move.kind == "collect" else move
+        Move("forget", target, "the job of this measurement ended without output")
+        if move.kind == "collect"
+        else move
     )
 
 
@@ -208,13 +216,17 @@ def _of_idle(target: Target, seen: Seen, run: Run, over: bool, later: bool) -> M
     for name in target:
         node = seen.nodes.get(name)
         if node is None:
-            return Move("leave", target, f"Slurm has no node {name}")
+            return Move("leave", target, f"Slurm has no node named '{name}'")
         if node.state & _OUT:
             reason = f": {node.reason}" if node.reason else ""
-            return Move("leave", target, f"{name} is {_state(node)}{reason}")
+            return Move("leave", target, f"node {name} is {_state(node)}{reason}")
     taken = [name for name in target if not _is_free(seen.nodes[name], run)]
     if over:
-        busy = f"{taken[0]} is {_state(seen.nodes[taken[0]])}" if taken else "other jobs ran first"
+        busy = (
+            f"node {taken[0]} is {_state(seen.nodes[taken[0]])}"
+            if taken
+            else "other jobs ran before this job"
+        )
         return Move("leave", target, f"{busy}; the next run tries again")
     return Move("wait" if taken or later else "submit", target)
 

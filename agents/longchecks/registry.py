@@ -59,7 +59,7 @@ class Check:
         """Parse a job's output. Raises `NoValueError` if it is incomplete or contains no value."""
         text, end, _ = output.rpartition(END)
         if not end:
-            raise NoValueError("job output is incomplete")
+            raise NoValueError("the output of the job is incomplete")
         try:
             return self.parse(text)
         except NoValueError as error:

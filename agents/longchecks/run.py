@@ -108,7 +108,10 @@ class Runner:
             nodes = self._nodes(names)
             wanted = targets(nodes, self.check.nodes)
             if unfinished and not self._is_same(unfinished, names, reservation, wanted):
-                self._say(f"{self.check.name}: waiting for the jobs of an interrupted run")
+                self._say(
+                    f"long check {self.check.name}: waiting until the jobs of an interrupted run "
+                    "end"
+                )
                 self._follow(unfinished, at_once=0)
                 unfinished = None
             run = unfinished or self._begin(wanted, reservation)
@@ -138,8 +141,8 @@ class Runner:
             if name not in known or not self.wanted.is_of(self.check, name):
                 fit = ", ".join(self.wanted.checks[self.check.name].nodesets)
                 raise ValueError(
-                    f"--node {name}: expected a node of Slurm in one of the nodesets {fit}; "
-                    "run sinfo to list the nodes"
+                    f"--node {name}: expected a Slurm node of one of the nodesets {fit}; "
+                    "sinfo lists the nodes"
                 )
 
     def _is_same(
@@ -225,10 +228,12 @@ class Runner:
         if move.kind == "submit":
             return self._submit(run, target, seen)
         if move.kind == "cancel":
-            self._say(f"{'+'.join(target)}: cancelling the pending job: {move.why}")
+            self._say(
+                f"{'+'.join(target)}: cancelling the pending job of this measurement: {move.why}"
+            )
             self._client.cancel(seen.jobs[target].id)
         elif move.kind == "forget":
-            self._say(f"{'+'.join(target)}: {move.why}; trying again")
+            self._say(f"{'+'.join(target)}: {move.why}; submitting a new job")
             return self._submitted(run, target, None)
         elif move.kind == "note":
             return self._submitted(run, target, replace(run.submissions[target], ended=seen.now))
@@ -330,22 +335,24 @@ class Runner:
         except SlurmError as error:
             if INVALID_NODE_NAME not in error.numbers:
                 raise
-            self._say(f"{name}: Slurm no longer has this node; no action needed")
+            self._say(
+                f"node {name}: not changed, because Slurm no longer has this node; no action needed"
+            )
             return
         move = decide(node, self.check.name, verdict, record.at)
         if move == "drain":
             self._client.drain(name, drain_reason(self.check.name, record.text))
-            self._say(f"{name}: drained")
+            self._say(f"node {name}: drained")
         elif move == "lift":
             self._client.resume(name)
-            self._say(f"{name}: back in service")
+            self._say(f"node {name}: back in service")
         elif move == "leave":
-            self._say(f"{name}: stays out of service: {node.reason}")
+            self._say(f"node {name}: stays out of service, with the reason '{node.reason}'")
 
     def _summary(self, moves: Sequence[Move], results: Mapping[Target, Record]) -> Summary:
         left = {"+".join(move.target): move.why for move in moves}
         for names, why in left.items():
-            self._say(f"{names}: not measured: {why}")
+            self._say(f"{names}: not measured, because {why}")
         verdicts = {
             node: [r.verdict for t, r in results.items() if node in t]
             for node in {node for target in results for node in target}
@@ -355,8 +362,8 @@ class Runner:
             if record.verdict is Verdict.BAD and {found[n] for n in target} == {Verdict.UNKNOWN}:
                 names = " and ".join(target)
                 self._say(
-                    f"{names}: bad as a pair, but it is unknown which node is faulty, so neither "
-                    "node is drained"
+                    f"{names}: the pair is bad, but it is unknown which node is faulty, so "
+                    "neither node is drained; measure each node with another partner"
                 )
         bad = tuple(sorted(node for node, verdict in found.items() if verdict is Verdict.BAD))
         return Summary(tuple(results.values()), left, bad)
@@ -387,8 +394,8 @@ class Runner:
             return None
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{self._file}: is not a valid record of a run ({error}); move the file away to "
-                "start a new run"
+                f"{self._file}: is not a valid record of a run ({error}); move this file away "
+                "to start a new run"
             ) from None
 
     def _output(self, run: Run, target: Target, submission: Submission) -> str:

@@ -48,7 +48,7 @@ class Record:
             fields |= {"nodes": tuple(fields["nodes"]), "verdict": Verdict(fields["verdict"])}
             return cls(**fields)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"invalid record: {error}") from error
+            raise ValueError(f"a line is not a valid record: {error}") from error
 
 
 class BusyError(Exception):
@@ -67,7 +67,8 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
             flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)
         except BlockingIOError:
             raise BusyError(
-                f"{path.parent.name}: a run of this check is in progress; wait until that run ends"
+                f"long check {path.parent.name}: another run of this check is in progress; "
+                "wait until that run ends"
             ) from None
         yield
 
@@ -83,7 +84,10 @@ def replace(path: Path, text: str) -> None:
 
 
 def _broken(path: Path, error: ValueError) -> ValueError:
-    return ValueError(f"{path}: {error}; move the file away to start a new series")
+    return ValueError(
+        f"{path}: cannot read the earlier measurements: {error}; move this file away to start a "
+        "new series"
+    )
 
 
 class Series:

@@ -72,7 +72,8 @@ class Wanted(_Part):
         if name not in self.checks or name not in CHECKS:
             on = ", ".join(sorted(self.checks)) or "none"
             raise ValueError(
-                f"{name}: is not enabled; long_checks.checks enables: {on}; add {name} there"
+                f"long check '{name}': is not enabled; enabled in 'long_checks.checks': {on}; "
+                f"add '{name}' there and deploy"
             )
         return CHECKS[name]
 

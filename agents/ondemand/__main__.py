@@ -112,7 +112,9 @@ def main(arguments: Sequence[str] | None = None, agent: Agent | None = None) -> 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="make one pass, show the plan, and change nothing"
+        "--dry-run",
+        action="store_true",
+        help="check all on-demand nodes once, show the planned actions, and change nothing",
     )
     options = parser.parse_args(arguments)
     try:
@@ -132,12 +134,14 @@ def _once(agent: Agent) -> int:
     try:
         made, _ = agent.look(time.time(), dry_run=True)
     except PROBLEMS as error:
-        fail(f"the pass over the nodes did not finish: {error}")
+        fail(
+            f"the check of the on-demand nodes did not finish: {error}; then run this command again"
+        )
         return 2
     for action in made.actions:
-        print(action)
+        print(f"planned: {action}")
     print(
-        f"nodes on demand: {made.awake} awake, {len(made.changing)} starting or stopping, "
+        f"on-demand nodes: {made.awake} awake, {len(made.changing)} starting or stopping, "
         f"{made.asleep} asleep"
     )
     return 1 if made.actions else 0
@@ -178,10 +182,13 @@ def _look(agent: Agent) -> float:
     try:
         made, carried = agent.look(time.time())
     except PROBLEMS as error:
-        say("error", f"the pass over the nodes did not finish: {error}; the next pass tries again")
+        say(
+            "error",
+            f"the check of the on-demand nodes did not finish: {error}; the next pass tries again",
+        )
         return QUIET
     for action in carried.done:
-        say("info", str(action))
+        say("info", f"done: {action}")
     for note in carried.notes:
         say("error", note)
     return QUIET if made.is_settled else BUSY

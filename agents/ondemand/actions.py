@@ -1,4 +1,7 @@
-"""Actions of a plan. The agent skips an action if the state that requires it has changed."""
+"""Actions of a plan. The agent skips an action if the state that requires it has changed.
+
+The text of an action is an infinitive, because the action may still fail.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +14,7 @@ class Create:
     """Number of failed starts in a row before this one."""
 
     def __str__(self) -> str:
-        return f"{self.node}: pod created"
+        return f"create the pod of node {self.node}"
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Delete:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.node}: pod deleted: {self.why}"
+        return f"delete the pod of node {self.node}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Wake:
     node: str
 
     def __str__(self) -> str:
-        return f"{self.node}: woken, because more nodes must be awake"
+        return f"wake node {self.node}, because the settings require more awake nodes now"
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Sleep:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.node}: put to sleep: {self.why}"
+        return f"put node {self.node} to sleep: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Asleep:
     node: str
 
     def __str__(self) -> str:
-        return f"{self.node}: asleep"
+        return f"mark node {self.node} as asleep in Slurm, because its pod is gone"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Lose:
     node: str
 
     def __str__(self) -> str:
-        return f"{self.node}: put to sleep: its pod is gone"
+        return f"put node {self.node} to sleep and requeue its jobs, because its pod is gone"
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class GiveUp:
     prevented this start."""
 
     def __str__(self) -> str:
-        return f"{self.node}: set to DOWN, because it did not start: {self.reason}"
+        return f"set node {self.node} to DOWN, because the node did not start: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Retry:
     """Reason of the node in Slurm. The agent skips the action if the reason has changed."""
 
     def __str__(self) -> str:
-        return f"{self.node}: may start again"
+        return f"let node {self.node} start again after an earlier failure"
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class Started:
     node: str
 
     def __str__(self) -> str:
-        return f"{self.node}: started after failed attempts"
+        return f"forget the failed starts of node {self.node}, because the node has started"
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Hold:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: drained, so that it does not start: {self.reason}"
+        return f"drain node {self.node}, so that the node does not start: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class Release:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: no longer drained for {self.reason}"
+        return f"end the drain '{self.reason}' of node {self.node}"
 
 
 Action = Create | Delete | Wake | Sleep | Asleep | Lose | GiveUp | Retry | Started | Hold | Release

@@ -72,7 +72,9 @@ class Carrier:
                 done.append(made)
                 continue
             if not error.is_overtaken:
-                notes.append(f"cannot carry out '{made}': {error.said}")
+                notes.append(
+                    f"cannot carry out '{made}': Kubernetes: {error.said}; a later pass tries again"
+                )
             if isinstance(made, Create):
                 others += self._given_up(made, error)
         others += [action for action in actions if not isinstance(action, Create | Delete)]
@@ -106,11 +108,14 @@ class Carrier:
         try:
             self._change_node(action)
         except OvertakenError as error:
-            return f"skipped '{action}': {error}; the next pass decides again"
+            return (
+                f"did not carry out '{action}': {error}; no action needed: the next pass decides "
+                "again"
+            )
         except SlurmError as error:
             if error.fault is not Fault.SLURM:
                 raise
-            return f"cannot carry out '{action}': {error}"
+            return f"cannot carry out '{action}': {error}; the next pass tries again"
         return ""
 
     # --- Pods -------------------------------------------------------------------------------------
@@ -213,7 +218,7 @@ class Carrier:
         condition `holds`."""
         record = self._slurm.node(node)
         if not holds(record):
-            raise OvertakenError(f"the node's state has changed to {_shown(record)}")
+            raise OvertakenError(f"Slurm now shows the node's state '{_shown(record)}'")
         return record
 
 

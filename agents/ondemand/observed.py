@@ -121,11 +121,14 @@ def _trouble(
     status: objects.PodStatus, conditions: Mapping[str, objects.Condition]
 ) -> Trouble | None:
     if status.get("phase") in _ENDED:
-        reason = status.get("reason") or "the pod has ended"
+        reason = status.get("reason") or "the pod has ended; Kubernetes gives no reason"
         return Trouble(BROKEN, f"{reason}: {status.get('message', '')}".rstrip(": "))
     placed = conditions.get("PodScheduled")
     if placed and placed["status"] == "False":
-        return Trouble(CAPACITY, placed.get("message") or "the pod is not scheduled")
+        return Trouble(
+            CAPACITY,
+            placed.get("message") or "Kubernetes has not scheduled the pod and gives no reason",
+        )
     for container in (
         *status.get("initContainerStatuses", ()),
         *status.get("containerStatuses", ()),

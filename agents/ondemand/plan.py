@@ -295,20 +295,24 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
         if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:
             return
         if not pod.leaves and not _may_settle(view, now, memory):
-            yield Delete(view.name, pod.uid, "the node sleeps")
+            yield Delete(view.name, pod.uid, "the node sleeps in Slurm")
         return
     if view.is_leaving:
         if may_rest(record):
             yield Asleep(view.name)
     elif "DOWN" in view.state and _has_timed_out(record):
-        yield _give_up(view, "timeout", f"not started within {view.nodeset.start} s")
+        yield _give_up(view, "timeout", f"the node did not start within {view.nodeset.start} s")
     elif view.state & OUT:
         if not view.is_refused and _may_retry(view, now):
             yield Retry(view.name, record.reason)
     elif "NOT_RESPONDING" in view.state and not view.state & {"POWER_DOWN", "POWER_UP"}:
         # The update RESUME has set the flag NOT_RESPONDING. With this flag, slurmctld would give
         # the node no job after the node's next start.
-        yield Sleep(view.name, "Slurm expects an answer from this node, although the node sleeps")
+        yield Sleep(
+            view.name,
+            "the node sleeps already, but Slurm marks it NOT_RESPONDING; this request clears "
+            "the mark; no action needed",
+        )
 
 
 def _has_timed_out(record: Node) -> bool:
@@ -366,7 +370,7 @@ def _of_waker(view: _View, costs: _Costs, now: int, memory: Memory) -> Iterator[
     if pod.leaves:
         yield from _of_blocked(view, pod, now, memory)
     elif view.is_outdated and not pod.is_ready:
-        yield Delete(view.name, pod.uid, "its template has changed")
+        yield Delete(view.name, pod.uid, "the settings of its nodeset have changed")
     elif pod.has_ended and memory.ended[view.name] == pod.uid:
         # Tolerate one pod that ends: a new machine can reject its first pod while the machine's
         # devices are not ready.
@@ -377,7 +381,9 @@ def _of_waker(view: _View, costs: _Costs, now: int, memory: Memory) -> Iterator[
         # slurmctld was killed before it saved that the node has registered. slurmctld does not ping
         # a starting node, and slurmd registers only at its own start. So the node needs a new pod.
         yield Delete(
-            view.name, pod.uid, "slurmctld does not know that the pod's slurmd has started"
+            view.name,
+            pod.uid,
+            "slurmctld has lost the registration of the pod's slurmd; a new pod registers again",
         )
     else:
         yield from _failure(view, pod, now, memory)
@@ -391,9 +397,9 @@ def _of_blocked(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[Act
     is_late = now - memory.blocked[view.name] > view.nodeset.start
     if not view.is_foreign and (now > pod.ends + objects.STUCK or is_late):
         where = (
-            f"on machine {pod.machine}; check that machine's kubelet"
+            f"on machine {pod.machine}; check the kubelet of this machine"
             if pod.machine
-            else "without a machine"
+            else "without a machine; remove the finalizers of this pod"
         )
         yield _give_up(view, BROKEN, f"pod {view.name} is stuck terminating {where}")
 
@@ -404,7 +410,7 @@ def _failure(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[GiveUp
     if trouble and (pod.has_ended or is_late or _is_lasting(view, trouble, now, memory)):
         yield _give_up(view, trouble.kind, trouble.text)
     elif is_late:
-        yield _give_up(view, "timeout", f"not started within {start} s")
+        yield _give_up(view, "timeout", f"the node did not start within {start} s")
 
 
 def _is_lasting(view: _View, trouble: Trouble, now: int, memory: Memory) -> bool:
@@ -433,7 +439,7 @@ def _of_awake(view: _View, costs: _Costs) -> Iterator[Action]:
             yield _delete_ended(view, pod)
     elif view.is_outdated and not pod.is_ready and view.state & OUT and not record.is_allocated:
         if not pod.leaves:
-            yield Delete(view.name, pod.uid, "its template has changed")
+            yield Delete(view.name, pod.uid, "the settings of its nodeset have changed")
     elif view.is_held:
         # The node woke just before the drain.
         yield Release(view.name, record.reason)
@@ -442,7 +448,11 @@ def _of_awake(view: _View, costs: _Costs) -> Iterator[Action]:
 
 
 def _delete_ended(view: _View, pod: Pod) -> Delete:
-    return Delete(view.name, pod.uid, f"it has ended: {pod.trouble.text if pod.trouble else ''}")
+    return Delete(
+        view.name,
+        pod.uid,
+        f"the pod has ended: {pod.trouble.text if pod.trouble else 'no reason given'}",
+    )
 
 
 def _give_up(view: _View, kind: str, text: str) -> GiveUp:
@@ -502,19 +512,22 @@ def _order(view: _View) -> tuple[bool, datetime, int]:
 
 def _why_sleep(view: _View, now: int) -> str:
     if view.is_outdated:
-        return "its template has changed"
+        return "the settings of its nodeset have changed"
     busy = view.record.last_busy
     if view.name in view.nodeset.keep or busy is None:
         return ""
     seconds = now - busy.timestamp()
-    return f"idle for {seconds:.0f} s" if seconds >= view.nodeset.idle else ""
+    return f"the node has had no job for {seconds:.0f} s" if seconds >= view.nodeset.idle else ""
 
 
 # --- Costs ---------------------------------------------------------------------------------------
 
 
 def _over_ceiling(costs: _Costs) -> str:
-    return f"the nodes on demand would cost more than on_demand.ceiling: {costs.ceiling:g} per hour"
+    return (
+        f"with this node, on-demand nodes would cost more than 'on_demand.ceiling': "
+        f"{costs.ceiling:g} per hour"
+    )
 
 
 def _ceiling(views: list[_View], costs: _Costs, now: int) -> Iterator[Action]:
@@ -547,4 +560,4 @@ def _strays(observed: Observed, wanted: Wanted) -> Iterator[Action]:
     nodes = wanted.nodes()
     for name, pod in sorted(observed.pods.items()):
         if name not in nodes and name not in observed.records and not pod.leaves:
-            yield Delete(name, pod.uid, "the node is not in the settings")
+            yield Delete(name, pod.uid, "the settings do not contain the node")

@@ -38,6 +38,7 @@ from pathlib import Path
 from agents import metrics
 from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.reconciler import report, wanted
+from agents.reconciler.actions import Action
 from agents.reconciler.carry import Carrier, Place
 from agents.reconciler.disruption import Budget
 from agents.reconciler.ladder import taken
@@ -73,14 +74,22 @@ class Pass:
     """Actions that were not carried out, with the reasons."""
     topology: str = ""
     """Summary of the topology if this pass has written it."""
+    done: tuple[Action, ...] | None = None
+    """Actions that were carried out, or None in a dry run."""
 
     @property
     def code(self) -> int:
         return report.code(self.plan)
 
     def actions(self) -> list[str]:
-        """Return what the pass has done, or would do in a dry run."""
-        return [*map(str, self.plan.actions), *([self.topology] if self.topology else [])]
+        """Return a line for each planned action, which says whether it was carried out."""
+        lines = [f"{self._status(action)}: {action}" for action in self.plan.actions]
+        return [*lines, *([self.topology] if self.topology else [])]
+
+    def _status(self, action: Action) -> str:
+        if self.done is None:
+            return "planned"
+        return "done" if action in self.done else "not done"
 
 
 class Reconciler:
@@ -129,7 +138,7 @@ class Reconciler:
         unprotected = self._protect(observed, made)
         wired, notes = self._wire(asked, observed)
         notes = (*carried.notes, *unprotected, *notes)
-        done = Pass(made, taken(carried.memory, asked), notes, wired)
+        done = Pass(made, taken(carried.memory, asked), notes, wired, carried.done)
         if done.actions():
             self.carrier.event("Normal", "Reconciled", "\n".join((*done.actions(), *done.notes)))
         return done
@@ -154,7 +163,11 @@ class Reconciler:
         try:
             self._budget.keep(observed, made.refused)
         except KubernetesError as error:
-            return (f"nodes with jobs are not protected from evictions: {error}",)
+            text = (
+                "nodes with jobs are not protected from evictions, because the PodDisruptionBudget "
+                f"cannot be updated: {error}; the next pass tries again"
+            )
+            return (text,)
         return ()
 
     def _wire(
@@ -168,7 +181,7 @@ class Reconciler:
         try:
             return self._wiring.keep(asked.topology, nodes, observed, now, dry_run=dry_run), ()
         except KubernetesError as error:
-            return "", (f"cannot write topology.conf: {error}",)
+            return "", (f"cannot write topology.conf: {error}; the next pass tries again",)
 
     def await_rollout(self, sleep: Callable[[float], None]) -> None:
         """Wait until no node is starting, at most for the time limit in the settings."""
@@ -179,7 +192,10 @@ class Reconciler:
                 if not is_coming(self.observe(asked), asked, int(self._clock())):
                     return
             except PROBLEMS as error:
-                print(f"still waiting for the roll-out: {error}", file=sys.stderr)
+                print(
+                    f"cannot check yet whether all nodes have started: {error}; trying again",
+                    file=sys.stderr,
+                )
             sleep(PAUSE)
 
 
@@ -192,7 +208,7 @@ def main(
     try:
         reconciler = reconciler or _reconciler()
     except KubernetesError as error:
-        fail(f"no node was checked: {error}")
+        fail(f"the reconciler checked no node: {error}")
         return report.UNASKED
     if options.after_deploy:
         return _after_deploy(reconciler, sleep)
@@ -208,14 +224,20 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--once", action="store_true", help="make one pass, act, and exit")
     mode.add_argument(
-        "--after-deploy", action="store_true", help="wait for the roll-out, then make one pass"
+        "--once", action="store_true", help="check all nodes once, drain and repair nodes, and exit"
+    )
+    mode.add_argument(
+        "--after-deploy",
+        action="store_true",
+        help="wait until all nodes have started, then check all nodes once",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="make one pass, show the plan, and change nothing"
+        "--dry-run",
+        action="store_true",
+        help="check all nodes once, show the planned actions, and change nothing",
     )
-    parser.add_argument("--json", action="store_true", help="show each plan as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print each plan as one line of JSON")
     return parser
 
 
@@ -239,7 +261,7 @@ def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
     try:
         done = reconciler.look(dry_run=dry_run)
     except PROBLEMS as error:
-        fail(f"the pass over the nodes did not finish: {error}")
+        fail(f"the check of the nodes did not finish: {error}; then run this command again")
         return report.UNASKED
     _show(done, as_json=as_json)
     return done.code
@@ -267,7 +289,7 @@ def _again_and_again(reconciler: Reconciler, *, as_json: bool) -> int:
         except PROBLEMS as error:
             say(
                 "error",
-                f"the pass over the nodes did not finish: {error}; the next pass tries again",
+                f"the check of the nodes did not finish: {error}; the next pass tries again",
             )
             passes.failed(time.monotonic() - begun)
         _wait(stop, reconciler, begun + interval)
@@ -287,8 +309,8 @@ def _serve(passes: Passes, port: int) -> None:
     except OSError as error:
         say(
             "error",
-            f"PORT {port}: cannot serve metrics: {error.strerror}; free the port, then restart the"
-            " pod; the reconciler works without metrics until then",
+            f"variable PORT={port}: cannot serve metrics: {error.strerror}; free the port, "
+            "then restart the pod; the reconciler works without metrics until then",
         )
 
 
@@ -303,7 +325,10 @@ def _after_deploy(reconciler: Reconciler, sleep: Callable[[float], None]) -> int
         # Write the report last: the deploy reads it after this Job has ended.
         reconciler.carrier.annotate_job(summary)
     except PROBLEMS as error:
-        fail(f"the pass over the nodes did not finish: {error}")
+        fail(
+            f"the deploy could not check the nodes: {error}; the reconciler tries again by "
+            "itself; see its log for the state of the nodes"
+        )
         return report.UNASKED
     _show(done, as_json=False)
     return 0

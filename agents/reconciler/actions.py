@@ -1,7 +1,7 @@
 """Actions of a plan.
 
 Each action contains the state that requires the action. The reconciler skips the action if this
-state has changed.
+state has changed. The text of an action is an infinitive, because the action may still fail.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ class Forget:
     node: str
 
     def __str__(self) -> str:
-        return f"{self.node}: record deleted: not in the settings, and its slurmd is gone"
+        return (
+            f"delete the Slurm record of node {self.node}: the settings do not contain the node, "
+            "and its slurmd is gone"
+        )
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Drain:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: drained: {self.reason}"
+        return f"drain node {self.node}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Lift:
     since: datetime | None
 
     def __str__(self) -> str:
-        return f"{self.node}: back in service; was drained for {self.reason}"
+        return f"return node {self.node} to service, and end its drain '{self.reason}'"
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,10 @@ class Requeue:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.node}: set to DOWN to requeue its jobs: slurmd and machine do not respond"
+        return (
+            f"set node {self.node} to DOWN, so that Slurm requeues its jobs: its slurmd and its "
+            "machine do not respond"
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Mark:
     text: str
 
     def __str__(self) -> str:
-        return f"machine {self.machine}: marked unhealthy: {self.text}"
+        return f"mark machine {self.machine} as unhealthy: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Unmark:
     machine: str
 
     def __str__(self) -> str:
-        return f"machine {self.machine}: no longer marked unhealthy"
+        return f"mark machine {self.machine} as healthy again"
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Withdraw:
     machine: str
 
     def __str__(self) -> str:
-        return f"machine {self.machine}: reboot request withdrawn"
+        return f"withdraw the request to reboot machine {self.machine}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class Restart:
     uid: str
 
     def __str__(self) -> str:
-        return f"{self.key[0]}: pod restarted because of {self.key[1]}"
+        return f"restart the pod of node {self.key[0]} because of '{self.key[1]}'"
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,10 @@ class Reboot:
     at: int
 
     def __str__(self) -> str:
-        return f"{self.key[0]}: reboot of machine {self.machine} requested because of {self.key[1]}"
+        return (
+            f"request a reboot of machine {self.machine} because of '{self.key[1]}' on node "
+            f"{self.key[0]}"
+        )
 
 
 @dataclass(frozen=True)
@@ -112,8 +121,8 @@ class Replace:
 
     def __str__(self) -> str:
         return (
-            f"{self.key[0]}: replacement of machine {self.machine} requested because of "
-            f"{self.key[1]}"
+            f"request the replacement of machine {self.machine} because of '{self.key[1]}' on node "
+            f"{self.key[0]}"
         )
 
 
@@ -124,10 +133,15 @@ class Tell:
     key: Key
     text: str
 
-    def __str__(self) -> str:
+    @property
+    def message(self) -> str:
         return (
-            f"{self.key[0]}: a person is needed, no repair step remains: {self.key[1]}: {self.text}"
+            f"a person must repair node {self.key[0]}, because no repair step remains: "
+            f"{self.key[1]}: {self.text}"
         )
+
+    def __str__(self) -> str:
+        return f"report that {self.message}"
 
 
 @dataclass(frozen=True)
@@ -141,8 +155,8 @@ class Schedule:
     """Value of the machine's label `kubernetes.io/hostname`."""
 
     def __str__(self) -> str:
-        place = f"on its machine {self.machine}" if self.machine else "on any machine"
-        return f"{self.node}: pod may start {place}"
+        place = f"on the machine {self.machine}" if self.machine else "on any machine"
+        return f"let the pod of node {self.node} start {place}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,7 @@ class Free:
     hostname: str
 
     def __str__(self) -> str:
-        return f"{self.node}: pod replaced: its machine {self.hostname} is gone"
+        return f"replace the pod of node {self.node}, because its machine {self.hostname} is gone"
 
 
 @dataclass(frozen=True)
@@ -167,7 +181,7 @@ class Renew:
     """Whether slurmctld has a record of the node. If so, a job may have started meanwhile."""
 
     def __str__(self) -> str:
-        return f"{self.node}: pod replaced: its settings have changed"
+        return f"replace the pod of node {self.node}, because the node's settings have changed"
 
 
 Repair = Restart | Reboot | Replace | Tell

@@ -33,7 +33,7 @@ from agents.reconciler.memory import Climb, Key, Memory, MemoryUnknownError, dum
 from agents.reconciler.observed import Machine
 from agents.reconciler.plan import Plan
 from agents.reconciler.roll import may_renew
-from agents.slurm import Client, Fault, SlurmError
+from agents.slurm import Client, Fault, Node, SlurmError
 
 EVENT_LENGTH = 1024
 """Maximum length of an event's message in characters (k8s.io/api/core/v1)."""
@@ -69,6 +69,7 @@ class Carried:
     """Memory after the plan."""
     notes: tuple[str, ...]
     """One line for each action that was not carried out, with the reason."""
+    done: tuple[Action, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,27 +142,28 @@ class Carrier:
         """
         kept = self.remember(kept, made.memory)
         climbs = dict(made.memory)
-        notes = []
+        notes, done = [], []
         try:
             for action in made.actions:
                 try:
                     self._change(action, machines, command)
                 except OvertakenError as error:
-                    notes.append(f"skipped '{action}': {error}; the next pass decides again")
+                    notes.append(_skipped(action, error))
                 except SlurmError as error:
                     if error.fault is not Fault.SLURM:
                         raise
-                    notes.append(f"cannot carry out '{action}': {error}")
+                    notes.append(_refused(action, error))
                 except KubernetesError as error:
                     if not (error.is_overtaken or error.is_refused):
                         raise
-                    notes.append(f"cannot carry out '{action}': {error}")
+                    notes.append(_refused(action, error))
                 else:
+                    done.append(action)
                     _mark_done(climbs, action)
                     self._count(action)
         finally:
             self.remember(kept, climbs)
-        return Carried(climbs, tuple(notes))
+        return Carried(climbs, tuple(notes), tuple(done))
 
     def _count(self, action: Action) -> None:
         if isinstance(action, STEPS):
@@ -177,7 +179,7 @@ class Carrier:
             case Renew() | Schedule() | Free() | Restart():
                 self._change_pod(action)
             case Tell():
-                self.event("Warning", "PersonNeeded", str(action))
+                self.event("Warning", "PersonNeeded", action.message)
             case _:
                 self._change_machine(action, machines, command)
 
@@ -227,15 +229,13 @@ class Carrier:
     def _drain(self, action: Drain) -> None:
         record = self._slurm.node(action.node)
         if record.reason or record.state & DRAINED:
-            raise OvertakenError(
-                f"the node is already drained: {record.reason or 'no reason given'}"
-            )
+            raise OvertakenError(f"the node is already drained, with the reason '{record.reason}'")
         self._slurm.drain(action.node, action.reason)
 
     def _lift(self, action: Lift) -> None:
         record = self._slurm.node(action.node)
         if (record.reason, record.reason_time) != (action.reason, action.since):
-            raise OvertakenError(f"the drain has changed: {record.reason or 'no reason given'}")
+            raise OvertakenError(f"the reason of the drain has changed to '{record.reason}'")
         if "DOWN" in record.state:
             raise OvertakenError("the node's state is DOWN, so the drain stays")
         self._slurm.resume(action.node)
@@ -243,14 +243,14 @@ class Carrier:
     def _requeue(self, action: Requeue) -> None:
         record = self._slurm.node(action.node)
         if not is_own(record.reason) or "NOT_RESPONDING" not in record.state:
-            raise OvertakenError(f"the node is {'+'.join(sorted(record.state))}: {record.reason}")
+            raise OvertakenError(_changed(record))
         self._slurm.down(action.node, record.reason)
 
     def _renew(self, action: Renew) -> None:
         if action.has_record:
             record = self._slurm.node(action.node)
             if not may_renew(record):
-                raise OvertakenError(f"the node is {'+'.join(sorted(record.state))}")
+                raise OvertakenError(_changed(record))
         self._delete_pod(action.node, action.uid)
 
     def _delete_pod(self, name: str, uid: str) -> None:
@@ -304,7 +304,7 @@ class Carrier:
         # compare its taints with those of this pass.
         found = self._api.ask("GET", f"/api/v1/nodes/{machine.name}")
         if tuple(found["spec"].get("taints") or ()) != machine.taints:
-            raise OvertakenError("the taints have changed")
+            raise OvertakenError("another program has changed the taints of the machine")
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         body = {"metadata": version, "spec": {"taints": taints}}
         self._api.ask("PATCH", f"/api/v1/nodes/{machine.name}", body, kind=MERGE)
@@ -327,7 +327,9 @@ class Carrier:
         try:
             self._hook(list(command), environment)
         except (OSError, subprocess.SubprocessError) as error:
-            raise OvertakenError(f"reconciler.replace: {error}; correct the command") from error
+            raise OvertakenError(
+                f"'reconciler.replace': {error}; correct the command in this setting"
+            ) from error
 
     # --- Reports ------------------------------------------------------------------------------
 
@@ -362,6 +364,19 @@ def run_hook(command: list[str], environment: Mapping[str, str]) -> None:
     """
     path = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
     subprocess.run(command, env={**path, **environment}, check=True, timeout=HOOK_TIMEOUT)
+
+
+def _skipped(action: Action, error: OvertakenError) -> str:
+    return f"did not carry out '{action}': {error}; the next pass decides again"
+
+
+def _refused(action: Action, error: SlurmError | KubernetesError) -> str:
+    return f"cannot carry out '{action}': {error}; the next pass tries again"
+
+
+def _changed(record: Node) -> str:
+    state = "+".join(sorted(record.state))
+    return f"Slurm now shows the node's state '{state}' and the reason '{record.reason}'"
 
 
 def _mark_done(climbs: dict[Key, Climb], action: Action) -> None:

@@ -308,7 +308,7 @@ def _findings(view: View, wanted: Wanted, now: int, configured: float) -> Iterat
     yield from config
     if not found and not view.is_in_service:
         state = "+".join(sorted(view.record.state)) if view.record else "unknown"
-        yield Finding(SLURMD, Kind.ABSENT, f"Slurm reports the state {state}")
+        yield Finding(SLURMD, Kind.ABSENT, f"Slurm reports the node's state {state}")
 
 
 # --- Machine of a node ---------------------------------------------------------------------------
@@ -320,21 +320,31 @@ def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
     if view.pod is None or not view.pod.machine:
         return
     if machine is None:
-        text = f"machine {view.pod.machine} is gone"
+        text = (
+            f"Kubernetes no longer has the machine {view.pod.machine}, on which the node's pod runs"
+        )
         yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
         return
-    ready = machine.conditions.get("Ready", Condition("Unknown", "the kubelet has never reported"))
+    ready = machine.conditions.get(
+        "Ready",
+        Condition("Unknown", "the kubelet of this machine has never reported to Kubernetes"),
+    )
     if ready.status != "True":
         text = f"machine {machine.name}: {ready.text or 'not ready'}"
         yield Finding(NOT_READY, Kind.ABSENT, text, drains=True)
     if machine.is_cordoned:
-        yield Finding(CORDONED, Kind.WISH, f"machine {machine.name}", drains=True)
+        text = (
+            f"machine {machine.name} is cordoned; to end this drain, run `kubectl uncordon` for "
+            "this machine"
+        )
+        yield Finding(CORDONED, Kind.WISH, text, drains=True)
     keys = {*machine.annotations, *(taint["key"] for taint in machine.taints)}
     for key in sorted(keys & wanted.maintenance):
         yield Finding(
             MAINTENANCE,
             Kind.WISH,
-            f"machine {machine.name} has the taint or annotation {key}",
+            f"machine {machine.name} has the taint or annotation '{key}', which announces "
+            "maintenance",
             drains=True,
         )
     for name, cause in sorted(wanted.conditions.items()):
@@ -361,13 +371,15 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         yield Finding("drained", Kind.HELD, f"{record.reason or 'no reason given'}{who}")
     elif view.has_duplicate_job:
         text = (
-            "slurmctld was killed before it saved that a job had started, and then started the job "
-            "again"
+            "slurmctld was killed before it saved that a job had started, and then started "
+            "the job again; no action needed: the node returns when the job ends"
         )
         yield Finding(DUPLICATE, Kind.HELD, text)
     elif failing := view.failing:
         drained_for = f"{CHECK}{failing}"
-        since = "this check failed after the drain"
+        since = (
+            "this check failed after the node was drained; see the output of check-node on the node"
+        )
         text = view.reason.removeprefix(drained_for).lstrip(": ")
         # If the check has passed since the drain, repair nothing. The drain may remain only because
         # of a state in Kubernetes.
@@ -378,7 +390,8 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
         yield Finding(
             cause,
             Kind.HELD,
-            "the cause is gone; the reconciler lifts the drain when the checks pass",
+            "the cause of the drain is gone; no action needed: the node returns when its "
+            "checks pass",
         )
     elif view.is_drained and is_own(view.reason) and not view.has_drain_of_kubernetes:
         cause = view.reason.removeprefix(OWN).partition(":")[0]
@@ -391,16 +404,24 @@ def _of_drain(view: View, machines: list[Finding]) -> Iterator[Finding]:
 def _of_absence(view: View, now: int) -> Iterator[Finding]:
     pod, record = view.pod, view.record
     if pod is None:
-        yield Finding(POD, Kind.ABSENT, "the node has no pod")
+        yield Finding(POD, Kind.ABSENT, "the node has no pod; check the events of its StatefulSet")
     elif pod.leaves is not None:
         if now > pod.leaves + objects.STUCK:
-            yield Finding(POD, Kind.ABSENT, "pod is stuck terminating")
+            yield Finding(
+                POD,
+                Kind.ABSENT,
+                "the node's pod is stuck terminating; check the kubelet of its machine",
+            )
         elif not view.is_in_service:
-            yield Finding(LEAVING, Kind.HELD, "pod is terminating and will be replaced")
+            yield Finding(
+                LEAVING,
+                Kind.HELD,
+                "the node's pod is terminating; no action needed: Kubernetes creates a new pod",
+            )
     elif pod.is_gated:
         text = (
-            "the pod waits until the reconciler has chosen its machine (keep_machine), usually for "
-            "some seconds; no action needed"
+            "the pod waits until the reconciler has chosen its machine ('keep_machine'), "
+            "usually for some seconds; no action needed"
         )
         yield Finding(GATED, Kind.HELD, text)
     elif not pod.machine:
@@ -408,15 +429,19 @@ def _of_absence(view: View, now: int) -> Iterator[Finding]:
     elif not pod.is_ready:
         yield Finding(POD, Kind.ABSENT, pod.why)
     elif (record is None or record.state & SILENT) and not view.is_foreign:
-        problem = "Slurm has no record of it" if record is None else "slurmd does not respond"
-        yield Finding(SLURMD, Kind.ABSENT, f"the node's pod is ready, but {problem}")
+        problem = "Slurm has no record of the node" if record is None else "slurmd does not respond"
+        yield Finding(
+            SLURMD,
+            Kind.ABSENT,
+            f"the node's pod is ready, but {problem}; check the log of the pod's container slurmd",
+        )
 
 
 def _of_configuration(view: View, configured: float) -> Iterator[Finding]:
     """Yield a finding if slurmd has not restarted with the new configuration yet."""
     started = view.record.started if view.record else None
     if started and started.timestamp() < configured - _CLOCKS:
-        text = "slurmd has not restarted with the new configuration"
+        text = "the node's slurmd has not restarted with the new configuration yet"
         yield Finding(CONFIG, Kind.HELD, text)
 
 
@@ -430,12 +455,17 @@ def _of_size(view: View) -> Finding | None:
     gpus = sum(map(int, _GPUS.findall(record.gres)))
     compared = {
         "CPUs": (record.cpus, wanted.cpus),
-        "memory": (record.memory, wanted.memory),
+        "MiB of memory": (record.memory, wanted.memory),
         "GPUs": (gpus, wanted.gpus),
     }
     unlike = [
-        f"{what} {has}, expected {want}" for what, (has, want) in compared.items() if has != want
+        f"{what} in Slurm's record of the node: {has}, expected {want}"
+        for what, (has, want) in compared.items()
+        if has != want
     ]
     if record.state & INVALID:
-        unlike.append("slurmctld refuses the registration")
+        unlike.append(
+            "slurmctld refuses the node's registration; correct the sizes of the nodeset in the "
+            "settings"
+        )
     return Finding(SIZE, Kind.ABSENT, "; ".join(unlike)) if unlike else None

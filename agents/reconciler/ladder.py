@@ -124,15 +124,21 @@ class _Ladders:
         step = steps[now.rung]
         if step == "recheck" or (now.done and not now.target):
             until = now.at + _patience(now, self.wanted)
-            self._say(view, finding, f"waits until {_clock(until)} for the problem to end")
+            self._say(
+                view, finding, f"waits until {_clock(until)}, because the problem may end by itself"
+            )
             return replace(now, done=True)
         target = _target(view, step)
         if not target:
             missing = "pod" if step == "restart" else "machine"
-            self._say(view, finding, f"{step}: not possible: the node has no {missing}")
+            self._say(
+                view,
+                finding,
+                f"the step '{step}' is not possible, because the node has no {missing}",
+            )
             return replace(now, done=True)
         if not now.done and (hindrance := self._hindrance(view, finding, step)):
-            self._say(view, finding, f"{step}: {hindrance.text}", hindrance.needs_person)
+            self._say(view, finding, f"the step '{step}' {hindrance.text}", hindrance.needs_person)
             return now
         if not now.target:
             # The time limit of a step starts when the step becomes possible.
@@ -157,7 +163,12 @@ class _Ladders:
         return Climb(here.rung + 1, self.now) if over else here
 
     def _needs_person(self, view: View, finding: Finding, now: Climb) -> Climb:
-        self._say(view, finding, "a person is needed, no repair step remains", needs_person=True)
+        self._say(
+            view,
+            finding,
+            "a person must repair the node, because no repair step remains",
+            needs_person=True,
+        )
         if not now.done:
             self.found.actions.append(Tell((view.name, finding.cause), finding.text))
         return now
@@ -165,7 +176,7 @@ class _Ladders:
     def _taken(self, view: View, finding: Finding, step: Step, now: Climb) -> Climb:
         """Add the step's action. If the target has changed, the action was already carried out."""
         key, machine = (view.name, finding.cause), view.machine
-        self._say(view, finding, f"{step}, since {_clock(now.at)}")
+        self._say(view, finding, f"the current repair step is '{step}', since {_clock(now.at)}")
         if now.target != _target(view, step):
             return replace(now, done=True)
         self.begun[view.name] = finding.cause
@@ -184,14 +195,19 @@ class _Ladders:
     def _hindrance(self, view: View, finding: Finding, step: Step) -> Doing | None:
         """Return why a step is not possible yet, or None."""
         if self.begun.get(view.name, finding.cause) != finding.cause:
-            return Doing(f"waits until the repair of {self.begun[view.name]} has ended")
+            return Doing(
+                f"waits until the node's repair because of '{self.begun[view.name]}' has ended"
+            )
         if step == "restart":
             if not view.is_empty:
-                return Doing("waits until its jobs end")
+                return Doing("waits until the node's jobs end")
         elif found := self._still_in_use(view, step):
             return found
         if not self.room.take(view.name):
-            return Doing("waits until other nodes are back: limit reached (reconciler.share)")
+            return Doing(
+                "waits until other nodes return to service, because of the limit in "
+                "'reconciler.share'"
+            )
         return None
 
     def _still_in_use(self, view: View, step: Step) -> Doing | None:
@@ -202,20 +218,32 @@ class _Ladders:
         """
         machine = view.machine
         if machine is None:
-            return Doing("the pod has no machine", needs_person=True)
+            return Doing("is not possible, because the pod has no machine", needs_person=True)
         age = self.now - machine.created
         if step == "replace" and age < self.wanted.replace_age:
-            return Doing(f"machine {machine.name} is {age:.0f} s old, below reconciler.replace_age")
+            return Doing(
+                f"waits, because machine {machine.name} is {age:.0f} s old, less than "
+                "'reconciler.replace_age'"
+            )
         for pod in self.pods_on.get(machine.name, ()):
             other = self.nodes.get(pod.name)
             if other is None and (pod.is_worker or pod.is_ready):
-                return Doing(f"move pod {pod.name} to another machine", needs_person=True)
+                return Doing(
+                    f"waits for you: pod {pod.name} also runs on this machine; move the pod to "
+                    "another machine",
+                    needs_person=True,
+                )
             if other and not other.is_out:
                 return Doing(
-                    f"drain node {other.name}, which is on the same machine", needs_person=True
+                    f"waits for you: node {other.name} also runs on this machine; drain this "
+                    "node with scontrol",
+                    needs_person=True,
                 )
             if other and not other.is_empty:
-                return Doing(f"waits until the jobs of {other.name} end")
+                return Doing(
+                    f"waits until the jobs of node {other.name} end, which also runs on this "
+                    "machine"
+                )
         return None
 
     def _say(self, view: View, finding: Finding, text: str, needs_person: bool = False) -> None:

@@ -54,6 +54,6 @@ def loads(text: str) -> dict[Key, Climb]:
         return {(line.pop("node"), line.pop("cause")): Climb(**line) for line in lines}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MemoryUnknownError(
-            f"cannot read the progress of repairs ({error!r}); delete the key memory of the "
-            "ConfigMap reconciler-memory to start repairs anew"
+            f"cannot read the progress of repairs ({error!r}); delete the key 'memory' of the "
+            "ConfigMap 'reconciler-memory' to start repairs anew"
         ) from error

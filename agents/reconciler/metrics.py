@@ -24,23 +24,25 @@ NONE, PERSON = "none", "person"
 
 PASSES = Metric(
     "slurmstack_reconciler_passes_total",
-    "Passes (checks of all nodes); `failed` if Slurm, Kubernetes or the settings were unavailable.",
+    "Number of passes (checks of all nodes). The label `result` is `failed` if Slurm, "
+    "Kubernetes or the settings were unavailable.",
     *("passes", ("result",), "counter"),
 )
 LAST_PASS = Metric(
     "slurmstack_reconciler_last_pass_timestamp_seconds",
-    "Time at which the last successful pass ended.",
+    "Time at which the last successful pass (check of all nodes) ended.",
     "Unix time",
 )
 PASS_SECONDS = Metric(
     "slurmstack_reconciler_pass_duration_seconds",
-    "Duration of the last pass, successful or failed.",
+    "Duration of the last pass (check of all nodes), successful or failed.",
     "seconds",
 )
 STEPS = Metric(
     "slurmstack_steps_total",
-    "Steps that the reconciler took: `drain`, `lift` (of a drain), `renew` (an update), "
-    "`restart`, `reboot`, `replace`.",
+    "Number of steps that the reconciler took for a node. `lift` ends a drain. `renew` "
+    "replaces a pod with old settings. The other steps are `drain`, `restart`, `reboot` and "
+    "`replace`.",
     *("steps", ("node", "step"), "counter"),
 )
 SILENCES = Metric(
@@ -48,34 +50,38 @@ SILENCES = Metric(
     "Number of times that a node's state in Slurm changed to down or not responding.",
     *("times", ("node",), "counter"),
 )
-WANTED = Metric("slurmstack_nodes_wanted", "Nodes in the settings.", "nodes")
+WANTED = Metric("slurmstack_nodes_wanted", "Number of nodes that the settings define.", "nodes")
 IN_SERVICE = Metric(
-    "slurmstack_nodes_in_service", "Nodes in the settings that are in service.", "nodes"
+    "slurmstack_nodes_in_service", "Number of nodes in the settings that are in service.", "nodes"
 )
 WITHOUT_MUNGED = Metric(
     "slurmstack_nodes_without_munged",
-    "Nodes in the settings whose munged does not run, or was restarted in the last five minutes.",
+    "Number of nodes in the settings whose munged does not run, or was restarted in the last "
+    "five minutes.",
     "nodes",
 )
 UNCHECKED = Metric(
     "slurmstack_nodes_unchecked",
-    "Nodes in service without a report of their checks in the last three intervals.",
+    "Number of nodes in service whose checks have not reported in the last three intervals. "
+    "This metric is absent if the checks do not run at an interval on all nodes.",
     "nodes",
 )
 OUTDATED = Metric(
     "slurmstack_nodes_outdated",
-    "Nodes whose pods still have old settings; a nodeset without such nodes has no series.",
+    "Number of a nodeset's nodes whose pods still have old settings. This metric is absent "
+    "if the nodeset has no such nodes.",
     *("nodes", ("nodeset",)),
 )
 FINDINGS = Metric(
     "slurmstack_findings",
-    "Number of nodes that have the finding (cause of a problem).",
+    "Number of nodes with a problem. The label `finding` is its cause.",
     "nodes",
     ("finding",),
 )
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
-    "1 for each finding (cause of a problem) of a node; `step` is the last repair step.",
+    "1 for each problem of a node. The label `finding` is its cause, and `step` is the last "
+    "repair step.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

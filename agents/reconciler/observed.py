@@ -157,8 +157,8 @@ def observe(
     if not machines:
         raise KubernetesError(
             "GET /api/v1/nodes",
-            "the list is empty, although this pod runs on a node; check what answers at the API's"
-            " address",
+            "the list of machines is empty, although this pod runs on one; check which "
+            "server answers at the API's address",
         )
     return Observed(records, pods, machines, configured, updates)
 
@@ -192,8 +192,8 @@ def _roll(path: str, name: str, settings: str) -> Roll:
     except ValidationError:
         raise KubernetesError(
             f"GET {path}",
-            f"{name}: annotation {labels.ROLL}: {settings!r}: expected the settings of rolling"
-            " updates; deploy again",
+            f"nodeset {name}: annotation {labels.ROLL}: {settings!r}: expected the settings "
+            "of rolling updates; deploy again",
         ) from None
 
 
@@ -251,7 +251,11 @@ def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition])
     """Return the reason why a pod is not ready."""
     placed = conditions.get("PodScheduled")
     if placed and placed["status"] == "False":
-        return placed.get("message") or placed.get("reason") or "the pod is not scheduled"
+        return (
+            placed.get("message")
+            or placed.get("reason")
+            or "Kubernetes has not scheduled the pod and gives no reason"
+        )
     containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     for container in containers:
         waiting = container.get("state", {}).get("waiting", {})
@@ -259,7 +263,11 @@ def _why(status: objects.PodStatus, conditions: Mapping[str, objects.Condition])
         if reason not in (None, "PodInitializing", "ContainerCreating"):
             return f"{container['name']}: {reason} {waiting.get('message', '')}".strip()
     phase = status.get("phase", "Pending")
-    return f"the pod's phase is {phase}" if phase != "Running" else "slurmd is not ready"
+    return (
+        f"the phase of the node's pod is {phase}"
+        if phase != "Running"
+        else "the pod's container slurmd is not ready; check its log"
+    )
 
 
 def _machine(item: objects.Node, label_keys: frozenset[str]) -> Machine:

@@ -236,7 +236,9 @@ def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]
             done = doing.get((view.name, finding.cause)) or Doing(_status(view, finding))
             if finding.drains and view.name in refused:
                 done = Doing(
-                    "not drained: drain limit reached (reconciler.share)", needs_person=True
+                    "not drained, because of the limit in 'reconciler.share'; drain the node "
+                    "by hand, or raise this limit",
+                    needs_person=True,
                 )
             yield Out(view.name, finding.cause, finding.text, done.text, done.needs_person)
 
@@ -244,18 +246,25 @@ def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]
 def _stopped(rolls: Rolls) -> Iterator[Out]:
     for nodeset, node in rolls.stopped.items():
         old = rolls.outdated[nodeset]
-        text = f"has not returned after its update; nodes with old settings: {old}"
+        text = (
+            "the node has not returned after its update; nodes of this nodeset with old "
+            f"settings: {old}"
+        )
         doing = (
-            f"the update of nodeset {nodeset} stops until this node returns or the settings change"
+            f"the update of nodeset {nodeset} stops until you repair this node or change the "
+            "settings"
         )
         yield Out(node, ROLL, text, doing, needs_person=True)
 
 
 def _status(view: View, finding: Finding) -> str:
     if view.may_be_lifted:
-        return "returns to service now"
+        return "the reconciler now returns the node to service"
     if view.is_foreign:
-        return "not changed by the reconciler"
+        return (
+            "the reconciler does not change this drain; repair the node, then resume it with "
+            "scontrol"
+        )
     if finding.drains:
         return "drained" if view.is_drained else "being drained"
     if view.record and view.record.state & SILENT:

@@ -79,13 +79,17 @@ def main() -> int:
     while not stop.wait(INTERVAL):
         try:
             if is_asked(request_of(in_cluster(), machine), boot_id(), started()):
-                say("warn", f"machine {machine} reboots at the reconciler's request")
+                say(
+                    "warn",
+                    f"the rebooter reboots machine {machine}, because the reconciler requested a "
+                    "reboot",
+                )
                 reboot(stop)
         except (KubernetesError, OSError) as error:
             say(
                 "error",
-                f"machine {machine}: cannot read the reboot request, or cannot reboot: {error};"
-                " trying again",
+                f"machine {machine}: cannot read the reboot request, or cannot reboot: "
+                f"{error}; the rebooter tries again",
             )
     return 0
 

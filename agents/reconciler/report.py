@@ -23,13 +23,13 @@ def text(made: Plan) -> str:
     lines = [
         f"{made.in_service} of {made.wanted} nodes are in service",
         *(
-            f"nodeset {name}: nodes that wait for new settings: {old}"
+            f"nodeset {name}: nodes that still have old settings: {old}"
             for name, old in made.outdated.items()
         ),
         *map(str, made.out[:MOST]),
     ]
     if len(made.out) > MOST:
-        lines.append(f"and {len(made.out) - MOST} more problems of nodes")
+        lines.append(f"and {len(made.out) - MOST} more problems of nodes, which --json shows")
     return "\n".join(lines)
 
 

@@ -177,7 +177,7 @@ class _Nodeset:
         elif view.is_empty:
             self._renew(view)
         else:
-            self.found.doing[view.name, causes.ROLL] = Doing("waits until its jobs end")
+            self.found.doing[view.name, causes.ROLL] = Doing("waits until the node's jobs end")
 
     def _renew(self, view: View) -> None:
         """Replace a node's pod, unless the node has jobs or must stay."""

@@ -132,8 +132,9 @@ def tree(places: Places) -> Rendered:
     summary = f"{_count(len(leaves), 'leaf switch', 'leaf switches')} for {_nodes(places)}"
     if depth < whole:
         summary += (
-            f"; without the lowest {_count(whole - depth, 'level')}, because all levels together "
-            f"have more than {MOST_SWITCHES} switches; choose other slurm.topology.labels"
+            f"; without the lowest {_count(whole - depth, 'level')}, because all levels would "
+            f"need more than {MOST_SWITCHES} switches; choose other labels in "
+            "'slurm.topology.labels'"
         )
     return Rendered(_text(lines), summary)
 
@@ -183,7 +184,7 @@ def blocks(places: Places, sizes: Sequence[int] = ()) -> Rendered:
     inside = {node for nodes in kept.values() for node in nodes}
     summary = f"{_count(len(kept), 'block')} with {_nodes(inside)}"
     if outside := places.keys() - inside:
-        summary += f"; in no block: {compress(outside)}"
+        summary += f"; nodes in no block: {compress(outside)}"
     return Rendered(_text(lines), summary)
 
 

@@ -48,7 +48,7 @@ class Wiring:
         if made.text == data.get(FILE) or now - _time(data.get(WRITTEN, "")) < LEAST:
             return ""
         if dry_run:
-            return f"topology to be written: {made.summary}"
+            return f"planned: write topology.conf: {made.summary}"
         content = {
             FILE: made.text,
             PLACES: dumps(places, topology.levels),
@@ -57,7 +57,7 @@ class Wiring:
         # With the version in the request, only one of two reconcilers can write.
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         self._api.ask("PATCH", self._path, {"metadata": version, "data": content}, kind=MERGE)
-        return f"topology written: {made.summary}"
+        return f"done: write topology.conf: {made.summary}"
 
 
 def _time(text: str) -> int:

@@ -12,16 +12,31 @@ from agents.slurm.tokens import DEFAULT_KEY, LIFETIME, make_token
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="agents.slurm")
-    token = parser.add_subparsers(required=True).add_parser("token", help="print a token")
-    token.add_argument("--user", required=True, help="user of the token")
-    token.add_argument("--lifetime", type=int, default=LIFETIME, help="lifetime in seconds")
-    token.add_argument("--key", type=Path, default=DEFAULT_KEY, help="file with slurmctld's key")
+    token = parser.add_subparsers(required=True).add_parser(
+        "token", help="print a token for slurmrestd"
+    )
+    token.add_argument(
+        "--user", required=True, help="name of the user whose rights the token gives"
+    )
+    token.add_argument(
+        "--lifetime",
+        type=int,
+        default=LIFETIME,
+        help="number of seconds for which the token is valid",
+    )
+    token.add_argument(
+        "--key",
+        type=Path,
+        default=DEFAULT_KEY,
+        help="file with slurmctld's key, which signs the token",
+    )
     options = parser.parse_args(arguments)
     try:
         key = options.key.read_bytes()
     except OSError as error:
         print(
-            f"--key {options.key}: {error.strerror}; set --key to the file with slurmctld's key",
+            f"--key {options.key}: cannot read this file: {error.strerror}; set --key to the "
+            "file with slurmctld's key",
             file=sys.stderr,
         )
         return 1

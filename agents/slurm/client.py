@@ -170,7 +170,11 @@ class Client:
     def _one(self, path: str, key: str, kind: type[tuple[T, ...]]) -> T:
         found = self._read(path, key, kind)
         if len(found) != 1:
-            raise SlurmError(Fault.UNEXPECTED, f"GET {path}", f"{len(found)} records, expected one")
+            raise SlurmError(
+                Fault.UNEXPECTED,
+                f"GET {path}",
+                f"the answer has {len(found)} records, expected one",
+            )
         return found[0]
 
     def _update(self, node: str, fields: Answer, *, repeat: bool) -> None:
@@ -180,7 +184,9 @@ class Client:
         try:
             return TypeAdapter(kind).validate_python(answer[key])
         except KeyError as error:
-            raise SlurmError(Fault.UNEXPECTED, request, f"the answer has no {error}") from error
+            raise SlurmError(
+                Fault.UNEXPECTED, request, f"the answer of slurmrestd has no {error}"
+            ) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, (key, *first["loc"])))
@@ -210,7 +216,9 @@ class Client:
                     raise _unreachable(f"{method} {path}", error, never_sent or repeat) from error
             except OSError as error:
                 raise SlurmError(
-                    Fault.REFUSED, f"{method} {path}", f"cannot make a token: {error}"
+                    Fault.REFUSED,
+                    f"{method} {path}",
+                    f"cannot make a token for slurmrestd: {error}",
                 ) from error
             else:
                 if not repeat or not _is_passing(response) or self._is_last(attempt, end):

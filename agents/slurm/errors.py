@@ -14,13 +14,17 @@ class Fault(StrEnum):
 
 REMEDIES = {
     Fault.UNREACHABLE: (
-        "check that slurmrestd and slurmctld run and that nothing blocks the connection"
+        "check that the pods of slurmrestd and slurmctld run, and that no network policy "
+        "blocks the connection"
     ),
     Fault.REFUSED: (
-        "use a token signed with slurmctld's key, and check that slurmctld's clock is correct"
+        "use a token signed with slurmctld's key, and check that the clocks of both machines "
+        "are correct"
     ),
-    Fault.SLURM: "correct the request, or use the token of a user with permission",
-    Fault.UNEXPECTED: "check the address and the version of slurmrestd",
+    Fault.SLURM: "correct the cause that Slurm reports, or use the token of a user with permission",
+    Fault.UNEXPECTED: (
+        "check that the address is that of slurmrestd, and that this version of Slurm is supported"
+    ),
 }
 
 

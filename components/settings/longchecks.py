@@ -122,7 +122,9 @@ class LongChecks(Model):
                     )
                     yield f"{key}.nodesets", f"'{name}': {problem}"
             if not self.nodesets_of(check, nodesets):
-                yield (
-                    f"{key}.name",
-                    f"check '{check.name}': no nodeset has nodes with {needed}; remove the check",
+                lack = (
+                    f"no nodeset has nodes with {needed}"
+                    if LEAST_GPUS[check.name]
+                    else "the stack has no nodesets"
                 )
+                yield f"{key}.name", f"check '{check.name}': {lack}; remove the check"

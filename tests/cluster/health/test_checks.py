@@ -29,7 +29,7 @@ FAULTS = {
     "memory": Fault(
         f"setsid python3 -c '{HOG}' </dev/null >/dev/null 2>&1 & echo $! >/tmp/hog",
         "kill $(cat /tmp/hog)",
-        "MiB are free on an idle node",
+        "MiB of memory are free on a node without jobs",
     ),
 }
 

@@ -26,9 +26,9 @@ API = "node-0"
 MACHINE = "node-1"
 ROWS_PENDING = "a10-535.129.03-rows-pending"
 STEPS = (
-    "pod restarted because of gpu-row-remap",
-    f"reboot of machine {MACHINE} requested because of gpu-row-remap",
-    f"replacement of machine {MACHINE} requested because of gpu-row-remap",
+    "done: restart the pod of node ",
+    f"done: request a reboot of machine {MACHINE} because of 'gpu-row-remap'",
+    f"done: request the replacement of machine {MACHINE} because of 'gpu-row-remap'",
 )
 """The reconciler's log messages, in this order."""
 

@@ -104,8 +104,8 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
         eventually(
             "the reconciler logs that roll-0 is not back",
             lambda: (
-                "roll-0: roll: has not returned after its update; nodes with old settings: 3"
-                in cluster.kubectl(*log)
+                "roll-0: roll: the node has not returned after its update; nodes of this "
+                "nodeset with old settings: 3" in cluster.kubectl(*log)
             ),
             LIMIT + 60,
         )
@@ -130,7 +130,7 @@ def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -
         said = f"deploy/{c.RECONCILER}"
         eventually(
             "the reconciler logs that four nodes wait",
-            lambda: "roll: nodes that wait for new settings: 4" in cluster.kubectl("logs", said),
+            lambda: "roll: nodes that still have old settings: 4" in cluster.kubectl("logs", said),
         )
         assert updated(cluster, before) == set()
         slurm(

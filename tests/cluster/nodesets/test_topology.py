@@ -146,4 +146,4 @@ def test_reconciler_reports_the_topology(cluster: Cluster) -> None:
 
     log = cluster.kubectl("logs", f"deployment/{c.RECONCILER}")
 
-    assert "topology written: " in log
+    assert "done: write topology.conf: " in log

@@ -57,7 +57,7 @@ class Accounts:
         """Apply the accounts, which must succeed, and return the actions of the plan."""
         code, output = self.apply(**accounting)
         *lines, last = output.splitlines()
-        assert (code, last) == (0, "accounts match the settings"), output
+        assert (code, last) == (0, "all accounts, users and QOS match the settings"), output
         return [line.partition(":")[0] for line in lines]
 
     def settle(self) -> None:
@@ -324,7 +324,7 @@ def test_limit_in_a_partition_is_set_and_removed(accounts: Accounts) -> None:
     eventually("no job is left", lambda: not accounts.cluster.slurmctld.run("squeue -h --all"))
     code, output = accounts.apply(accounts=lab())
     assert code == 3
-    assert "Slurm removes no limits from a default account" in output
+    assert "Slurm cannot remove a partition's association" in output
     assert accounts.to(accounts=lab(spare=True))[-1] == (
         "- user researcher account lab partition main"
     )

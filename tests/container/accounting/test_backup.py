@@ -145,7 +145,7 @@ def test_restore_does_not_overwrite_existing_tables(cluster: Cluster, dumps: Dum
     code, output = dumps.run("restore", SNAPSHOT="latest")
 
     assert code == 0
-    assert output == "restore: slurm_acct_db already has tables: not loading a dump"
+    assert output == "restore: database slurm_acct_db already has tables, so no dump is loaded"
     assert query(cluster.dbd) == expected
 
 
@@ -303,7 +303,7 @@ def test_reports_a_missing_dump_in_one_line(
         1,
         (
             f"restore: no dump '1f2e3d4c' of test in {c.BACKUP_DATA}/test:"
-            " correct accounting.backup.restore"
+            " correct 'accounting.backup.restore'"
         ),
     )
     assert empty.sql("SHOW TABLES FROM slurm_acct_db") == ""

@@ -124,7 +124,7 @@ def test_refuses_a_jail_larger_than_its_volume(
 
     assert code == c.JAIL_REFUSED, output
     assert "the jail's volume is full: generation 0 needs " in output
-    assert " MiB are free; delete files or raise jail.size" in output
+    assert " MiB are free; delete files or raise 'jail.size'" in output
     assert output.strip() == f"error: {shell.answer('cat /dev/termination-log')}"
     assert shell.answer(f"ls {c.JAIL}/usr 2>/dev/null || echo nothing") == "nothing"
 

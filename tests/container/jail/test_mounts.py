@@ -68,6 +68,6 @@ def test_pod_starts_even_if_an_optional_file_cannot_be_created(shell: Shell) -> 
 
     output = shell.answer(f"{MOUNTS} {laid} {SHOWN}=/data")
 
-    assert output.startswith("continuing without /out/laid in the jail: ")
+    assert output.startswith("starting without /out/laid in the jail, because ")
     assert shell.answer(f"cat {c.JAIL}/etc/laid") == "shown"
     assert shell.answer("test -e /etc/laid || echo none") == "none"

@@ -529,8 +529,8 @@ FAULTS: Final = (
         "a failed write of the topology stops drains and repairs",
         "agents",
         "agents/reconciler/__main__.py",
-        '            return "", (f"cannot write topology.conf: {error}",)\n',
-        "            raise\n",
+        'return "", (f"cannot write topology.conf: {error}; the next pass tries again",)\n',
+        "raise\n",
         f"{_UNIT}/reconciler/test_wiring.py::test_failed_write_of_the_topology_is_reported_and_repairs_continue",
     ),
 )

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from agents.cgroups import SCOPE, Calls, prepare
+from agents.cgroups import (
+    CPUS,
+    DEVICES,
+    MEMORY,
+    NUMBER,
+    SCOPE,
+    SWAP,
+    Calls,
+    Cgroups,
+    prepare,
+)
 
 NODE = "cpu-0"
 JOBS = SCOPE.format(node=NODE)
@@ -135,8 +145,17 @@ def test_other_limits_work_if_a_controller_is_missing(root: Path, proc: Path) ->
     assert found.missing.keys() == {"CPUs"}
     assert str(found) == (
         "cgroups of version 2: jobs can be confined to their memory, swap, devices and number of "
-        "processes; jobs cannot be confined to their CPUs: the container runtime must delegate the "
-        "controller cpuset"
+        "processes; jobs cannot be confined to their CPUs: the cgroup controller 'cpuset' is "
+        "missing; configure the container runtime to delegate it"
+    )
+
+
+def test_message_names_no_resources_if_cgroups_can_limit_none() -> None:
+    found = Cgroups(1, {MEMORY: "no hierarchy", **dict.fromkeys((CPUS, SWAP, DEVICES, NUMBER), "")})
+
+    assert str(found) == (
+        "cgroups of version 1: Slurm can find the processes of jobs, but cannot limit their "
+        "resources; jobs cannot be confined to their memory: no hierarchy"
     )
 
 
@@ -151,7 +170,7 @@ def test_usage_is_not_accounted_if_the_memory_hierarchy_is_missing(root: Path, p
     assert found.missing.keys() == {"memory", "swap", "use of resources"}
     expected = (
         f"jobs cannot be confined to their memory: {root / 'memory'} is missing; "
-        "enable the hierarchy memory"
+        "enable the cgroup hierarchy 'memory'"
     )
     assert expected in str(found)
 
@@ -165,7 +184,7 @@ def test_unlimited_swap_is_reported_only_if_swap_exists(root: Path, proc: Path) 
     none = prepare(root, proc, ANY, NODE)
 
     assert some.missing.keys() == none.missing.keys() == {"swap"}
-    assert some.unconfined() == {"swap": "start the machine's kernel with swapaccount=1"}
+    assert some.unconfined() == {"swap": "start the kernel of the machine with swapaccount=1"}
     assert none.unconfined() == {}
     assert str(none).endswith("confined to their CPUs, memory, devices and number of processes")
 
@@ -205,10 +224,10 @@ def groups_of_others(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (no_cgroups, "{root} has no cgroups: enable them in the machine's kernel"),
+        (no_cgroups, "{root} contains no cgroups: enable cgroups in the kernel of the machine"),
         (
             groups_of_others,
-            "{root}/freezer: the container runtime must mount the container's own cgroup",
+            "{root}/freezer is not the container's own cgroup",
         ),
         (version_1, "cannot make {root}/freezer writable"),
         (version_2, "cannot make {root} writable"),

@@ -46,7 +46,7 @@ def test_choice_of_cpus_wraps_around_after_the_last() -> None:
 
 
 def test_node_with_more_cpus_than_its_container_is_an_error() -> None:
-    with pytest.raises(ValueError, match="the node needs 3 CPUs, but its container can use 2"):
+    with pytest.raises(ValueError, match="the node needs 3 CPUs, but its container can use only 2"):
         choose(machine(1, 2, 1), 3, 0)
 
 

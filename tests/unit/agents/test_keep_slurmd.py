@@ -43,7 +43,7 @@ def test_slurmd_restarts_after_a_signal(
     code = keeper(first_ended_by(signal.SIGSEGV, tmp_path)).run(listener)
 
     assert code == 3
-    output = "slurmd was ended by signal 11: restarting slurmd; running jobs continue\n"
+    output = "slurmd was ended by signal 11; restarting slurmd; running jobs continue\n"
     assert capsys.readouterr().out == output
 
 
@@ -71,7 +71,7 @@ def test_slurmd_restarts_after_an_exit_while_jobs_run(
     kept = keep_slurmd.Keeper(command, lambda: not jobs_end.exists())
 
     assert kept.run(listener) == 3
-    assert capsys.readouterr().out == f"slurmd {why}: restarting slurmd; running jobs continue\n"
+    assert capsys.readouterr().out == f"slurmd {why}; restarting slurmd; running jobs continue\n"
 
 
 def test_running_slurmstepd_means_that_job_steps_run(tmp_path: Path) -> None:

@@ -32,12 +32,12 @@ GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue toke
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (httpx.ConnectError("no way"), "no way; check that the API server runs"),
-        (httpx.ReadTimeout("slow"), "slow; check that the API server runs"),
+        (httpx.ConnectError("no way"), "no way; check that the API server of Kubernetes runs"),
+        (httpx.ReadTimeout("slow"), "slow; check that the API server of Kubernetes runs"),
         (httpx.Response(403, json={"message": "nodes is forbidden"}), "forbidden; deploy again"),
         (httpx.Response(503, text="down"), "HTTP 503"),
-        (httpx.Response(200, text="<html>"), "unexpected answer"),
-        (httpx.Response(200, json=[]), "unexpected answer"),
+        (httpx.Response(200, text="<html>"), "unexpected format"),
+        (httpx.Response(200, json=[]), "unexpected format"),
         (GONE, "410 The continue token has expired"),
     ],
 )

@@ -59,7 +59,10 @@ def test_node_with_more_cpus_than_its_container_binds_no_tasks() -> None:
 
     assert files == {"slurm.conf": "TaskPlugin=task/cgroup\n", "cgroup.conf": "ConstrainCores=no\n"}
     assert found.unconfined() == {
-        CPUS: "the node needs 8 CPUs, but its container can use 2; lower nodesets[].cpus"
+        CPUS: (
+            "the node needs 8 CPUs, but its container can use only 2; lower 'nodesets[].cpus' of "
+            "its nodeset"
+        )
     }
 
 

@@ -135,7 +135,7 @@ def test_jail_is_filled_only_once(jail: Path, image: Images) -> None:
 
     output = Jail(jail).reach(0, image(NEW))
 
-    assert "nothing to do" in output
+    assert "so nothing changes" in output
     assert contents(jail)["usr/bin/tmux"] == "old tmux"
     assert contents(jail)["etc/motd"] == "edited"
     assert (jail / MARKER).read_text() == "0\n"
@@ -215,11 +215,11 @@ def test_jail_keeps_one_earlier_generation_that_only_root_can_enter(
 @pytest.mark.parametrize(
     ("reached", "wanted", "expected"),
     [
-        ([5], 4, "keeps no earlier generation; set jail.refresh to 6 to unpack"),
+        ([5], 4, "keeps no earlier generation; set 'jail.refresh' to 6 to unpack"),
         (
             [1, 2, 3],
             1,
-            "keeps generation 2; set jail.refresh to 2 to restore that generation, or to 4",
+            "keeps generation 2; set 'jail.refresh' to 2 to restore that generation, or to 4",
         ),
         ([1, 2, 1], 0, "keeps generation 2"),
     ],
@@ -263,7 +263,7 @@ def test_mount_points_of_nodes_are_created(jail: Path, image: Images) -> None:
 
 def test_mount_point_behind_a_link_is_refused(used_jail: Path, image: Images) -> None:
     with pytest.raises(
-        RefusedError, match=r"/data in the jail: must be a directory.*/data/shared is a mount point"
+        RefusedError, match=r"/data in the jail: must be a directory.*a volume at /data/shared"
     ):
         Jail(used_jail, ["/data/shared"]).reach(1, image(OLD))
 
@@ -309,7 +309,7 @@ def test_too_small_volume_is_refused_before_unpacking(
 
     assert str(caught.value) == (
         "the jail's volume is full: generation 2 needs 10 MiB, and 5 MiB are free; delete files or "
-        "raise jail.size, then deploy again; the jail is unchanged"
+        "raise 'jail.size', then deploy again; this run did not change the jail"
     )
     assert read(used_jail) == before
 
@@ -472,7 +472,7 @@ def test_user_files_survive_any_sequence_of_generations(
         (OSError(errno.ESTALE, "Stale file handle"), "the jail: [Errno 116] Stale file handle"),
         (
             PermissionError(errno.EPERM, "no"),
-            "the jail: [Errno 1] no; root must be able to own files on the jail's volume ",
+            "the jail: [Errno 1] no; root must be able to own files on the jail's volume: ",
         ),
     ],
 )
@@ -505,7 +505,7 @@ def test_second_job_waits_and_fails_while_the_first_runs(jail: Path) -> None:
         patch.setattr(time, "monotonic", iter([0, 1, 601]).__next__)
         patch.setattr(time, "sleep", lambda _: None)
         with (
-            pytest.raises(RefusedError, match="another Job is still changing the jail"),
+            pytest.raises(RefusedError, match="another Job has been changing the jail"),
             populate.alone(tree),
         ):
             pytest.fail("both Jobs work on the jail")

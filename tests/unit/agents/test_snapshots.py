@@ -114,7 +114,10 @@ def test_new_snapshot_is_created_and_the_oldest_is_deleted() -> None:
         "volumeSnapshotClassName": "fast",
         "source": {"persistentVolumeClaimName": "jail"},
     }
-    assert output == "VolumeSnapshot jail-20261123-120000 is ready; claim jail has 2 snapshots"
+    assert output == (
+        "VolumeSnapshot jail-20261123-120000 is ready; the PersistentVolumeClaim jail has 2 "
+        "snapshots"
+    )
 
 
 def test_old_snapshots_stay_until_the_new_one_is_ready() -> None:
@@ -202,7 +205,7 @@ def test_error_names_a_remedy_if_the_cluster_lacks_volume_snapshots(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "install the snapshot controller" in line
-    assert "remove snapshots" in line
+    assert "remove 'snapshots'" in line
 
 
 def test_option_check_creates_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:

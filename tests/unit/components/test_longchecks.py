@@ -12,7 +12,7 @@ from agents.longchecks.wanted import Wanted
 from agents.populate import CHECKS_ID, LOGS, SLURM_ID
 from components import conventions as c
 from components.settings import LongCheck
-from components.settings.longchecks import LEAST_GPUS
+from components.settings.longchecks import LEAST_GPUS, LongChecks
 from components.slurmconf import config_files, wanted_accounts, wanted_long_checks
 from local.paths import ROOT
 from tests.support.graph import Graph, record, templates
@@ -147,6 +147,20 @@ def test_default_threshold_depends_on_the_type_of_gpu() -> None:
     chosen = {"checks": [{"name": "nccl", "threshold": 300}]}
     found = wanted_of(VALID, nodesets=nodesets, long_checks=chosen)
     assert {found.rule(CHECKS["nccl"], f"{n}-0").threshold for n in found.nodesets} == {300}
+
+
+@pytest.mark.parametrize(
+    ("check", "lack"),
+    [
+        ("cpu-memory", "the stack has no nodesets"),
+        ("nccl", "no nodeset has nodes with 2 or more whole GPUs"),
+    ],
+)
+def test_check_that_fits_no_nodeset_is_refused(check: str, lack: str) -> None:
+    checks = LongChecks.model_validate({"checks": [{"name": check}]})
+
+    problem = f"check '{check}': {lack}; remove the check"
+    assert list(checks.problems(())) == [("checks[0].name", problem)]
 
 
 # --- The graph -----------------------------------------------------------------------------------

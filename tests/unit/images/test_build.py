@@ -62,7 +62,7 @@ def test_age_of_old_debian_packages_is_highlighted() -> None:
     now = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
     assert build.age(now - timedelta(days=5), now) == (
-        "Debian packages: as of 2026-11-20, 5 days ago",
+        "Debian packages of the images: as of 2026-11-20, 5 days ago",
         "",
     )
     text, style = build.age(now - timedelta(days=31), now)
@@ -97,13 +97,16 @@ def test_error_names_the_failed_step_exit_code_and_output() -> None:
     ]
     with pytest.raises(build.BuildError) as caught:
         build.follow("worker", messages, Recorder())
-    assert str(caught.value) == "image 'worker', step 2/2 RUN make: ended with exit code 2"
+    assert (
+        str(caught.value)
+        == "image 'worker', step 2/2 RUN make: the command of this step ended with exit code 2"
+    )
     assert caught.value.output == "cc chroot.c\nchroot.c:1: error"
 
 
 def test_build_failure_before_the_first_step_is_reported() -> None:
     messages = [{"error": "dockerfile parse error\nline 1"}]
-    with pytest.raises(build.BuildError, match="before its first step: dockerfile parse error"):
+    with pytest.raises(build.BuildError, match="before the first step: dockerfile parse error"):
         build.follow("worker", messages, Recorder())
 
 
@@ -120,7 +123,9 @@ class Registry:
 
 def test_error_of_a_refused_push_names_image_and_remedy() -> None:
     client: Any = Registry({"status": "Preparing"}, {"error": "denied: requested access"})
-    with pytest.raises(build.BuildError, match=r"cannot push r/base:0: denied.*docker login"):
+    with pytest.raises(
+        build.BuildError, match=r"cannot push the image r/base:0: denied.*docker login"
+    ):
         build.push(client, "r/base:0", Recorder())
 
 
@@ -137,7 +142,7 @@ def test_error_for_an_unreachable_docker_names_the_remedy(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--image", "wroker"], "image 'wroker': expected one of"),
+        (["--image", "wroker"], "image 'wroker': there is no such image; expected one of"),
         (["--stack", "nowhere"], "no stack 'nowhere'"),
     ],
 )

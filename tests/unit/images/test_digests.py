@@ -72,6 +72,6 @@ def test_invalid_digest_file_is_refused_in_one_line(root: Path, text: str) -> No
 
     with pytest.raises(
         tags.ContextError,
-        match=r"images/digests\.json: .*delete the file, and run `make images` to write a new one",
+        match=r"images/digests\.json: .*delete the file, and run `make images` to write a new file",
     ):
         digests.pinned("base", REGISTRY, root)

@@ -172,7 +172,9 @@ def test_image_reference_includes_the_registry_if_set(checkout: Path) -> None:
 
 
 def test_error_for_an_unknown_image_lists_the_known_images() -> None:
-    with pytest.raises(tags.ContextError, match=r"image 'wroker': expected one of .*worker"):
+    with pytest.raises(
+        tags.ContextError, match=r"image 'wroker': there is no such image; expected one of .*worker"
+    ):
         tags.tag("wroker")
 
 

@@ -134,7 +134,10 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         "mix# none",
         "alloc+ none",
         "plnd none",
-        f"drain~ {COST}the nodes on demand would cost more than on_demand.ceiling: 20 per hour",
+        (
+            f"drain~ {COST}with this node, on-demand nodes would cost more than "
+            "'on_demand.ceiling': 20 per hour"
+        ),
         f"drng {ROLL}: gets new settings when its jobs have ended",
     ],
 )

@@ -97,8 +97,8 @@ def test_failed_query_prints_one_line_and_nothing_is_changed(
 
     assert run(silent, tmp_path) == 1
     message = (
-        "error: the accounts are not reconciled: sacctmgr: Connection refused; "
-        "run the command again\n"
+        "error: cannot make Slurm's accounts match the settings: sacctmgr: Connection refused; "
+        "then run the command again\n"
     )
     assert capsys.readouterr().err == message
 
@@ -123,7 +123,7 @@ def test_accepted_change_that_slurm_does_not_show_is_an_error(
         "sacctmgr --immediate add account new cluster=test comment=[slurmstack: parent]"
     }
     assert (
-        "Slurm accepted these changes, but does not show them: + account new"
+        "Slurm accepted these changes of accounts, but does not show them: + account new"
         in capsys.readouterr().err
     )
 

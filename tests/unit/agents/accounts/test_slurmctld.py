@@ -75,5 +75,5 @@ def test_slurmctld_is_reconfigured_until_it_knows_all_users_with_uids() -> None:
 
 
 def test_command_fails_if_slurmctld_does_not_learn_a_user() -> None:
-    with pytest.raises(CommandError, match="does not know user id 2000 in account lab"):
+    with pytest.raises(CommandError, match="does not know the user with uid 2000 in account 'lab'"):
         slurmctld.await_users(THINGS, Slurmctld(deaf_until=99), lambda _: None, uid_of)

@@ -145,7 +145,10 @@ def test_unavailable_slurm_is_logged_and_nothing_changes(node: Node, text: str) 
     assert node.words() == {}
     found, failure = node.log.read_text().splitlines()
     assert found.startswith('level=warn msg="checks: disk: ')
-    assert failure.startswith('level=error msg="checks: cannot update Slurm: sinfo failed: ')
+    assert failure.startswith(
+        'level=error msg="checks: cannot write the results of the checks to Slurm: the '
+        "command sinfo failed: "
+    )
     assert failure.endswith('; the next pass tries again"')
 
 
@@ -159,7 +162,7 @@ def test_pass_does_not_wait_for_a_hanging_slurm(
     assert interval(node, disk(node)) == 0
 
     assert time.monotonic() - start < 3
-    assert "cannot update Slurm" in node.log.read_text()
+    assert "cannot write the results of the checks to Slurm" in node.log.read_text()
 
 
 def test_pass_does_not_start_while_the_previous_one_runs(node: Node) -> None:
@@ -170,7 +173,7 @@ def test_pass_does_not_start_while_the_previous_one_runs(node: Node) -> None:
     assert interval(node, disk(node)) == 0
 
     assert node.words() == {}
-    assert "the previous pass still runs" in node.log.read_text()
+    assert "their previous run has not ended" in node.log.read_text()
     os.close(held)
 
 

@@ -14,7 +14,15 @@ from tests.unit.agents.checks.processes import BUSY, IDLE
 H100, H200 = "h100-535.183.01", "h200-550.90.12"
 IDLE_H100S = "h100-535.161.08-power-brake"
 RESET = "reset the GPU or restart the machine"
-JOINED = "expected Completed and Success"
+RESTART = "; restart the machine"
+ECC = (
+    "uncorrectable memory errors, expected at most 0; replace a GPU whose errors return after a "
+    "reset"
+)
+LINKS = "; check nvidia-fabricmanager, or restart the machine"
+LIMIT = "; set the limit with nvidia-smi --power-limit"
+COOLING = "; check the cooling of the machine"
+JOINED = f"expected 'Completed' and 'Success'{LINKS}"
 HEALTHY = [H200, "rtx5090-570.124.06"]
 BROKEN = {
     "a10-535.129.03-rows-pending": {"gpu-row-remap"},
@@ -64,7 +72,7 @@ def test_message_names_at_most_four_gpus() -> None:
 
     assert wrong is not None
     assert wrong.count("HW Power Brake Slowdown") == 4
-    assert wrong.endswith("and 4 more")
+    assert "and 4 more; check the cooling" in wrong
 
 
 def edited(name: str, line: str, value: str, section: str = "") -> str:
@@ -79,24 +87,33 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
 @pytest.mark.parametrize(
     ("line", "value", "section", "check", "wrong"),
     [
-        ("Reset Required", "Yes", "", "gpu-present", "requires a reset"),
-        ("Drain and Reset Recommended", "Yes", "", "gpu-present", "should be drained and reset"),
-        ("GPU Current Temp", "Unknown Error", "", "gpu-present", "does not answer"),
-        ("GPU Current Temp", "[GPU requires reset]", "", "gpu-present", "does not answer"),
-        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", ": 1 uncorrectable memory errors"),
+        ("Reset Required", "Yes", "", "gpu-present", f"requires a reset{RESTART}"),
+        ("Drain and Reset Recommended", "Yes", "", "gpu-present", f"requires a reset{RESTART}"),
+        ("GPU Current Temp", "Unknown Error", "", "gpu-present", f"does not answer{RESTART}"),
+        (
+            "GPU Current Temp",
+            "[GPU requires reset]",
+            "",
+            "gpu-present",
+            f"does not answer{RESTART}",
+        ),
+        ("DRAM Uncorrectable", "1", "Volatile", "gpu-ecc", f": 1 {ECC}"),
         (
             "SRAM Uncorrectable Parity",
             "2",
             "Volatile",
             "gpu-ecc",
-            ": 2 uncorrectable memory errors",
+            f": 2 {ECC}",
         ),
         (
             "SRAM Threshold Exceeded",
             "Yes",
             "Aggregate",
             "gpu-ecc",
-            ": errors in SRAM (on-chip memory) exceed NVIDIA's threshold",
+            (
+                ": errors in SRAM (on-chip memory) exceed NVIDIA's threshold; replace a GPU whose "
+                "errors return after a reset"
+            ),
         ),
         (
             "Pending Page Blacklist",
@@ -110,7 +127,7 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "61",
             "",
             "gpu-retired-pages",
-            ": 61 retired memory pages, expected at most 60",
+            ": 61 retired memory pages, expected at most 60; replace the GPU",
         ),
         (
             "Remapping Failure Occurred",
@@ -119,36 +136,63 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "gpu-row-remap",
             ": a faulty memory row could not be replaced by a spare row: replace the GPU",
         ),
-        ("HW Slowdown", "Active", "", "gpu-throttle", ": clocks are reduced (HW Slowdown)"),
+        (
+            "HW Slowdown",
+            "Active",
+            "",
+            "gpu-throttle",
+            (
+                ": the GPU reduces its clocks because of 'HW Slowdown'; check the cooling and the "
+                "power of the machine"
+            ),
+        ),
         (
             "HW Thermal Slowdown",
             "Active",
             "",
             "gpu-throttle",
-            ": clocks are reduced (HW Thermal Slowdown)",
+            (
+                ": the GPU reduces its clocks because of 'HW Thermal Slowdown'; check "
+                "the cooling and the power of the machine"
+            ),
         ),
         (
             "State",
             "In Progress",
             "Fabric",
             "gpu-nvlink",
-            f": NVLink fabric has state In Progress and status Success, {JOINED}",
+            f": NVLink fabric has the state 'In Progress' and the status 'Success', {JOINED}",
         ),
         (
             "Status",
             "Timeout",
             "Fabric",
             "gpu-nvlink",
-            f": NVLink fabric has state Completed and status Timeout, {JOINED}",
+            f": NVLink fabric has the state 'Completed' and the status 'Timeout', {JOINED}",
         ),
-        ("Current Power Limit", "[Unknown Error]", "", "gpu-power", ": power limit cannot be read"),
-        ("GPU T.Limit Temp", "-2 C", "", "gpu-temperature", ": the GPU is too hot (28 °C)"),
+        (
+            "Current Power Limit",
+            "[Unknown Error]",
+            "",
+            "gpu-power",
+            ": nvidia-smi cannot read the power limit; set the limit with nvidia-smi --power-limit",
+        ),
+        (
+            "GPU T.Limit Temp",
+            "-2 C",
+            "",
+            "gpu-temperature",
+            f": the GPU is too hot (28 °C){COOLING}",
+        ),
         (
             "Used",
             "40960 MiB",
             "FB Memory Usage",
             "gpu-busy",
-            ": 40960 MiB are in use although no job uses the GPU",
+            (
+                ": 40960 MiB of memory are in use although no job uses the GPU; end the "
+                "processes that nvidia-smi shows"
+            ),
         ),
     ],
 )
@@ -163,7 +207,10 @@ def test_each_fault_is_detected_by_its_check(
 def test_check_fails_if_the_driver_requests_a_recovery_action() -> None:
     smi = edited("rtx5090-570.124.06", "GPU Recovery Action", "Node Reboot Required")
 
-    assert gpus.present(smi) == "GPU 0 (02:00.0) requires: Node Reboot Required"
+    assert gpus.present(smi) == (
+        "GPU 0 (02:00.0) requires the action 'Node Reboot Required', according to nvidia-smi"
+        f"{RESTART}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,8 +237,14 @@ def test_truncated_or_unexpected_output_gives_no_verdict(check: Check, text: str
 
 
 def test_missing_gpu_fails_and_an_extra_gpu_passes() -> None:
-    assert gpus.count(recorded(H100), count=9) == "8 GPUs found, expected 9"
-    assert gpus.count("No devices were found", count=8) == "0 GPUs found, expected 8"
+    assert (
+        gpus.count(recorded(H100), count=9)
+        == "the node has 8 GPUs, expected 9; restart or repair the machine"
+    )
+    assert (
+        gpus.count("No devices were found", count=8)
+        == "the node has 0 GPUs, expected 8; restart or repair the machine"
+    )
     assert gpus.count(recorded(H100), count=8) is None
     assert gpus.count(recorded(H100), count=4) is None
 
@@ -199,7 +252,7 @@ def test_missing_gpu_fails_and_an_extra_gpu_passes() -> None:
 def test_unreadable_value_makes_the_check_unknown() -> None:
     smi = edited(H200, "DRAM Uncorrectable", "Unknown Error", "Volatile")
 
-    with pytest.raises(UnknownError, match="DRAM Uncorrectable is 'Unknown Error'"):
+    with pytest.raises(UnknownError, match="DRAM Uncorrectable' is 'Unknown Error'"):
         gpus.ecc(smi, max_uncorrectable=0)
 
 
@@ -221,7 +274,7 @@ GPU 00000000:00:1E.0
                 Total                   : 2
 """
 
-    assert gpus.ecc(smi, max_uncorrectable=0) == "GPU 0 (00:1E.0): 2 uncorrectable memory errors"
+    assert gpus.ecc(smi, max_uncorrectable=0) == f"GPU 0 (00:1E.0): 2 {ECC}"
 
 
 def test_slowdowns_and_power_limits_of_older_drivers_are_read() -> None:
@@ -233,15 +286,24 @@ GPU 00000000:00:1E.0
         Enforced Power Limit            : 100.00 W
 """
 
-    assert gpus.throttle(smi) == "GPU 0 (00:1E.0): clocks are reduced (HW Slowdown)"
-    assert gpus.power(smi, min_watts=300) == "GPU 0 (00:1E.0): power limit 100 W, expected 300 W"
+    assert gpus.throttle(smi) == (
+        "GPU 0 (00:1E.0): the GPU reduces its clocks because of 'HW Slowdown'; check the cooling "
+        "and the power of the machine"
+    )
+    assert (
+        gpus.power(smi, min_watts=300)
+        == f"GPU 0 (00:1E.0): power limit 100 W, expected 300 W{LIMIT}"
+    )
     assert gpus.power(smi, min_watts=100) is None
 
 
 def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
     smi = edited(H100, "Current Power Limit", "400.00 W")
 
-    assert gpus.power(smi, min_watts=None) == "GPU 0 (53:00.0): power limit 400 W, expected 700 W"
+    assert (
+        gpus.power(smi, min_watts=None)
+        == f"GPU 0 (53:00.0): power limit 400 W, expected 700 W{LIMIT}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +314,7 @@ def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
             "GPU Current Temp",
             "89 C",
             None,
-            "GPU 0 (9E:00.0): the GPU is too hot (89 °C)",
+            f"GPU 0 (9E:00.0): the GPU is too hot (89 °C){COOLING}",
         ),
         ("a100-555.42.02-row-pending", "GPU Current Temp", "88 C", None, None),
         (
@@ -260,11 +322,11 @@ def test_gpu_with_a_lower_power_limit_than_other_gpus_fails() -> None:
             "GPU Current Temp",
             "88 C",
             85,
-            "GPU 0 (9E:00.0): the GPU is too hot (88 °C)",
+            f"GPU 0 (9E:00.0): the GPU is too hot (88 °C){COOLING}",
         ),
         (
             *("a100-555.42.02-row-pending", "Memory Current Temp", "96 C", None),
-            "GPU 0 (9E:00.0): the GPU's memory is too hot (96 °C)",
+            f"GPU 0 (9E:00.0): the GPU's memory is too hot (96 °C){COOLING}",
         ),
         (H200, "GPU T.Limit Temp", "0 C", None, None),
     ],
@@ -280,7 +342,7 @@ def test_message_names_the_links_that_are_down() -> None:
 
     wrong = gpus.nvlink(recorded("nvlink-v100-inactive"), smi, links=6)
 
-    assert wrong == "GPU 0 (03:00.0): 4 of 6 NVLink links are active (3,5 inactive)"
+    assert wrong == f"GPU 0 (03:00.0): 4 of 6 NVLink links are active (inactive: 3,5){LINKS}"
 
 
 def test_gpu_with_fewer_links_than_the_others_fails() -> None:
@@ -290,7 +352,7 @@ def test_gpu_with_fewer_links_than_the_others_fails() -> None:
     assert gpus.nvlink(status, recorded(H100), links=None) is None
     assert (
         gpus.nvlink(fewer, recorded(H100), links=None)
-        == "GPU 0 (53:00.0): 11 of 12 NVLink links are active (11 inactive)"
+        == f"GPU 0 (53:00.0): 11 of 12 NVLink links are active (inactive: 11){LINKS}"
     )
 
 
@@ -318,9 +380,9 @@ def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
     with pytest.raises(UnknownError):
         busy(smi, BUSY, "")
     assert busy(smi, BUSY, "1") is None
-    assert (
-        busy(smi, BUSY, "0,1")
-        == "GPU 0 (53:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(smi, BUSY, "0,1") == (
+        "GPU 0 (53:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
 
 
@@ -341,13 +403,13 @@ def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
     crossed = with_minors(smi, [2, 3, 0, 1, 6, 7, 4, 5])
 
     assert busy(crossed, BUSY, "0", "AutoDetect=off\n") is None
-    assert (
-        busy(crossed, BUSY, "1,2", "AutoDetect=off\n")
-        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(crossed, BUSY, "1,2", "AutoDetect=off\n") == (
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
-    assert (
-        busy(crossed, BUSY, "0", "AutoDetect=nvml\n")
-        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(crossed, BUSY, "0", "AutoDetect=nvml\n") == (
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
     assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
 
@@ -358,9 +420,9 @@ def test_gaps_between_device_files_do_not_change_the_gpu_order() -> None:
     three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]
     gaps = with_minors(re.sub("(Attached GPUs *:) 8", r"\1 3", three), [5, 3, 7])
 
-    assert (
-        busy(gaps, BUSY, "1", "AutoDetect=off\n")
-        == "GPU 0 (19:00.0): 2048 MiB are in use although no job uses the GPU"
+    assert busy(gaps, BUSY, "1", "AutoDetect=off\n") == (
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
+        "the processes that nvidia-smi shows"
     )
     assert busy(gaps, BUSY, "0,2", "AutoDetect=off\n") is None
 

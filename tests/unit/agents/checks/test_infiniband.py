@@ -7,6 +7,7 @@ from agents.checks.judging import EARLIER, UnknownError
 from tests.support.recordings import recorded
 
 PORTS = recorded("infiniband-h100")
+REMEDY = "; check the cable and the switch"
 
 
 def link(text: str, ports: int | None = None, min_gbits: float | None = None) -> str | None:
@@ -29,14 +30,14 @@ def test_ports_that_are_up_pass_the_check() -> None:
 def test_message_names_a_port_that_is_down() -> None:
     down = edited("state", "1: DOWN").replace("5: LinkUp", "2: Polling", 1)
 
-    assert link(down) == "mlx5_0/1 is DOWN (Polling)"
+    assert link(down) == f"port mlx5_0/1 is in the state DOWN (Polling){REMEDY}"
 
 
 def test_disabled_port_is_ignored() -> None:
     down = edited("state", "1: DOWN").replace("5: LinkUp", "3: Disabled", 1)
 
     assert link(down) is None
-    assert link(down, ports=3) == "2 of 3 ports are up"
+    assert link(down, ports=3) == f"2 of 3 InfiniBand ports are up{REMEDY}"
 
 
 def test_unplugged_port_is_ignored_if_enough_other_ports_are_up() -> None:
@@ -47,7 +48,9 @@ def test_unplugged_port_is_ignored_if_enough_other_ports_are_up() -> None:
 def test_slow_port_fails_the_check() -> None:
     slow = edited("rate", "200 Gb/sec (4X HDR)")
 
-    assert link(slow, min_gbits=400) == "mlx5_0/1 at 200 Gb/s, expected 400"
+    assert link(slow, min_gbits=400) == (
+        f"port mlx5_0/1 runs at 200 Gb/s, expected at least 400{REMEDY}"
+    )
     assert link(slow) is None
 
 
@@ -73,9 +76,8 @@ def test_counters_pass_at_any_value_if_they_do_not_change() -> None:
 
 
 def test_flapping_link_fails_the_check() -> None:
-    assert (
-        errors(edited("link_downed", "2"), PORTS)
-        == "mlx5_0/1: link_downed rose by 2, expected at most 1 per hour"
+    assert errors(edited("link_downed", "2"), PORTS) == (
+        f"port mlx5_0/1: the counter 'link_downed' rose by 2, expected at most 1 per hour{REMEDY}"
     )
     assert errors(edited("link_downed", "1"), PORTS) is None
 
@@ -83,8 +85,9 @@ def test_flapping_link_fails_the_check() -> None:
 def test_error_limit_is_per_hour() -> None:
     many = edited("symbol_error", "1500")
 
-    assert (
-        errors(many, PORTS) == "mlx5_0/1: symbol_error rose by 1500, expected at most 1000 per hour"
+    assert errors(many, PORTS) == (
+        "port mlx5_0/1: the counter 'symbol_error' rose by 1500, expected at most 1000 per hour"
+        f"{REMEDY}"
     )
     assert errors(many, PORTS, age=7200) is None
 

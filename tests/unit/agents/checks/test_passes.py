@@ -35,11 +35,19 @@ def test_reading_decides_the_verdict() -> None:
         ("disk", Reading("", "[Errno 5] I/O error", 1), "disks: [Errno 5] I/O error"),
         ("disk", Reading("", "", -9), "disks: exit code -9"),
         ("kernel-log", Reading("", "dmesg: Operation not permitted\n", 1), "kernel: dmesg: "),
-        ("gpu-count", Reading("", "", MISSING), "nvidia-smi: command not found"),
+        ("gpu-count", Reading("", "", MISSING), "nvidia-smi: the command is missing on this node"),
         ("gpu-count", None, "nvidia-smi: no answer within 6 s"),
-        ("disk", Reading("many 1 rw /\n"), "disks: cannot parse the output: "),
-        ("disk", Reading(""), "/ was not read"),
-        ("memory", Reading("limit many\n"), "memory/processes: cannot parse the output: "),
+        (
+            "disk",
+            Reading("many 1 rw /\n"),
+            "disks: cannot read the output, because its format is unexpected: ",
+        ),
+        ("disk", Reading(""), "'/' was not read"),
+        (
+            "memory",
+            Reading("limit many\n"),
+            "memory/processes: cannot read the output, because its format is unexpected: ",
+        ),
     ],
 )
 def test_unusable_reading_gives_the_verdict_unknown(
@@ -116,5 +124,7 @@ def test_invalid_settings_are_reported_in_one_line(given: object, tmp_path: Path
 
 
 def test_missing_settings_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"checks\.json: cannot read the settings: "):
+    with pytest.raises(
+        SettingsError, match=r"checks\.json: cannot read the settings of the checks: "
+    ):
         settings.read(tmp_path / "checks.json")

@@ -250,18 +250,21 @@ def test_jail_passes_only_with_the_expected_generation(jail: Path) -> None:
     text = read(jail)
 
     assert system.jail(text, generation=3) is None
-    assert (
-        system.jail(text, generation=4)
-        == "the jail has generation 3, expected 4, the value of jail.refresh"
+    assert system.jail(text, generation=4) == (
+        "the jail has generation 3, but 'jail.refresh' is 4; check the Job that populates the jail"
     )
     assert system.clock(text, max_offset=0.1) is None
 
 
 def test_clock_ahead_of_or_behind_the_storage_is_detected(jail: Path) -> None:
     found = system.clock(read(jail, ahead=30), max_offset=2)
-    assert str(found).startswith("the clock is -30.0 s off the clock of the jail's storage; check")
+    assert str(found).startswith(
+        "the node's clock is -30.0 s off the clock of the jail's storage; check"
+    )
     found = system.clock(read(jail, ahead=-30), max_offset=2)
-    assert str(found).startswith("the clock is +30.0 s off the clock of the jail's storage; check")
+    assert str(found).startswith(
+        "the node's clock is +30.0 s off the clock of the jail's storage; check"
+    )
 
 
 def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
@@ -271,7 +274,10 @@ def test_unpopulated_jail_gives_empty_output(tmp_path: Path) -> None:
 def test_unwritable_jail_fails_with_the_kernels_message(jail: Path) -> None:
     (jail / readers.NODES).write_text("a file in place of the folder")
 
-    assert system.jail(read(jail), generation=3) == "the jail is not writable: File exists"
+    assert system.jail(read(jail), generation=3) == (
+        "the node cannot write to the jail: File exists; check the mount options and the storage "
+        "of the jail's volume"
+    )
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

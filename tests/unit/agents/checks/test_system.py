@@ -6,6 +6,8 @@ from agents.checks import system
 from agents.checks.judging import EARLIER, UnknownError
 from tests.unit.agents.checks.processes import BUSY, IDLE
 
+REMOVE = "; remove these files, or restart the pod"
+
 # --- Disks ---------------------------------------------------------------------------------------
 
 
@@ -29,7 +31,7 @@ def test_disk_fails_if_full_or_read_only_or_out_of_inodes(text: str, wrong: str 
 
 
 def test_disk_that_was_not_read_gives_no_verdict() -> None:
-    with pytest.raises(UnknownError, match="/data was not read"):
+    with pytest.raises(UnknownError, match="'/data' was not read"):
         disk("1 1 rw /\n", "/data")
 
 
@@ -46,7 +48,10 @@ def memory(text: str, processes: str = IDLE) -> str | None:
         ("limit 1000\nfree 800\n", None),
         (
             "limit 1000\nfree 799\n",
-            "799 of 1000 MiB are free on an idle node, expected at least 80 %",
+            (
+                "799 of 1000 MiB of memory are free on a node without jobs, expected at least 80 "
+                "%; end leftover processes"
+            ),
         ),
     ],
 )
@@ -61,7 +66,7 @@ def test_memory_of_a_busy_node_gives_no_verdict() -> None:
 
 def test_jobs_of_an_earlier_reading_are_ignored() -> None:
     assert memory("limit 1000\nfree 1\n", f"{IDLE}{EARLIER}22\n{BUSY}")
-    with pytest.raises(UnknownError, match="jobs are running"):
+    with pytest.raises(UnknownError, match="jobs run on this node"):
         memory("limit 1000\nfree 1\n", f"{BUSY}{EARLIER}22\n{IDLE}")
 
 
@@ -94,13 +99,15 @@ def test_jail_that_is_not_mounted_fails() -> None:
 
 @pytest.mark.parametrize("why", ["Read-only file system", "Input/output error"])
 def test_unwritable_jail_fails_and_the_message_says_why(why: str) -> None:
-    assert jail(text(written=why, ahead="")) == f"the jail is not writable: {why}"
+    assert jail(text(written=why, ahead="")) == (
+        f"the node cannot write to the jail: {why}; check the mount options and the storage of the "
+        "jail's volume"
+    )
 
 
 def test_wrong_jail_generation_fails_only_after_a_delay() -> None:
-    assert (
-        jail(text(), generation=4)
-        == "the jail has generation 3, expected 4, the value of jail.refresh"
+    assert jail(text(), generation=4) == (
+        "the jail has generation 3, but 'jail.refresh' is 4; check the Job that populates the jail"
     )
     assert jail(text(generation_age="60"), generation=4) is None
     assert jail(text(settings_age="60"), generation=4) is None
@@ -117,7 +124,7 @@ def test_clock_check_fails_above_the_maximum_offset(ahead: str, wrong: str | Non
     found = system.clock(text(ahead=ahead), max_offset=2)
 
     shown = found and found.partition(";")[0]
-    assert shown == (wrong and f"the clock is {wrong} the clock of the jail's storage")
+    assert shown == (wrong and f"the node's clock is {wrong} the clock of the jail's storage")
 
 
 def test_clock_check_needs_a_jail_for_a_verdict() -> None:
@@ -150,21 +157,28 @@ def leftovers(found: str, processes: str) -> str | None:
     return system.leftovers(found, processes, max_shm_mib=1024, min_age=600)
 
 
+IN_USE = f"1025 MiB are in use in /dev/shm although no job runs{REMOVE}"
+
+
+def remains(job: int) -> str:
+    return f"directories of the ended job {job} remain in /tmp or /dev/shm{REMOVE}"
+
+
 @pytest.mark.parametrize(
     ("found", "processes", "wrong"),
     [
         ("shm 1024 /dev/shm\n", IDLE, None),
-        ("shm 1025 /dev/shm\n", IDLE, "1025 MiB are in use in /dev/shm although no job runs"),
+        ("shm 1025 /dev/shm\n", IDLE, IN_USE),
         ("shm 90000 /dev/shm\n", BUSY, None),
-        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, "directories of the ended job 41 remain"),
+        ("shm 0 /dev/shm\njob 601 41.2000\n", BUSY, remains(41)),
         (
             "shm 0 /dev/shm\njob 601 ended.41.2000.0\n",
             BUSY,
-            "directories of the ended job 41 remain",
+            remains(41),
         ),
         ("shm 0 /dev/shm\njob 600 41.2000\n", BUSY, None),
         ("shm 0 /dev/shm\njob 9000 42.2000\n", BUSY, None),
-        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, "directories of the ended job 42 remain"),
+        ("shm 0 /dev/shm\njob 9000 42.2000\n", IDLE, remains(42)),
     ],
 )
 def test_leftovers_of_ended_jobs_fail_the_check(
@@ -183,7 +197,10 @@ def stuck(now: str, before: str, age: float = 60) -> str | None:
 
 
 def test_process_that_stays_blocked_in_the_kernel_fails_the_check() -> None:
-    assert stuck(IDLE + STUCK, STUCK) == "python3 (pid 77) hangs"
+    assert stuck(IDLE + STUCK, STUCK) == (
+        "the process python3 (pid 77) hangs in the kernel; check the storage, or restart the "
+        "machine"
+    )
 
 
 @pytest.mark.parametrize(

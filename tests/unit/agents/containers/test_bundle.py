@@ -134,5 +134,7 @@ def test_configuration_that_is_not_json_is_an_error(tmp_path: Path) -> None:
 def test_text_that_is_not_valid_unicode_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
     path = make(tmp_path / "bundle", **config)
 
-    with pytest.raises(ImageError, match=f"{path}/config.json: the configuration contains '"):
+    with pytest.raises(
+        ImageError, match=f"{path}/config.json: the image's configuration contains '"
+    ):
         bundle.read(path)

@@ -116,7 +116,9 @@ def test_configuration_that_is_not_valid_unicode_is_refused(
 ) -> None:
     push(programs, "one", config={"config": {"Env": ["A=\ud800"]}})
 
-    with pytest.raises(ImageError, match=r"^image docker.io/library/x:latest: the configuration"):
+    with pytest.raises(
+        ImageError, match=r"^image docker.io/library/x:latest: the image's configuration"
+    ):
         importer.find("x")
 
 
@@ -195,7 +197,7 @@ def test_unresponsive_registry_is_asked_again_only_after_some_minutes(
     (programs / "registry.json").unlink()
 
     assert importer.find("x") == image
-    assert "using the image in the cache" in capsys.readouterr().err
+    assert "continuing with the image in the cache" in capsys.readouterr().err
     assert 200 < record.stat().st_mtime - time.time() <= 300
 
 
@@ -242,7 +244,9 @@ def test_import_succeeds_even_if_old_images_cannot_be_removed(
     monkeypatch.setattr(Cache, "shrink", full)
 
     assert contents(importer.find("x")) == ["one"]
-    assert "cannot remove old images from the cache: Disk quota exceeded" in capsys.readouterr().err
+    assert (
+        "cannot remove old images from your cache: Disk quota exceeded" in capsys.readouterr().err
+    )
 
 
 # --- Damaged layers -------------------------------------------------------------------------------
@@ -332,7 +336,7 @@ def test_image_with_too_many_files_is_refused(
     assert contents(importer.find("x")) == ["one", "two"]
     push(programs, "one", "two", "three")
 
-    with pytest.raises(ImageError, match=r"^image .*: it has more than 2 files"):
+    with pytest.raises(ImageError, match=r"^image .*: the image has more than 2 files"):
         importer.find("x")
 
 
@@ -345,7 +349,7 @@ def test_unpacking_ends_when_there_are_too_many_files(
     script = "for word; do :; done; mkdir $word; touch $word/a $word/b $word/c; exec sleep 1000"
     (programs / "umoci").write_text(f"#!/bin/sh\n{script}\n")
 
-    with pytest.raises(ImageError, match="it has more than 2 files"):
+    with pytest.raises(ImageError, match="the image has more than 2 files"):
         importer.find("x")
 
     assert list((importer.cache.path / "temporary").iterdir()) == []

@@ -68,7 +68,9 @@ def test_saved_file_has_the_targets_name_and_is_readable(
 
     mksquashfs(program)
 
-    assert save.save(container, shared / "x.sqsh") == f"saved as {shared}/x.sqsh, 1.0 kB"
+    assert save.save(container, shared / "x.sqsh") == (
+        f"saved the container as {shared}/x.sqsh, 1.0 kB"
+    )
     assert (shared / "x.sqsh").read_bytes() == bytes(1000)
     assert (shared / "x.sqsh").stat().st_mode & 0o777 == 0o644
     assert names(shared) == ["x.sqsh"]

@@ -52,7 +52,9 @@ def test_bytes_that_a_program_writes_are_counted_while_it_runs() -> None:
 
 
 def test_killed_program_is_reported_with_a_remedy() -> None:
-    with pytest.raises(ImageError, match=r"^x: sh was killed: .* request more memory with --mem$"):
+    with pytest.raises(
+        ImageError, match=r"^x: the program sh was killed: .* request more memory with --mem$"
+    ):
         run(["sh", "-c", "kill -KILL $$"], subject="x")
 
 

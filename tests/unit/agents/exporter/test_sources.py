@@ -142,7 +142,7 @@ def test_hanging_jail_blocks_one_thread_until_the_jail_answers(
         messages.add(str(caught.value))
 
     assert messages == {
-        f"{tmp_path}: file system does not answer; check the server of this file system"
+        f"{tmp_path}: the file system does not answer; check the server of this file system"
     }, "the message must stay the same, because the log omits repeated messages"
     assert server.asked == 1
     server.is_available.set()
@@ -165,7 +165,7 @@ def test_hanging_volume_does_not_hide_other_volumes(tmp_path: Path, hangs: str) 
             source.read(0.05)
         assert names(series(caught.value.rest)) == paths.keys() - {hangs}
         assert str(caught.value) == (
-            f"{paths[hangs]}: file system does not answer; check the server of this file system"
+            f"{paths[hangs]}: the file system does not answer; check the server of this file system"
         )
 
     assert server.asked == 1

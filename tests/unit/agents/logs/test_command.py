@@ -304,7 +304,9 @@ def test_missing_cluster_credentials_are_reported_in_one_line(
 
     assert command.main() == 1
     (output,) = capsys.readouterr().err.splitlines()
-    assert output.startswith('level=error msg="cannot send log lines: Kubernetes: credentials: ')
+    assert output.startswith(
+        'level=error msg="the log agent cannot start: Kubernetes: credentials: '
+    )
 
 
 @pytest.mark.parametrize("text", [None, "no certificates"])
@@ -322,7 +324,7 @@ def test_invalid_certificates_are_reported_in_one_line(
 
     assert command.main() == 1
     (output,) = capsys.readouterr().err.splitlines()
-    assert output.startswith('level=error msg="cannot send log lines: monitoring.logs.ca: ')
+    assert output.startswith('level=error msg="the log agent cannot start: monitoring.logs.ca: ')
 
 
 # --- Receivers that are unavailable or refuse lines ----------------------------------------------
@@ -356,7 +358,7 @@ def test_receiver_gets_all_lines_after_an_outage(
     output = capsys.readouterr().err.splitlines()
     assert len(output) <= 3, "one or two lines about the outage, and one about its end"
     assert output[0].startswith(f'level=error msg="{stack.endpoint}')
-    assert output[-1] == f'level=info msg="{stack.endpoint}/otlp: accepts lines again"'
+    assert output[-1] == f'level=info msg="{stack.endpoint}/otlp: the receiver accepts lines again"'
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -403,7 +405,7 @@ def test_refused_lines_are_counted_and_logged_once_and_not_resent(
     assert counts.refused == 3
     output = capsys.readouterr().err.splitlines()
     assert len(output) == 2
-    assert f"the receiver refuses lines: HTTP {status} no such thing" in output[0]
+    assert f"the receiver refuses log lines: HTTP {status} no such thing" in output[0]
 
 
 def test_lines_refused_in_an_accepted_request_are_counted(
@@ -488,7 +490,7 @@ def test_invalid_header_delays_lines_and_its_value_is_not_logged(
 
     def is_reported() -> bool:
         output.append(capsys.readouterr().err)
-        return "headers_secret: Authorization: expected one line" in "".join(output)
+        return "headers_secret: the value of 'Authorization' must be one line" in "".join(output)
 
     def scenario() -> None:
         eventually("the agent reports the header", is_reported)
@@ -588,7 +590,7 @@ def test_broken_state_file_is_reported_and_replaced(
 
     stack.during(lambda: receiver.has("slurmctld: a"))
 
-    assert "sending the lines of the last 900 s" in capsys.readouterr().err
+    assert "sends the lines of the last 900 s" in capsys.readouterr().err
 
 
 def test_agent_waits_while_kubernetes_is_unavailable(
@@ -612,5 +614,5 @@ def test_agent_waits_while_kubernetes_is_unavailable(
 
     output = capsys.readouterr().err.splitlines()
     assert output[0].startswith('level=error msg="Kubernetes: GET /api/v1/namespaces/slurm/pods: ')
-    assert output[1] == 'level=info msg="Kubernetes answers again"'
+    assert output[1] == 'level=info msg="Kubernetes again sends the list of pods"'
     assert counts.lines == {"controller": 1}

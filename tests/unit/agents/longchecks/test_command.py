@@ -77,7 +77,7 @@ def test_unavailable_slurm_fails_the_run(
 
     monkeypatch.setattr(world, "_serve", away)
     assert call(world, "run", "cpu-memory") == FAILED
-    assert "run the command again" in capsys.readouterr().err
+    assert "run this command again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_missing_environment_variable_is_named(
 ) -> None:
     arguments = [command] if command == "serve" else [command, "cpu-memory"]
     assert main(arguments, {}) == UNUSABLE
-    assert f"{variable}: the environment variable is not set; run" in capsys.readouterr().err
+    assert f"environment variable {variable}: not set; run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,12 @@ def test_missing_environment_variable_is_named(
     [
         (
             ("run", "dcgm"),
-            "dcgm: is not enabled; long_checks.checks enables: cpu-memory, network; add dcgm there",
+            (
+                "long check 'dcgm': is not enabled; enabled in 'long_checks.checks': cpu-memory, "
+                "network; add 'dcgm' there and deploy"
+            ),
         ),
-        (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a node"),
+        (("run", "cpu-memory", "--node", "gpu-0"), "--node gpu-0: expected a Slurm node"),
         (("record", "network", "--node", "cpu-0"), "--node: given 1 times, expected 2"),
     ],
 )

@@ -143,7 +143,7 @@ def test_broken_file_is_reported_and_other_files_are_shown(series: Series) -> No
     assert series_of("cpu-memory", "cpu-1", found)["value"] == 5000
     (line,) = messages
     assert line.startswith(f"{broken}: ")
-    assert line.endswith("move the file away to start a new series")
+    assert line.endswith("move this file away to start a new series")
 
 
 def test_only_the_end_of_a_long_file_is_read(series: Series) -> None:

@@ -26,7 +26,7 @@ def recorded(name: str) -> str:
             parsers.gpu_burn,
             "gpu-burn-16-faulty.txt",
             16,
-            f"faulty: GPU {', '.join(map(str, range(16)))}",
+            f"faulty GPUs: {', '.join(map(str, range(16)))}",
         ),
         (
             parsers.gpu_memory,
@@ -47,7 +47,7 @@ def recorded(name: str) -> str:
             "CPU 0, GPU 5, device_to_device_memcpy_read_ce",
         ),
         (parsers.dcgm, "dcgm-3-pass.json", 0, ""),
-        (parsers.dcgm, "dcgm-3-fail.json", 1, "failed: Persistence Mode"),
+        (parsers.dcgm, "dcgm-3-fail.json", 1, "failed tests: Persistence Mode"),
         # DCGM 4 reports persistence mode as a configuration of the node.
         (parsers.dcgm, "dcgm-4-gb10.json", 0, ""),
         (parsers.network, "iperf3-3.12.json", 3.96934682178015, ""),
@@ -108,7 +108,7 @@ def test_failed_hardware_test_of_dcgm_is_a_fault() -> None:
     answer = json.loads(recorded("dcgm-4-gb10.json"))
     memory = answer["DCGM Diagnostic"]["test_categories"][1]["tests"][0]
     memory["results"][0] |= {"status": "Fail", "warnings": [{"error_severity": 2}]}
-    assert parsers.dcgm(json.dumps(answer)) == Reading(1, "failed: memory")
+    assert parsers.dcgm(json.dumps(answer)) == Reading(1, "failed tests: memory")
 
 
 def test_wrong_memory_content_means_zero_bandwidth() -> None:

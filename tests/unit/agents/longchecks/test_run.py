@@ -448,7 +448,7 @@ def test_interrupted_run_of_other_nodes_is_finished_first(tmp_path: Path) -> Non
 def test_second_concurrent_run_of_a_check_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     with alone(world.series / "cpu-memory" / ".run.lock", wait=False):
-        with pytest.raises(BusyError, match="cpu-memory: a run of this check is in progress"):
+        with pytest.raises(BusyError, match="cpu-memory: another run of this check is in progress"):
             world.run()
         world.run("network", ["cpu-0"])
     assert not world.jobs
@@ -468,7 +468,7 @@ def test_refused_job_ends_the_run_with_slurms_message(tmp_path: Path) -> None:
 def test_unknown_node_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0", "other-0")
     for name in ("cpu-7", "other-0"):
-        with pytest.raises(ValueError, match=f"--node {name}: expected a node of Slurm"):
+        with pytest.raises(ValueError, match=f"--node {name}: expected a Slurm node"):
             world.run(nodes=[name])
 
 
@@ -477,6 +477,6 @@ def test_broken_file_stops_the_run_and_is_named(tmp_path: Path) -> None:
     world.run()
     path = world.series / "cpu-memory" / "cpu-0.jsonl"
     path.write_text("{\n")
-    with pytest.raises(ValueError, match=r"cpu-0\.jsonl: .*move the file away"):
+    with pytest.raises(ValueError, match=r"cpu-0\.jsonl: .*move this file away"):
         world.run()
     assert Series(world.series).nodes("cpu-memory") == ["cpu-0"]

@@ -142,7 +142,7 @@ def test_failed_pass_is_reported_and_repeated(
 
     assert main([], agent) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "the pass over the nodes did not finish: " in line
+    assert "the check of the on-demand nodes did not finish: " in line
     assert "the next pass tries again" in line
 
 
@@ -161,12 +161,13 @@ def test_log_shows_only_what_was_done(
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" msg=")[2] for line in lines] == [
         (
-            '"gpu-1: set to DOWN, because it did not start: slurmstack:start:quota: '
-            'volumes must be the same as in the PodTemplate of the nodeset"'
+            '"done: set node gpu-1 to DOWN, because the node did not start: '
+            'slurmstack:start:quota: volumes must be the same as in the PodTemplate of the nodeset"'
         ),
         (
-            "\"cannot carry out 'gpu-1: pod created': "
-            'volumes must be the same as in the PodTemplate of the nodeset"'
+            "\"cannot carry out 'create the pod of node gpu-1': Kubernetes: "
+            "volumes must be the same as in the PodTemplate of the nodeset; "
+            'a later pass tries again"'
         ),
     ]
 
@@ -175,7 +176,7 @@ def test_dry_run_without_anything_to_do_exits_with_0(
     agent: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--dry-run"], agent) == 0
-    assert capsys.readouterr().out == "nodes on demand: 0 awake, 0 starting or stopping, 2 asleep\n"
+    assert capsys.readouterr().out == "on-demand nodes: 0 awake, 0 starting or stopping, 2 asleep\n"
 
 
 def test_dry_run_shows_the_actions_and_changes_nothing(
@@ -184,7 +185,7 @@ def test_dry_run_shows_the_actions_and_changes_nothing(
     world.boxes["gpu-1"].flags = {"POWERING_UP"}
 
     assert main(["--dry-run"], agent) == 1
-    assert "gpu-1: " in capsys.readouterr().out
+    assert "planned: create the pod of node gpu-1" in capsys.readouterr().out
     assert world.pods == {}
 
 
@@ -198,4 +199,4 @@ def test_dry_run_exits_with_2_if_a_service_is_unavailable(
         world.kubernetes_silent_at = 1
 
     assert main(["--dry-run"], agent) == 2
-    assert "the pass over the nodes did not finish" in capsys.readouterr().err
+    assert "the check of the on-demand nodes did not finish" in capsys.readouterr().err

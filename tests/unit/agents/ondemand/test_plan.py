@@ -31,7 +31,7 @@ NO_ROOM = Trouble(CAPACITY, "0/3 nodes are available")
 BAD_IMAGE = Trouble(IMAGE, "slurmd: ImagePullBackOff")
 BROKEN_POD = Trouble(BROKEN, "slurmd: CrashLoopBackOff")
 REJECTED = Trouble(BROKEN, "UnexpectedAdmissionError: no healthy devices")
-DELETE_REJECTED = Delete("gpu-0", "gpu-0-uid", f"it has ended: {REJECTED.text}")
+DELETE_REJECTED = Delete("gpu-0", "gpu-0-uid", f"the pod has ended: {REJECTED.text}")
 
 
 def nodeset(**fields: Any) -> Nodeset:
@@ -120,9 +120,9 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
     [
         # Nodes that sleep.
         (ASLEEP, [], []),
-        (ASLEEP, [pod(is_ready=False)], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
+        (ASLEEP, [pod(is_ready=False)], [Delete("gpu-0", "gpu-0-uid", "the node sleeps in Slurm")]),
         (ASLEEP, [pod(leaves=True)], []),
-        (LEAVING, [pod()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
+        (LEAVING, [pod()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps in Slurm")]),
         (LEAVING, [pod(leaves=True)], []),
         # slurmctld has lost the node's start, and a job runs.
         (record("ALLOCATED", "POWERED_DOWN"), [pod()], []),
@@ -131,7 +131,13 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("IDLE", "POWERED_DOWN", "NOT_RESPONDING"),
             [],
-            [Sleep("gpu-0", "Slurm expects an answer from this node, although the node sleeps")],
+            [
+                Sleep(
+                    "gpu-0",
+                    "the node sleeps already, but Slurm marks it NOT_RESPONDING; this "
+                    "request clears the mark; no action needed",
+                )
+            ],
         ),
         (LEAVING, [], [Asleep("gpu-0")]),
         (
@@ -163,12 +169,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             WAKING,
             [pod(age=901)],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
         ),
         (
             WAKING,
             [pod(template="old", is_ready=False, trouble=BAD_IMAGE)],
-            [Delete("gpu-0", "gpu-0-uid", "its template has changed")],
+            [Delete("gpu-0", "gpu-0-uid", "the settings of its nodeset have changed")],
         ),
         # The kubelet may have rejected the pod because the machine is new.
         (WAKING, [ended()], [DELETE_REJECTED]),
@@ -189,12 +195,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("DOWN", "POWERED_DOWN", reason="ResumeTimeout reached"),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
         ),
         (
             record("DOWN", "POWERED_DOWN", reason="slurmstack:leave : ResumeTimeout reached"),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
         ),
         (record("DOWN", "POWERED_DOWN", reason="broken-fan : ResumeTimeout reached"), [], []),
         (
@@ -202,12 +208,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
                 "DOWN", "POWERED_DOWN", reason="slurmstack:cost: too dear : ResumeTimeout reached"
             ),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
         ),
         (
             record("DOWN", "POWERED_DOWN", reason="Not responding : ResumeTimeout reached"),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: not started within 900 s", 1)],
+            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
         ),
         (
             record("DOWN", "POWERED_DOWN", reason="Not responding"),
@@ -224,13 +230,17 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (IDLE, [ended()], [DELETE_REJECTED]),
         (record("DOWN", reason="Not responding"), [ended()], [DELETE_REJECTED]),
         (record("IDLE", "DRAIN", reason="broken-fan"), [ended()], [DELETE_REJECTED]),
-        (ASLEEP, [ended()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps")]),
+        (ASLEEP, [ended()], [Delete("gpu-0", "gpu-0-uid", "the node sleeps in Slurm")]),
         # Nodes that are awake.
         (BUSY, [pod()], []),
         (BUSY, [pod(template="old")], []),
         (RECENT, [pod()], []),
-        (IDLE, [pod()], [Sleep("gpu-0", "idle for 700 s")]),
-        (RECENT, [pod(template="old")], [Sleep("gpu-0", "its template has changed")]),
+        (IDLE, [pod()], [Sleep("gpu-0", "the node has had no job for 700 s")]),
+        (
+            RECENT,
+            [pod(template="old")],
+            [Sleep("gpu-0", "the settings of its nodeset have changed")],
+        ),
         (BUSY, [], [Lose("gpu-0")]),
         (record("IDLE", "DRAIN", reason="slurmstack:leave"), [], [Lose("gpu-0")]),
         # Only a pod can show whether the node is healthy again.
@@ -248,7 +258,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("DOWN", reason="Not responding"),
             [pod(template="old", is_ready=False)],
-            [Delete("gpu-0", "gpu-0-uid", "its template has changed")],
+            [Delete("gpu-0", "gpu-0-uid", "the settings of its nodeset have changed")],
         ),
         (record("DOWN", reason="Not responding"), [pod(is_ready=False)], []),
         (
@@ -260,7 +270,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("IDLE", "POWER_UP", last_busy=moment(NOW - 700)),
             [pod()],
-            [Sleep("gpu-0", "idle for 700 s")],
+            [Sleep("gpu-0", "the node has had no job for 700 s")],
         ),
     ],
 )
@@ -280,7 +290,7 @@ def test_node_keeps_its_pod_for_a_minute_if_slurmctld_lost_its_state() -> None:
     assert actions(ASLEEP, [pod()], memory=seen) == []
     seen = Memory(recovering={"gpu-0": NOW - 60})
     assert actions(ASLEEP, [pod()], memory=seen) == [
-        Delete("gpu-0", "gpu-0-uid", "the node sleeps")
+        Delete("gpu-0", "gpu-0-uid", "the node sleeps in Slurm")
     ]
 
 
@@ -289,7 +299,11 @@ def test_pod_whose_start_slurmctld_missed_is_replaced_after_a_minute() -> None:
     assert actions(WAKING, [pod(age=90)], memory=seen) == []
     seen = Memory(recovering={"gpu-0": NOW - 60})
     assert actions(WAKING, [pod(age=90)], memory=seen) == [
-        Delete("gpu-0", "gpu-0-uid", "slurmctld does not know that the pod's slurmd has started")
+        Delete(
+            "gpu-0",
+            "gpu-0-uid",
+            "slurmctld has lost the registration of the pod's slurmd; a new pod registers again",
+        )
     ]
 
 
@@ -346,7 +360,7 @@ def test_container_that_runs_between_its_crashes_is_still_broken() -> None:
 STUCK_POD = pod(is_ready=False, leaves=True, ends=NOW - 121.0, machine="metal-7")
 STUCK_REASON = (
     "slurmstack:start:broken: pod gpu-0 is stuck terminating on machine metal-7; "
-    "check that machine's kubelet"
+    "check the kubelet of this machine"
 )
 
 
@@ -451,14 +465,16 @@ def test_more_nodes_stay_awake_in_the_configured_hours() -> None:
 
 def test_sleeping_nodes_over_the_cost_ceiling_are_drained() -> None:
     reason = (
-        "slurmstack:cost: the nodes on demand would cost more than on_demand.ceiling: 2 per hour"
+        "slurmstack:cost: with this node, on-demand nodes would cost more than "
+        "'on_demand.ceiling': 2 per hour"
     )
     assert actions(sleeping(3), ceiling=2) == [Hold("gpu-2", reason)]
 
 
 def test_nodes_held_for_their_cost_return_when_others_sleep() -> None:
     reason = (
-        "slurmstack:cost: the nodes on demand would cost more than on_demand.ceiling: 1 per hour"
+        "slurmstack:cost: with this node, on-demand nodes would cost more than "
+        "'on_demand.ceiling': 1 per hour"
     )
     held = (("CLOUD", "IDLE", "DRAIN", "POWERED_DOWN"), {"reason": reason})
     awake = (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2})
@@ -522,5 +538,5 @@ def test_pod_of_a_removed_node_is_deleted() -> None:
     observed = Observed({}, {"gpu-5": pod("gpu-5")}, {"gpu": TEMPLATE})
     wanted = Wanted(nodesets={"gpu": nodeset()}, ceiling=None)
     assert plan(observed, wanted, NOW).actions == (
-        Delete("gpu-5", "gpu-5-uid", "the node is not in the settings"),
+        Delete("gpu-5", "gpu-5-uid", "the settings do not contain the node"),
     )

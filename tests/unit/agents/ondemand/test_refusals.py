@@ -50,7 +50,9 @@ def test_refusal_during_a_start_of_the_api_server_is_temporary(
 ) -> None:
     world.refusal = refusal
     plan, carried = agent.look(world.now)
-    assert carried.notes == (f"cannot carry out '{NODE}: pod created': {refusal}",)
+    action = f"create the pod of node {NODE}"
+    note = f"cannot carry out '{action}': Kubernetes: {refusal}; a later pass tries again"
+    assert carried.notes == (note,)
     assert carried.done == ()
     assert not plan.is_settled
     assert world.boxes[NODE].reason == ""

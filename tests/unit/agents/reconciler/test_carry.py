@@ -137,7 +137,7 @@ def test_reason_that_others_set_meanwhile_is_not_overwritten(record: Object) -> 
     world = World(**record)
 
     (note,) = carry(world, Drain("cpu-1", "slurmstack:kubernetes:cordoned: m"))
-    assert note.startswith("skipped 'cpu-1: drained: ")
+    assert note.startswith("did not carry out 'drain node cpu-1: ")
     assert world.changes == []
 
 
@@ -333,7 +333,7 @@ def test_taints_that_changed_meanwhile_are_left_for_the_next_pass() -> None:
     world.taints = [OTHER]
 
     (note,) = carry(world, Mark("machine-1", "Xid"))
-    assert "the taints have changed" in note
+    assert "another program has changed the taints" in note
     assert [path for _, path, _ in world.changes] == [f"{NODE}/status"]
 
 
@@ -344,7 +344,9 @@ def test_event_reports_that_a_person_is_needed() -> None:
     ((_, path, event),) = world.changes
     assert path == "/api/v1/namespaces/slurm/events"
     assert (event["type"], event["reason"]) == ("Warning", "PersonNeeded")
-    assert event["message"] == "cpu-1: a person is needed, no repair step remains: gpu-xid: Xid 79"
+    assert event["message"] == (
+        "a person must repair node cpu-1, because no repair step remains: gpu-xid: Xid 79"
+    )
     about = {"apiVersion": "batch/v1", "kind": "Job", "name": "after", "namespace": "slurm"}
     assert event["involvedObject"] == about
 
@@ -402,7 +404,7 @@ def test_refused_action_is_reported_and_others_continue(status: int, message: st
     world.refused[f"DELETE {path}"] = httpx.Response(status, json={"message": message})
 
     (note,) = carry(world, Restart(KEY, "u1"), Withdraw("machine-1"), memory=BEGUN)
-    assert note.endswith(message)
+    assert note.endswith(f"{message}; the next pass tries again")
     assert [path for _, path, _ in world.changes][-1] == NODE
     assert not loads(world.remembered[-1])[KEY].done
 

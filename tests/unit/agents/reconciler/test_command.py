@@ -14,10 +14,11 @@ import pytest
 from agents.kubernetes import KubernetesError
 from agents.reconciler import __main__ as command
 from agents.reconciler import report
-from agents.reconciler.__main__ import Reconciler
+from agents.reconciler.__main__ import Pass, Reconciler
+from agents.reconciler.actions import Action, Withdraw
 from agents.reconciler.carry import Place
 from agents.reconciler.memory import dumps
-from agents.reconciler.plan import plan
+from agents.reconciler.plan import Plan, plan
 from agents.reconciler.rollout import is_coming
 from agents.reconciler.wanted import read
 from agents.wanted import WantedError
@@ -124,7 +125,7 @@ def test_unreadable_settings_exit_with_2(setting: Setting, tmp_path: Path, text:
     (tmp_path / "wanted.json").write_text(text)
 
     assert setting.run("--once") == 2
-    with pytest.raises(WantedError, match=r"wanted\.json: cannot read the settings"):
+    with pytest.raises(WantedError, match=r"wanted\.json: cannot read the agent's settings"):
         read(tmp_path / "wanted.json")
     with pytest.raises(WantedError, match="nowhere"):
         read(tmp_path / "nowhere")
@@ -145,7 +146,7 @@ def test_dry_run_shows_the_plan_and_changes_nothing(
     setting.world.boxes["cpu-1"].is_cordoned = True
 
     assert setting.run(*options) == 1
-    assert "cpu-1: drained: slurmstack:kubernetes:cordoned: " in capsys.readouterr().out
+    assert "drain node cpu-1: slurmstack:kubernetes:cordoned: " in capsys.readouterr().out
     assert not setting.world.done
     assert setting.world.memory == dumps({})
 
@@ -166,7 +167,7 @@ def test_number_of_nodes_in_the_report_is_limited() -> None:
     output = report.text(plan(observed(*machines, replicas=60), wanted(60), {}, NOW)).splitlines()
 
     assert len(output) == report.MOST + 2
-    assert output[-1] == "and 10 more problems of nodes"
+    assert output[-1] == "and 10 more problems of nodes, which --json shows"
 
 
 # --- Repeated passes -----------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_passes_continue_after_a_failure_until_sigterm(
     output = capsys.readouterr()
     assert looks == 3
     failure, in_service = output.err.splitlines()
-    assert failure.startswith('level=error msg="the pass over the nodes did not finish: ')
+    assert failure.startswith('level=error msg="the check of the nodes did not finish: ')
     assert failure.endswith('; the next pass tries again"')
     assert in_service == 'level=info msg="2 of 2 nodes are in service"', (
         "an unchanged report is logged once"
@@ -286,7 +287,7 @@ def test_passes_run_even_if_the_metrics_port_is_in_use(
         assert setting.run() == 0
 
     failure, in_service = capsys.readouterr().err.splitlines()
-    assert failure.startswith(f'level=error msg="PORT {port}: cannot serve metrics: ')
+    assert failure.startswith(f'level=error msg="variable PORT={port}: cannot serve metrics: ')
     assert in_service == 'level=info msg="2 of 2 nodes are in service"'
 
 
@@ -294,6 +295,17 @@ def test_option_once_serves_no_metrics(setting: Setting, port: int) -> None:
     assert setting.run("--once") == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+
+
+@pytest.mark.parametrize(
+    ("done", "status"), [(None, "planned"), ((), "not done"), ((Withdraw("m1"),), "done")]
+)
+def test_line_of_an_action_says_whether_it_is_done(
+    done: tuple[Action, ...] | None, status: str
+) -> None:
+    made = Pass(Plan((Withdraw("m1"),), {}, (), 1, 1), {}, (), done=done)
+
+    assert made.actions() == [f"{status}: withdraw the request to reboot machine m1"]
 
 
 # --- After a deploy ------------------------------------------------------------------------------
@@ -305,7 +317,7 @@ def test_option_after_deploy_writes_the_report_to_job_and_event(setting: Setting
     assert setting.run("--after-deploy") == 0, "a node out of service does not fail the deploy"
     (report,) = setting.kubernetes.reports
     acted, event = setting.kubernetes.events
-    assert acted["message"].startswith("cpu-1: drained: slurmstack:kubernetes:cordoned")
+    assert acted["message"].startswith("done: drain node cpu-1: slurmstack:kubernetes:cordoned")
     assert report.splitlines()[0] == "2 of 2 nodes are in service"
     assert "cpu-1: cordoned" in report
     assert (event["type"], event["message"]) == ("Warning", report)
@@ -342,7 +354,7 @@ def test_report_does_not_wait_for_jobs_on_outdated_nodes(tmp_path: Path) -> None
 
     assert setting.run("--after-deploy") == 0
     assert setting.slept == 0
-    assert "cpu: nodes that wait for new settings: 2" in setting.kubernetes.reports[0]
+    assert "cpu: nodes that still have old settings: 2" in setting.kubernetes.reports[0]
 
 
 def test_report_waits_for_starting_nodes_up_to_the_rollout_limit(

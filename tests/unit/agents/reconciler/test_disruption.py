@@ -117,7 +117,7 @@ def test_failed_write_of_the_budget_is_reported_and_repairs_continue(tmp_path: P
 
     (note,) = look(tmp_path, world)
 
-    assert note.startswith("nodes with jobs are not protected from evictions: Kubernetes: PATCH")
+    assert note.startswith("nodes with jobs are not protected from evictions, because ")
     assert world.boxes["cpu-0"].is_drained
 
 

@@ -197,11 +197,14 @@ def test_failed_pod_takes_no_jobs_even_before_slurm_notices() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"cpus": 1}, "CPUs 1, expected 2"),
-        ({"memory": 500}, "memory 500, expected 1000"),
-        ({"gres": "gpu:h100:7(S:0-1),shard:28"}, "GPUs 7, expected 8"),
-        ({"gres": ""}, "GPUs 0, expected 8"),
-        ({"gres": "gpu:h100:4,gpu:a100:3"}, "GPUs 7, expected 8"),
+        ({"cpus": 1}, "CPUs in Slurm's record of the node: 1, expected 2"),
+        ({"memory": 500}, "MiB of memory in Slurm's record of the node: 500, expected 1000"),
+        (
+            {"gres": "gpu:h100:7(S:0-1),shard:28"},
+            "GPUs in Slurm's record of the node: 7, expected 8",
+        ),
+        ({"gres": ""}, "GPUs in Slurm's record of the node: 0, expected 8"),
+        ({"gres": "gpu:h100:4,gpu:a100:3"}, "GPUs in Slurm's record of the node: 7, expected 8"),
     ],
 )
 def test_node_of_the_wrong_size_is_reported(fields: dict[str, object], message: str) -> None:

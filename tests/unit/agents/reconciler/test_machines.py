@@ -132,7 +132,7 @@ def test_gated_node_is_reported_and_the_next_pass_follows_soon() -> None:
     assert [str(one) for one in made.out] == [
         (
             "cpu-1: gated: the pod waits until the reconciler has chosen its machine "
-            "(keep_machine), usually for some seconds; no action needed (waiting)"
+            "('keep_machine'), usually for some seconds; no action needed (waiting)"
         )
     ]
     assert Schedule("cpu-1", "cpu-1-uid", "machine-1", "machine-1") in made.actions

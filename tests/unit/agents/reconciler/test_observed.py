@@ -120,7 +120,7 @@ def test_pods_machines_and_records_are_read() -> None:
     assert (pending.started, pending.leaves, pending.why) == (
         0.0,
         None,
-        "the pod's phase is Pending",
+        "the phase of the node's pod is Pending",
     )
     machine = seen.machines["m1"]
     assert (machine.uid, machine.version, machine.boot) == ("u3", "1", "b1")
@@ -188,8 +188,11 @@ def waiting(reason: str) -> Object:
         ),
         ({"initContainerStatuses": [waiting("CrashLoopBackOff")]}, "join: CrashLoopBackOff"),
         ({"containerStatuses": [waiting("ImagePullBackOff")]}, "join: ImagePullBackOff back-off"),
-        ({"containerStatuses": [waiting("PodInitializing")]}, "the pod's phase is Pending"),
-        ({"phase": "Running"}, "slurmd is not ready"),
+        (
+            {"containerStatuses": [waiting("PodInitializing")]},
+            "the phase of the node's pod is Pending",
+        ),
+        ({"phase": "Running"}, "the pod's container slurmd is not ready; check its log"),
     ],
 )
 def test_message_about_an_unready_pod_names_the_cause(status: Object, why: str) -> None:

@@ -50,7 +50,10 @@ def test_healthy_nodes_need_no_action_and_no_memory() -> None:
 def test_node_is_drained_for_a_finding_about_its_machine() -> None:
     seen = observed(machine("machine-1", is_cordoned=True))
 
-    reason = "slurmstack:kubernetes:cordoned: machine machine-1"
+    reason = (
+        "slurmstack:kubernetes:cordoned: machine machine-1 is cordoned; to end this drain, run "
+        "`kubectl uncordon` for this machine"
+    )
     assert actions(seen) == [Drain("cpu-1", reason)]
 
 
@@ -89,7 +92,7 @@ def test_end_of_a_drain_requires_the_same_reason_and_time() -> None:
 
     made = plan(seen, wanted(), {}, NOW)
     assert made.actions == (Lift("cpu-1", reason, moment(SINCE)),)
-    assert made.out[0].doing == "returns to service now"
+    assert made.out[0].doing == "the reconciler now returns the node to service"
 
 
 def all_cordoned(replicas: int) -> Observed:
@@ -123,7 +126,7 @@ def test_nodes_on_dead_machines_are_drained_first() -> None:
     seen = observed(machine("machine-0", is_cordoned=True), machine("machine-1", conditions=DEAD))
 
     (drain,) = actions(seen, wanted(share=0.1))
-    assert str(drain).startswith("cpu-1: drained: slurmstack:kubernetes:not-ready: ")
+    assert str(drain).startswith("drain node cpu-1: slurmstack:kubernetes:not-ready: ")
 
 
 # --- Jobs of a lost node -------------------------------------------------------------------------
@@ -307,7 +310,7 @@ def test_restart_waits_until_jobs_end() -> None:
     made = step({KEY: Climb(0, 0, done=True)}, observed(busy, MARKED))
 
     assert made.actions == ()
-    assert made.out[0].doing == "restart: waits until its jobs end"
+    assert made.out[0].doing == "the step 'restart' waits until the node's jobs end"
 
 
 OVER = {KEY: Climb(1, 0, done=True, target="x")}
@@ -316,12 +319,21 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (BROKEN.model_copy(update={"alloc_cpus": 1}), "waits until the jobs of cpu-1 end"),
-        (pod("cpu-2", machine="machine-1"), "drain node cpu-2, which is on the same machine"),
-        (pod("cpu-9", machine="machine-1"), "move pod cpu-9 to another machine"),
+        (
+            BROKEN.model_copy(update={"alloc_cpus": 1}),
+            "waits until the jobs of node cpu-1 end, which also runs on this machine",
+        ),
+        (
+            pod("cpu-2", machine="machine-1"),
+            "waits for you: node cpu-2 also runs on this machine; drain this node with scontrol",
+        ),
+        (
+            pod("cpu-9", machine="machine-1"),
+            "waits for you: pod cpu-9 also runs on this machine; move the pod to another machine",
+        ),
         (
             pod("login-0", machine="machine-1", is_worker=False),
-            "move pod login-0 to another machine",
+            "waits for you: pod login-0 also runs on this machine; move the pod to another machine",
         ),
     ],
 )
@@ -329,7 +341,7 @@ def test_machine_in_use_is_not_rebooted(changed: object, message: str) -> None:
     made = step(OVER, observed(BROKEN, MARKED, changed))  # type: ignore[arg-type]
 
     assert made.actions == ()
-    assert f"reboot: {message}" in [out.doing for out in made.out]
+    assert f"the step 'reboot' {message}" in [out.doing for out in made.out]
 
 
 def test_machine_of_an_undrained_node_is_not_rebooted() -> None:
@@ -348,8 +360,9 @@ def test_new_machine_is_not_replaced() -> None:
     made = step({KEY: Climb(2, 0, done=True, target="x")}, observed(BROKEN, new))
 
     assert made.actions == ()
-    assert (
-        made.out[0].doing == "replace: machine machine-1 is 60 s old, below reconciler.replace_age"
+    assert made.out[0].doing == (
+        "the step 'replace' waits, because machine machine-1 is 60 s old, less than "
+        "'reconciler.replace_age'"
     )
 
 
@@ -372,7 +385,7 @@ def test_causes_of_a_node_are_repaired_one_after_the_other() -> None:
 
     assert len(made.actions) == 1
     assert {out.doing for out in made.out} >= {
-        "restart: waits until the repair of gpu-xid has ended"
+        "the step 'restart' waits until the node's repair because of 'gpu-xid' has ended"
     }
 
 

@@ -139,7 +139,7 @@ def test_node_that_does_not_return_stops_the_update(
     stopped = made(state, memory)
     (out,) = (one for one in stopped.out if one.cause == "roll" and one.needs_person)
     assert out.node == "cpu-3"
-    assert "nodes with old settings: 3" in out.text
+    assert "nodes of this nodeset with old settings: 3" in out.text
     assert report.code(stopped) == report.PERSON
 
 
@@ -292,4 +292,6 @@ def test_update_continues_without_waiting_only_on_nodes_without_jobs(
 
 def test_actions_are_one_line_each() -> None:
     actions: tuple[Action, ...] = made(seen()).actions
-    assert str(actions[1]) == "cpu-0: pod replaced: its settings have changed"
+    assert str(actions[1]) == (
+        "replace the pod of node cpu-0, because the node's settings have changed"
+    )

@@ -215,7 +215,7 @@ def state(world: World) -> object:
 
 
 def person_needed(world: World) -> set[str]:
-    return {line for line in world.messages if "a person is needed" in line}
+    return {line for line in world.messages if "a person must repair" in line}
 
 
 def end(world: World) -> object:

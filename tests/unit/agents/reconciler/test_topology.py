@@ -184,7 +184,7 @@ def test_nodes_without_a_label_and_of_too_small_blocks_are_in_no_block() -> None
     made = blocks(named([("n1",), ("n1",), ("n2",), ("",)]), (2,))
 
     assert parse(made.text).blocks == {"n1": ("cpu-0", "cpu-1")}
-    assert made.summary == "1 block with 2 nodes; in no block: cpu-[2-3]"
+    assert made.summary == "1 block with 2 nodes; nodes in no block: cpu-[2-3]"
 
 
 def test_node_with_only_an_upper_label_is_in_no_block() -> None:

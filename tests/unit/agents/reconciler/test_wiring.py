@@ -67,7 +67,7 @@ RACKS = {"machine_0": "r1", "machine_1": "r1", "machine_2": "r2"}
 def test_topology_is_written_once() -> None:
     kept = Kept()
 
-    assert kept.keep(labelled(**RACKS)) == "topology written: 2 leaf switches for 3 nodes"
+    assert kept.keep(labelled(**RACKS)) == "done: write topology.conf: 2 leaf switches for 3 nodes"
     assert kept.conf.leaves == {"r1": ("cpu-0", "cpu-1"), "r2": ("cpu-2",)}
 
     assert kept.keep(labelled(**RACKS), NOW + 1000) == ""
@@ -117,7 +117,7 @@ def test_dry_run_writes_nothing() -> None:
 
     said = kept.keep(labelled(**RACKS), dry_run=True)
 
-    assert said == "topology to be written: 2 leaf switches for 3 nodes"
+    assert said == "planned: write topology.conf: 2 leaf switches for 3 nodes"
     assert kept.writes == 0
 
 
@@ -162,7 +162,7 @@ def test_pass_writes_the_topology_and_an_event(tmp_path: Path) -> None:
 
     done = reconciler(tmp_path, world, kubernetes).look()
 
-    assert done.actions() == ["topology written: 1 leaf switch for 2 nodes"]
+    assert done.actions() == ["done: write topology.conf: 1 leaf switch for 2 nodes"]
     assert world.messages == done.actions()
     assert parse(kubernetes.text).leaves == {"unplaced": ("cpu-0", "cpu-1")}
 

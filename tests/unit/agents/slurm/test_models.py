@@ -141,7 +141,7 @@ def test_answer_without_records_is_an_error(kind: str) -> None:
     path = {"statistics": "diag"}.get(kind, kind)
     client = client_of(recorded() | {path: {"errors": [], "warnings": []}})
 
-    with pytest.raises(SlurmError, match=rf"the answer has no '{kind}'"):
+    with pytest.raises(SlurmError, match=rf"the answer of slurmrestd has no '{kind}'"):
         getattr(client, kind)()
 
 

@@ -77,4 +77,4 @@ def test_token_command_prints_a_token(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_error_names_a_missing_key_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "--user", "slurm", "--key", "/nowhere/key"]) == 1
-    assert "/nowhere/key: No such file" in capsys.readouterr().err
+    assert "/nowhere/key: cannot read this file: No such file" in capsys.readouterr().err
