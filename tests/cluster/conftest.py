@@ -25,7 +25,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, None, None]:
 
 
 def _explained(item: pytest.Function) -> Generator[None, None, None]:
-    """Add the stack's state to a failure."""
+    """Add the stack's state to the error of a failed test."""
     try:
         yield
     except (AssertionError, subprocess.SubprocessError) as error:
@@ -36,7 +36,10 @@ def _explained(item: pytest.Function) -> Generator[None, None, None]:
 
 @pytest.fixture(scope="session")
 def deployed(request: pytest.FixtureRequest) -> Deployed:
-    """Deploy a stack of two Slurm nodes; remove it afterwards unless --keep is set."""
+    """Return a context manager that deploys a stack of two Slurm nodes.
+
+    It removes the stack afterwards, unless the option --keep is set.
+    """
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     @contextmanager
@@ -69,8 +72,8 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
     """The test stack with its two nodes idle.
 
-    Root may run jobs, so that tests can check the confinement of such jobs. The process limit of a
-    job is low, so that a job reaches that limit before its memory limit.
+    Root may run jobs, so that tests can check that root's jobs are confined too. The process limit
+    of a job is low, so that a job reaches the process limit before its memory limit.
     """
 
     def limit(values: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A restored dump has all records. The deploy adds the users that are newer than the dump."""
+"""A deploy restores all accounting records from a dump, and adds users that the dump lacks."""
 
 from typing import Any
 

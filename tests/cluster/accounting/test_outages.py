@@ -42,8 +42,8 @@ class Load:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.submit(5)
-            # Pause, because the nodes have only four CPUs: without a pause, jobs would only
-            # lengthen the queue and load the machine.
+            # Pause, because the nodes have only four CPUs: more jobs would only wait in the queue
+            # and load the machine.
             time.sleep(0.5)
 
 
@@ -64,7 +64,7 @@ def outage(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callabl
     def switch(there: bool) -> None:
         cluster.kubectl("scale", request.param, f"--replicas={int(there)}")
         if there:
-            # Wait for both, because slurmdbd is not ready without the database.
+            # Wait for the database too, because slurmdbd is not ready without it.
             both = ("database", "accounting")
             eventually(
                 "slurmdbd and its database are ready",
@@ -90,8 +90,8 @@ def test_jobs_continue_and_no_record_is_lost_in_an_outage(
 
     assert len(during) > 20, "jobs start and end during the outage"
     check_that_sacct_fails_soon(load.cluster)
-    # Wait for the failed probe. Otherwise, the probe could report its failure after the outage,
-    # when slurmdbd is ready again.
+    # Wait until the readiness probe has failed. Otherwise, Kubernetes could mark slurmdbd as not
+    # ready only after the outage, when slurmdbd works again.
     eventually("slurmdbd is not ready", lambda: not ready(load.cluster, "accounting"), 120)
     outage(True)
     load.submit(5)

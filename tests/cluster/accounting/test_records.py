@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 
 FIELDS = ("JobID", "User", "Account", "State", "ExitCode", "NNodes", "AllocTRES", "Start", "End")
 WITHIN = 2
-"""Seconds."""
+"""Seconds between a job's end and the moment when sacct must show the job's result."""
 SPAN = 'date +%FT%T >>"$SLURM_JOB_ID.span"'
 """Command that runs before and after each job's script and appends the time to a file."""
 
@@ -48,9 +48,9 @@ JOBS = {
     "a job at its time limit": Job("sleep 300", "TIMEOUT", options="--time=1"),
 }
 # The job at its time limit runs for up to 90 seconds, because Slurm checks time limits only twice a
-# minute. A requeued job would wait two minutes, so the command that requeues the job also sets
-# StartTime. Before that, the command sleeps, because slurmd refuses a credential from the same
-# second as the requeue.
+# minute. Slurm would start a requeued job only after two minutes, so the command that requeues the
+# job also sets StartTime. Before it sets StartTime, the command sleeps, because slurmd refuses a
+# job's credential that is from the same second as the requeue.
 WATCH = """
 job=$(sbatch --parsable --output=/dev/null {options} --wrap {script})
 if [ {meanwhile} ]; then
@@ -69,7 +69,7 @@ def slug(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(accounts: Cluster) -> Iterator[str]:
-    """A folder in which all jobs run at the same time, and which gets the jobs' sacct records."""
+    """Start all jobs at the same time. The folder gets the sacct record of each job."""
     path = f"/home/shared-{uuid.uuid4().hex[:8]}"
     accounts.in_pod("login-0", "sshd", "mkdir", "-m", "1777", f"/mnt/jail{path}")
     for name, job in JOBS.items():

@@ -11,7 +11,7 @@ from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
 DAEMONS = "/slurmstepd/job_"
-"""This word is in the name of the cgroup that contains all slurmstepd processes of a job."""
+"""This text is in the path of the cgroup that contains all slurmstepd processes of a job."""
 DAEMON = "slurmstepd"
 PROCESSES = """
 from pathlib import Path
@@ -78,7 +78,10 @@ def complete(cluster: Cluster, folder: str, number: int) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_cgroups_of_jobs_are_removed_after_slurmd_is_killed(cluster: Cluster, folder: str) -> None:
-    """Kill slurmd while no job starts: Slurm would wait forever for a starting job's prolog."""
+    """Kill slurmd only while no job starts.
+
+    If slurmd were killed during the prolog of a job, Slurm would wait forever for this prolog.
+    """
     complete(cluster, folder, 250)
     long = cluster.submit(folder, "#!/bin/sh\nsleep 20", "--mem=10", "--nodelist=cpu-0")
     cluster.wait_for_job(long, "RUNNING")
@@ -164,7 +167,7 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
 def test_pod_with_a_suspended_job_ends_in_time(cluster: Cluster, folder: str) -> None:
     """In cgroups of version 1, SIGKILL does not end the frozen processes of the job.
 
-    The test cancels the job at its end, because slurmctld 24.11 does not notice that the job has
+    At the end, the test cancels the job, because slurmctld 24.11 does not notice that the job has
     ended (see docs/health.md, section Restarts).
     """
     options = ("--mem=20", "--nodelist=cpu-0")

@@ -7,7 +7,7 @@ from tests.support.slurmctld import FIND_SLURMD
 from tests.support.waiting import becomes, eventually
 
 TAKE = "head -c {mib}M /dev/zero | tail | wc -c"
-"""Command that needs `mib` MiB of memory: tail stores the last line, which never ends."""
+"""Command that needs `mib` MiB of memory: tail stores the last line, and the input is one line."""
 HOLD_AND_SPIN = (
     "python3 -c 'import time; held = bytearray({mib} << 20)\n"
     "while time.process_time() < {seconds}: pass'"
@@ -130,7 +130,10 @@ def test_ssh_session_cannot_exceed_the_memory_limit_of_the_job(
 
 
 def test_accounting_records_memory_and_cpu_time(cluster: Cluster, folder: str) -> None:
-    """The record differs by at most 10 % from the usage. Slurm records only whole seconds."""
+    """The recorded memory is at most 10 % too high, and the CPU time is at most 1 second wrong.
+
+    Slurm records the CPU time only in whole seconds.
+    """
     script = f"#!/bin/sh\n{HOLD_AND_SPIN.format(mib=200, seconds=12)}"
 
     job = cluster.submit(folder, script, "--mem=400", "--acctg-freq=1", "--wait")

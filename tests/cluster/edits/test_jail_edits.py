@@ -37,7 +37,7 @@ def test_refresh_of_the_jail_repairs_files_and_can_be_reverted(
 
     cluster.deploy("up")
 
-    assert cluster.run("tmux -V") == "broken", "the previous generation is back"
+    assert cluster.run("tmux -V") == "broken", "the edit brings the earlier files back"
     assert cluster.run(f"cat {folder}/note") == "mine"
     assert cluster.job_state(job) == "RUNNING"
     as_root("mv tmux.whole tmux")

@@ -1,4 +1,4 @@
-"""Deploys without changes, and deploys that the program must refuse."""
+"""Deploys without changes, deploys that the program must refuse, and an interrupted deploy."""
 
 import json
 import os
@@ -42,7 +42,10 @@ def nothing_changed(cluster: Cluster) -> Iterator[None]:
 
 
 def written(one: dict[str, Any]) -> object:
-    """Return the fields that a write changes, without the status, which later probes may change."""
+    """Return a value that every change of the object changes, except a change of its status.
+
+    Probes may change the status at any time.
+    """
     if "status" not in one:
         return one["metadata"]["resourceVersion"]
     metadata = {key: value for key, value in one["metadata"].items() if key != "resourceVersion"}
@@ -104,7 +107,7 @@ REFUSED_STACK = "test-refused"
 
 @pytest.fixture
 def other_stack() -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Return a function that writes a stack file with a `cluster` setting, but deploys nothing."""
+    """Return a function that writes a stack file with the given `cluster`, but deploys nothing."""
 
     def has_no_users(values: dict[str, Any]) -> None:
         # Leave out the dev stack's user, because only a deploy creates this user's key.

@@ -72,7 +72,10 @@ def test_partition_edit_reaches_every_daemon_and_spares_jobs(cluster: Cluster, f
 
 
 def test_nodes_get_the_configuration_when_slurmctld_starts(cluster: Cluster) -> None:
-    """One deploy may both replace slurmctld's pod and change the configuration."""
+    """One deploy may both replace slurmctld's pod and change the configuration.
+
+    Then the new slurmctld must send the configuration to the nodes when it starts.
+    """
     (config,) = (
         one for one in cluster.objects("configmaps") if one["metadata"]["name"] == c.SLURM_CONFIG
     )
@@ -99,7 +102,8 @@ def test_nodes_get_the_configuration_when_slurmctld_starts(cluster: Cluster) -> 
 def replace(cluster: Cluster, config: dict[str, Any], text: str) -> None:
     """Apply the ConfigMap with `text` as slurm.conf.
 
-    Use the deploy's field manager: otherwise, another manager would own fields at the next deploy.
+    Use the deploy's field manager. Another field manager would own the changed fields, which would
+    be a conflict in the next deploy.
     """
     metadata = config["metadata"]
     (owner,) = (by["manager"] for by in metadata["managedFields"] if by["operation"] == "Apply")

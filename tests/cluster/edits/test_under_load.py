@@ -142,8 +142,8 @@ def test_rotation_of_the_munge_key_loses_no_job(cluster: Cluster, folder: str) -
             assert cluster.run("srun --nodes=2 --constraint=cpu hostname").split()
             assert set(cluster.nodes().values()) <= {"idle", "mix", "alloc", "comp"}
     finally:
-        # Return to the first key only when no job runs: as soon as the new key is removed, pods use
-        # the first key again.
+        # Return to the first key only when no job runs. Each pod uses the first key again as soon
+        # as the new key is removed from this pod, and the pods do not do this at the same time.
         cluster.deploy("up")
         wait_for_key(cluster, 0)
     cluster.run("srun --nodes=2 --constraint=cpu hostname")

@@ -221,7 +221,10 @@ def test_field_of_another_manager_is_a_conflict_unless_forced(stack: Stack) -> N
 
 
 def test_object_created_by_post_is_adopted(stack: Stack, config: Properties) -> None:
-    """Pulumi's plugin creates objects with POST and its own field manager; updates use apply."""
+    """Pulumi's plugin creates objects with POST, and this engine updates them with apply.
+
+    The field managers differ, so this engine must take over the fields of Pulumi's plugin.
+    """
     news: Properties = {"metadata": stack.meta("posted"), "data": {"a": "1", "b": "2"}}
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", **news}
     ref = Ref(Kind("v1", "ConfigMap"), stack.namespace, "posted")

@@ -104,7 +104,7 @@ def _check(result: int) -> int:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    # Pass whole registers: the upper bits of a narrower argument would be undefined.
+    # Pass each number as a 64-bit value: the upper bits of a narrower argument would be undefined.
     wide = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     return _check(_libc.syscall(ctypes.c_long(_SYSCALLS[name]), *wide))
 
@@ -724,7 +724,8 @@ def _link_tmp(facts: Facts) -> None:
 
 
 # --- User namespaces ------------------------------------------------------------------------------
-# A login session is in a chroot and cannot create a user namespace. A job can, but gains no rights.
+# A login session is in a chroot and cannot create a user namespace. A job can create a user
+# namespace, but gains no rights outside it.
 
 CHROOTED = "EPERM"
 
@@ -873,7 +874,7 @@ def _climb(facts: Facts) -> object:
 
 @attempt("to pivot the root, as root of a user namespace", job=NO_FILE)
 def _pivot_inside(_: Facts) -> object:
-    """After the call, the old root is a directory of the new root. The old root is the jail."""
+    """After pivot_root, the old root is a directory of the new root, and it is only the jail."""
     _become_root_of_namespaces(CLONE_NEWNS)
     _mount("none", "/mnt", "tmpfs")
     Path("/mnt/old").mkdir()

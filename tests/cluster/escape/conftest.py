@@ -56,8 +56,9 @@ def victim(cluster: Cluster) -> Iterator[Victim]:
         f"cat >{outside}/work <<'END'\n{_WORK.format(secret=secret, folder=folder)}\nEND\n"
         f"chown -R {OTHER}:{OTHER_GROUP} {outside} /mnt/jail{public}; chmod 644 /mnt/jail{public}",
     )
-    # Create an association (the right to use an account): this user is not in the settings, so the
-    # user could not submit jobs otherwise. A stack of an earlier run may have the association.
+    # Create an association (the right to use an account). This user is not in the settings, so the
+    # user could not submit jobs otherwise. If an earlier run kept the stack, the association may
+    # already exist.
     exists = "sacctmgr --noheader show user games | grep -q games"
     by_hand = f"{exists} || sacctmgr --immediate add user games account=users"
     in_shell(cluster, cluster.controller(), "slurmctld", by_hand)

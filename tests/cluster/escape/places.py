@@ -14,7 +14,8 @@ _WAYS = {
     " cat {folder}/said",
     # These are the options with which salloc starts the shell of its interactive step.
     "salloc": f"salloc --quiet {_JOB} srun --interactive --preserve-env {{command}}",
-    # The image has no files and uses those of the jail, so that all refusals come from the kernel.
+    # The image has no files of its own: the container uses directories of the jail. An attempt
+    # therefore never fails because a program is missing, and all refusals come from the kernel.
     "container": f"srun {_JOB} --container-image={{folder}}/image"
     " --container-mounts=/usr:/usr,/etc:/etc,/srv:/srv,/home:/home,/var/lib:/var/lib"
     " {command}",
@@ -32,7 +33,7 @@ REFUSED_OTHERWISE: Mapping[str, Mapping[str, str]] = {
         "to hard-link another user's open file": "EXDEV",
     }
 }
-"""Refusals that differ from those in a job of srun, by way and attempt."""
+"""Refusals that differ from those in a job of srun, by place and attempt."""
 EMPTY_IMAGE = """
 mkdir --parents {folder}/usr {folder}/etc {folder}/tmp {folder}/mnt
 for name in bin sbin lib lib64; do ln -s usr/$name {folder}/$name; done
@@ -41,7 +42,7 @@ for name in bin sbin lib lib64; do ln -s usr/$name {folder}/$name; done
 
 
 def kind(place: str) -> str:
-    """Return the place that has the same refusals as this place."""
+    """Return the place under which `attempts.py` lists the refusals of this place."""
     return "job" if place in LIKE_A_JOB else place
 
 

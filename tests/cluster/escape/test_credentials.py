@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unharmed")
 
 
 @pytest.mark.parametrize("become", ["", "unshare --user --map-root-user "])
-def test_munge_credential_names_only_its_sender(cluster: Cluster, become: str) -> None:
+def test_munge_credential_always_contains_its_senders_uid(cluster: Cluster, become: str) -> None:
     output = cluster.run(f"srun {become}munge --no-input | unmunge")
 
     assert "STATUS:          Success" in output
@@ -98,7 +98,7 @@ def test_forged_environment_does_not_start_a_step_as_another_user(
 
 
 @pytest.mark.parametrize("name", ["root", "games", "slurm", "munge", "nobody", "sshd"])
-def test_users_key_does_not_open_another_account(cluster: Cluster, name: str) -> None:
+def test_users_ssh_key_does_not_open_another_account(cluster: Cluster, name: str) -> None:
     answer = cluster.ssh("id", check=False, user=name)
 
     assert answer.returncode == 255

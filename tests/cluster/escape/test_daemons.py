@@ -65,7 +65,10 @@ def test_slurmd_refuses_a_credential_made_for_another_message(
 def test_only_the_user_of_a_step_can_contact_its_slurmstepd(
     answers: Callable[[str], Answers],
 ) -> None:
-    """Slurm itself checks the sender only after it has read the whole request, of any length."""
+    """The kernel must refuse other users' connections to the socket.
+
+    Slurm itself checks the sender only after it has read the whole request, of any length.
+    """
     answer = answers("the same node")
     outcome = answer["slurmstepd"]
 

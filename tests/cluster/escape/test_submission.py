@@ -132,7 +132,10 @@ def test_broadcast_file_cannot_replace_a_file_of_another_user(
 
 
 def test_no_root_process_uses_a_users_environment(cluster: Cluster, folder: str, mark: str) -> None:
-    """With LD_DEBUG, the dynamic linker writes a trace file that belongs to the program's user."""
+    """With LD_DEBUG, the dynamic linker writes a trace file that belongs to the program's user.
+
+    A trace file of root would therefore show that a process of root used the user's variables.
+    """
     cluster.run(f"printf 'id -u >>{folder}/shells\\n' >{folder}/shell")
     environment = {
         "LD_DEBUG": "files",

@@ -38,7 +38,8 @@ def watchful(values: dict[str, Any]) -> None:
         "interval": 5,
         "share": 1,
         "rollout": 60,
-        # Repairs would undo the tests' changes to pods, so the reconciler repairs only one cause.
+        # Repairs would undo the tests' changes to pods, so the reconciler repairs only nodes with
+        # the cause `gpu-row-remap`.
         "ladder": ["recheck"],
         "ladders": {"gpu-row-remap": ["restart", "reboot", "replace"]},
         "back_off": 10,

@@ -88,8 +88,8 @@ def failing_jobs(cluster: Cluster) -> Iterator[None]:
 def _resumed(node: Node) -> bool:
     """Return whether the node is in service again.
 
-    Resume a node that is down, because slurmctld does not contact such a node. The reconciler would
-    restart the node's pod, which does not end this fault.
+    If the node is down, resume it, because slurmctld does not contact a node that is down. The
+    reconciler would restart the node's pod instead, which does not end this fault.
     """
     if node.state.startswith("down"):
         operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
@@ -299,8 +299,8 @@ return slurm.SUCCESS
 def starved_scheduler(cluster: Cluster) -> Iterator[None]:
     """slurmctld runs only for milliseconds at a time, too short for a cycle over all pending jobs.
 
-    Requests take less time, so slurmctld still answers them. Each submitted job starts the
-    schedulers.
+    Requests take less time, so slurmctld still answers them. Each submitted job starts a new cycle
+    of the schedulers.
     """
     send = "sbatch --quiet --nodelist=cpu-1 --output=/dev/null --wrap=true"
     submit = f"touch ~/ask; while [ -e ~/ask ]; do {send}; sleep 1; done"
@@ -431,7 +431,7 @@ def slow_memory(cluster: Cluster) -> Iterator[None]:
 
 
 def _delete_history(cluster: Cluster, check: str) -> None:
-    """Delete a long check's history, which metrics show until the next measurement."""
+    """Delete the measurements of a long check. Metrics would show the last one until the next."""
     series = f"{c.LONG_CHECKS_DATA}/{check}"
     cluster.kubectl("exec", f"deploy/{c.LONG_CHECKS}", "--", "rm", "-r", series)
 

@@ -80,7 +80,7 @@ def test_running_jobs_end_normally_on_a_drained_node(node: Node, folder: str) ->
 
 
 def test_job_is_requeued_when_its_prolog_finds_a_fault(node: Node, folder: str) -> None:
-    """The job starts before the node's next check run."""
+    """The job starts before the next regular run of the checks, so its prolog finds the fault."""
     node.looks()
     node.prints(BROKEN)
     job = node.cluster.submit(

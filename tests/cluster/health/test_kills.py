@@ -20,8 +20,8 @@ from tests.support.waiting import eventually
 
 Values = dict[str, Any]
 LATEST = 12
-"""Time of the latest kill, in seconds after the start of a deploy. The deploy is then complete, so
-the random times of the kills cover all of its steps."""
+"""Time of the latest kill, in seconds after the start of a deploy. A deploy takes less time, so the
+random times of the kills cover all of its steps."""
 
 
 def resize(values: Values, number: int) -> None:
@@ -123,7 +123,11 @@ def kill_a_deploy(cluster: Cluster, seconds: float) -> None:
 
 
 def expect_no_duplicates(cluster: Cluster) -> None:
-    """Expect each Kubernetes Job once. With a generated name, a deploy could create a Job twice."""
+    """Expect each Kubernetes Job once.
+
+    The names of Jobs end with a generated part, so a killed deploy and the next deploy could both
+    create a Job.
+    """
     owned = Counter(
         one["metadata"]["name"].rsplit("-", 1)[0]
         for one in cluster.objects("jobs")
@@ -135,8 +139,9 @@ def expect_no_duplicates(cluster: Cluster) -> None:
 def expect_the_objects_of_the_state(cluster: Cluster) -> None:
     """Expect the same objects in the cluster and in the state, and no unfinished operation.
 
-    An object that is only in the cluster is a leftover of a killed deploy. Kubernetes's own
-    objects, such as ReplicaSets and the Jobs of a CronJob, are not applied by an engine.
+    An object that is only in the cluster is a leftover of a killed deploy. This does not apply to
+    objects that Kubernetes creates itself, such as ReplicaSets and the Jobs of a CronJob: no engine
+    has applied them.
     """
     checkpoint = Backend(ROOT / ".local/state", PROJECT, cluster.stack).read()
     assert checkpoint is not None

@@ -26,7 +26,10 @@ def test_cordon_drains_the_node_until_the_cordon_is_lifted(node: Node, folder: s
 
 
 def evict(node: Node) -> str:
-    """Evict the node's pod, as `kubectl drain` does. Return Kubernetes' refusal, or ""."""
+    """Evict the node's pod, as `kubectl drain` does.
+
+    Return the error with which Kubernetes refuses the eviction, or "" if Kubernetes accepts it.
+    """
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{node.name}/eviction"
     eviction = {
         "apiVersion": "policy/v1",

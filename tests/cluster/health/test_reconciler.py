@@ -15,7 +15,7 @@ LOOK = ("python3", "-m", "agents.reconciler", "--once")
 
 
 def look(cluster: Cluster, *options: str, where: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Return exit code and output of one pass of the reconciler."""
+    """Run the reconciler's program once over all nodes; return its exit code and output."""
     command = ("env", *where, *LOOK, *options)
     done = cluster.kubectl_result("exec", *POD, "--", *command, check=False, timeout=180)
     # Leave out the line that kubectl itself prints about the exit code.

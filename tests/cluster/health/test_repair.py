@@ -34,7 +34,10 @@ STEPS = (
 
 
 def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
-    """Return the active pods on the machine; `component` is a condition, such as `=worker`."""
+    """Return the active pods on the machine with a component that meets a condition.
+
+    `component` is the second part of a label selector, such as `=worker`.
+    """
     return {
         pod["metadata"]["name"]: pod
         for pod in cluster.objects("pods", f"slurmstack.dev/component{component}")
@@ -48,7 +51,7 @@ OTHERS = f" notin ({c.WORKER}, {c.REBOOTER}, {c.NODE_EXPORTER})"
 
 
 def others_leave(cluster: Cluster) -> None:
-    """Move other pods off the machine. The second controller's pod may return there later."""
+    """Move the pods of OTHERS off the machine. slurmctld's second pod may return there later."""
     deleted = set[str]()
 
     def others() -> list[str]:
@@ -202,7 +205,10 @@ Requests = Callable[[], list[dict[str, str]]]
 
 @pytest.fixture
 def cloud(cluster: Cluster) -> Iterator[Requests]:
-    """Requests of the command that replaces machines, as received by a server with a token."""
+    """Yield a function that returns the requests of the command `reconciler.replace`.
+
+    A server in the cluster receives these requests. It accepts only requests with its token.
+    """
     token = secrets.token_hex(16)
     receive(cluster, CLOUD_NAMESPACE, CLOUD_PORT, cloud_program(token))
     entries = (f"--from-literal=token={token}", f"--from-literal=replace.py={REPLACE}")

@@ -26,7 +26,8 @@ VARIABLES = {
     "$state": ".+",
     "$node": "cpu-1",
 }
-"""Values that Grafana would set for the variables in expressions, except for the job's id."""
+"""Values of the variables in the dashboards' expressions, which Grafana would set. The variable
+`$job_id` is missing here, because each test uses another job."""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,8 @@ def test_healthy_cluster_has_no_alert(watch: Watch, node: Node) -> None:
     lasting = watch.firing() - before
 
     def still_firing() -> set[str]:
-        # Remove each alert that stops, even if only for a moment. These alerts have no delay, but
-        # normally the delay of such an alert would begin again, and the alert would not fire.
+        # Remove each alert that stops, even if only for a moment. `watch` has removed the delays of
+        # the alerts. With its usual delay, an alert whose cause ends for a moment would not fire.
         nonlocal lasting
         lasting &= watch.firing()
         return lasting
@@ -113,7 +114,8 @@ NO_GPUS = {
     "slurmstack-node": {"GPUs", "GPUs allocated", "GPU temperature"},
     "slurmstack-nodes": {"GPUs in use"},
 }
-"""Panels, by dashboard, of devices that the cluster lacks. The GPU dashboard may be empty."""
+"""Panels, by dashboard, that are empty because the test cluster has no GPUs. All panels of the GPU
+dashboard may be empty too."""
 NOTHING_WRONG = {
     "slurmstack-checks": {"Findings", "Nodes with findings"},
     "slurmstack-health": {
@@ -138,11 +140,13 @@ LONG_CHECKS = {
     },
     "slurmstack-node": {"Long checks"},
 }
-"""Panels of long checks. Most need a device that the cluster lacks; some have not run yet."""
+"""Panels of long checks. Most of these checks need a device that the cluster lacks; others have not
+run yet."""
 
 
 LATE = {"Licenses", "Mean time between failures", "Nodes repaired most often"}
-"""Panels of NOTHING_WRONG that need a setting, or more time than the test takes."""
+"""Panels of NOTHING_WRONG that stay empty although the test breaks a node: they need a setting, or
+more time than the test takes."""
 
 
 def may_be_empty(dashboard: str, panel: str) -> bool:

@@ -25,7 +25,7 @@ http.server.HTTPServer(("", 8080), Receiver).serve_forever()
 
 
 Files = dict[str, dict[str, str]]
-"""Texts of files, by object and name."""
+"""Texts of files, by Kubernetes object and file name."""
 RULES = f"configmap/{c.MONITORING_CONFIG}"
 ALERTING = f"secret/{c.ALERTMANAGER_SECRET}"
 

@@ -31,7 +31,7 @@ WHOLE = Offer(
         "d": {"/dev/nvidia9": "/dev/urandom"},
     },
 )
-"""Devices for two nodes."""
+"""Whole GPUs for two nodes, `gpu-0` and `fixed-0`."""
 SLICES = Offer(
     SLICE,
     {
@@ -55,7 +55,7 @@ OPEN = f"for file in {FILES}; do (: <$file) 2>/dev/null && echo $file; done"
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(cluster: Cluster) -> Iterator[None]:
-    """Three nodes: with whole GPUs, with slices, and with GPUs listed in slurm.conf."""
+    """Three nodes: one has whole GPUs, one has slices, and slurm.conf lists one with its GPUs."""
     with offered(cluster, "node-1", WHOLE, SLICES), deployed(cluster, nodesets=NODESETS):
         for node in (f"{nodeset['name']}-0" for nodeset in NODESETS):
             eventually(f"{node} is idle", is_idle(cluster, node), 120)
@@ -165,7 +165,7 @@ def test_jobs_open_only_their_own_mig_slices(cluster: Cluster, folder: str) -> N
     ("node", "gres", "shown", "tres"),
     [
         ("gpu-0", "gpu:1", "gpu:test:2", {"gres/gpu=1", "gres/gpu:test=1"}),
-        # Slurm may add the GPUs' type to their shards.
+        # Slurm may show shards with the type of their GPUs.
         ("gpu-0", "shard:1", "shard(:test)?:4", {"gres/shard=1"}),
         ("slices-0", "gpu:1g.10gb:1", "gpu:1g.10gb:2", {"gres/gpu=1", "gres/gpu:1g.10gb=1"}),
     ],

@@ -202,7 +202,8 @@ def test_removing_and_adding_a_nodeset_does_not_restart_slurmctld(
 
     controller = cluster.controller()
     restarts = cluster.restarts(controller)
-    # The job ends after the node is drained: otherwise, the next job would start on the node.
+    # The job `brief` ends only after the node is drained. Otherwise, the job `waiting` would start
+    # on the node.
     drained = "scontrol show node doomed-0 | grep -q State=.*DRAIN"
     script = f"#!/bin/sh\nuntil {drained}; do sleep 0.5; done; sleep 3; echo finished >done"
     brief = cluster.submit(folder, script, "--nodelist=doomed-0 --mem=10")

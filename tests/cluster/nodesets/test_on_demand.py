@@ -44,8 +44,8 @@ ASLEEP = {f"cloud-{ordinal}": "idle~" for ordinal in range(5)}
 
 @pytest.fixture(scope="module", autouse=True)
 def _nodesets(cluster: Cluster) -> Iterator[None]:
-    # Use a short interval: only at each pass does the reconciler protect the pods of nodes with
-    # jobs from evictions.
+    # Use a short interval, so that the reconciler soon protects the pods of nodes with jobs from
+    # evictions: it updates this protection once in each interval.
     reconciler = {"interval": 5, "rollout": 60}
     with deployed(cluster, nodesets=[CLOUD, LOST], partitions=PARTITIONS, reconciler=reconciler):
         becomes("the state of each cloud node", lambda: nodes(cluster), ASLEEP)
@@ -153,7 +153,7 @@ def test_job_of_a_node_that_cannot_start_moves_to_another(cluster: Cluster, fold
     job = cluster.submit(folder, script, "--partition=both")
     eventually("the pod waits for a machine", lambda: "lost-0" in pods(cluster))
     reason = "scontrol show node lost-0 | sed -n 's/^ *Reason=//p'"
-    given = eventually("the agent gives the start up", lambda: cluster.run(reason), 90)
+    given = eventually("the agent stops trying to start the node", lambda: cluster.run(reason), 90)
     assert given.startswith("slurmstack:start:capacity: 0/2 nodes are available")
     eventually("the pod is gone", lambda: "lost-0" not in pods(cluster))
     # Wait longer than two minutes, after which Slurm starts a requeued job.
@@ -170,7 +170,7 @@ def kill_agent(cluster: Cluster) -> None:
 
 
 def kill_slurmctld(cluster: Cluster) -> None:
-    """Kill the active slurmctld. Another kill may have left none at this moment."""
+    """Kill the active slurmctld, if there is one: after an earlier kill, none may be active yet."""
     for pod in cluster.pods("controller"):
         name = pod["metadata"]["name"]
         cluster.signal("KILL", "slurmctld", name, "slurmctld", check=False)
