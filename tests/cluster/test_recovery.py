@@ -32,7 +32,7 @@ def recovered(cluster: Cluster) -> None:
 
 @pytest.fixture
 def work(cluster: Cluster, folder: str) -> Work:
-    # Use the machine that tests never freeze: Slurm requeues jobs of a silent machine.
+    # Use the machine that tests never freeze: Slurm would requeue the job of a frozen machine.
     spared = f"--nodelist={cluster.node_on('node-0')}"
     running = cluster.submit(folder, "#!/bin/sh\nsleep 300", spared)
     held = cluster.submit(folder, "#!/bin/sh\ntrue", "--hold")
@@ -55,8 +55,9 @@ def test_second_controller_takes_over_when_the_first_is_deleted(
 
 
 def test_second_controller_takes_over_from_a_frozen_node(cluster: Cluster, work: Work) -> None:
-    """After the freeze, the first slurmctld continues and does not notice the pause."""
-    # The test freezes the controller's node. It must not be node-0, which runs the Kubernetes API.
+    """After the freeze, the first slurmctld continues without noticing the pause, but must stop."""
+    # The test freezes the controller's node. Move the controller away from node-0 first, because
+    # node-0 also runs the Kubernetes API.
     cluster.move_controller("node-1")
     first = cluster.controller()
     (second,) = cluster.controllers().keys() - {first}

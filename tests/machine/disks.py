@@ -204,7 +204,7 @@ def _save_project(archive: Path) -> None:
 
 
 def _references(client: docker.DockerClient, say: Say) -> tuple[list[str], str, list[str]]:
-    """Build missing images. Return those that nodes load, the node's image, and other images."""
+    """Build missing images. Return the images that nodes load, the node image, and other images."""
     execute([ROOT / ".venv/bin/python", "-m", "images.build", "--build-only"], timeout=_TIMEOUT)
     with locked(LOCK, say):
         directory = binaries.ensure(say)

@@ -116,7 +116,7 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
     cluster.deploy("up")
 
     becomes("the state of each node", lambda: nodes(cluster), IDLE, 120)
-    assert updated(cluster, before) == {"roll-0"}, "the old settings are back"
+    assert updated(cluster, before) == {"roll-0"}, "no other node was updated"
 
 
 def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -> None:

@@ -139,7 +139,7 @@ def test_an_mpi_program_runs_in_a_batch_job(
 
 
 def test_mpi_init_waits_for_all_ranks(cluster: Cluster, workshop: str) -> None:
-    """A message that arrives too early crashes the receiving rank."""
+    """If MPI_Init returned earlier, a rank could get a message too early, and would crash."""
     write(cluster, f"{workshop}/late.c", MPI_LATE)
     cluster.run(f"cd {workshop} && mpicc -o late late.c")
 

@@ -22,7 +22,7 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 def second_on(deployed: Deployed) -> Iterator[SecondOn]:
     """Return a function that deploys the second stack on a number of Kubernetes nodes.
 
-    The function works from any state of the stack.
+    The stack may be running, stopped or removed before the call.
     """
     stack = write_second_stack()
     with ExitStack() as stacks:

@@ -112,7 +112,8 @@ def test_users_cannot_read_keys_or_replace_the_socket(second: Cluster) -> None:
 def test_controller_of_a_lost_node_restarts_on_the_placeholders_node(
     second: Cluster, folder_of_second: str
 ) -> None:
-    # The test freezes the controller's node. It must not be node-0, which runs the Kubernetes API.
+    # The test freezes the controller's node. Move the controller away from node-0 first, because
+    # node-0 also runs the Kubernetes API.
     second.move_controller("node-1")
     lost = second.controller()
     eventually("a placeholder runs on node-0", lambda: placeholder_nodes(second) == ["node-0"])

@@ -273,7 +273,7 @@ def test_backup_to_a_full_store_fails_with_one_line(cluster: Cluster) -> None:
     ],
     ids=["wrong password", "unknown host", "no server"],
 )
-def test_reports_an_unavailable_database_in_one_line(
+def test_error_about_an_unavailable_database_has_one_line(
     cluster: Cluster, changes: dict[str, Any], expected: str
 ) -> None:
     dumps = dumping(cluster.start, **{"database": cluster.database, **changes})
@@ -289,7 +289,7 @@ def test_reports_an_unavailable_database_in_one_line(
     assert dumps.names() == []
 
 
-def test_reports_a_missing_dump_in_one_line(
+def test_error_about_a_missing_dump_has_one_line(
     cluster: Cluster, dumps: Dumps, empty: Database
 ) -> None:
     with_database(dumps, empty)
@@ -375,7 +375,7 @@ def test_dump_in_a_bucket_can_be_restored(cluster: Cluster, bucket: Dumps, empty
     assert empty.sql(tables) == cluster.database.sql(tables) != ""
 
 
-def test_reports_an_unavailable_bucket_in_one_line(bucket: Dumps) -> None:
+def test_error_about_an_unavailable_bucket_has_one_line(bucket: Dumps) -> None:
     repository = f"s3:https://{s3.HOST}:{s3.REFUSING}/{s3.BUCKET}"
     code, output = bucket.run(RESTIC_REPOSITORY=repository)
     assert (code, len(output.splitlines())) == (1, 1), output

@@ -114,7 +114,7 @@ def test_no_record_is_lost_while_the_volume_is_full(cluster: Cluster) -> None:
         jobs = {cluster.user(f"sbatch --parsable -o /dev/null --wrap '{big}'") for _ in range(20)}
         eventually("jobs continue", lambda: jobs <= noted(cluster))
         eventually("slurmdbd logs the reason", lambda: "read-only" in cluster.dbd.log())
-        assert not jobs & on_record(cluster), "existing records stay readable"
+        assert not jobs & on_record(cluster), "the database still answers, but stores no new record"
 
     eventually(
         "the database logs the free space",

@@ -16,7 +16,8 @@ TWO_HOURS_AGO = (
     "DELETE FROM test_last_ran_table; INSERT INTO test_last_ran_table "
     "SELECT t, t, t FROM (SELECT UNIX_TIMESTAMP() - 7200 AS t) AS ago"
 )
-"""SQL that makes slurmdbd roll up past hours at its start. slurmdbd then purges old records."""
+"""SQL that makes slurmdbd sum up the usage of past hours when it starts. slurmdbd then purges old
+records."""
 
 
 @pytest.fixture

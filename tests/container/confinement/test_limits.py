@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 
 GROUPS = "find /sys/fs/cgroup -type d -name 'job_*'"
 SEEN = "/sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/memory/cgroup.procs"
-"""Files of version 2 and of version 1."""
+"""Files that jobs can see: the first file exists with version 2, the second with version 1."""
 
 
 def test_job_above_its_memory_ends_and_its_neighbour_continues(node: Node) -> None:

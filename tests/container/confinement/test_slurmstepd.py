@@ -49,7 +49,7 @@ def test_out_of_memory_killer_ends_tasks_first_and_slurmd_last(node: Node) -> No
 
 
 def test_slurmstepd_memory_limit_protects_other_jobs(node: Node) -> None:
-    """With --label, output passes through slurmstepd."""
+    """With --label, the tasks' output passes through slurmstepd, which then needs more memory."""
     node.isolate(shm="2GiB")
     neighbour = node.submit("sleep 600", "--mem=100", name="student")
     node.controller.wait_for_job(neighbour, "RUNNING")

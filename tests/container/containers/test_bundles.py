@@ -21,7 +21,8 @@ find /tmp /var/spool -depth -type d -name "*pmix*" | while read -r folder; do
 done
 true
 """
-"""Script that replaces the directories that slurmstepd created for PMIx (support for MPI)."""
+"""Script that replaces directories with links to a directory of another user. slurmstepd created
+the directories for PMIx (support for MPI)."""
 AWAIT_SIGNAL = """
 trap 'echo heard; exit' USR1
 echo ready
@@ -150,7 +151,7 @@ def test_refuses_an_image_together_with_a_bundle(site: Site, rootfs: str, image:
         (f"{HOME}/broken", "{", "expected JSON"),
     ],
 )
-def test_reports_an_unusable_bundle_in_one_line(
+def test_error_about_an_unusable_bundle_has_one_line(
     site: Site, place: str, content: str | None, expected: str
 ) -> None:
     if place != "/nowhere":

@@ -191,7 +191,10 @@ def silent(site: Site) -> Iterator[None]:
 
 @contextmanager
 def program(site: Site, name: str, script: str) -> Iterator[str]:
-    """Install a script that the importer runs instead of a program. Yield the variable PATH."""
+    """Install a script that the importer runs instead of the program `name`.
+
+    Yield the assignment `PATH=…`, with which the importer finds the script first.
+    """
     folder = f"{c.JAIL}/home/researcher/programs"
     site.node.user(f"mkdir --parents {folder}")
     put(site.node.worker.container, {f"{folder}/{name}": f"#!/bin/bash\n{script}\n"}, mode=0o755)
@@ -222,7 +225,7 @@ def test_cached_image_starts_although_the_registry_never_answers(site: Site, ima
     ids=["skopeo", "importer"],
 )
 def test_killed_import_is_reported_in_one_line(site: Site, victim: str, words: str) -> None:
-    """The kernel kills a program of a job that exceeds its memory."""
+    """The test kills the program, as the kernel does if a job exceeds its memory limit."""
     step = f"srun --quiet --nodelist=cpu-0 --container-image={REGISTRY}/cache/none:1 true 2>&1"
 
     with program(site, "skopeo", f"kill -KILL {victim}") as path:

@@ -120,7 +120,7 @@ def test_step_runs_the_image_for_the_nodes_architecture(site: Site) -> None:
     assert run(site, f"--container-image={name}", "cat /architecture") == "amd64"
 
 
-def test_reports_an_index_without_a_matching_image_in_one_line(site: Site) -> None:
+def test_error_about_an_index_without_a_matching_image_has_one_line(site: Site) -> None:
     images = {name: [layer([Entry("architecture", name)])] for name in ("arm64", "ppc64le")}
     name = site.push("kinds/foreign:1", ociimages.many_architectures(images))
 
@@ -227,7 +227,7 @@ def test_device_files_become_empty_files(site: Site) -> None:
 
 
 def test_layers_cannot_redirect_directories_with_attributes_of_overlayfs(site: Site) -> None:
-    """overlayfs reads such attributes of the image, because containers mount it as a user."""
+    """Containers mount the image as a user, so overlayfs reads its attributes `user.overlay.…`."""
     redirect = {"user.overlay.redirect": "/etc", "user.overlay.opaque": "y"}
     way = Entry("way", kind=tarfile.DIRTYPE, mode=0o755, attributes=redirect)
     name = site.push(
@@ -300,7 +300,9 @@ def test_files_of_a_squashfs_image_have_no_attributes(site: Site) -> None:
         ),
     ],
 )
-def test_refuses_a_hostile_squashfs_file_in_one_line(site: Site, steps: tuple[str, ...]) -> None:
+def test_error_about_a_hostile_squashfs_file_has_one_line(
+    site: Site, steps: tuple[str, ...]
+) -> None:
     path = pack(site, "hostile", *steps)
 
     assert path in refusal(site, f"--container-image={path}")
@@ -308,7 +310,7 @@ def test_refuses_a_hostile_squashfs_file_in_one_line(site: Site, steps: tuple[st
 
 
 def test_special_files_of_an_image_do_not_stop_the_import(site: Site) -> None:
-    """Opening a FIFO would wait for a writer, and the link leads to the user's own files."""
+    """Opening the FIFO would wait for a writer. The link leads to the user's own password."""
     path = pack(
         site,
         "special",

@@ -230,7 +230,9 @@ def test_options_override_variables(site: Site, image: str) -> None:
         ),
     ],
 )
-def test_reports_invalid_variables_in_one_line(site: Site, variable: str, words: str) -> None:
+def test_error_about_an_invalid_variable_has_one_line(
+    site: Site, variable: str, words: str
+) -> None:
     output = site.node.user(
         f"PYXIS_CONTAINER_{variable} srun --quiet --container-image=x true 2>&1 || true"
     )
@@ -389,7 +391,7 @@ def test_container_without_infiniband_starts_on_a_node_without_infiniband(
         ("--container-image=/etc/passwd", "expected a squashfs file"),
     ],
 )
-def test_reports_invalid_options_in_one_line(
+def test_error_about_an_invalid_option_has_one_line(
     site: Site, image: str, options: str, words: str
 ) -> None:
     assert words in refusal(site, options.format(image=image))

@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 PORT = 5000
 PLAIN = f"{REGISTRY}:{PORT}"
-"""The same images without TLS and without a password."""
+"""Address at which the registry serves the same images without TLS and without a password."""
 CONFIG = f"""
 version: 0.1
 storage: {{filesystem: {{rootdirectory: /srv/registry/data}}}}

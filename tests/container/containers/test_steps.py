@@ -223,7 +223,7 @@ def test_full_writable_layer_ends_neither_the_job_nor_the_node(site: Site, image
     assert state.split(",")[1].strip() == "none"
 
 
-def test_step_on_a_full_disk_is_refused_in_one_line(site: Site, image: str) -> None:
+def test_step_on_a_full_disk_is_refused_with_one_line(site: Site, image: str) -> None:
     site.node.isolate(tmp="16MiB")
     try:
         step = f"--jobid={site.job('--nodelist=cpu-0')} --overlap"

@@ -100,7 +100,7 @@ def test_counters_show_changes_of_a_job_within_one_interval(cluster: Cluster) ->
     increase = {
         what: count - job_counters(before)[what] for what, count in job_counters(then).items()
     }
-    # slurmctld counts a job whose script failed as completed, not as failed.
+    # If a job's script fails, slurmctld counts the job as completed, not as failed.
     assert increase == {"submitted": 3, "started": 2, "completed": 1, "canceled": 0, "failed": 0}
     assert jobs(then, "failed") == jobs(before, "failed") + 1
     assert jobs(then, "cancelled") == jobs(before, "cancelled")

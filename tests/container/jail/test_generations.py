@@ -1,4 +1,8 @@
-"""The Job that populates the jail, in the real image: refresh, rollback and interruption."""
+"""The Job that populates the jail, in the real image: refresh, rollback and interruption.
+
+A generation is the set of system files that one refresh copies from the image into the jail. Its
+number is the setting `jail.refresh`.
+"""
 
 import random
 import time
@@ -30,7 +34,7 @@ ln -sf fresh /usr/share/link-to-fresh
 
 @pytest.fixture(scope="module")
 def shell(volumes: Volumes) -> Shell:
-    """A jail of generation 1 with files of users. The Job's container is the newer image."""
+    """A jail of generation 1 with files of users. The Job's container acts as a newer image."""
     shell = volumes.shell(volumes.make())
     assert shell.populate(1)[0] == 0
     shell.answer(USERS)

@@ -15,7 +15,7 @@ from tests.support.containers import Start
 
 # Add SYS_CHROOT, which the Job does not have: tests need it to run commands in the jail.
 RIGHTS = {"cap_drop": ["ALL"], "cap_add": [*ANY_OWNER, "SYS_CHROOT"]}
-# Tests remove these files (0.5 GB). Otherwise, each test would copy them.
+# The tests remove these files (0.5 GB) from the image, so that no test copies them to a jail.
 COMPILERS = (
     "/usr/lib/gcc /usr/libexec/gcc /usr/include /usr/lib/x86_64-linux-gnu/lib[A-Za-z]*san.so* "
     "/usr/lib/x86_64-linux-gnu/*.a /usr/lib/x86_64-linux-gnu/perl /usr/share/perl /usr/share/doc "

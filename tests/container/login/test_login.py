@@ -171,8 +171,9 @@ def test_edited_settings_leave_open_sessions_connected(login: LoginNode) -> None
 
 def test_invalid_settings_leave_sshd_unchanged(login: LoginNode) -> None:
     login.install(FIRST)
-    # Break the copy before the copy becomes visible. Otherwise, the check could accept the valid
-    # copy, and sshd would exit when it reloads the broken copy.
+    # Break the copy of the settings before the link `..data` leads to it. Otherwise, the login
+    # node's check could accept the copy while it is still valid, and sshd would exit when it
+    # reloads the broken copy.
     broken = "cp -rT $(readlink ..data) ..broken && echo Nonsense yes >>..broken/sshd_config"
     login.daemons.run(f"cd {c.LOGIN_SETTINGS} && {broken} && ln -sfn ..broken ..data", user="root")
 
@@ -319,8 +320,8 @@ def test_limits_are_written_for_cgroup_v2(login: LoginNode) -> None:
 
 def test_rejected_limit_does_not_prevent_other_limits(login: LoginNode) -> None:
     login.edit(with_(limits={"cpus": 1.5, "memory": "1GiB", "processes": 100}))
-    # A folder in place of memory.max makes the write fail, as the kernel refuses a limit below the
-    # current usage.
+    # A folder in place of memory.max makes the write fail. With real cgroups, the write fails if
+    # the limit is below the current usage.
     script = ON_CGROUPS_V2.replace("\nPAM_TYPE", "\nmkdir -p user-2000/memory.max\nPAM_TYPE")
     script = script.replace("\ngrep -H", "\ngrep -H --directories=skip")
 

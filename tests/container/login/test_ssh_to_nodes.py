@@ -20,7 +20,7 @@ from tests.support.slurmctld import Slurmctld, start_worker
 from tests.support.waiting import eventually
 
 NODE = "cpu-0"
-# These directories need volumes: the container's root is on overlayfs, which cannot be nested.
+# These directories need volumes: an overlay cannot be on the container's root, which is an overlay.
 OWN = [c.WORKER_SCRATCH, c.WORKER_SPOOL]
 
 
@@ -52,7 +52,8 @@ def start_node(started: LoginNode, config: Settings, name: str) -> Slurmctld:
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
         volumes=[f"{started.jail}:{c.JAIL}", *OWN],
     )
-    # slurmctld connects to srun by name, and an unresolvable name blocks it for ten seconds.
+    # slurmctld connects to srun by its host name. An unresolvable name would block slurmctld for
+    # ten seconds.
     for address, host in ((started.daemons.address, "login-0"), (node.address, name)):
         started.slurmctld.run(f"echo '{address} {host}' >>/etc/hosts", user="root")
     idle = f"sinfo --noheader --nodes={name} --format=%T"

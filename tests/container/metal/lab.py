@@ -302,7 +302,7 @@ def the_lab(root: Path, machines: list[Machine], key: bytes, system: str, nodes:
             "pods": str(POD_RANGE),
             "machines": [
                 head.settings(),
-                # This user has sudo: on most cloud machines, root cannot log in.
+                # Log in as a user with sudo: on most cloud machines, root cannot log in.
                 worker.settings(user="admin", nodeset="cpu"),
             ],
             "kubeadm": {

@@ -30,8 +30,8 @@ def expression(dashboard: str, panel: str) -> str:
 def test_share_of_recent_failures_comes_from_job_states(
     container: Container, jobs: dict[str, int], share: float | None
 ) -> None:
-    # The panel must not use these counters: slurmctld counts a job whose script failed as
-    # completed.
+    # The panel must not use these counters. If a job's script fails, slurmctld still counts the job
+    # as completed.
     counters = {"slurm_jobs_failed_total": 0, "slurm_jobs_completed_total": 100}
     series = counters | {f'slurm_jobs{{state="{state}"}}': count for state, count in jobs.items()}
     case = {

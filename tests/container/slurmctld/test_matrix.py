@@ -263,7 +263,7 @@ def test_slurmctld_starts_with_the_files_of_a_stack(stack: str, slurmctld: Slurm
     assert slurmctld.errors() == []
 
 
-def test_matrix_detects_errors_of_slurmctld(slurmctld: Slurmctld) -> None:
+def test_checks_of_this_file_detect_errors_of_slurmctld(slurmctld: Slurmctld) -> None:
     complaint = ["PluginDir=/nowhere", "SlurmdParameters=l3cache_as_socket"]
     slurmctld.install(alone(lambda valid: valid.update(slurm(extra={"slurm.conf": complaint}))))
 

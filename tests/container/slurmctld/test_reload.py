@@ -74,7 +74,7 @@ def test_job_that_ended_before_a_crash_frees_its_node(start_container: Start) ->
     controller.start()
     worker = start_worker(start_container, secret, NODE, description, controller)
     node = partial(controller.run, f"sinfo --noheader --nodes={NODE} --format=%T")
-    becomes("the node", node, "idle\n")
+    becomes("the node's state", node, "idle\n")
     controller.run(START_RELOAD)
     becomes("the log of the script reload", partial(controller.run, "cat /tmp/reload"), RELOADED)
     wait = "until [ -e /tmp/end ]; do sleep 0.1; done"
@@ -90,5 +90,5 @@ def test_job_that_ended_before_a_crash_frees_its_node(start_container: Start) ->
     controller.start()
 
     assert controller.job_state(job) == "RUNNING"
-    becomes("the job", partial(controller.job_state, job), "NODE_FAIL", 90)
-    becomes("the node", node, "idle\n")
+    becomes("the job's state", partial(controller.job_state, job), "NODE_FAIL", 90)
+    becomes("the node's state", node, "idle\n")

@@ -29,7 +29,8 @@ UNUSUAL = ("x" * 63, "9" * 63, "0" * 20, "a" + "9" * 40, "a-" + "0" * 25, "5f1c-
 NO_BLOCKS = r"No blocks configured"
 """slurmctld's message for a topology.conf without blocks. slurmctld accepts the file."""
 UNKNOWN_NODE = r"lookup failure for node"
-"""slurmctld's message for a node of a tree that is not in slurm.conf. slurmctld ignores it."""
+"""slurmctld's message for a node that is in the tree but not in slurm.conf. slurmctld ignores the
+node."""
 FOLDER = f"{c.CONTROLLER_RUN}/etc"
 
 
@@ -47,7 +48,7 @@ def settings(kind: str, nodes: int = len(NODES)) -> Settings:
 
 
 def places(seed: int) -> dict[str, Place]:
-    """Return random places of all nodes, on one to four levels."""
+    """Return random labels of all nodes' machines, for one to four levels of the topology."""
     choose = random.Random(seed)
     labels = [
         choose.sample(COMMON, choose.randint(1, 4)) + choose.sample(UNUSUAL, choose.randint(0, 2))

@@ -1,4 +1,4 @@
-"""Jobs see and change only their own things, and leave nothing on the node."""
+"""Jobs see and change only their own processes and files, and leave nothing on the node."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: 
 
 @pytest.mark.parametrize("stream", ["input", "output", "error"])
 def test_user_cannot_open_descriptors_of_slurmstepd(node: Node, stream: str) -> None:
-    """The path contains the pattern `%t`, so slurmstepd opens it. Otherwise, srun would open it."""
+    """Because of the pattern `%t` in the path, slurmstepd opens the file. Without it, srun would."""
     with pytest.raises(AssertionError, match="launch failed"):
         node.user(f"srun --quiet --{stream}=/proc/self/fd/%t true")
 
@@ -134,7 +134,10 @@ def reachable(lines: str) -> set[str]:
 
 @pytest.mark.parametrize("mpi", ["pmix", "none"])
 def test_step_opens_no_port_to_others_and_inherits_no_descriptor(node: Node, mpi: str) -> None:
-    """slurmstepd trusts all senders, and uses numbers in their messages as array indexes."""
+    """An open port would be dangerous for slurmstepd.
+
+    slurmstepd trusts all senders, and uses numbers in their messages as array indexes.
+    """
     before = reachable(node.root(ROOTS_PORTS))
     assert before
 
