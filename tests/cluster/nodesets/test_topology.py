@@ -16,8 +16,8 @@ from tests.support.waiting import becomes, eventually
 ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
 NODES = tuple(f"net-{ordinal}" for ordinal in range(4))
 DELIVERY = 240
-"""Seconds until a changed label reaches slurmctld. The reconciler must make a pass, the file must
-change twice, and the kubelet must update the mounted file."""
+"""Seconds until a changed label reaches slurmctld. The reconciler collects changes for up to a
+minute, and the kubelet delivers the new file within about a minute and a half."""
 
 
 def by_labels(values: dict[str, Any]) -> None:

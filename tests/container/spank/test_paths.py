@@ -34,7 +34,7 @@ def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: 
 
 @pytest.mark.parametrize("stream", ["input", "output", "error"])
 def test_user_cannot_open_descriptors_of_slurmstepd(node: Node, stream: str) -> None:
-    """Because of the pattern `%t` in the path, slurmstepd opens the file. Without it, srun would."""
+    """A path with the pattern `%t` is opened by slurmstepd, and any other path by srun."""
     with pytest.raises(AssertionError, match="launch failed"):
         node.user(f"srun --quiet --{stream}=/proc/self/fd/%t true")
 
